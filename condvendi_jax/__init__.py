@@ -1,0 +1,27 @@
+"""Prompt-aware diversity scores of generative models, in JAX.
+
+H(X) = H(X|T) + I(X;T): how much of the diversity of outputs X the model adds, and how much it
+owes to the prompts T. See the README for a tour and `decompose` for the main call.
+"""
+
+from condvendi_jax.entropies import (
+    Entropy,
+    conditional,
+    mutual_information,
+    renyi,
+    truncated,
+    von_neumann,
+)
+from condvendi_jax.grams import DenseGram, FeatureGram, Gram, TiledGram, gram
+from condvendi_jax.kernels import Cosine, Gaussian, Kernel
+from condvendi_jax.scores import (
+    Decomposition,
+    conditional_rke,
+    conditional_vendi,
+    decompose,
+    information_rke,
+    information_vendi,
+    rke,
+    vendi,
+)
+from condvendi_jax.spectra import truncate

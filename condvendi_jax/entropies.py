@@ -1,0 +1,154 @@
+"""Entropies of a Gram, and what is built from them once for all: H(X|T) and I(X;T).
+
+An entropy is a function Gram -> scalar in nats. `conditional` and `mutual_information` take one
+entropy object for every term, so that a joint and its marginals are never of different orders or
+truncations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+
+import jax
+import jax.numpy as jnp
+
+from condvendi_jax import grams, spectra, validation
+from condvendi_jax.grams import Gram
+
+# Within this distance of order 1 the factor 1 / (1 - order) magnifies the rounding of sums.
+_NEAR_ONE = 0.1
+# A stated noise floor: zero eigenvalues of a rank-deficient Gram come out at a few eps of the
+# largest one (4.4 at n = 4,000), and an order below 1 would count each as a mode.
+_NOISE_FLOOR = 16
+# Beyond this order H differs from its limit by less than log(n) / order, no digit of float64.
+_INFINITE = 1e17
+
+
+@dataclasses.dataclass(frozen=True)
+class Entropy:
+    """The entropy of a Gram's spectrum: its order, and how many eigenvalues it keeps.
+
+    Attributes:
+      order: the Renyi order in (0, inf]; 1 is the von Neumann entropy (CV eq. 2), 2 the order of
+        RKE (CV eq. 4), infinity the min-entropy. Eigenvalues at or below 16 eps of the largest
+        count as zero for orders below 1.
+      truncation: how many leading eigenvalues are kept and shifted to sum to one (CV eq. 13); all
+        of them where None.
+    """
+
+    order: float = 1.0
+    truncation: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "order", validation.check_order(self.order))
+        object.__setattr__(self, "truncation", validation.check_truncation(self.truncation))
+
+    @property
+    def needs_spectrum(self) -> bool:
+        """Whether eigenvalues are needed; order 2 without truncation is a Frobenius norm."""
+        return self.order != 2 or self.truncation is not None
+
+    def clamped(self, n: int) -> Entropy:
+        """The same entropy for n points: a truncation above n becomes n, with a warning."""
+        if self.truncation is None or self.truncation <= n:
+            return self
+        warnings.warn(
+            f"truncation {self.truncation} exceeds n = {n}: all eigenvalues are kept.",
+            stacklevel=3,
+        )
+        return dataclasses.replace(self, truncation=n)
+
+    def __call__(self, gram: Gram) -> jax.Array:
+        """The entropy of K / n, a scalar in nats between 0 and log n."""
+        if not self.needs_spectrum:
+            return _nonnegative(-jnp.log(gram.squared_frobenius_norm()))
+        return self.clamped(gram.n).of_spectrum(gram.eigenvalues())
+
+    def of_spectrum(self, eigenvalues: jax.Array) -> jax.Array:
+        """The entropy of eigenvalues `[n]`, non-negative and of sum one, in nats.
+
+        Raises:
+          ValueError: the truncation exceeds n.
+        """
+        if self.truncation is not None:
+            eigenvalues = spectra.truncate(eigenvalues, self.truncation)
+        if self.order < 1:
+            floor = _NOISE_FLOOR * jnp.finfo(eigenvalues.dtype).eps * jnp.max(eigenvalues)
+            eigenvalues = jnp.where(eigenvalues > floor, eigenvalues, 0)
+        return _nonnegative(_renyi(eigenvalues, self.order))
+
+
+von_neumann = Entropy()
+
+
+def renyi(order: float) -> Entropy:
+    """The Renyi entropy (1 / (1 - order)) log sum lambda^order (CV-early eq. 4).
+
+    Args:
+      order: in (0, inf]; 1 and infinity are its limits.
+
+    Raises:
+      ValueError: the order is not in (0, inf].
+    """
+    return Entropy(order=order)
+
+
+def truncated(t: int, *, order: float = 1.0) -> Entropy:
+    """The t-truncated entropy H^(t) of CV eq. 13, of any order.
+
+    Args:
+      t: how many leading eigenvalues are kept, at least 1.
+      order: the Renyi order; 1, von Neumann, in the papers.
+
+    Raises:
+      ValueError: t is not an integer of at least 1, or the order is not in (0, inf].
+    """
+    return Entropy(order=order, truncation=t)
+
+
+def entropies(entropy: Entropy, gram_x: Gram, gram_t: Gram) -> tuple[jax.Array, ...]:
+    """H(X), H(T) and H(X, T) in nats; at order 2 out of one pass over the pairs."""
+    if not entropy.needs_spectrum:
+        norms = grams.squared_norms(gram_x, gram_t)
+        return tuple(_nonnegative(-jnp.log(norm)) for norm in norms)
+    return entropy(gram_x), entropy(gram_t), entropy(gram_x * gram_t)
+
+
+def conditional(entropy: Entropy, gram_x: Gram, gram_t: Gram) -> jax.Array:
+    """H(X|T) = H(X, T) - H(T) in nats (CV eq. 5)."""
+    if not entropy.needs_spectrum:
+        _, entropy_t, entropy_joint = entropies(entropy, gram_x, gram_t)
+        return entropy_joint - entropy_t
+    return entropy(gram_x * gram_t) - entropy(gram_t)
+
+
+def mutual_information(entropy: Entropy, gram_x: Gram, gram_t: Gram) -> jax.Array:
+    """I(X;T) = H(X) + H(T) - H(X, T) in nats (CV eq. 7)."""
+    entropy_x, entropy_t, entropy_joint = entropies(entropy, gram_x, gram_t)
+    return entropy_x + entropy_t - entropy_joint
+
+
+def _nonnegative(entropy: jax.Array) -> jax.Array:
+    """Rounding can leave the entropy of a constant Gram an ulp below zero."""
+    return jnp.maximum(entropy, 0)
+
+
+def _renyi(p: jax.Array, order: float) -> jax.Array:
+    """The Renyi entropy of weights p `[n]`, of sum one; zero weights give zero, gradients too.
+
+    A zero eigenvalue of a positive semidefinite matrix is at its minimum, so it moves to second
+    order only, and the zero written in its place is its true gradient (not -log 0).
+    """
+    positive = p > 0
+    log_p = jnp.log(jnp.where(positive, p, 1))
+    if order == 1:
+        return -jnp.sum(p * log_p)
+    if order > _INFINITE:
+        return -jnp.log(jnp.max(p))
+    if abs(order - 1) < _NEAR_ONE:
+        # sum p^order - 1 = sum p (p^(order - 1) - 1), without the cancellation.
+        return jnp.log1p(jnp.sum(p * jnp.expm1((order - 1) * log_p))) / (1 - order)
+    largest = jnp.max(jnp.where(positive, log_p, -jnp.inf))
+    powers = jnp.where(positive, jnp.exp(order * (log_p - largest)), 0)
+    return (order * largest + jnp.log(jnp.sum(powers))) / (1 - order)

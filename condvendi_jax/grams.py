@@ -1,0 +1,332 @@
+"""Gram matrices behind one interface, whatever they are made of.
+
+A `Gram` is the kernel matrix K of n points, of unit diagonal. What it answers is about A = K / n,
+whose eigenvalues are non-negative and sum to one. `gram_x * gram_t` is the Hadamard product, the
+Gram of the pairs (CV eq. 5), and a Gram like any other.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+import os
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from condvendi_jax import spectra, tiles, validation
+from condvendi_jax.kernels import Cosine, Kernel, check_kernel
+from condvendi_jax.tiles import Factor, Factors
+
+# Up to here one matrix product beats a loop over tiles, and the eigenvalues need the matrix anyway.
+_DENSE_UP_TO = 2048
+# The matrix, its two factors and the copy that is reduced to tridiagonal form.
+_ARRAYS_HELD = 4
+
+
+class Gram(abc.ABC):
+    """The kernel matrix K of n points with unit diagonal; its methods speak of A = K / n."""
+
+    @property
+    @abc.abstractmethod
+    def n(self) -> int:
+        """The number of points."""
+
+    @property
+    @abc.abstractmethod
+    def dtype(self) -> jnp.dtype:
+        """The dtype that everything is computed in."""
+
+    @abc.abstractmethod
+    def squared_frobenius_norm(self) -> jax.Array:
+        """||K / n||_F^2, a scalar in [1/n, 1]."""
+
+    @abc.abstractmethod
+    def matvec(self, vectors: jax.Array) -> jax.Array:
+        """(K / n) v for vectors `[n]` or `[n, m]`, of the same shape."""
+
+    @abc.abstractmethod
+    def eigenvalues(self) -> jax.Array:
+        """The eigenvalues of K / n, `[n]`, descending, non-negative, of sum one."""
+
+    @abc.abstractmethod
+    def dense(self) -> DenseGram:
+        """The same Gram as an n x n array."""
+
+    @abc.abstractmethod
+    def factors(self) -> Factors:
+        """The same Gram as a Hadamard product of kernels on points."""
+
+    def __mul__(self, other: Gram) -> Gram:
+        """The Hadamard product: the Gram of the pairs of points (CV eq. 5)."""
+        if not isinstance(other, Gram):
+            return NotImplemented
+        if self.n != other.n:
+            raise ValueError(
+                f"Gram: expected the same number of points, received {self.n} and {other.n}."
+            )
+        if isinstance(self, DenseGram) or isinstance(other, DenseGram):
+            return DenseGram(self.dense().matrix * other.dense().matrix)
+        return TiledGram(self.factors() + other.factors(), tile_size=_tile_size(self, other))
+
+
+def _tile_size(*grams: Gram) -> int:
+    sizes = [gram.tile_size for gram in grams if isinstance(gram, TiledGram)]
+    return min(sizes, default=tiles.default_tile_size())
+
+
+@jax.tree_util.register_pytree_node_class
+class DenseGram(Gram):
+    """A Gram stored as an n x n array.
+
+    Args:
+      matrix: `[n, n]`, symmetric, positive semidefinite, of unit diagonal.
+    """
+
+    def __init__(self, matrix: jax.Array):
+        self.matrix = matrix
+
+    @classmethod
+    def from_points(cls, kernel: Kernel, points: jax.Array) -> DenseGram:
+        """The Gram of `points` `[n, d]`; the diagonal is exactly one."""
+        return TiledGram.from_points(kernel, points).dense()
+
+    @property
+    def n(self) -> int:
+        """The number of points."""
+        return self.matrix.shape[0]
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        """The dtype of the matrix."""
+        return self.matrix.dtype
+
+    def squared_frobenius_norm(self) -> jax.Array:
+        """||K / n||_F^2, summed by rows first, for float32's sake."""
+        return jnp.sum(jnp.sum(jnp.square(self.matrix), axis=1) / self.n) / self.n
+
+    def matvec(self, vectors: jax.Array) -> jax.Array:
+        """(K / n) v."""
+        return jnp.matmul(self.matrix, vectors, precision=lax.Precision.HIGHEST) / self.n
+
+    def eigenvalues(self) -> jax.Array:
+        """All eigenvalues of K / n in O(n^3) time."""
+        return spectra.spectrum(self.matrix / self.n)
+
+    def dense(self) -> DenseGram:
+        """Itself."""
+        return self
+
+    def factors(self) -> Factors:
+        """Not available: the points are not known."""
+        raise ValueError("DenseGram: the points are not stored, so it has no factors.")
+
+    def tree_flatten(self) -> tuple[tuple[jax.Array], None]:
+        """The matrix is the only leaf."""
+        return (self.matrix,), None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, leaves: tuple[jax.Array]) -> DenseGram:
+        """Rebuilds the Gram."""
+        return cls(*leaves)
+
+
+@jax.tree_util.register_pytree_node_class
+class TiledGram(Gram):
+    """A Gram that exists tile by tile: O(tile^2 + n d) memory, whatever n.
+
+    Args:
+      hadamard: the factors of the product.
+      tile_size: the side of a tile; what suits the device where None.
+    """
+
+    def __init__(self, hadamard: Factors, *, tile_size: int | None = None):
+        self._factors = hadamard
+        self.tile_size = tile_size or tiles.default_tile_size()
+
+    @classmethod
+    def from_points(
+        cls, kernel: Kernel, points: jax.Array, *, tile_size: int | None = None
+    ) -> TiledGram:
+        """The Gram of `points` `[n, d]`."""
+        return cls((Factor(kernel, kernel.prepare(points)),), tile_size=tile_size)
+
+    @property
+    def n(self) -> int:
+        """The number of points."""
+        return self._factors[0].n
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        """The dtype of the points."""
+        return self._factors[0].dtype
+
+    def squared_frobenius_norm(self) -> jax.Array:
+        """||K / n||_F^2 in one pass over the tiles above the diagonal."""
+        everything = (tuple(range(len(self._factors))),)
+        return tiles.squared_norms(self._factors, everything, tile_size=self.tile_size)[0]
+
+    def matvec(self, vectors: jax.Array) -> jax.Array:
+        """(K / n) v in one pass over the tiles above the diagonal."""
+        columns = vectors[:, None] if vectors.ndim == 1 else vectors
+        product = tiles.matvec(self._factors, columns, tile_size=self.tile_size)
+        return product.reshape(vectors.shape)
+
+    def eigenvalues(self) -> jax.Array:
+        """All eigenvalues of K / n, through the n x n array."""
+        return self.dense().eigenvalues()
+
+    def dense(self) -> DenseGram:
+        """The n x n array; the diagonal is exactly one.
+
+        Raises:
+          ValueError: the array does not fit in memory.
+        """
+        check_memory(self.n, self.dtype)
+        products = [f.kernel.cross(f.points, f.points) for f in self._factors]
+        matrix = functools.reduce(jnp.multiply, products)
+        return DenseGram(jnp.where(jnp.eye(self.n, dtype=bool), 1, matrix))
+
+    def factors(self) -> Factors:
+        """The factors of the Hadamard product."""
+        return self._factors
+
+    def tree_flatten(self) -> tuple[tuple[Factors], int]:
+        """Factors are children, the tile size is static."""
+        return (self._factors,), self.tile_size
+
+    @classmethod
+    def tree_unflatten(cls, tile_size: int, children: tuple[Any]) -> TiledGram:
+        """Rebuilds the Gram."""
+        return cls(*children, tile_size=tile_size)
+
+
+@jax.tree_util.register_pytree_node_class
+class FeatureGram(Gram):
+    """A Gram of known finite features, K = Z Z^T: everything costs O(n D^2), not O(n^2).
+
+    The non-zero eigenvalues of K / n are those of the D x D matrix Z^T Z / n (CV Proposition 1).
+
+    Args:
+      features: Z, `[n, D]`, rows of unit norm.
+    """
+
+    def __init__(self, features: jax.Array):
+        self.features = features
+
+    @property
+    def n(self) -> int:
+        """The number of points."""
+        return self.features.shape[0]
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        """The dtype of the features."""
+        return self.features.dtype
+
+    def _covariance(self) -> jax.Array:
+        """Z^T Z / n, `[D, D]`, of trace one."""
+        product = jnp.matmul(self.features.T, self.features, precision=lax.Precision.HIGHEST)
+        return product / self.n
+
+    def squared_frobenius_norm(self) -> jax.Array:
+        """||Z^T Z / n||_F^2, which equals ||K / n||_F^2."""
+        return jnp.sum(jnp.sum(jnp.square(self._covariance()), axis=1))
+
+    def matvec(self, vectors: jax.Array) -> jax.Array:
+        """Z (Z^T v) / n."""
+        product = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
+        return product(self.features, product(self.features.T, vectors)) / self.n
+
+    def eigenvalues(self) -> jax.Array:
+        """The eigenvalues of Z^T Z / n, padded with zeros to `[n]` where D < n."""
+        if self.features.shape[1] >= self.n:
+            return self.dense().eigenvalues()
+        values = spectra.spectrum(self._covariance())
+        return jnp.pad(values, (0, self.n - values.shape[0]))
+
+    def dense(self) -> DenseGram:
+        """The n x n array; the diagonal is exactly one."""
+        return TiledGram(self.factors()).dense()
+
+    def factors(self) -> Factors:
+        """One factor: the cosine kernel on the features, whose rows have unit norm already."""
+        return (Factor(Cosine(), self.features),)
+
+    def tree_flatten(self) -> tuple[tuple[jax.Array], None]:
+        """The features are the only leaf."""
+        return (self.features,), None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, leaves: tuple[jax.Array]) -> FeatureGram:
+        """Rebuilds the Gram."""
+        return cls(*leaves)
+
+
+def gram(kernel: Kernel, points: Any, *, tile_size: int | None = None) -> Gram:
+    """The Gram of `points` under `kernel`, in a representation that suits n.
+
+    The cosine kernel on fewer dimensions than points is a `FeatureGram`. Otherwise a small Gram is
+    a `DenseGram` and a large one a `TiledGram`. To choose by hand, construct one of them.
+
+    Args:
+      kernel: a normalised kernel.
+      points: embeddings `[n, d]`.
+      tile_size: makes the Gram a `TiledGram` of that tile size.
+
+    Raises:
+      TypeError, ValueError: as `validation.check_embeddings`, or the kernel is not one or is not
+        defined on the points, or `tile_size` is not a positive integer.
+    """
+    check_kernel(kernel, name="kernel")
+    points = validation.check_embeddings(points, name="points")
+    if validation.is_concrete(points):
+        kernel.check_points(points, name="points")
+    return represent(kernel, points, tile_size=tile_size)
+
+
+def represent(kernel: Kernel, points: jax.Array, *, tile_size: int | None = None) -> Gram:
+    """`gram` on points that were checked before."""
+    n, dimension = points.shape
+    if tile_size is not None:
+        tile_size = validation.check_count(tile_size, name="tile_size", minimum=1)
+        return TiledGram.from_points(kernel, points, tile_size=tile_size)
+    if isinstance(kernel, Cosine) and dimension < n:
+        return FeatureGram(kernel.prepare(points))
+    if n <= _DENSE_UP_TO:
+        return DenseGram.from_points(kernel, points)
+    return TiledGram.from_points(kernel, points)
+
+
+def squared_norms(gram_x: Gram, gram_t: Gram) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """||.||_F^2 of K_X / n, K_T / n and (K_X o K_T) / n: one pass where nothing is dense."""
+    if isinstance(gram_x, DenseGram) or isinstance(gram_t, DenseGram):
+        joint = (gram_x * gram_t).squared_frobenius_norm()
+        return gram_x.squared_frobenius_norm(), gram_t.squared_frobenius_norm(), joint
+    factors_x, factors_t = gram_x.factors(), gram_t.factors()
+    indices = tuple(range(len(factors_x) + len(factors_t)))
+    subsets = (indices[: len(factors_x)], indices[len(factors_x) :], indices)
+    of_x, of_t, of_joint = tiles.squared_norms(
+        factors_x + factors_t, subsets, tile_size=_tile_size(gram_x, gram_t)
+    )
+    return of_x, of_t, of_joint
+
+
+def memory_limit() -> int:
+    """How many bytes a device has: its own report, or the machine's memory for a CPU."""
+    statistics = jax.local_devices()[0].memory_stats() or {}
+    return statistics.get("bytes_limit") or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def check_memory(n: int, dtype: Any) -> None:
+    """Raises ValueError where the n x n arrays of an exact spectrum exceed the memory."""
+    needed, limit = _ARRAYS_HELD * n * n * np.dtype(dtype).itemsize, memory_limit()
+    if needed > limit:
+        raise ValueError(
+            f"The eigenvalues of a Gram of n = {n} points need about {needed / 2**30:.0f} GiB of "
+            f"{np.dtype(dtype).name} and there are {limit / 2**30:.0f} GiB. Order 2 (rke, "
+            "conditional_rke, order=2) is computed tile by tile at any n; or score a subsample."
+        )

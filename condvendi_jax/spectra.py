@@ -1,0 +1,106 @@
+"""Spectra of unit-trace positive semidefinite matrices, and their truncation.
+
+This module sees arrays only. An eigenvalue of A = K / n is a weight: they are non-negative and sum
+to one, and what rounding does to that is undone here, once.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.scipy.linalg import eigh_tridiagonal
+
+
+@jax.custom_vjp
+def spectrum(matrix: jax.Array) -> jax.Array:
+    """Eigenvalues of a symmetric positive semidefinite matrix of trace one, in descending order.
+
+    Rounding leaves the computed eigenvalues off the simplex by a few units in the last place of
+    the largest, and an entropy feels all n of those errors at once, clipped or not: a nearly
+    constant float32 Gram of 2,000 points loses four digits of exp(H). The Euclidean projection
+    onto the simplex, which cannot increase the error, gives most of them back.
+
+    Args:
+      matrix: `[n, n]`, symmetric, positive semidefinite, trace one.
+
+    Returns:
+      `[n]`, non-negative, descending, summing to one. The gradient is V diag(g) V^T for a
+      cotangent g, which needs no division by spectral gaps: it is finite at ties and at zero.
+    """
+    if matrix.shape[0] == 1:
+        return jnp.ones((1,), matrix.dtype)
+    values = project_to_simplex(_eigenvalues(matrix))
+    # Tr A = 1 bounds the largest eigenvalue from below by ||A||_F^2: at norm one the rank is one,
+    # which n identical rows reach, and which Householder reflections of equal numbers miss.
+    rank_one = jnp.zeros_like(values).at[0].set(1)
+    squared_norm = jnp.sum(jnp.sum(jnp.square(matrix), axis=1))
+    return jnp.where(squared_norm >= 1 - 16 * jnp.finfo(matrix.dtype).eps, rank_one, values)
+
+
+def _spectrum_forward(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
+    values, vectors = jnp.linalg.eigh(matrix)
+    return project_to_simplex(values), vectors[:, ::-1]
+
+
+def _spectrum_backward(vectors: jax.Array, cotangent: jax.Array) -> tuple[jax.Array]:
+    return (jnp.matmul(vectors * cotangent[None, :], vectors.T, precision=lax.Precision.HIGHEST),)
+
+
+spectrum.defvjp(_spectrum_forward, _spectrum_backward)
+
+
+def _eigenvalues(matrix: jax.Array) -> jax.Array:
+    """Eigenvalues only, in no particular order.
+
+    `jnp.linalg.eigvalsh` computes the vectors too. On a CPU, reducing to tridiagonal form and
+    bisecting takes about half its time; accelerators have no such fast path.
+    """
+
+    def values_only(a: jax.Array) -> jax.Array:
+        _, diagonal, off_diagonal, _ = lax.linalg.tridiagonal(a, lower=True)
+        # The bisection of SciPy's namespace promotes ranks; it is sound.
+        with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+            return eigh_tridiagonal(diagonal, off_diagonal, eigvals_only=True)
+
+    return lax.platform_dependent(matrix, cpu=values_only, default=jnp.linalg.eigvalsh)
+
+
+def project_to_simplex(values: jax.Array) -> jax.Array:
+    """The nearest point to `values` `[n]` with non-negative entries of sum one, descending.
+
+    max(values - theta, 0) with the theta that makes the sum one: sorting finds it.
+    """
+    descending = jnp.sort(values, descending=True)
+    excess = lax.associative_scan(jnp.add, descending) - 1
+    thresholds = excess / jnp.arange(1, values.shape[0] + 1, dtype=values.dtype)
+    last = jnp.sum(descending > thresholds) - 1
+    return jnp.maximum(descending - thresholds[last], 0)
+
+
+def truncate(eigenvalues: jax.Array, t: int) -> jax.Array:
+    """The t largest eigenvalues, shifted to sum to one: CV eq. 13 and Lemma A.
+
+    With S_t the sum of the t largest, every one of them gains (1 - S_t) / t. This is the Euclidean
+    projection of the leading t onto the simplex; dividing by S_t, which the text of CV also calls
+    renormalising, is not.
+
+    Args:
+      eigenvalues: `[n]`, non-negative, of sum one, in any order.
+      t: how many are kept, 1 <= t <= n.
+
+    Returns:
+      `[t]`, descending, of sum one.
+
+    Raises:
+      ValueError: t is not an integer between 1 and n.
+    """
+    integer = isinstance(t, (int, np.integer)) and not isinstance(t, bool)
+    if not integer or not 1 <= t <= eigenvalues.shape[0]:
+        raise ValueError(
+            f"t: expected an integer between 1 and n = {eigenvalues.shape[0]}, received {t!r}."
+        )
+    t = int(t)
+    leading = jnp.sort(eigenvalues, descending=True)[:t]
+    return leading + (1 - jnp.sum(leading)) / t

@@ -1,0 +1,127 @@
+"""The papers' definitions in NumPy and SciPy float64, and the tolerances of a comparison.
+
+Nothing here imports the library, and distances are differences of points, not inner products.
+"""
+
+import numpy as np
+import scipy.linalg
+import scipy.spatial.distance
+
+_RELATIVE = {"float32": 1e-5, "float64": 1e-10}
+
+
+def tolerance(dtype):
+    """The relative error allowed in a score of a dtype."""
+    return _RELATIVE[np.dtype(dtype).name]
+
+
+def assert_close(actual, expected, *, loosened=1):
+    """Equality within the tolerance of the dtype of `actual`, which a caller may loosen."""
+    actual = np.asarray(actual)
+    expected = np.asarray(expected, np.float64)
+    allowed = loosened * tolerance(actual.dtype)
+    scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
+    np.testing.assert_allclose(actual, expected, rtol=allowed, atol=allowed * scale)
+
+
+def draw_pairs(n, *, seed=0, dtype=np.float64, d_x=3, d_t=2, modes=4, spread=0.5):
+    """Pairs from a mixture: the prompt is one of `modes` clusters, the output follows it loosely.
+
+    Values are representable in float32, so that both precisions see the same points.
+    """
+    rng = np.random.default_rng(seed)
+    mode = rng.integers(modes, size=n)
+    centres_x, centres_t = rng.normal(size=(modes, d_x)), rng.normal(size=(modes, d_t))
+    outputs = centres_x[mode] + spread * rng.normal(size=(n, d_x))
+    prompts = centres_t[mode] + spread * rng.normal(size=(n, d_t))
+    return tuple(a.astype(np.float32).astype(dtype) for a in (outputs, prompts))
+
+
+def gaussian_gram(points, bandwidth):
+    points = np.asarray(points, np.float64)
+    squares = scipy.spatial.distance.cdist(points, points, "sqeuclidean")
+    return np.exp(-squares / (2 * bandwidth**2))
+
+
+def cosine_gram(points):
+    points = np.asarray(points, np.float64)
+    unit = points / np.linalg.norm(points, axis=1)[:, None]
+    return unit @ unit.T
+
+
+def eigenvalues(gram):
+    """Of K / n, descending."""
+    return np.clip(scipy.linalg.eigvalsh(gram / gram.shape[0])[::-1], 0, None)
+
+
+def shifted(values, t):
+    """CV eq. 13: the t largest, all moved by the same constant to sum to one."""
+    leading = np.sort(values)[::-1][:t]
+    return leading + (1 - leading.sum()) / t
+
+
+def renyi(p, order):
+    p = p[p > 0]
+    if order == 1:
+        return -np.sum(p * np.log(p))
+    if np.isinf(order):
+        return -np.log(p.max())
+    return np.log(np.sum(p.astype(np.longdouble) ** order)) / (1 - np.longdouble(order))
+
+
+def entropy(gram, *, order=1, truncation=None):
+    values = eigenvalues(gram)
+    return renyi(values if truncation is None else shifted(values, truncation), order)
+
+
+def scores(gram_x, gram_t, *, order=1, truncation=None):
+    """Vendi, Conditional-Vendi and Information-Vendi (CV eq. 3 and 5-7)."""
+    x, t, joint = (
+        entropy(g, order=order, truncation=truncation) for g in (gram_x, gram_t, gram_x * gram_t)
+    )
+    return {
+        "vendi": float(np.exp(x)),
+        "conditional": float(np.exp(joint - t)),
+        "information": float(np.exp(x + t - joint)),
+    }
+
+
+def _through_the_gaussian(points, gram, sensitivity, bandwidth):
+    """CV eq. 27 for every point: from d/dK to d/dz, with grad k = k (z_i - z_a) / sigma^2."""
+    pair = (sensitivity + sensitivity.T) * gram / bandwidth**2
+    return pair @ points - pair.sum(axis=1)[:, None] * points
+
+
+def truncated_conditional_gradient(outputs, prompts, bandwidths, t):
+    """d Conditional-Vendi^(t) / d outputs by CV eq. 24-27."""
+    n = outputs.shape[0]
+    gram_x, gram_t = (
+        gaussian_gram(p, s) for p, s in zip((outputs, prompts), bandwidths, strict=True)
+    )
+    joint = gram_x * gram_t / n
+    values, vectors = np.linalg.eigh(joint)
+    leading, vectors = values[::-1][:t], vectors[:, ::-1][:, :t]
+    logs = np.log(leading + (1 - leading.sum()) / t)
+    of_joint = vectors @ np.diag(logs.mean() - logs) @ vectors.T  # eq. 24
+    sensitivity = of_joint * gram_t / n  # eq. 26
+    score = scores(gram_x, gram_t, truncation=t)["conditional"]
+    return score * _through_the_gaussian(outputs, gram_x, sensitivity, bandwidths[0])  # eq. 25
+
+
+def conditional_rke_gradient(outputs, prompts, bandwidths):
+    """d Conditional-RKE / d outputs by the formula below CV eq. 27."""
+    gram_x, gram_t = (
+        gaussian_gram(p, s) for p, s in zip((outputs, prompts), bandwidths, strict=True)
+    )
+    joint = gram_x * gram_t
+    sensitivity = -2 * np.sum(gram_t**2) / np.sum(joint**2) ** 2 * joint * gram_t
+    return _through_the_gaussian(outputs, gram_x, sensitivity, bandwidths[0])
+
+
+def directional_difference(function, point, direction, *, step=1e-5):
+    """The derivative of `function` along `direction`, by central differences of fourth order."""
+    near, far = (
+        function(point + m * step * direction) - function(point - m * step * direction)
+        for m in (1, 2)
+    )
+    return (8 * near - far) / (12 * step)

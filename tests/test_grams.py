@@ -1,0 +1,122 @@
+"""One interface, three representations: they agree on every method, products included."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracles import assert_close, cosine_gram, draw_pairs, eigenvalues, gaussian_gram
+
+import condvendi_jax as cv
+from condvendi_jax import grams
+
+N = 50
+
+
+def _tiled(tile_size):
+    return lambda kernel, points: cv.TiledGram.from_points(kernel, points, tile_size=tile_size)
+
+
+def _features(kernel, points):
+    assert isinstance(kernel, cv.Cosine)
+    return cv.FeatureGram(kernel.prepare(points))
+
+
+# A tile is a multiple of 16 rows: 50 rows are four tiles, the last padded, or one.
+REPRESENTATIONS = {
+    "dense": cv.DenseGram.from_points,
+    "tiled-16": _tiled(16),
+    "tiled-1000": _tiled(1000),
+    "features": _features,
+}
+
+
+def _single(name, dtype):
+    points = jnp.asarray(draw_pairs(N, dtype=dtype)[0])
+    return REPRESENTATIONS[name](cv.Cosine(), points), cosine_gram(points)
+
+
+def _product_of(name, other):
+    def build(_, dtype):
+        x, t = map(jnp.asarray, draw_pairs(N, dtype=dtype))
+        left = REPRESENTATIONS[name](cv.Cosine(), x)
+        if other == "features":
+            return left * _features(cv.Cosine(), t), cosine_gram(x) * cosine_gram(t)
+        right = REPRESENTATIONS[other](cv.Gaussian(0.6), t)
+        return left * right, cosine_gram(x) * gaussian_gram(t, 0.6)
+
+    return build
+
+
+CASES = {name: _single for name in REPRESENTATIONS} | {
+    f"{a} * {b}": _product_of(a, b)
+    for a in ("dense", "tiled-16", "features")
+    for b in ("tiled-1000", "features")
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_all_representations_agree_on_every_method(name, dtype):
+    gram, expected = CASES[name](name, dtype)
+    assert (gram.n, gram.dtype) == (N, dtype)
+    assert_close(gram.squared_frobenius_norm(), np.sum((expected / N) ** 2))
+    vectors = np.random.default_rng(1).normal(size=(N, 3)).astype(dtype)
+    assert_close(gram.matvec(jnp.asarray(vectors)), expected @ vectors / N)
+    assert_close(gram.matvec(jnp.asarray(vectors[:, 0])), expected @ vectors[:, 0] / N)
+    assert_close(gram.eigenvalues(), eigenvalues(expected))
+    assert_close(gram.dense().matrix, expected)
+    assert (jnp.diagonal(gram.dense().matrix) == 1).all()
+    leaves, structure = jax.tree.flatten(gram)
+    rebuilt = jax.tree.unflatten(structure, leaves)
+    assert_close(rebuilt.squared_frobenius_norm(), np.sum((expected / N) ** 2))
+
+
+def test_three_norms_are_those_of_the_grams(dtype):
+    x, t = map(jnp.asarray, draw_pairs(N, dtype=dtype))
+    of_x, of_t = gaussian_gram(x, 0.8), cosine_gram(t)
+    expected = [np.sum((k / N) ** 2) for k in (of_x, of_t, of_x * of_t)]
+    for build in (cv.DenseGram.from_points, _tiled(16)):
+        norms = grams.squared_norms(build(cv.Gaussian(0.8), x), _features(cv.Cosine(), t))
+        assert_close(jnp.stack(norms), expected)
+
+
+def test_gram_chooses_by_kernel_and_size():
+    points = jnp.ones((40, 3)) * jnp.arange(40.0)[:, None] + 1
+    assert isinstance(cv.gram(cv.Cosine(), points), cv.FeatureGram)
+    assert isinstance(cv.gram(cv.Cosine(), points[:3]), cv.DenseGram)
+    assert isinstance(cv.gram(cv.Gaussian(1.0), points), cv.DenseGram)
+    assert isinstance(cv.gram(cv.Gaussian(1.0), jnp.ones((3000, 1))), cv.TiledGram)
+
+
+def test_gram_takes_a_tile_size():
+    gram = cv.gram(cv.Gaussian(1.0), jnp.ones((40, 3)), tile_size=24)
+    assert isinstance(gram, cv.TiledGram)
+    assert gram.tile_size == 24
+    assert (gram * cv.gram(cv.Gaussian(1.0), jnp.ones((40, 3)), tile_size=16)).tile_size == 16
+
+
+def test_more_features_than_points_are_valid(x64):
+    features = cv.Cosine().prepare(jnp.asarray(draw_pairs(6, d_x=9)[0]))
+    assert_close(cv.FeatureGram(features).eigenvalues(), eigenvalues(cosine_gram(features)))
+
+
+def test_grams_of_different_length_do_not_multiply():
+    with pytest.raises(ValueError, match=r"received 4 and 3"):
+        cv.gram(cv.Gaussian(1.0), jnp.eye(4)) * cv.gram(cv.Gaussian(1.0), jnp.eye(3))
+
+
+def test_a_dense_gram_has_no_factors():
+    with pytest.raises(ValueError, match="points are not stored"):
+        cv.DenseGram(jnp.eye(3)).factors()
+
+
+def test_only_grams_multiply():
+    with pytest.raises(TypeError):
+        cv.DenseGram(jnp.eye(3)) * 2
+
+
+def test_the_diagonal_is_exactly_one_where_a_matrix_product_is_not():
+    points = draw_pairs(60, dtype=np.float32, d_x=40)[0]
+    inner = cv.Cosine().cross(*[cv.Cosine().prepare(jnp.asarray(points))] * 2)
+    assert (jnp.diagonal(inner) != 1).any()
+    gram = cv.TiledGram.from_points(cv.Cosine(), jnp.asarray(points))
+    assert (jnp.diagonal(gram.dense().matrix) == 1).all()

@@ -1,0 +1,101 @@
+"""Kernels: values by hand, the block form against the two-point form, and numerical guards."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram
+
+import condvendi_jax as cv
+
+
+def _gram(kernel, points):
+    prepared = kernel.prepare(points)
+    return kernel.cross(prepared, prepared)
+
+
+KERNELS = {
+    "gaussian": (lambda: cv.Gaussian(0.7), lambda p: gaussian_gram(p, 0.7)),
+    "cosine": (cv.Cosine, cosine_gram),
+    "product": (
+        lambda: cv.Gaussian(0.7) * cv.Cosine(),
+        lambda p: gaussian_gram(p, 0.7) * cosine_gram(p),
+    ),
+}
+
+
+def test_values_by_hand():
+    """exp(-2 / 2), the cosine of 45 degrees, and their product."""
+    x, y = jnp.array([1.0, 0.0]), jnp.array([1.0, 1.0])
+    assert_close(cv.Gaussian(0.5)(x, y), np.exp(-2))
+    assert_close(cv.Cosine()(x, y), np.sqrt(0.5))
+    assert_close((cv.Gaussian(0.5) * cv.Cosine())(x, y), np.exp(-2) * np.sqrt(0.5))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_blocks_agree_with_pairs_and_with_the_oracle(name, dtype):
+    kernel, oracle = KERNELS[name][0](), KERNELS[name][1]
+    points = jnp.asarray(draw_pairs(20, dtype=dtype)[0])
+    assert_close(_gram(kernel, points), oracle(points))
+    pairwise = jax.vmap(jax.vmap(kernel, in_axes=(None, 0)), in_axes=(0, None))(points, points)
+    assert_close(pairwise, oracle(points))
+    assert pairwise.dtype == dtype
+
+
+def test_gaussians_multiply_to_the_gaussian_of_added_precisions(x64):
+    points = jnp.asarray(draw_pairs(10)[0])
+    product = cv.Gaussian(0.5) * cv.Gaussian(1.5)
+    assert_close(_gram(product, points), _gram(cv.Gaussian((4 + 1 / 2.25) ** -0.5), points))
+
+
+def test_products_of_three_associate(x64):
+    points = jnp.asarray(draw_pairs(10)[0])
+    a, b, c = cv.Gaussian(0.5), cv.Cosine(), cv.Gaussian(2.0)
+    assert_close(_gram((a * b) * c, points), _gram(a * (b * c), points))
+
+
+def test_kernels_are_pytrees_of_their_bandwidths():
+    leaves, structure = jax.tree.flatten(cv.Gaussian(0.5) * cv.Cosine() * cv.Gaussian(2.0))
+    assert [float(leaf) for leaf in leaves] == [0.5, 2.0]
+    rebuilt = jax.tree.unflatten(structure, leaves)
+    x, y = jnp.array([1.0, 0.0]), jnp.array([1.0, 1.0])
+    assert_close(rebuilt(x, y), np.exp(-2 - 1 / 8) * np.sqrt(0.5))
+
+
+def test_repr_names_the_parameters():
+    assert repr(cv.Gaussian(0.5) * cv.Cosine()) == "Gaussian(bandwidth=0.5) * Cosine()"
+
+
+def test_no_kernel_value_exceeds_one_for_near_duplicates():
+    """Without the clip, rounding makes the squared distance of near-duplicates negative."""
+    rng = np.random.default_rng(0)
+    points = jnp.asarray(30 * rng.normal(size=(1, 8)) + 1e-3 * rng.normal(size=(60, 8)), "float32")
+    spread_out = jnp.concatenate([points, -points])
+    (x, half), kernel = cv.Gaussian(0.1).prepare(spread_out), cv.Gaussian(0.1)
+    unclipped = half[:, None] + half[None, :] - x @ x.T
+    assert float(unclipped.min()) < 0
+    assert float(_gram(kernel, spread_out).max()) <= 1
+
+
+def test_uncentred_distances_fail_far_from_the_origin():
+    points = draw_pairs(60, dtype=np.float32)[0] + np.float32(1e4)
+    expected = gaussian_gram(points, 0.7)
+    half = jnp.sum(jnp.square(points), axis=1) / 2
+    naive = jnp.exp(-jnp.maximum(half[:, None] + half[None, :] - points @ points.T, 0) / 0.49)
+    assert float(np.abs(naive - expected).max()) > 0.1
+    # The float32 points differ from each other by whole multiples of 1e-3: so far they are exact.
+    assert_close(_gram(cv.Gaussian(0.7), jnp.asarray(points)), expected)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_cosine_takes_rows_whose_squares_leave_the_range(scale):
+    points = draw_pairs(10, dtype=np.float32)[0]
+    scaled = jnp.asarray(points * np.float32(scale))
+    assert not bool(jnp.isfinite(1 / jnp.sum(jnp.square(scaled), axis=1)).all()) or scale > 1
+    assert_close(_gram(cv.Cosine(), scaled), cosine_gram(points))
+    assert np.isfinite(jax.grad(lambda p: _gram(cv.Cosine(), p).sum())(scaled)).all()
+
+
+def test_only_kernels_multiply():
+    with pytest.raises(TypeError):
+        cv.Cosine() * 3

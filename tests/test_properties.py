@@ -1,0 +1,148 @@
+"""What holds for all data, sought by hypothesis in float64."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from oracles import assert_close
+
+import condvendi_jax as cv
+
+pytestmark = pytest.mark.usefixtures("module_in_x64")
+
+N = 10
+ORDERS = (0.5, 1, 2, np.inf)
+# Rounding of H, in nats, where an inequality is attained with equality: below order 1 a zero
+# eigenvalue of rounding's size counts with its power.
+SLACK = 1e-6
+
+coordinates = st.floats(-3, 3, width=16)
+outputs = hnp.arrays(np.float64, (N, 3), elements=coordinates)
+prompts = hnp.arrays(np.float64, (N, 2), elements=coordinates)
+bandwidths = st.sampled_from([0.2, 0.7, 2.0])
+orders = st.sampled_from(ORDERS)
+rows = st.permutations(range(N))
+quick = settings(max_examples=20, deadline=None, derandomize=True, database=None)
+
+
+@functools.partial(jax.jit, static_argnames=("order", "truncation"))
+def _entropies(x, t, bandwidth, *, order=1, truncation=None):
+    """H(X), H(T), H(X, T) as an array."""
+    result = cv.decompose(
+        x,
+        t,
+        output_kernel=cv.Gaussian(bandwidth),
+        prompt_kernel=cv.Gaussian(bandwidth),
+        order=order,
+        truncation=truncation,
+    )
+    return jnp.stack([result.entropy_outputs, result.entropy_prompts, result.entropy_joint])
+
+
+@quick
+@given(outputs, prompts, bandwidths, orders, rows)
+def test_the_order_of_the_rows_does_not_matter(x, t, bandwidth, order, rows):
+    one = _entropies(x, t, bandwidth, order=order)
+    two = _entropies(x[rows], t[rows], bandwidth, order=order)
+    np.testing.assert_allclose(one, two, atol=SLACK)
+
+
+@quick
+@given(outputs, prompts, bandwidths, orders)
+def test_scores_lie_between_one_and_n(x, t, bandwidth, order):
+    entropies = _entropies(x, t, bandwidth, order=order)
+    assert (entropies >= 0).all()
+    assert (entropies <= np.log(N) + SLACK).all()
+
+
+@quick
+@given(outputs, prompts, bandwidths, orders)
+def test_pairs_are_at_least_as_diverse_as_outputs_or_prompts(x, t, bandwidth, order):
+    """H(X|T) >= 0 at every order: a Hadamard product with a correlation matrix is a mixture of
+    unitary conjugations on the spectrum's order of majorisation, and every Renyi entropy is
+    Schur-concave. Not so for truncated entropies, as the next test shows."""
+    h_x, h_t, h_joint = _entropies(x, t, bandwidth, order=order)
+    assert h_joint >= h_t - SLACK
+    assert h_joint >= h_x - SLACK
+
+
+def test_truncated_conditional_entropy_may_be_negative():
+    """Prompts of frequencies (3, 3, 3, 1) / 10, the third of which has three outputs, t = 3: the
+    joint keeps (3, 3, 1) / 10 and shares out 3/10, prompts keep (3, 3, 3) / 10 and share 1/10."""
+    prompts = np.repeat(np.arange(4.0), [3, 3, 3, 1])[:, None]
+    outputs = np.array([0.0] * 6 + [0, 1, 2, 0])[:, None]
+    h_t, h_joint = _entropies(outputs, prompts, 0.05, truncation=3)[1:]
+    assert_close(h_t, np.log(3))
+    assert_close(h_joint, -0.8 * np.log(0.4) - 0.2 * np.log(0.2))
+    assert h_joint < h_t
+
+
+@quick
+@given(outputs, prompts, bandwidths)
+def test_information_is_not_negative_at_order_one(x, t, bandwidth):
+    h_x, h_t, h_joint = _entropies(x, t, bandwidth)
+    assert h_x + h_t >= h_joint - SLACK
+
+
+@quick
+@given(outputs, prompts, bandwidths, orders)
+def test_vendi_is_the_product_of_its_two_parts(x, t, bandwidth, order):
+    kernels = {"output_kernel": cv.Gaussian(bandwidth), "prompt_kernel": cv.Gaussian(bandwidth)}
+    result = jax.jit(lambda x, t: cv.decompose(x, t, **kernels, order=2))(x, t)
+    assert_close(result.conditional * result.information, float(result.vendi))
+    h_x, h_t, h_joint = _entropies(x, t, bandwidth, order=order)
+    assert_close((h_joint - h_t) + (h_x + h_t - h_joint), float(h_x))
+
+
+@quick
+@given(outputs, prompts, bandwidths)
+def test_entropy_does_not_increase_with_the_order(x, t, bandwidth):
+    curves = np.stack([_entropies(x, t, bandwidth, order=order) for order in ORDERS])
+    assert (np.diff(curves, axis=0) <= SLACK).all()
+
+
+@quick
+@given(outputs, prompts, bandwidths)
+def test_truncation_bounds_the_score_and_more_eigenvalues_raise_it(x, t, bandwidth):
+    """exp H^(t) lies in [1, t] and does not decrease with t, up to H itself at t = n."""
+    cuts = (1, 5, N)
+    curves = np.stack([_entropies(x, t, bandwidth, truncation=cut) for cut in cuts])
+    assert (curves <= np.log(cuts)[:, None] + SLACK).all()
+    assert (np.diff(curves, axis=0) >= -SLACK).all()
+    np.testing.assert_allclose(curves[0], 0, atol=SLACK)
+    np.testing.assert_allclose(curves[-1], _entropies(x, t, bandwidth), atol=SLACK)
+
+
+@quick
+@given(outputs, prompts, bandwidths, orders, st.integers(0, 100))
+def test_rotations_and_translations_do_not_matter(x, t, bandwidth, order, seed):
+    rng = np.random.default_rng(seed)
+    rotation, _ = np.linalg.qr(rng.normal(size=(3, 3)))
+    one = _entropies(x, t, bandwidth, order=order)
+    two = _entropies(x @ rotation + rng.normal(size=3), t - 7, bandwidth, order=order)
+    np.testing.assert_allclose(one, two, atol=SLACK)
+
+
+@quick
+@given(outputs, prompts, bandwidths, orders, st.floats(0.01, 100))
+def test_points_and_bandwidth_scale_together(x, t, bandwidth, order, scale):
+    one = _entropies(x, t, bandwidth, order=order)
+    two = _entropies(scale * x, scale * t, scale * bandwidth, order=order)
+    np.testing.assert_allclose(one, two, atol=SLACK)
+
+
+@quick
+@given(
+    hnp.arrays(np.float64, (N, 3), elements=st.floats(0.25, 3, width=16)),
+    orders,
+    hnp.arrays(np.float64, (N, 1), elements=st.floats(0.01, 100)),
+)
+def test_lengths_of_rows_do_not_matter_to_the_cosine_kernel(x, order, lengths):
+    vendi = jax.jit(lambda p: cv.vendi(p, kernel=cv.Cosine(), order=order))
+    one, two = vendi(x), vendi(x * lengths)
+    np.testing.assert_allclose(one, two, rtol=SLACK)

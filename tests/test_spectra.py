@@ -1,0 +1,83 @@
+"""Normalised spectra and their truncation."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracles import assert_close, draw_pairs, eigenvalues, gaussian_gram, renyi, tolerance
+from scipy.optimize import brentq
+
+import condvendi_jax as cv
+from condvendi_jax import spectra
+
+
+def test_spectrum_by_hand(dtype):
+    """Of [[1, a], [a, 1]] / 2: (1 + a) / 2 and (1 - a) / 2."""
+    assert_close(spectra.spectrum(jnp.array([[0.5, 0.3], [0.3, 0.5]])), [0.8, 0.2])
+
+
+def test_spectrum_is_descending_non_negative_and_of_sum_one(dtype):
+    gram = gaussian_gram(draw_pairs(40)[0], 1.0)
+    values = spectra.spectrum(jnp.asarray(gram / 40, dtype))
+    assert_close(values, eigenvalues(gram))
+    assert (jnp.diff(values) <= 0).all()
+    assert (values >= 0).all()
+    assert_close(jnp.sum(values), 1.0)
+
+
+@pytest.mark.parametrize("n", [1, 40])
+def test_identical_points_have_one_eigenvalue_exactly(n, dtype):
+    values = spectra.spectrum(jnp.full((n, n), 1 / n, dtype))
+    assert values.tolist() == [1.0] + [0.0] * (n - 1)
+
+
+def test_projection_is_the_nearest_point_of_the_simplex(x64):
+    """max(v - theta, 0) for the theta at which the sum is one, by root finding."""
+    values = np.random.default_rng(0).normal(size=30)
+    theta = brentq(lambda c: np.maximum(values - c, 0).sum() - 1, -5, 5, xtol=1e-15)
+    expected = np.sort(np.maximum(values - theta, 0))[::-1]
+    assert_close(spectra.project_to_simplex(jnp.asarray(values)), expected)
+
+
+def test_unprojected_eigenvalues_lose_digits_on_a_nearly_constant_gram():
+    gram = gaussian_gram(draw_pairs(600)[0], 100.0)
+    exact = np.exp(renyi(eigenvalues(gram), 1))
+    matrix = jnp.asarray(gram / 600, jnp.float32)
+    raw = np.clip(np.asarray(jnp.linalg.eigvalsh(matrix), np.float64), 0, None)
+    assert abs(np.exp(renyi(raw, 1)) / exact - 1) > 3 * tolerance("float32")
+    assert_close(jnp.exp(cv.von_neumann.of_spectrum(spectra.spectrum(matrix))), exact)
+
+
+def test_spectrum_gradient_is_the_eigenvectors_around_the_cotangent(x64):
+    matrix = jnp.asarray(gaussian_gram(draw_pairs(8)[0], 0.5) / 8)
+    cotangent = jnp.arange(8.0)
+    (got,) = jax.vjp(spectra.spectrum, matrix)[1](cotangent)
+    _, vectors = np.linalg.eigh(np.asarray(matrix))
+    vectors = vectors[:, ::-1]
+    assert_close(got, vectors @ np.diag(np.arange(8.0)) @ vectors.T)
+
+
+def test_truncation_shifts_and_does_not_rescale(dtype):
+    """CV eq. 13 by hand: (0.5, 0.3) lack 0.2, and each gains half of it."""
+    values = jnp.asarray([0.15, 0.5, 0.05, 0.3], dtype)
+    assert_close(cv.truncate(values, 2), [0.6, 0.4])
+    assert not np.allclose(cv.truncate(values, 2), [0.625, 0.375])
+    assert_close(cv.truncate(values, 1), [1.0])
+    assert_close(cv.truncate(values, 4), [0.5, 0.3, 0.15, 0.05])
+
+
+def test_truncation_is_the_projection_of_the_leading_values(x64):
+    """Lemma A."""
+    values = np.sort(np.random.default_rng(0).dirichlet(np.ones(12)))
+    projected = spectra.project_to_simplex(jnp.asarray(values[-5:]))
+    assert_close(cv.truncate(jnp.asarray(values), 5), projected)
+
+
+@pytest.mark.parametrize("t", [0, -1, 5, 2.0, True, "2", None])
+def test_truncation_takes_integers_from_one_to_n(t):
+    with pytest.raises(ValueError, match=r"t: expected an integer between 1 and n = 4"):
+        cv.truncate(jnp.full(4, 0.25), t)
+
+
+def test_truncation_takes_the_integers_of_numpy():
+    assert cv.truncate(jnp.full(4, 0.25), np.int64(2)).shape == (2,)
