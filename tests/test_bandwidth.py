@@ -1,0 +1,137 @@
+"""The bandwidth rules of the papers and the median heuristic."""
+
+import jax
+import numpy as np
+import pytest
+from oracles import draw_pairs, gaussian_gram
+
+import condvendi_jax as cv
+from condvendi_jax.bandwidth import median_heuristic, select_bandwidth
+
+KEY = jax.random.key(0)
+GRID = tuple(0.02 * 2.0 ** np.arange(12))
+
+
+@pytest.fixture(scope="module")
+def points():
+    return draw_pairs(100, dtype=np.float32)[0]
+
+
+def test_the_identity_at_tiny_bandwidths_is_not_chosen(points):
+    """Read literally the rule is met at the smallest candidate, where scores only count points."""
+    chosen = select_bandwidth(points, key=KEY, candidates=GRID)
+    assert chosen.spreads[0] < chosen.threshold
+    assert abs(chosen.means[0] / chosen.subset_size - 1) < 1e-2
+    index = int(np.flatnonzero(chosen.candidates == chosen.bandwidth)[0])
+    assert (chosen.spreads[index:] < chosen.threshold).all()
+    assert chosen.spreads[index - 1] >= chosen.threshold
+    assert chosen.means[index] < chosen.subset_size / 2
+
+
+def test_spreads_are_those_of_rke_over_disjoint_subsets(points):
+    """Five subsets of all hundred rows: their mean RKE and its spread, by the definition."""
+    chosen = select_bandwidth(
+        points, key=KEY, candidates=GRID, criterion="std", threshold=5, subsets=5
+    )
+    rows = np.asarray(jax.random.permutation(jax.random.split(KEY)[0], 100)).reshape(5, 20)
+    rke = [[1 / np.mean(gaussian_gram(points[r], s) ** 2) for s in GRID] for r in rows]
+    np.testing.assert_allclose(chosen.spreads, np.std(rke, axis=0, ddof=1), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(chosen.means, np.mean(rke, axis=0), rtol=1e-5)
+
+
+def test_the_two_papers_criteria_differ_by_the_square(points):
+    variance, std = (
+        select_bandwidth(points, key=KEY, candidates=GRID, criterion=c) for c in ("variance", "std")
+    )
+    np.testing.assert_allclose(variance.spreads, std.spreads**2, rtol=1e-6)
+    assert std.bandwidth > variance.bandwidth
+    assert "CV appendix E.1" in variance.describe()
+    assert "RKE section 6" in std.describe()
+    assert (variance.criterion, std.criterion) == ("variance", "std")
+
+
+def test_every_argument_changes_the_selection(points):
+    default = {"points": points, "key": KEY, "candidates": GRID, "subsets": 5}
+    changes = {
+        "points": 3 * points,
+        "key": jax.random.key(1),
+        "criterion": "std",
+        "threshold": 1e-5,
+        "subsets": 4,
+        "subset_size": 10,
+        "candidates": GRID[:-1] + (70.0,),
+        "score": cv.vendi,
+    }
+
+    def outcome(**arguments):
+        chosen = select_bandwidth(**arguments)
+        return [chosen.bandwidth, *chosen.spreads, chosen.candidates[-1]]
+
+    reference = np.array(outcome(**default))
+    for name, value in changes.items():
+        assert not np.allclose(outcome(**(default | {name: value})), reference, rtol=1e-3), name
+
+
+def test_the_same_key_gives_the_same_choice_and_progress_is_called(points):
+    calls = []
+    one, two = (
+        select_bandwidth(points, key=KEY, candidates=GRID, progress=lambda: calls.append(1))
+        for _ in range(2)
+    )
+    assert one.bandwidth == two.bandwidth
+    assert len(calls) == 20
+
+
+def test_default_candidates_scale_with_the_points(points):
+    one, two = (select_bandwidth(s * points, key=KEY) for s in (1, 10))
+    assert one.candidates.size == 49
+    assert abs(two.bandwidth / one.bandwidth / 10 - 1) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"criterion": "range"}, r"criterion: expected one of \['std', 'variance'\]"),
+        ({"threshold": 0}, "threshold: expected a number above 0"),
+        ({"threshold": float("nan")}, "threshold: expected a number above 0"),
+        ({"subsets": 1}, "subsets: expected an integer of at least 2"),
+        ({"subset_size": 11}, "between 2 and 10 rows each, received 11"),
+        ({"subset_size": 1}, "between 2 and 10 rows each, received 1"),
+        ({"candidates": []}, "candidates: expected ascending"),
+        ({"candidates": [2.0, 1.0]}, "candidates: expected ascending"),
+        ({"candidates": [0.0, 1.0]}, "candidates: expected ascending"),
+        ({"candidates": [1.0, float("nan")]}, "candidates: expected ascending"),
+        ({"candidates": [1.0, float("inf")]}, "candidates: expected ascending"),
+        ({"candidates": [0.2, 0.3]}, "at the largest bandwidth the spread is"),
+    ],
+)
+def test_bad_arguments_are_refused(points, options, message):
+    with pytest.raises(ValueError, match=message):
+        select_bandwidth(points, key=KEY, **options)
+
+
+def test_median_by_hand():
+    """Distances 3, 4, 5 of a right triangle; duplicates have no distance."""
+    triangle = np.array([[0, 0], [3, 0], [0, 4]], np.float32)
+    assert median_heuristic(triangle, key=KEY) == pytest.approx(4, rel=1e-6)
+    doubled = np.concatenate([triangle, triangle])
+    assert median_heuristic(doubled, key=KEY) == pytest.approx(4, rel=1e-6)
+
+
+def test_median_does_not_follow_one_outlier():
+    ordinary = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
+    expected = median_heuristic(ordinary, key=KEY)
+    with_outlier = np.concatenate([ordinary, np.full((1, 2), 1e4, np.float32)])
+    assert median_heuristic(with_outlier, key=KEY) == pytest.approx(expected, rel=0.05)
+
+
+def test_median_of_many_rows_is_over_a_sample_drawn_by_the_key():
+    many = np.random.default_rng(0).normal(size=(2500, 1)).astype(np.float32)
+    one, two = (median_heuristic(many, key=jax.random.key(s)) for s in (0, 1))
+    assert one != two
+    assert abs(one / two - 1) < 0.1
+
+
+def test_identical_rows_have_no_median_distance():
+    with pytest.raises(ValueError, match="all rows are identical"):
+        median_heuristic(np.ones((5, 2), np.float32), key=KEY)
