@@ -1,0 +1,53 @@
+"""What every command line of the project shares: exit statuses, one-line errors, progress."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from absl import app, logging
+from rich import console, progress
+
+INTERRUPTED = 130
+BAD_INPUT = 2
+
+
+def run(main: Callable[[list[str]], Any]) -> None:
+    """Runs `main` under absl: bad input ends in one clear line and a non-zero exit status.
+
+    Exit statuses: 0 for success, 1 for a malformed flag, 2 for input that is refused, 130 for an
+    interrupt.
+    """
+
+    def quiet_main(argv: list[str]) -> None:
+        # JAX logs each kind of device that it looked for and did not find.
+        logging.set_verbosity(logging.WARNING)
+        main(argv)
+
+    warnings.showwarning = _show_warning
+    try:
+        app.run(quiet_main)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(INTERRUPTED)
+    except (ValueError, TypeError, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(BAD_INPUT)
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    sys.stderr.write(f"warning: {message}\n")
+
+
+def progress_bar() -> progress.Progress:
+    """A progress bar on standard error that leaves nothing behind."""
+    return progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        console=console.Console(stderr=True),
+        transient=True,
+    )
