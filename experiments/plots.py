@@ -1,0 +1,197 @@
+"""Saved results -> figures. Nothing is computed here but means, spreads and exponentials.
+
+python -m experiments.plots                       # the committed results into figures/
+python -m experiments.plots --results=results --figures=results
+"""
+
+from __future__ import annotations
+
+import io
+import pathlib
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from absl import flags
+from matplotlib.axes import Axes
+
+from condvendi_jax import command, files
+from experiments import harness
+
+_SCORES = ("conditional", "information", "vendi")
+_NAMES = {
+    "conditional": ("Conditional-Vendi", "Conditional-RKE"),
+    "information": ("Information-Vendi", "Information-RKE"),
+    "vendi": ("Vendi", "RKE"),
+}
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+_MARKERS = ("o", "s", "^", "D", "v", "P")
+
+
+def check_scores(names: Sequence[str]) -> tuple[str, ...]:
+    """Returns the names of the scores to draw, or raises ValueError with the valid ones."""
+    unknown = [name for name in names if name not in _SCORES]
+    if unknown or not names:
+        raise ValueError(f"--scores: expected some of {', '.join(_SCORES)}, received {names}.")
+    return tuple(names)
+
+
+def _scores(entropies: np.ndarray, score: str) -> np.ndarray:
+    """A score out of H(X), H(T), H(X, T), the last axis but one of `[..., 3, sizes]`."""
+    outputs, prompts, joint = np.moveaxis(entropies.astype(np.float64), -2, 0)
+    terms = {
+        "vendi": outputs,
+        "conditional": joint - prompts,
+        "information": outputs + prompts - joint,
+    }
+    return np.exp(terms[score])
+
+
+def _label(quantity: str, score: str) -> str:
+    """'order1-t1600' as 'Conditional-Vendi, t = 1,600'."""
+    order, _, truncation = quantity.removeprefix("order").partition("-t")
+    one, two = _NAMES[score]
+    name = {"1": one, "2": two}.get(order, f"{one}, order {order}")
+    return name + (f", t = {int(truncation):,}" if truncation else "")
+
+
+def _panel(axes: Axes, cells: Sequence[dict[str, np.ndarray]], scores: Sequence[str]) -> None:
+    """The curves of one panel: the mean over the repeats, and a band of one standard deviation."""
+    quantities = [
+        name for name in cells[0] if name.startswith("order") and not name.endswith("sizes")
+    ]
+    lines = [(score, quantity) for score in scores for quantity in quantities]
+    for index, (score, quantity) in enumerate(lines):
+        sizes = cells[0]["order_two_sizes" if quantity == "order2" else "sizes"]
+        values = np.stack([_scores(cell[quantity], score) for cell in cells])
+        mean, spread = values.mean(axis=0), values.std(axis=0, ddof=1 if len(cells) > 1 else 0)
+        colour, marker = _COLOURS[index % len(_COLOURS)], _MARKERS[index % len(_MARKERS)]
+        every = max(1, len(sizes) // 8)
+        axes.plot(
+            sizes,
+            mean,
+            color=colour,
+            marker=marker,
+            markersize=4,
+            markevery=every,
+            label=_label(quantity, score),
+        )
+        axes.fill_between(sizes, mean - spread, mean + spread, color=colour, alpha=0.2, linewidth=0)
+    axes.set_xlabel("sample size n")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=7)
+
+
+def _panel_title(configuration: dict[str, Any], rule: str) -> str:
+    bandwidths = configuration["bandwidths"][rule]
+    if bandwidths["outputs"] is None:
+        return "cosine kernel"
+    return (
+        f"Gaussian kernel, bandwidths by '{rule}'\n"
+        f"outputs {bandwidths['outputs']:.3g}, prompts {bandwidths['prompts']:.3g}"
+    )
+
+
+def _caption(configuration: dict[str, Any], rules: Sequence[str]) -> str:
+    """The line under a figure: what data, n, bandwidths, rule, truncation and seed it shows."""
+    words = {rule: configuration["bandwidths"][rule]["rule"] for rule in rules}
+    bandwidths = "; ".join(f"'{rule}': {text}" for rule, text in words.items() if rule != "cosine")
+    truncations = ", ".join(f"{t:,}" for t in configuration["truncations"])
+    parts = [
+        f"Data: {configuration['data']}",
+        f"n = {configuration['n']:,}; spectra up to n = {configuration['sizes'][-1]:,}, order 2 to "
+        f"all pairs; mean and one standard deviation over {configuration['repeats']} random orders "
+        f"of the pairs, seed {configuration['seed']}; truncation t = {truncations}",
+    ]
+    if bandwidths:
+        parts.append(f"Bandwidths {bandwidths}")
+    return ". ".join(part.rstrip(".") for part in parts) + "."
+
+
+def draw_convergence(
+    folders: Sequence[str | pathlib.Path],
+    target: str | pathlib.Path,
+    *,
+    scores: Sequence[str] = ("conditional",),
+    name: str = "convergence",
+) -> list[pathlib.Path]:
+    """Draws the scores against n: a row a run, a panel a bandwidth rule (CV figs 2, 3 and 19).
+
+    Args:
+      folders: the results of `experiments.convergence`, one a kernel.
+      target: the folder of the figures.
+      scores: which scores are drawn.
+      name: the figures' name, without a suffix.
+
+    Returns:
+      The paths of the PNG and the PDF.
+
+    Raises:
+      ValueError: a folder holds no results.
+    """
+    panels, captions = [], []
+    for folder in folders:
+        run, cells = harness.load_run(folder)
+        configuration = run["configuration"]
+        rules = [rule for rule in configuration["bandwidths"] if f"{rule}-0" in cells]
+        if not rules:
+            raise ValueError(f"{folder}: no cell of the study is finished.")
+        for rule in rules:
+            repeats = [cells[c] for c in cells if c.rsplit("-", 1)[0] == rule]
+            panels.append((_panel_title(configuration, rule), repeats))
+        captions.append(_caption(configuration, rules))
+    figure, grid = plt.subplots(
+        1, len(panels), figsize=(4.2 * max(2, len(panels)), 4.4), squeeze=False
+    )
+    for axes, (title, repeats) in zip(grid[0], panels, strict=True):
+        _panel(axes, repeats, scores)
+        axes.set_title(title, fontsize=9)
+    grid[0, 0].set_ylabel("score (effective number of modes)")
+    return _save(figure, captions, pathlib.Path(target) / name)
+
+
+def _save(figure: Any, captions: Sequence[str], path: pathlib.Path) -> list[pathlib.Path]:
+    """Writes PNG and PDF, whole or not at all, with the captions below the panels."""
+    width = int(figure.get_size_inches()[0] * 21)
+    lines = [line for text in dict.fromkeys(captions) for line in textwrap.wrap(text, width)]
+    height = figure.get_size_inches()[1]
+    margin = 0.14 * len(lines) + 0.1
+    figure.set_size_inches(figure.get_size_inches()[0], height + margin)
+    figure.tight_layout(rect=(0, margin / (height + margin), 1, 1))
+    figure.text(0.01, 0.01, "\n".join(lines), fontsize=6.5, va="bottom")
+    paths = []
+    for suffix in (".png", ".pdf"):
+        image = io.BytesIO()
+        # Without a date the same results give the same bytes.
+        metadata = {"CreationDate": None} if suffix == ".pdf" else {"Software": None}
+        figure.savefig(image, format=suffix[1:], dpi=160, metadata=metadata)
+        paths.append(path.with_suffix(suffix))
+        with files.atomic_writer(paths[-1]) as stream:
+            stream.write(image.getvalue())
+    plt.close(figure)
+    return paths
+
+
+def main(argv: list[str]) -> None:
+    """Draws every figure whose results are there."""
+    if len(argv) > 1:
+        raise ValueError(f"unexpected argument {argv[1]!r}; flags are written --name=value.")
+    results = pathlib.Path(flags.FLAGS.results)
+    found = [results / f"convergence-{kernel}" for kernel in ("gaussian", "cosine")]
+    found = [folder for folder in found if (folder / "run.json").exists()]
+    if not found:
+        raise ValueError(f"{results}: there are no results to draw.")
+    target = pathlib.Path(flags.FLAGS.figures)
+    target.mkdir(parents=True, exist_ok=True)
+    for path in draw_convergence(found, target, scores=check_scores(flags.FLAGS.scores)):
+        print(path)
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("results", "experiments/results", "Folder of the saved results.")
+    flags.DEFINE_string("figures", "figures", "Folder the figures are written to.")
+    flags.DEFINE_list("scores", ["conditional"], "What is drawn: conditional, information, vendi.")
+    command.run(main)
