@@ -60,6 +60,7 @@ def main(argv: list[str]) -> None:
         raise ValueError(f"unexpected argument {argv[1]!r}; flags are written --name=value.")
     if _OUTPUTS.value is None:
         raise ValueError("--outputs is required; --help lists all flags.")
+    _check_flags()
     jax.config.update("jax_enable_x64", _X64.value)
     started = time.perf_counter()
     if _JSON.value:
@@ -70,6 +71,17 @@ def main(argv: list[str]) -> None:
     _show(report)
     if _JSON.value:
         files.write_json(_JSON.value, report)
+
+
+def _check_flags() -> None:
+    """Refuses, before anything is read, what would be refused or ignored later."""
+    given = _OUTPUT_BANDWIDTH.value is not None or _PROMPT_BANDWIDTH.value is not None
+    if given and _KERNEL.value == "cosine":
+        raise ValueError("the cosine kernel has no bandwidth; give none, or --kernel=gaussian.")
+    if _PROMPTS.value is None and _PROMPT_BANDWIDTH.value is not None:
+        raise ValueError("--prompt_bandwidth without --prompts: there is nothing to use it on.")
+    validation.check_truncation(_TRUNCATION.value)
+    validation.check_count(_GROUPS.value, name="groups", minimum=2)
 
 
 def _parse_order(text: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -17,21 +18,24 @@ BAD_INPUT = 2
 def run(main: Callable[[list[str]], Any]) -> None:
     """Runs `main` under absl: bad input ends in one clear line and a non-zero exit status.
 
-    Exit statuses: 0 for success, 1 for a malformed flag, 2 for input that is refused, 130 for an
-    interrupt.
+    Exit statuses: what `main` returns, 0 where that is None; 1 for a malformed flag, 2 for input
+    that is refused, 130 for an interrupt.
     """
 
-    def quiet_main(argv: list[str]) -> None:
+    def quiet_main(argv: list[str]) -> Any:
         # JAX logs each kind of device that it looked for and did not find.
         logging.set_verbosity(logging.WARNING)
-        main(argv)
+        return main(argv)
 
     warnings.showwarning = _show_warning
     try:
         app.run(quiet_main)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
-        sys.exit(INTERRUPTED)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Not sys.exit: finalising the interpreter while XLA's threads still compute can crash.
+        os._exit(INTERRUPTED)
     except (ValueError, TypeError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(BAD_INPUT)

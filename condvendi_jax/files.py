@@ -120,7 +120,12 @@ def jsonable(value: Any) -> Any:
                 result[f"{name}_reason"] = f"not a finite number: {float(entry)}"
         return result
     if isinstance(value, (list, tuple)):
-        return [None if _not_finite(entry) else jsonable(entry) for entry in value]
+        return [
+            {"value": None, "reason": f"not a finite number: {float(entry)}"}
+            if _not_finite(entry)
+            else jsonable(entry)
+            for entry in value
+        ]
     if hasattr(value, "tolist"):
         return jsonable(value.tolist())
     return value

@@ -28,7 +28,11 @@ _ROUNDING = 8
 
 
 class Kernel(abc.ABC):
-    """A normalised kernel, k(x, x) = 1, as a pytree whose leaves are its parameters."""
+    """A normalised kernel, k(x, x) = 1, as a pytree whose leaves are its parameters.
+
+    A kernel of one's own needs `__call__` alone, and to be registered as a pytree: with
+    `jax.tree_util.register_static` where it has no parameters to trace.
+    """
 
     @abc.abstractmethod
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:

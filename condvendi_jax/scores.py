@@ -27,7 +27,7 @@ _PROBED_ROWS = 256
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=("entropy_outputs", "entropy_prompts", "entropy_joint"),
-    meta_fields=("order", "truncation", "n", "dtype"),
+    meta_fields=("order", "truncation", "n", "dtype", "duplicates"),
 )
 @dataclasses.dataclass(frozen=True)
 class Decomposition:
@@ -41,6 +41,7 @@ class Decomposition:
       truncation: how many eigenvalues all three keep, or None.
       n: the number of pairs; on a convergence curve the tuple of sizes.
       dtype: the name of the dtype they were computed in.
+      duplicates: how many pairs repeat an earlier one, where that was asked for.
     """
 
     entropy_outputs: jax.Array
@@ -50,6 +51,7 @@ class Decomposition:
     truncation: int | None
     n: int | tuple[int, ...]
     dtype: str
+    duplicates: int | None = None
 
     @property
     def vendi(self) -> jax.Array:
@@ -75,6 +77,7 @@ def decompose(
     prompt_kernel: Kernel,
     order: float = 1,
     truncation: int | None = None,
+    count_duplicates: bool = False,
 ) -> Decomposition:
     """Splits the diversity of outputs into what the model adds and what the prompts bring.
 
@@ -85,11 +88,12 @@ def decompose(
       prompt_kernel: the kernel of the prompts.
       order: the Renyi order in (0, inf]; 1 gives Vendi, 2 gives RKE, in one streamed pass.
       truncation: how many eigenvalues every entropy keeps (CV eq. 13); all where None.
+      count_duplicates: also count the pairs that repeat an earlier one exactly; not inside jit.
 
     Returns:
       A `Decomposition`: three entropies in nats and the scores as effective numbers of modes.
       Orders other than 2 take all eigenvalues of three n x n matrices: O(n^3) time. In float32
-      they carry about five digits; enable x64 for more.
+      they carry four to five digits; enable x64 for more.
 
     Raises:
       TypeError, ValueError: the inputs are not two finite real arrays of n >= 1 rows each, an
@@ -101,7 +105,12 @@ def decompose(
     entropy = Entropy(order=order, truncation=truncation)
     outputs, prompts = check_inputs(outputs, prompts, output_kernel, prompt_kernel)
     entropy = _for_size(entropy, outputs, output_kernel, prompt_kernel)
-    return _decompose(outputs, prompts, output_kernel, prompt_kernel, entropy)
+    result = _decompose(outputs, prompts, output_kernel, prompt_kernel, entropy)
+    if count_duplicates:
+        pairs = np.concatenate([outputs, prompts], axis=1)
+        repeated = result.n - np.unique(pairs, axis=0).shape[0]
+        return dataclasses.replace(result, duplicates=repeated)
+    return result
 
 
 def check_inputs(
@@ -132,14 +141,13 @@ def _check_points(points: jax.Array, kernel: Kernel, *, name: str) -> None:
     if smallest > 1 - 1e-6:
         warnings.warn(
             f"{name}: under {kernel!r} all kernel values exceed 1 - 1e-6, the Gram is numerically "
-            "constant and its scores are 1: the bandwidth is too large for these embeddings.",
+            "constant and its scores are 1: it cannot tell these embeddings apart.",
             stacklevel=4,
         )
     elif max(abs(smallest), abs(largest)) < 1e-6:
         warnings.warn(
             f"{name}: under {kernel!r} all kernel values between different points are below 1e-6, "
-            "the Gram is numerically the identity and its scores only count points: the bandwidth "
-            "is too small for these embeddings.",
+            "the Gram is numerically the identity and its scores only count points.",
             stacklevel=4,
         )
 
@@ -195,7 +203,8 @@ def conditional_vendi(
     Args, Raises: as `decompose`, of which this is one score; H(X) is not computed.
 
     Returns:
-      A scalar, the effective number of modes that the model adds, in [1, n].
+      A scalar, the effective number of modes that the model adds, in [1, n]; a truncated score can
+      fall below 1.
     """
     entropy = Entropy(order=order, truncation=truncation)
     outputs, prompts = check_inputs(outputs, prompts, output_kernel, prompt_kernel)

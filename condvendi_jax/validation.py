@@ -113,6 +113,8 @@ def check_bandwidth(bandwidth: Any) -> jax.Array:
       TypeError: not a real number.
       ValueError: zero, negative, NaN, infinite, or not a scalar.
     """
+    if isinstance(bandwidth, (str, bool)):
+        raise TypeError(f"bandwidth: expected a positive number, received {bandwidth!r}.")
     try:
         value = jnp.asarray(bandwidth, dtype=compute_dtype())
     except (TypeError, ValueError) as error:

@@ -1,6 +1,5 @@
 """What every test runs under: strict promotion, a choice of precision, one compilation cache."""
 
-import contextlib
 import os
 import shutil
 import tempfile
@@ -15,6 +14,7 @@ if _OWNED_CACHE:
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
+import precision  # noqa: E402
 import pytest  # noqa: E402
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -27,32 +27,22 @@ def pytest_unconfigure():
         shutil.rmtree(_OWNED_CACHE, ignore_errors=True)
 
 
-@contextlib.contextmanager
-def _x64(enabled):
-    before = jax.config.jax_enable_x64
-    jax.config.update("jax_enable_x64", enabled)
-    try:
-        yield
-    finally:
-        jax.config.update("jax_enable_x64", before)
-
-
 @pytest.fixture
 def x64():
     """One test in float64."""
-    with _x64(True):
+    with precision.x64(True):
         yield
 
 
 @pytest.fixture(scope="module")
 def module_in_x64():
     """A whole module in float64: hypothesis calls one test many times."""
-    with _x64(True):
+    with precision.x64(True):
         yield
 
 
 @pytest.fixture(params=["float32", "float64"])
 def dtype(request):
     """A test in both precisions; gives the dtype its data should have."""
-    with _x64(request.param == "float64"):
+    with precision.x64(request.param == "float64"):
         yield np.dtype(request.param)

@@ -151,7 +151,7 @@ def test_one_row_has_no_standard_error_and_a_reason(folder):
     assert any("NaN for n = 1" in line for line in err)
 
 
-GIVEN = ("--output_bandwidth=1", "--prompt_bandwidth=1")
+GIVEN = ("--output_bandwidth=1",)
 BAD_INPUTS = {
     "missing file": (("--outputs=absent.npy",), "absent.npy: there is no such file"),
     "corrupt file": (("--outputs=x.npy", "--prompts=corrupt.npz"), "corrupt.npz: cannot be read"),
@@ -163,6 +163,14 @@ BAD_INPUTS = {
     "no order": (("--outputs=x.npy", *GIVEN, "--order="), "--order"),
     "truncation": (("--outputs=x.npy", *GIVEN, "--truncation=0"), "truncation: expected"),
     "bandwidth": (("--outputs=x.npy", "--output_bandwidth=0"), "finite number above 0"),
+    "bandwidth without a kernel for it": (
+        ("--outputs=x.npy", *GIVEN, "--kernel=cosine"),
+        "cosine kernel has no bandwidth",
+    ),
+    "bandwidth without prompts": (
+        ("--outputs=x.npy", "--prompt_bandwidth=1"),
+        "--prompt_bandwidth without --prompts",
+    ),
     "groups": (("--outputs=x.npy", *GIVEN, "--groups=1"), "groups: expected"),
     "folder": (("--outputs=x.npy", *GIVEN, "--json=absent/report.json"), "absent"),
     "folder for a file": (("--outputs=x.npy", *GIVEN, "--json=."), "directory"),

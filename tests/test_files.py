@@ -117,7 +117,9 @@ def test_json_has_null_and_a_reason_where_a_number_is_not_finite(tmp_path):
     assert read["deep"]["nan"] is None
     assert "not a finite number" in read["deep"]["nan_reason"]
     assert (read["fine"], read["count"], read["flag"], read["none"]) == (1.5, 3, True, None)
-    assert (read["list"], read["array"]) == ([1.0, None], [None, 2.0])
+    reason = {"value": None, "reason": "not a finite number: nan"}
+    assert read["list"] == [1.0, reason]
+    assert read["array"] == [reason, 2.0]
 
 
 def test_nothing_is_left_of_a_write_that_fails(tmp_path):
