@@ -14,6 +14,8 @@ from condvendi_jax.entropies import (
 )
 from condvendi_jax.grams import DenseGram, FeatureGram, Gram, TiledGram, gram
 from condvendi_jax.kernels import Cosine, Gaussian, Kernel
+from condvendi_jax.mid import mutual_information_divergence, pointwise_mutual_information
+from condvendi_jax.relative import rrke
 from condvendi_jax.scores import (
     Decomposition,
     conditional_rke,
