@@ -4,6 +4,7 @@ H(X) = H(X|T) + I(X;T): how much of the diversity of outputs X the model adds, a
 owes to the prompts T. See the README for a tour and `decompose` for the main call.
 """
 
+from condvendi_jax.bandwidth import median_heuristic, select_bandwidth
 from condvendi_jax.entropies import (
     Entropy,
     conditional,
@@ -27,3 +28,4 @@ from condvendi_jax.scores import (
     vendi,
 )
 from condvendi_jax.spectra import truncate
+from condvendi_jax.uncertainty import convergence_curve, decomposition_errors, standard_error

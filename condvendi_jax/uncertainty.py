@@ -149,7 +149,7 @@ def decomposition_errors(
     Raises:
       TypeError, ValueError: as `decompose` and `standard_error`.
     """
-    kernels = {"output_kernel": output_kernel, "prompt_kernel": prompt_kernel}
+    kernels: dict[str, Any] = {"output_kernel": output_kernel, "prompt_kernel": prompt_kernel}
     entropy = Entropy(order=order, truncation=truncation)
     if entropy.needs_spectrum:
         entropy.clamped(np.shape(outputs)[0])

@@ -143,13 +143,18 @@ def draw_convergence(
             repeats = [cells[c] for c in cells if c.rsplit("-", 1)[0] == rule]
             panels.append((_panel_title(configuration, rule), repeats))
         captions.append(_caption(configuration, rules))
+    columns = len(panels) if len(panels) <= 3 else 2
+    rows = -(-len(panels) // columns)
     figure, grid = plt.subplots(
-        1, len(panels), figsize=(4.2 * max(2, len(panels)), 4.4), squeeze=False
+        rows, columns, figsize=(4.4 * max(2, columns), 3.9 * rows), squeeze=False
     )
-    for axes, (title, repeats) in zip(grid[0], panels, strict=True):
+    for axes in grid.flat[len(panels) :]:
+        axes.remove()
+    for axes, (title, repeats) in zip(grid.flat, panels, strict=False):
         _panel(axes, repeats, scores)
         axes.set_title(title, fontsize=9)
-    grid[0, 0].set_ylabel("score (effective number of modes)")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("score (effective number of modes)")
     return _save(figure, captions, pathlib.Path(target) / name)
 
 

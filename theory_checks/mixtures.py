@@ -1028,7 +1028,7 @@ def theorem_7_point_prompts(rng: np.random.Generator, budget: Budget) -> Evidenc
         values, vectors = np.linalg.eigh(mixture.mean_gram)
         values = np.maximum(values, 1e-300)
         bound = mixture.weights @ (vectors**2) @ (values * np.log(values))
-        return _two_sided(mixture, 1, (0.0, bound))
+        return _two_sided(mixture, 1, (0.0, float(bound)))
 
     examples = [(two_images(0.3), 1), (populations.rare_mode(1e-3, 1e-3, 1.0, 1e8), 1)]
     return hunt(sides, rng, budget, shapes=populations.POINT_SHAPES, examples=examples)

@@ -1383,7 +1383,8 @@ def energy_bias(rng: np.random.Generator, budget: Budget) -> Evidence:
     left, right = [], []
     for _ in range(budget.trials(10)):
         atoms, n = int(rng.integers(2, 4)), int(rng.integers(1, 7))
-        squared = kernel(*[rng.normal(size=(atoms, 1))] * 2) ** 2
+        points = rng.normal(size=(atoms, 1))
+        squared = kernel(points, points) ** 2
         weights = rng.dirichlet(np.ones(atoms))
         samples = np.stack(np.meshgrid(*[np.arange(atoms)] * n, indexing="ij"), -1).reshape(-1, n)
         chances = np.prod(weights[samples], axis=1)
