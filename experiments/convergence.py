@@ -64,7 +64,7 @@ def main(argv: list[str]) -> None:
     scores = plots.check_scores(_SCORES.value)
     data = harness.load_data()
     configuration = _configure(data)
-    folder = f"{flags.FLAGS.output}/convergence-{_KERNEL.value}"
+    folder = f"{flags.FLAGS.output}/convergence-{_KERNEL.value}{'-full' if _FULL.value else ''}"
     store = harness.Store(folder, configuration)
     cells = [
         f"{rule}-{repeat}"

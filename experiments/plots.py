@@ -20,6 +20,11 @@ from matplotlib.axes import Axes
 from condvendi_jax import command, files
 from experiments import harness
 
+# Figure -> the folders of results that it shows, those of them that exist.
+_CONVERGENCE = {
+    "convergence": ("convergence-gaussian", "convergence-cosine"),
+    "convergence_full": ("convergence-gaussian-full", "convergence-cosine-full"),
+}
 _SCORES = ("conditional", "information", "vendi")
 _NAMES = {
     "conditional": ("Conditional-Vendi", "Conditional-RKE"),
@@ -100,11 +105,16 @@ def _caption(configuration: dict[str, Any], rules: Sequence[str]) -> str:
     words = {rule: configuration["bandwidths"][rule]["rule"] for rule in rules}
     bandwidths = "; ".join(f"'{rule}': {text}" for rule, text in words.items() if rule != "cosine")
     truncations = ", ".join(f"{t:,}" for t in configuration["truncations"])
+    repeats = configuration["repeats"]
+    orders = (
+        "one random order of the pairs"
+        if repeats == 1
+        else f"mean and one standard deviation over {repeats} random orders of the pairs"
+    )
     parts = [
         f"Data: {configuration['data']}",
         f"n = {configuration['n']:,}; spectra up to n = {configuration['sizes'][-1]:,}, order 2 to "
-        f"all pairs; mean and one standard deviation over {configuration['repeats']} random orders "
-        f"of the pairs, seed {configuration['seed']}; truncation t = {truncations}",
+        f"all pairs; {orders}, seed {configuration['seed']}; truncation t = {truncations}",
     ]
     if bandwidths:
         parts.append(f"Bandwidths {bandwidths}")
@@ -185,14 +195,21 @@ def main(argv: list[str]) -> None:
     if len(argv) > 1:
         raise ValueError(f"unexpected argument {argv[1]!r}; flags are written --name=value.")
     results = pathlib.Path(flags.FLAGS.results)
-    found = [results / f"convergence-{kernel}" for kernel in ("gaussian", "cosine")]
-    found = [folder for folder in found if (folder / "run.json").exists()]
-    if not found:
+    drawings = {
+        name: [
+            folder for folder in map(results.joinpath, folders) if (folder / "run.json").exists()
+        ]
+        for name, folders in _CONVERGENCE.items()
+    }
+    if not any(drawings.values()):
         raise ValueError(f"{results}: there are no results to draw.")
     target = pathlib.Path(flags.FLAGS.figures)
     target.mkdir(parents=True, exist_ok=True)
-    for path in draw_convergence(found, target, scores=check_scores(flags.FLAGS.scores)):
-        print(path)
+    scores = check_scores(flags.FLAGS.scores)
+    for name, found in drawings.items():
+        if found:
+            for path in draw_convergence(found, target, scores=scores, name=name):
+                print(path)
 
 
 if __name__ == "__main__":
