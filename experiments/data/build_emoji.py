@@ -1,6 +1,6 @@
 """Rebuild emoji.npz: nine designers' drawings of the same named emoji, embedded.
 
-    python -m experiments.data.build_emoji --cache_dir=/tmp/emoji-packages
+    python -m experiments.data.build_emoji --cache_dir=emoji-packages
 
 Needs `npm`, the extra `embed` and the two weights packages (README.md). Every drawing is rendered
 over white at 224 x 224 pixels and embedded by EfficientNet-Lite0; its prompt is the emoji's CLDR
