@@ -90,7 +90,7 @@ class Store:
 
 def _acquire(folder: pathlib.Path) -> Any:
     """A lock that ends with the process, however it ends."""
-    lock = open(folder / ".lock", "w")  # noqa: SIM115 - held open for as long as the store is.
+    lock = open(folder / ".lock", "w")  # noqa: SIM115 - the lock lasts as long as the file is open.
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

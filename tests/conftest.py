@@ -12,10 +12,10 @@ if _OWNED_CACHE:
     os.environ[_CACHE] = _OWNED_CACHE
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 
-import jax  # noqa: E402
-import numpy as np  # noqa: E402
-import precision  # noqa: E402
-import pytest  # noqa: E402
+import jax  # noqa: E402 - after the cache's folder is set.
+import numpy as np  # noqa: E402 - after the cache's folder is set.
+import precision  # noqa: E402 - after the cache's folder is set.
+import pytest  # noqa: E402 - after the cache's folder is set.
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
