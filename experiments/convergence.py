@@ -11,12 +11,13 @@ choosing the bandwidths, because what settles by a given n depends on it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from absl import flags
+from rich import console, table
 
 import condvendi_jax as cv
 from condvendi_jax import bandwidth, command, uncertainty, validation
@@ -30,6 +31,8 @@ _FULL_SIZES = (500, 1000, 2000, 4000, 6000, 8000, 10000)
 _PAPER_TRUNCATION = 10_000 / 25_000
 # Sizes of the order-2 curve, which costs no more than its last point.
 _ORDER_TWO_POINTS = 40
+# A curve has settled where it stays this near to its last value.
+_NEAR = 0.02
 
 _KERNEL = flags.DEFINE_enum("kernel", "gaussian", ["gaussian", "cosine"], "The kernel of both.")
 _ORDERS = flags.DEFINE_list("orders", ["1", "2"], "Renyi orders of the untruncated scores.")
@@ -74,8 +77,25 @@ def main(argv: list[str]) -> None:
     compute = functools.partial(_compute, data, configuration)
     harness.run_cells(store, cells, compute, steps=len(configuration["sizes"]))
     store.close()
+    _report(folder, scores)
     for path in plots.draw_convergence([folder], folder, scores=scores):
         print(path)
+
+
+def _report(folder: str, scores: Sequence[str]) -> None:
+    """Prints where each curve ends, and from which size on it stays near its end."""
+    run, cells = harness.load_run(folder)
+    grid = table.Table("bandwidths", "score", "last n", "there", f"within {_NEAR:.0%} from")
+    for rule in run["configuration"]["bandwidths"]:
+        repeats = [cells[name] for name in cells if name.rsplit("-", 1)[0] == rule]
+        for score, quantity in plots.lines(repeats[0], scores):
+            sizes, values = plots.curve(repeats, score, quantity)
+            mean = values.mean(axis=0)
+            settled = uncertainty.settled_from(sizes.tolist(), mean, tolerance=_NEAR)
+            start = "not settled" if settled is None else f"{settled:,}"
+            name = plots.label(quantity, score)
+            grid.add_row(rule, name, f"{sizes[-1]:,}", f"{mean[-1]:.4g}", start)
+    console.Console().print(grid)
 
 
 def _configure(data: PairedEmbeddings) -> dict[str, Any]:

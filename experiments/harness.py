@@ -31,6 +31,8 @@ def define_flags(*, output: str) -> None:
     flags.DEFINE_string("data", "emoji", "A shipped data set; --outputs and --prompts replace it.")
     flags.DEFINE_string("outputs", None, "Your own embeddings of the outputs [n, d_x].")
     flags.DEFINE_string("prompts", None, "Your own embeddings of their prompts [n, d_t].")
+    flags.DEFINE_string("outputs_key", None, "Which array of the outputs' file.")
+    flags.DEFINE_string("prompts_key", None, "Which array of the prompts' file.")
     flags.DEFINE_integer("seed", 0, "Every random choice of the study derives from it.")
     flags.DEFINE_string("output", output, "Folder of the results; an unfinished run resumes.")
 
@@ -43,7 +45,10 @@ def load_data() -> PairedEmbeddings:
     """
     own = {"outputs": flags.FLAGS.outputs, "prompts": flags.FLAGS.prompts}
     given = {role: path for role, path in own.items() if path is not None}
-    return load(given or flags.FLAGS.data)
+    if not given:
+        return load(flags.FLAGS.data)
+    keys = {"outputs": flags.FLAGS.outputs_key, "prompts": flags.FLAGS.prompts_key}
+    return load(given, keys=keys)
 
 
 class Store:

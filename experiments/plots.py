@@ -43,7 +43,7 @@ def check_scores(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _scores(entropies: np.ndarray, score: str) -> np.ndarray:
+def score_values(entropies: np.ndarray, score: str) -> np.ndarray:
     """A score out of H(X), H(T), H(X, T), the last axis but one of `[..., 3, sizes]`."""
     outputs, prompts, joint = np.moveaxis(entropies.astype(np.float64), -2, 0)
     terms = {
@@ -54,7 +54,21 @@ def _scores(entropies: np.ndarray, score: str) -> np.ndarray:
     return np.exp(terms[score])
 
 
-def _label(quantity: str, score: str) -> str:
+def lines(cell: dict[str, np.ndarray], scores: Sequence[str]) -> list[tuple[str, str]]:
+    """Every score of every entropy that a cell holds."""
+    quantities = [name for name in cell if name.startswith("order") and not name.endswith("sizes")]
+    return [(score, quantity) for score in scores for quantity in quantities]
+
+
+def curve(
+    cells: Sequence[dict[str, np.ndarray]], score: str, quantity: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """The sizes `[m]` of one curve and its values `[repeats, m]`."""
+    sizes = cells[0]["order_two_sizes" if quantity == "order2" else "sizes"]
+    return sizes, np.stack([score_values(cell[quantity], score) for cell in cells])
+
+
+def label(quantity: str, score: str) -> str:
     """'order1-t1600' as 'Conditional-Vendi, t = 1,600'."""
     order, _, truncation = quantity.removeprefix("order").partition("-t")
     one, two = _NAMES[score]
@@ -64,13 +78,8 @@ def _label(quantity: str, score: str) -> str:
 
 def _panel(axes: Axes, cells: Sequence[dict[str, np.ndarray]], scores: Sequence[str]) -> None:
     """The curves of one panel: the mean over the repeats, and a band of one standard deviation."""
-    quantities = [
-        name for name in cells[0] if name.startswith("order") and not name.endswith("sizes")
-    ]
-    lines = [(score, quantity) for score in scores for quantity in quantities]
-    for index, (score, quantity) in enumerate(lines):
-        sizes = cells[0]["order_two_sizes" if quantity == "order2" else "sizes"]
-        values = np.stack([_scores(cell[quantity], score) for cell in cells])
+    for index, (score, quantity) in enumerate(lines(cells[0], scores)):
+        sizes, values = curve(cells, score, quantity)
         mean, spread = values.mean(axis=0), values.std(axis=0, ddof=1 if len(cells) > 1 else 0)
         colour, marker = _COLOURS[index % len(_COLOURS)], _MARKERS[index % len(_MARKERS)]
         every = max(1, len(sizes) // 8)
@@ -81,7 +90,7 @@ def _panel(axes: Axes, cells: Sequence[dict[str, np.ndarray]], scores: Sequence[
             marker=marker,
             markersize=4,
             markevery=every,
-            label=_label(quantity, score),
+            label=label(quantity, score),
         )
         axes.fill_between(sizes, mean - spread, mean + spread, color=colour, alpha=0.2, linewidth=0)
     axes.set_xlabel("sample size n")

@@ -89,9 +89,25 @@ def test_captions_say_data_n_bandwidth_rule_truncation_and_seed(finished):
 
 def test_a_score_is_read_off_its_three_entropies():
     entropies = np.log([[[8.0], [3.0], [12.0]]])
-    assert plots._scores(entropies, "vendi")[0, 0] == pytest.approx(8)
-    assert plots._scores(entropies, "conditional")[0, 0] == pytest.approx(4)
-    assert plots._scores(entropies, "information")[0, 0] == pytest.approx(2)
+    assert plots.score_values(entropies, "vendi")[0, 0] == pytest.approx(8)
+    assert plots.score_values(entropies, "conditional")[0, 0] == pytest.approx(4)
+    assert plots.score_values(entropies, "information")[0, 0] == pytest.approx(2)
+
+
+def test_the_study_reports_where_curves_settle_and_reads_keys(own_files, tmp_path):
+    outputs, prompts = (np.load(flag.partition("=")[2]) for flag in own_files)
+    np.savez(tmp_path / "both.npz", x=outputs, t=prompts)
+    both = f"{tmp_path / 'both.npz'}"
+    named = (f"--outputs={both}", f"--prompts={both}")
+    keys = ("--outputs_key=x", "--prompts_key=t")
+    result = study(*named, *keys, *SMALL, f"--output={tmp_path}")
+    _, cells = harness.load_run(tmp_path / "convergence-gaussian")
+    last = plots.score_values(cells["median-0"]["order2"], "conditional")[-1]
+    assert "Conditional-RKE" in result.stdout
+    assert f"{last:.4g}" in result.stdout
+    refused = study(*named, "--outputs_key=x", f"--output={tmp_path}", check=False)
+    assert refused.returncode == 2
+    assert "keys found are t, x" in refused.stderr
 
 
 def test_another_configuration_is_refused_with_both_shown(finished, own_files):

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from condvendi_jax.files import read_array
+
 EMOJI_FILE = Path(__file__).parent / "emoji.npz"
 
 
@@ -88,6 +90,7 @@ def load_files(
     outputs: str | os.PathLike[str],
     prompts: str | os.PathLike[str],
     types: str | os.PathLike[str] | None = None,
+    keys: Mapping[str, str | None] | None = None,
 ) -> PairedEmbeddings:
     """One's own embeddings, from .npy, .npz or .safetensors files.
 
@@ -95,6 +98,7 @@ def load_files(
       outputs: file of `[n, d_x]` numbers.
       prompts: file of `[n, d_t]` numbers, row by row the prompts of the outputs.
       types: file of n labels (numbers or strings), if there are any.
+      keys: which array of a file that holds several, by role: `{"outputs": "x"}`.
 
     Returns:
       The pairs, under the stem of the outputs' file as their name.
@@ -103,25 +107,19 @@ def load_files(
       ValueError: if an embedding file does not hold a matrix of numbers, if the labels are not one
         column, or if the lengths differ; with what was received.
     """
-    x, name = _matrix(outputs, "outputs"), Path(outputs).stem
+    keys = keys or {}
+    x, name = _matrix(outputs, "outputs", keys.get("outputs")), Path(outputs).stem
     return PairedEmbeddings(
         name=name,
         outputs=x,
-        prompts=_matrix(prompts, "prompts"),
+        prompts=_matrix(prompts, "prompts", keys.get("prompts")),
         description=f"{name}: {len(x):,} pairs from {Path(outputs).name} and {Path(prompts).name}",
-        types=None if types is None else _labels(types),
+        types=None if types is None else _labels(types, keys.get("types")),
     )
 
 
-def _read(path: str | os.PathLike[str]) -> np.ndarray:
-    # Imported here, so that the shipped data load without the readers of other formats.
-    from condvendi_jax.files import read_array
-
-    return read_array(path)
-
-
-def _matrix(path: str | os.PathLike[str], role: str) -> np.ndarray:
-    array = _read(path)
+def _matrix(path: str | os.PathLike[str], role: str, key: str | None) -> np.ndarray:
+    array = read_array(path, key=key)
     if array.ndim != 2 or array.dtype.kind not in "fiub":
         raise ValueError(
             f"{role} must be a matrix [n, d] of numbers, "
@@ -130,8 +128,8 @@ def _matrix(path: str | os.PathLike[str], role: str) -> np.ndarray:
     return array.astype(np.float32)
 
 
-def _labels(path: str | os.PathLike[str]) -> np.ndarray:
-    array = _read(path)
+def _labels(path: str | os.PathLike[str], key: str | None) -> np.ndarray:
+    array = read_array(path, key=key)
     if array.ndim != 1:
         raise ValueError(
             f"types must be one label a pair [n], "
@@ -143,12 +141,17 @@ def _labels(path: str | os.PathLike[str]) -> np.ndarray:
 _SETS = {"emoji": load_emoji}
 
 
-def load(name_or_files: str | Mapping[str, str | os.PathLike[str]]) -> PairedEmbeddings:
+def load(
+    name_or_files: str | Mapping[str, str | os.PathLike[str]],
+    *,
+    keys: Mapping[str, str | None] | None = None,
+) -> PairedEmbeddings:
     """Load a shipped set by name, or one's own files.
 
     Args:
       name_or_files: `"emoji"`, or the arguments of `load_files`:
         `{"outputs": "x.npy", "prompts": "t.npy"}` and, where there are labels, `"types"`.
+      keys: as `load_files`.
 
     Raises:
       ValueError: if the name is unknown, with the known ones; if a file's role is unknown or one
@@ -164,4 +167,4 @@ def load(name_or_files: str | Mapping[str, str | os.PathLike[str]]) -> PairedEmb
             "files must be given for outputs, prompts and (if there are labels) types, "
             f"received {', '.join(sorted(roles)) or 'none'}"
         )
-    return load_files(**name_or_files)
+    return load_files(**name_or_files, keys=keys)
