@@ -13,8 +13,10 @@ from condvendi_jax.entropies import (
     truncated,
     von_neumann,
 )
+from condvendi_jax.estimators import Budget, spectral_measure
 from condvendi_jax.grams import DenseGram, FeatureGram, Gram, TiledGram, gram
 from condvendi_jax.kernels import Cosine, Gaussian, Kernel
+from condvendi_jax.measures import Estimate, SpectralMeasure
 from condvendi_jax.mid import mutual_information_divergence, pointwise_mutual_information
 from condvendi_jax.relative import rrke
 from condvendi_jax.scores import (

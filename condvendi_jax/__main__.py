@@ -11,7 +11,16 @@ from absl import flags
 from rich import console, progress, table
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth, command, files, provenance, uncertainty, validation
+from condvendi_jax import (
+    bandwidth,
+    command,
+    estimators,
+    files,
+    provenance,
+    scores,
+    uncertainty,
+    validation,
+)
 
 _ERRORS_UP_TO = 2000
 
@@ -49,8 +58,23 @@ _ERRORS = flags.DEFINE_enum(
     f"Standard errors: 'auto' leaves them out above n = {_ERRORS_UP_TO:,} where they take one "
     "decomposition a group (every order but 2).",
 )
+_METHOD = flags.DEFINE_enum(
+    "method",
+    "auto",
+    list(scores.METHODS),
+    "How spectra are computed: 'exact' takes all eigenvalues; 'stored' and 'matrix-free' estimate "
+    "them, with a 95% interval, from products with the n x n matrices, which are kept or never "
+    "formed; 'auto' is exact up to n = 4,096, then stored while they fit in memory.",
+)
+_RTOL = flags.DEFINE_float(
+    "rtol",
+    estimators.DEFAULT_RTOL,
+    "Relative half width of the intervals that an estimated score is refined to.",
+)
 _JSON = flags.DEFINE_string("json", None, "Also write the results, with provenance, to this file.")
-_SEED = flags.DEFINE_integer("seed", 0, "Of the bandwidth rule's subsets and the jackknife.")
+_SEED = flags.DEFINE_integer(
+    "seed", 0, "Of the bandwidth rule's subsets, the jackknife and the estimator's probes."
+)
 _X64 = flags.DEFINE_bool("x64", False, "Compute in float64.")
 
 
@@ -81,6 +105,8 @@ def _check_flags() -> None:
     if _PROMPTS.value is None and _PROMPT_BANDWIDTH.value is not None:
         raise ValueError("--prompt_bandwidth without --prompts: there is nothing to use it on.")
     validation.check_truncation(_TRUNCATION.value)
+    if not 0 < _RTOL.value < 1:
+        raise ValueError(f"--rtol: expected a number between 0 and 1, received {_RTOL.value}.")
     validation.check_count(_GROUPS.value, name="groups", minimum=2)
 
 
@@ -104,6 +130,7 @@ def _score(orders: list[float]) -> dict[str, Any]:
         arrays = {"outputs": validation.check_embeddings(outputs, name="outputs")}
     n = arrays["outputs"].shape[0]
     rule_key, jackknife_key = jax.random.split(jax.random.key(_SEED.value))
+    probe_key = jax.random.fold_in(jax.random.key(_SEED.value), 2)
     with command.progress_bar() as bar:
         chosen = {
             name: _choose_kernel(array, given, jax.random.fold_in(rule_key, index), bar, name)
@@ -117,7 +144,8 @@ def _score(orders: list[float]) -> dict[str, Any]:
             )
         }
         kernels = [kernel for kernel, _ in chosen.values()]
-        results = [_score_order(arrays, kernels, order, jackknife_key, bar) for order in orders]
+        keys = jackknife_key, probe_key
+        results = [_score_order(arrays, kernels, order, keys, bar) for order in orders]
     return {
         "n": n,
         "dtype": str(arrays["outputs"].dtype),
@@ -161,10 +189,11 @@ def _score_order(
     arrays: dict[str, jax.Array],
     kernels: list[cv.Kernel],
     order: float,
-    key: jax.Array,
+    keys: tuple[jax.Array, jax.Array],
     bar: progress.Progress,
 ) -> dict[str, Any]:
-    """The scores of one order with their standard errors, as plain numbers."""
+    """The scores of one order with their standard errors and intervals, as plain numbers."""
+    key, probe_key = keys
     n = arrays["outputs"].shape[0]
     one_pass = order == 2 and _TRUNCATION.value is None and len(arrays) == 2
     cheap = one_pass or n <= _ERRORS_UP_TO
@@ -176,37 +205,41 @@ def _score_order(
     def advance() -> None:
         bar.advance(task)
 
+    estimator: dict[str, Any] = {"method": _METHOD.value, "key": probe_key, "rtol": _RTOL.value}
+    entropies: dict[str, float] = {}
+    errors: dict[str, Any] = {}
     if len(arrays) == 1:
-
-        def score(outputs: jax.Array) -> jax.Array:
-            value = cv.vendi(outputs, kernel=kernels[0], **options)
-            advance()
-            return value
-
-        scores = {"vendi": score(arrays["outputs"])}
-        errors = {}
+        (outputs,) = arrays.values()
+        found = scores.vendi_with_interval(outputs, kernel=kernels[0], **options, **estimator)
+        advance()
+        values, intervals = {"vendi": found.vendi}, {"vendi": found.interval}
         if wanted:
-            errors["vendi"] = uncertainty.standard_error(
-                score, arrays["outputs"], key=key, groups=groups
-            )
-        entropies = {}
+
+            def score(outputs: jax.Array) -> jax.Array:
+                value = cv.vendi(outputs, kernel=kernels[0], **options, method="exact")
+                advance()
+                return value
+
+            errors["vendi"] = uncertainty.standard_error(score, outputs, key=key, groups=groups)
     else:
         named = dict(zip(("output_kernel", "prompt_kernel"), kernels, strict=True))
-        result = cv.decompose(*arrays.values(), **named, **options)
+        found = cv.decompose(*arrays.values(), **named, **options, **estimator)
         advance()
-        scores = {name: getattr(result, name) for name in ("vendi", "conditional", "information")}
+        values = {name: getattr(found, name) for name in scores.PerScore._fields}
+        intervals = found.estimation.intervals._asdict() if found.estimation else {}
         entropies = {
-            name: float(getattr(result, name))
+            name: float(getattr(found, name))
             for name in ("entropy_outputs", "entropy_prompts", "entropy_joint")
         }
-        errors = {}
         if wanted:
             errors = uncertainty.decomposition_errors(
                 *arrays.values(), **named, **options, key=key, groups=groups, progress=advance
             )._asdict()
     return {
         "order": "inf" if np.isinf(order) else order,
-        **{name: float(value) for name, value in scores.items()},
+        "method": found.method,
+        **{name: float(value) for name, value in values.items()},
+        "intervals": {name: list(ends) for name, ends in intervals.items() if ends} or None,
         "standard_errors": {name: float(value) for name, value in errors.items()} or None,
         "groups": groups if errors else None,
         **entropies,
@@ -233,9 +266,11 @@ def _show(report: dict[str, Any]) -> None:
     for name in columns:
         grid.add_column(f"exp {headings[name]}", justify="right")
     for row in report["scores"]:
-        errors = row["standard_errors"] or {}
+        errors, intervals = row["standard_errors"] or {}, row["intervals"] or {}
         cells = [
-            f"{row[name]:.4g}" + (f" ± {errors[name]:.2g}" if name in errors else "")
+            f"{row[name]:.4g}"
+            + (f" ± {errors[name]:.2g}" if name in errors else "")
+            + (" [{:.4g}, {:.4g}]".format(*intervals[name]) if name in intervals else "")
             for name in columns
         ]
         grid.add_row(names.get(row["order"], str(row["order"])), *cells)
@@ -243,6 +278,13 @@ def _show(report: dict[str, Any]) -> None:
     for name, chosen in report["bandwidths"].items():
         value = "" if chosen["bandwidth"] is None else f"{chosen['bandwidth']:.4g}, "
         out.print(f"bandwidth of {name}: {value}{chosen['rule']}", soft_wrap=True)
+    estimated = [row for row in report["scores"] if row["intervals"]]
+    for row in estimated:
+        out.print(
+            f"order {row['order']}: estimated ({row['method']}), with the 95% interval of what all "
+            "eigenvalues would give.",
+            soft_wrap=True,
+        )
     if all(row["standard_errors"] is None for row in report["scores"]):
         out.print("no standard errors were computed.")
     elif any(row["standard_errors"] is None for row in report["scores"]):

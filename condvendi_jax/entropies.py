@@ -13,7 +13,7 @@ import warnings
 import jax
 import jax.numpy as jnp
 
-from condvendi_jax import grams, spectra, validation
+from condvendi_jax import spectra, validation
 from condvendi_jax.grams import Gram
 
 # Within this distance of order 1 the factor 1 / (1 - order) magnifies the rounding of sums.
@@ -110,7 +110,7 @@ def truncated(t: int, *, order: float = 1.0) -> Entropy:
 def entropies(entropy: Entropy, gram_x: Gram, gram_t: Gram) -> tuple[jax.Array, ...]:
     """H(X), H(T) and H(X, T) in nats; at order 2 out of one pass over the pairs."""
     if not entropy.needs_spectrum:
-        norms = grams.squared_norms(gram_x, gram_t)
+        norms = gram_x.squared_norms_with(gram_t)
         return tuple(_nonnegative(-jnp.log(norm)) for norm in norms)
     return entropy(gram_x), entropy(gram_t), entropy(gram_x * gram_t)
 

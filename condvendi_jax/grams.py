@@ -25,6 +25,8 @@ from condvendi_jax.tiles import Factor, Factors
 _DENSE_UP_TO = 2048
 # The matrix, its two factors and the copy that is reduced to tridiagonal form.
 _ARRAYS_HELD = 4
+# Up to so many products of features the joint is solved in the dual: its matrix has that side.
+_PRODUCT_FEATURES = 1024
 
 
 class Gram(abc.ABC):
@@ -48,6 +50,28 @@ class Gram(abc.ABC):
     def matvec(self, vectors: jax.Array) -> jax.Array:
         """(K / n) v for vectors `[n]` or `[n, m]`, of the same shape."""
 
+    def squared_norms_with(self, other: Gram) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """||.||_F^2 of K / n, of the other Gram's and of their Hadamard product."""
+        joint = (self * other).squared_frobenius_norm()
+        return self.squared_frobenius_norm(), other.squared_frobenius_norm(), joint
+
+    def store(self) -> Gram:
+        """The same Gram for many products: K as an array, where that makes them faster."""
+        return self
+
+    def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        """A zero whose gradient is that of sum_ij (K / n)_ij <left_i, right_j>, `[n, m]` each."""
+        return tiles.bilinear_slope(self.factors(), left, right, tile_size=_tile_size(self))
+
+    @property
+    def rank_bound(self) -> int:
+        """How many eigenvalues can differ from zero, as far as that is known beforehand."""
+        return self.n
+
+    def place(self, vectors: jax.Array) -> jax.Array:
+        """Vectors `[n, m]` where and how `matvec` wants them; itself unless the Gram is sharded."""
+        return vectors
+
     @abc.abstractmethod
     def eigenvalues(self) -> jax.Array:
         """The eigenvalues of K / n, `[n]`, descending, non-negative, of sum one."""
@@ -68,6 +92,8 @@ class Gram(abc.ABC):
             raise ValueError(
                 f"Gram: expected the same number of points, received {self.n} and {other.n}."
             )
+        if getattr(other, "layout", None) is not None:
+            return NotImplemented  # It says itself why points on one device do not fit.
         if isinstance(self, DenseGram) or isinstance(other, DenseGram):
             return DenseGram(self.dense().matrix * other.dense().matrix)
         return TiledGram(self.factors() + other.factors(), tile_size=_tile_size(self, other))
@@ -111,6 +137,12 @@ class DenseGram(Gram):
     def matvec(self, vectors: jax.Array) -> jax.Array:
         """(K / n) v."""
         return jnp.matmul(self.matrix, vectors, precision=lax.Precision.HIGHEST) / self.n
+
+    def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        """A zero whose gradient is that of sum_ij (K / n)_ij <left_i, right_j>."""
+        images = jnp.matmul(self.matrix, right, precision=lax.Precision.HIGHEST)
+        total = jnp.sum(left * images) / self.n
+        return total - lax.stop_gradient(total)
 
     def eigenvalues(self) -> jax.Array:
         """All eigenvalues of K / n in O(n^3) time."""
@@ -190,9 +222,17 @@ class TiledGram(Gram):
         matrix = functools.reduce(jnp.multiply, products)
         return DenseGram(jnp.where(jnp.eye(self.n, dtype=bool), 1, matrix))
 
+    def store(self) -> DenseGram:
+        """K as an array, written tile by tile: nothing else of its size is made."""
+        return DenseGram(tiles.assemble(self._factors, tile_size=self.tile_size))
+
     def factors(self) -> Factors:
         """The factors of the Hadamard product."""
         return self._factors
+
+    def squared_norms_with(self, other: Gram) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """||.||_F^2 of K / n, of the other Gram's and of their product, in one pass."""
+        return _one_pass(self, other) or super().squared_norms_with(other)
 
     def tree_flatten(self) -> tuple[tuple[Factors], int]:
         """Factors are children, the tile size is static."""
@@ -256,6 +296,27 @@ class FeatureGram(Gram):
         """One factor: the cosine kernel on the features, whose rows have unit norm already."""
         return (Factor(Cosine(), self.features),)
 
+    @property
+    def rank_bound(self) -> int:
+        """The number of features, where it is less than n."""
+        return min(self.features.shape)
+
+    def squared_norms_with(self, other: Gram) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """||.||_F^2 of K / n, of the other Gram's and of their product, in one pass."""
+        return _one_pass(self, other) or super().squared_norms_with(other)
+
+    def __mul__(self, other: Gram) -> Gram:
+        """The Hadamard product; a `FeatureGram` again where the products of features are few.
+
+        The features of the product are all products of one feature of each (CV Proposition 1).
+        """
+        if isinstance(other, FeatureGram) and self.n == other.n:
+            count = self.features.shape[1] * other.features.shape[1]
+            if count <= min(_PRODUCT_FEATURES, self.n // 2):
+                products = jnp.einsum("ni,nj->nij", self.features, other.features)
+                return FeatureGram(products.reshape(self.n, count))
+        return super().__mul__(other)
+
     def tree_flatten(self) -> tuple[tuple[jax.Array], None]:
         """The features are the only leaf."""
         return (self.features,), None
@@ -301,11 +362,10 @@ def represent(kernel: Kernel, points: jax.Array, *, tile_size: int | None = None
     return TiledGram.from_points(kernel, points)
 
 
-def squared_norms(gram_x: Gram, gram_t: Gram) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """||.||_F^2 of K_X / n, K_T / n and (K_X o K_T) / n: one pass where nothing is dense."""
-    if isinstance(gram_x, DenseGram) or isinstance(gram_t, DenseGram):
-        joint = (gram_x * gram_t).squared_frobenius_norm()
-        return gram_x.squared_frobenius_norm(), gram_t.squared_frobenius_norm(), joint
+def _one_pass(gram_x: Gram, gram_t: Gram) -> tuple[jax.Array, jax.Array, jax.Array] | None:
+    """The squared norms of both and of their product in one pass; None where one is no tiles."""
+    if not all(isinstance(gram, (TiledGram, FeatureGram)) for gram in (gram_x, gram_t)):
+        return None
     factors_x, factors_t = gram_x.factors(), gram_t.factors()
     indices = tuple(range(len(factors_x) + len(factors_t)))
     subsets = (indices[: len(factors_x)], indices[len(factors_x) :], indices)
@@ -321,12 +381,22 @@ def memory_limit() -> int:
     return statistics.get("bytes_limit") or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+def fits_in_memory(n: int, dtype: Any) -> bool:
+    """Whether the n x n arrays of an exact spectrum, or of three stored Grams, fit in memory."""
+    return _bytes_needed(n, dtype) <= memory_limit()
+
+
+def _bytes_needed(n: int, dtype: Any) -> int:
+    return _ARRAYS_HELD * n * n * np.dtype(dtype).itemsize
+
+
 def check_memory(n: int, dtype: Any) -> None:
     """Raises ValueError where the n x n arrays of an exact spectrum exceed the memory."""
-    needed, limit = _ARRAYS_HELD * n * n * np.dtype(dtype).itemsize, memory_limit()
-    if needed > limit:
+    if not fits_in_memory(n, dtype):
         raise ValueError(
-            f"The eigenvalues of a Gram of n = {n} points need about {needed / 2**30:.0f} GiB of "
-            f"{np.dtype(dtype).name} and there are {limit / 2**30:.0f} GiB. Order 2 (rke, "
-            "conditional_rke, order=2) is computed tile by tile at any n; or score a subsample."
+            f"The n x n arrays of n = {n} points need about {_bytes_needed(n, dtype) / 2**30:.0f} "
+            f"GiB of {np.dtype(dtype).name} and there are {memory_limit() / 2**30:.0f} GiB. Give a "
+            "key, and the spectrum is estimated, with an interval, from products that never form "
+            "them (method='matrix-free'); order 2 (rke, conditional_rke, order=2) is exact at any "
+            "n."
         )

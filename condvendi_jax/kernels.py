@@ -15,7 +15,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from condvendi_jax import validation
@@ -164,8 +163,8 @@ class Cosine(Kernel):
 
     def check_points(self, points: jax.Array, *, name: str) -> None:
         """Raises ValueError if a row is zero: it has no direction."""
-        zero = np.asarray(jnp.all(points == 0, axis=1))
-        if zero.any():
+        zero = jnp.all(points == 0, axis=1)
+        if bool(zero.any()):
             raise ValueError(
                 f"{name}: the cosine kernel is not defined for a zero row, received "
                 f"{int(zero.sum())} of them, the first of them row {int(zero.argmax())}."

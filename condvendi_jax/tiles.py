@@ -120,6 +120,13 @@ def _geometries(kernels: tuple[Kernel, ...], rows: Any, columns: Any) -> tuple[A
     )
 
 
+def _kernel_tile(kernels: tuple[Kernel, ...], rows: Any, columns: Any) -> jax.Array:
+    """The Hadamard product of all kernels for all pairs of two blocks of points."""
+    geometries = _geometries(kernels, rows, columns)
+    profiles = [k.profile(g) for k, g in zip(kernels, geometries, strict=True)]
+    return functools.reduce(jnp.multiply, profiles)
+
+
 def _weighted_sums(
     subsets: Subsets,
     diagonal: bool,
@@ -360,10 +367,7 @@ def matvec(factors: Factors, vectors: jax.Array, *, tile_size: int) -> jax.Array
     padded = jnp.pad(vectors, ((0, count * size - n), (0, 0)))
 
     def visit(i: Any, j: Any, out: jax.Array, *, diagonal: bool) -> jax.Array:
-        geometries = _geometries(kernels, _block(points, i, size), _block(points, j, size))
-        tile = functools.reduce(
-            jnp.multiply, [k.profile(g) for k, g in zip(kernels, geometries, strict=True)]
-        )
+        tile = _kernel_tile(kernels, _block(points, i, size), _block(points, j, size))
         if diagonal:
             tile = jnp.where(jnp.eye(size, dtype=bool), 1, tile)
             return _add_block(
@@ -374,3 +378,104 @@ def matvec(factors: Factors, vectors: jax.Array, *, tile_size: int) -> jax.Array
         return _add_block(_add_block(out, right, i, size), left, j, size)
 
     return _fold_upper(count, visit, jnp.zeros_like(padded))[:n] / n
+
+
+def assemble(factors: Factors, *, tile_size: int) -> jax.Array:
+    """The Hadamard product K of all factors as an array `[n, n]`, tile by tile.
+
+    Nothing else of that size is made. The last tiles overlap their neighbours, so that no padding
+    has to be cut off, which would take a copy. Not differentiable in reverse mode.
+    """
+    n = factors[0].n
+    count = math.ceil(n / tile_size)
+    size = math.ceil(n / count)
+    kernels, points = _split(factors)
+    along = jnp.arange(size)
+
+    def visit(i: Any, j: Any, matrix: jax.Array, *, diagonal: bool) -> jax.Array:
+        del diagonal  # Overlapping tiles beside the diagonal hold some of it as well.
+        top, left = jnp.minimum(i * size, n - size), jnp.minimum(j * size, n - size)
+        rows, columns = (
+            jax.tree.map(lambda leaf, at=at: lax.dynamic_slice_in_dim(leaf, at, size), points)
+            for at in (top, left)
+        )
+        tile = _kernel_tile(kernels, rows, columns)
+        same = (top + along)[:, None] == (left + along)[None, :]
+        tile = jnp.where(same, 1, tile)
+        matrix = lax.dynamic_update_slice(matrix, tile.T, (left, top))
+        return lax.dynamic_update_slice(matrix, tile, (top, left))
+
+    return _fold_upper(count, visit, jnp.zeros((n, n), factors[0].dtype))
+
+
+def bilinear_slope(
+    factors: Factors, left: jax.Array, right: jax.Array, *, tile_size: int
+) -> jax.Array:
+    """A zero whose gradient is that of sum_ij (K / n)_ij <left_i, right_j>, K the Hadamard product.
+
+    The sum itself is not computed: whoever differentiates an estimate knows its value already. One
+    pass over the tiles above the diagonal, O(tile^2 + n (d + m)) memory, m columns.
+
+    Args:
+      factors: the factors of the product, of n points.
+      left: `[n, m]`, a constant.
+      right: `[n, m]`, a constant.
+      tile_size: about how many points a tile has a side.
+    """
+    return _bilinear_slope(*_split(factors), left, right, tile_size)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
+def _bilinear_slope(
+    kernels: Any, points: Any, left: jax.Array, right: jax.Array, tile_size: int
+) -> jax.Array:
+    del kernels, points, right, tile_size
+    return jnp.zeros((), left.dtype)
+
+
+def _bilinear_slope_forward(
+    kernels: Any, points: Any, left: jax.Array, right: jax.Array, tile_size: int
+) -> tuple[jax.Array, Any]:
+    del tile_size
+    return jnp.zeros((), left.dtype), (kernels, points, left, right)
+
+
+def _bilinear_slope_backward(
+    tile_size: int, residuals: Any, cotangent: jax.Array
+) -> tuple[Any, Any, jax.Array, jax.Array]:
+    kernels, points, left, right = residuals
+    n = left.shape[0]
+    count, size = _layout(n, tile_size)
+    padded = _pad(points, count * size)
+    # Zero weights keep the padding out.
+    weights = [jnp.pad(w, ((0, count * size - n), (0, 0))) for w in (left, right)]
+
+    def visit(i: Any, j: Any, carry: Any, *, diagonal: bool) -> Any:
+        def tile(kernels: Any, rows: Any, columns: Any) -> jax.Array:
+            return _kernel_tile(kernels, rows, columns)
+
+        _, pull_back = jax.vjp(tile, kernels, _block(padded, i, size), _block(padded, j, size))
+        (left_i, right_i), (left_j, right_j) = _block(weights, i, size), _block(weights, j, size)
+        # (i, j) and (j, i) at once; the diagonal of a normalised kernel is constant.
+        seed = _outer(left_i, right_j) + _outer(right_i, left_j)
+        if diagonal:
+            seed = jnp.triu(seed, 1)
+        from_kernels, from_rows, from_columns = pull_back(seed)
+        to_kernels, to_points = carry
+        to_points = _add_block(_add_block(to_points, from_rows, i, size), from_columns, j, size)
+        return jax.tree.map(jnp.add, to_kernels, from_kernels), to_points
+
+    zeros = jax.tree.map(jnp.zeros_like, (kernels, padded))
+    to_kernels, to_points = _fold_upper(count, visit, zeros)
+    scale = cotangent / n
+    scaled = jax.tree.map(lambda leaf: leaf * scale.astype(leaf.dtype), (to_kernels, to_points))
+    trimmed = jax.tree.map(lambda leaf: leaf[:n], scaled[1])
+    return scaled[0], trimmed, jnp.zeros_like(left), jnp.zeros_like(right)
+
+
+def _outer(left: jax.Array, right: jax.Array) -> jax.Array:
+    """Inner products of the rows of `[a, m]` and `[b, m]`, `[a, b]`."""
+    return lax.dot_general(left, right, (((1,), (1,)), ((), ())), precision=_PRECISION)
+
+
+_bilinear_slope.defvjp(_bilinear_slope_forward, _bilinear_slope_backward)

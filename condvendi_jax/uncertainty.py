@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,7 @@ import numpy as np
 from condvendi_jax import grams, scores, tiles, validation
 from condvendi_jax.entropies import Entropy, renyi, von_neumann
 from condvendi_jax.kernels import Kernel
-from condvendi_jax.scores import Decomposition
+from condvendi_jax.scores import Decomposition, Estimation, PerScore
 
 DEFAULT_GROUPS = 20
 
@@ -112,14 +111,6 @@ def _jackknife(whole: jax.Array, deleted: jax.Array, fractions: np.ndarray) -> j
     return jnp.sqrt(jnp.mean(jnp.square(pseudo - estimate) / (h - 1)))
 
 
-class ScoreErrors(NamedTuple):
-    """Standard errors of the three scores of a `Decomposition`, in effective numbers of modes."""
-
-    vendi: jax.Array
-    conditional: jax.Array
-    information: jax.Array
-
-
 def decomposition_errors(
     outputs: Any,
     prompts: Any,
@@ -131,12 +122,13 @@ def decomposition_errors(
     key: jax.Array | None = None,
     groups: int | Any = DEFAULT_GROUPS,
     progress: Callable[[], Any] = lambda: None,
-) -> ScoreErrors:
+) -> PerScore:
     """`standard_error` of all three scores of `decompose`.
 
     At order 2 all deletions come out of one pass over the pairs: the squared norm without a group
     is the whole less what the pairs with a member in that group contribute. At other orders it
-    takes one decomposition a group.
+    takes one decomposition a group, with all eigenvalues: an estimated spectrum would put its own
+    noise into the differences that the error is made of.
 
     Args:
       outputs, prompts, output_kernel, prompt_kernel, order, truncation: as `decompose`.
@@ -157,10 +149,15 @@ def decomposition_errors(
             # Said once, above; and a truncation just below n exceeds the rows of a deletion.
             warnings.filterwarnings("ignore", message="truncation .* exceeds n")
 
-            def score(outputs: jax.Array, prompts: jax.Array) -> ScoreErrors:
+            def score(outputs: jax.Array, prompts: jax.Array) -> PerScore:
                 result = _three_scores(
                     scores.decompose(
-                        outputs, prompts, **kernels, order=order, truncation=truncation
+                        outputs,
+                        prompts,
+                        **kernels,
+                        order=order,
+                        truncation=truncation,
+                        method="exact",
                     )
                 )
                 progress()
@@ -170,7 +167,7 @@ def decomposition_errors(
     outputs, prompts = scores.check_inputs(outputs, prompts, output_kernel, prompt_kernel)
     n = outputs.shape[0]
     if n == 1:
-        return _undefined(ScoreErrors(*jnp.ones((3,), outputs.dtype)))
+        return _undefined(PerScore(*jnp.ones((3,), outputs.dtype)))
     membership = _membership(n, groups, key)
     one_hot = jax.nn.one_hot(membership, membership.max() + 1, dtype=outputs.dtype)
     whole, deleted = _order_two_deletions(outputs, prompts, output_kernel, prompt_kernel, one_hot)
@@ -179,8 +176,8 @@ def decomposition_errors(
     return jax.tree.map(lambda w, d: _jackknife(w, d, fractions), whole, deleted)
 
 
-def _three_scores(result: Decomposition) -> ScoreErrors:
-    return ScoreErrors(result.vendi, result.conditional, result.information)
+def _three_scores(result: Decomposition) -> PerScore:
+    return PerScore(result.vendi, result.conditional, result.information)
 
 
 @jax.jit
@@ -190,7 +187,7 @@ def _order_two_deletions(
     output_kernel: Kernel,
     prompt_kernel: Kernel,
     one_hot: jax.Array,
-) -> tuple[ScoreErrors, ScoreErrors]:
+) -> tuple[PerScore, PerScore]:
     """The order-2 scores of all rows, and `[g]` of them without each group."""
     factors_x = grams.TiledGram.from_points(output_kernel, outputs).factors()
     factors_t = grams.TiledGram.from_points(prompt_kernel, prompts).factors()
@@ -208,10 +205,10 @@ def _order_two_deletions(
     return _order_two_scores(total, n), _order_two_scores(without, n - sizes)
 
 
-def _order_two_scores(norms: jax.Array, n: jax.Array) -> ScoreErrors:
+def _order_two_scores(norms: jax.Array, n: jax.Array) -> PerScore:
     """CV eq. 4 and 11 from the squared norms of K_X, K_T and their product, not over n^2."""
     of_x, of_t, joint = norms / jnp.square(n)[None] if norms.ndim > 1 else norms / jnp.square(n)
-    return ScoreErrors(1 / of_x, of_t / joint, joint / (of_x * of_t))
+    return PerScore(1 / of_x, of_t / joint, joint / (of_x * of_t))
 
 
 def convergence_curve(
@@ -222,6 +219,9 @@ def convergence_curve(
     output_kernel: Kernel,
     prompt_kernel: Kernel,
     entropies: Sequence[Entropy] = (von_neumann, renyi(2)),
+    method: str = "auto",
+    key: jax.Array | None = None,
+    rtol: float | None = None,
     progress: Callable[[], Any] = lambda: None,
 ) -> list[Decomposition]:
     """The scores of the first n' pairs, for every size n' (CV figs 2, 3 and 19).
@@ -233,11 +233,13 @@ def convergence_curve(
       outputs, prompts, output_kernel, prompt_kernel: as `decompose`.
       sizes: the n', ascending, between 1 and n.
       entropies: what is computed. A truncation above a size keeps all its eigenvalues.
+      method, key, rtol: as `decompose`, size by size: with a key, the larger ones are estimated.
       progress: called after each size.
 
     Returns:
-      For each entropy a `Decomposition` whose entropies are arrays `[len(sizes)]` and whose n is
-      the tuple of sizes.
+      For each entropy a `Decomposition` whose entropies are arrays `[len(sizes)]`, whose n and
+      method are tuples with an entry for each size, and whose standard errors and ends of
+      intervals, where any size was estimated, are arrays too, zero wide where one was exact.
 
     Raises:
       TypeError, ValueError: as `decompose`, or a size is not in range or not ascending.
@@ -248,36 +250,66 @@ def convergence_curve(
         raise ValueError(
             f"sizes: expected ascending numbers up to n = {outputs.shape[0]}, received {sizes}."
         )
-    if any(entropy.needs_spectrum for entropy in entropies):
-        grams.check_memory(sizes[-1], outputs.dtype)
-    curves: list[list[jax.Array]] = [[] for _ in entropies]
-    largest = (outputs[: sizes[-1]], prompts[: sizes[-1]])
-    prefix = jnp.zeros((3, 0))
-    if not all(entropy.needs_spectrum for entropy in entropies):
-        prefix = _prefix_entropies(*largest, output_kernel, prompt_kernel)
     spectral = tuple(entropy for entropy in entropies if entropy.needs_spectrum)
-    for size in sizes:
-        values = iter(())
+    kernels = (output_kernel, prompt_kernel)
+    # Chosen for all sizes first: what is refused is refused before anything is computed.
+    methods = [
+        scores.choose_method(method, spectral, (outputs[:size], prompts[:size]), kernels, key=key)
+        for size in sizes
+    ]
+    curves: list[_Curve] = [[] for _ in entropies]
+    prefix = jnp.zeros((3, 0))
+    if len(spectral) < len(entropies):
+        largest = (outputs[: sizes[-1]], prompts[: sizes[-1]])
+        prefix = _prefix_entropies(*largest, output_kernel, prompt_kernel)
+    for size, chosen in zip(sizes, methods, strict=True):
+        found: Iterator[_Point] = iter(())
         if spectral:
-            clamped = tuple(_fitted(entropy, size) for entropy in spectral)
-            values = iter(
-                _spectral_entropies(
-                    outputs[:size], prompts[:size], output_kernel, prompt_kernel, clamped
+            found = iter(
+                scores.entropies_of_pairs(
+                    (outputs[:size], prompts[:size]),
+                    kernels,
+                    tuple(_fitted(entropy, size) for entropy in spectral),
+                    chosen,
+                    key=key,
+                    rtol=rtol,
                 )
             )
         for entropy, curve in zip(entropies, curves, strict=True):
-            curve.append(next(values) if entropy.needs_spectrum else prefix[:, size - 1])
+            curve.append(next(found) if entropy.needs_spectrum else (prefix[:, size - 1], None))
         progress()
     return [
         Decomposition(
-            *jnp.stack(curve, axis=1),
+            *jnp.stack([jnp.stack(values) for values, _ in curve], axis=1),
             order=entropy.order,
             truncation=entropy.truncation,
             n=sizes,
             dtype=np.dtype(outputs.dtype).name,
+            method=tuple(methods) if entropy.needs_spectrum else ("frobenius",) * len(sizes),
+            estimation=_along(curve),
         )
         for entropy, curve in zip(entropies, curves, strict=True)
     ]
+
+
+_Point = tuple[Any, Estimation | None]
+_Curve = list[_Point]
+
+
+def _along(curve: _Curve) -> Estimation | None:
+    """The estimations of all sizes as one of arrays; exact sizes have no error."""
+    if all(estimation is None for _, estimation in curve):
+        return None
+    filled = [
+        _exactly(values) if estimation is None else estimation for values, estimation in curve
+    ]
+    return jax.tree.map(lambda *leaves: np.array(leaves), *filled)
+
+
+def _exactly(entropies: Sequence[jax.Array]) -> Estimation:
+    of_x, of_t, joint = map(float, entropies)
+    values = PerScore(*map(math.exp, (of_x, joint - of_t, of_x + of_t - joint)))
+    return Estimation(PerScore(0.0, 0.0, 0.0), PerScore(*((value, value) for value in values)))
 
 
 def _fitted(entropy: Entropy, n: int) -> Entropy:
@@ -298,21 +330,6 @@ def _prefix_entropies(
     )
     norms = tiles.prefix_norms(factors, ((0,), (1,), (0, 1)), tile_size=tiles.default_tile_size())
     return jnp.maximum(-jnp.log(norms), 0)
-
-
-@functools.partial(jax.jit, static_argnums=4)
-def _spectral_entropies(
-    outputs: jax.Array,
-    prompts: jax.Array,
-    output_kernel: Kernel,
-    prompt_kernel: Kernel,
-    entropies: tuple[Entropy, ...],
-) -> list[jax.Array]:
-    """For each entropy its values of X, T and (X, T), `[3]`: one set of spectra serves all."""
-    gram_x = grams.represent(output_kernel, outputs)
-    gram_t = grams.represent(prompt_kernel, prompts)
-    spectra = [gram.eigenvalues() for gram in (gram_x, gram_t, gram_x * gram_t)]
-    return [jnp.stack([entropy.of_spectrum(s) for s in spectra]) for entropy in entropies]
 
 
 def settled_from(sizes: Sequence[int], values: Any, *, tolerance: float) -> int | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -27,13 +28,16 @@ def compute_dtype() -> jnp.dtype:
     return jnp.zeros(()).dtype
 
 
-def check_embeddings(array: Any, *, name: str) -> jax.Array:
+def check_embeddings(
+    array: Any, *, name: str, place: Callable[[Any], jax.Array] = jnp.asarray
+) -> jax.Array:
     """Checks one array of embeddings and casts it to the compute dtype.
 
     Args:
       array: embeddings `[n, d]` of any real dtype. Small floats, integers and booleans are cast
         before any arithmetic; float64 is cast to float32, with a warning, where x64 is off.
       name: what the array is called in an error message.
+      place: puts the array, of the compute dtype, on the device, or on several.
 
     Returns:
       The array `[n, d]` in float32, or in float64 where x64 is enabled.
@@ -42,31 +46,40 @@ def check_embeddings(array: Any, *, name: str) -> jax.Array:
       TypeError: the dtype is not real (object, string, complex).
       ValueError: the array is not two-dimensional, is empty, or holds a NaN or an infinity.
     """
-    return _check_arrays({name: array})[0]
+    return _check_arrays({name: array}, place)[0]
 
 
-def check_pairs(outputs: Any, prompts: Any) -> tuple[jax.Array, jax.Array]:
+def check_pairs(
+    outputs: Any, prompts: Any, *, place: Callable[[Any], jax.Array] = jnp.asarray
+) -> tuple[jax.Array, jax.Array]:
     """Checks outputs `[n, d_x]` and prompts `[n, d_t]` and that they pair up.
+
+    Args:
+      outputs, prompts: as for `check_embeddings`.
+      place: puts an array of the compute dtype on the device, or on several.
 
     Raises:
       TypeError, ValueError: as `check_embeddings`, or the two lengths differ.
     """
-    outputs, prompts = _check_arrays({"outputs": outputs, "prompts": prompts})
-    if outputs.shape[0] != prompts.shape[0]:
-        raise ValueError(
-            "outputs and prompts must pair up row by row: received "
-            f"{outputs.shape[0]} outputs and {prompts.shape[0]} prompts."
-        )
+    outputs, prompts = _check_arrays({"outputs": outputs, "prompts": prompts}, place)
     return outputs, prompts
 
 
-def _check_arrays(named: dict[str, Any]) -> list[jax.Array]:
+def _check_arrays(
+    named: dict[str, Any], place: Callable[[Any], jax.Array] = jnp.asarray
+) -> list[jax.Array]:
     arrays = {
         name: array if isinstance(array, jax.Array) else np.asarray(array)
         for name, array in named.items()
     }
     for name, array in arrays.items():
         _check_static(array, name=name)
+    lengths = [array.shape[0] for array in arrays.values()]
+    if len(set(lengths)) > 1:
+        raise ValueError(
+            "outputs and prompts must pair up row by row: received "
+            f"{lengths[0]} outputs and {lengths[1]} prompts."
+        )
     wide = [name for name, array in arrays.items() if array.dtype == np.float64]
     if wide and compute_dtype() == jnp.float32:
         warnings.warn(
@@ -74,7 +87,7 @@ def _check_arrays(named: dict[str, Any]) -> list[jax.Array]:
             "enable it with jax.config.update('jax_enable_x64', True).",
             stacklevel=4,
         )
-    cast = [jnp.asarray(array.astype(compute_dtype())) for array in arrays.values()]
+    cast = [place(array.astype(compute_dtype())) for array in arrays.values()]
     for name, array in zip(arrays, cast, strict=True):
         _check_finite(array, name=name)
     return cast
@@ -96,13 +109,18 @@ def _check_static(array: Any, *, name: str) -> None:
 
 
 def _check_finite(array: jax.Array, *, name: str) -> None:
-    if not is_concrete(array) or bool(jnp.isfinite(array).all()):
+    if not is_concrete(array):
         return
-    finite_rows = np.asarray(jnp.isfinite(array).all(axis=1))
-    row = int(np.argmin(finite_rows))
+    # At once, also for a constant inside jit; and in JAX, not NumPy: the rows may lie on several
+    # hosts, and only a scalar is on all of them.
+    with jax.ensure_compile_time_eval():
+        finite_rows = jnp.isfinite(array).all(axis=1)
+        if bool(finite_rows.all()):
+            return
+        row, count = int(jnp.argmin(finite_rows)), int((~finite_rows).sum())
     raise ValueError(
-        f"{name}: expected finite numbers, received NaN or infinity in "
-        f"{int((~finite_rows).sum())} row(s), the first of them row {row}."
+        f"{name}: expected finite numbers, received NaN or infinity in {count} row(s), the first "
+        f"of them row {row}."
     )
 
 

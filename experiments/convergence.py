@@ -20,7 +20,7 @@ from absl import flags
 from rich import console, table
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth, command, uncertainty, validation
+from condvendi_jax import bandwidth, command, scores, uncertainty, validation
 from experiments import harness, plots
 from experiments.data import PairedEmbeddings
 
@@ -54,7 +54,14 @@ _RULES = flags.DEFINE_list(
 )
 _OUTPUT_BANDWIDTH = flags.DEFINE_float("output_bandwidth", None, "Bandwidth of the outputs.")
 _PROMPT_BANDWIDTH = flags.DEFINE_float("prompt_bandwidth", None, "Bandwidth of the prompts.")
-_FULL = flags.DEFINE_bool("full", False, "Spectra up to all pairs: hours instead of minutes.")
+_FULL = flags.DEFINE_bool("full", False, "Spectra up to all pairs.")
+_METHOD = flags.DEFINE_enum(
+    "method",
+    "auto",
+    list(scores.METHODS),
+    "How spectra are computed: all eigenvalues (exact), or estimated with intervals (stored, "
+    "matrix-free); auto takes eigenvalues up to n = 4,096.",
+)
 _SCORES = flags.DEFINE_list(
     "scores", ["conditional"], "What is drawn: conditional, information, vendi. All are saved."
 )
@@ -64,7 +71,7 @@ def main(argv: list[str]) -> None:
     """Computes what is missing, then draws."""
     if len(argv) > 1:
         raise ValueError(f"unexpected argument {argv[1]!r}; flags are written --name=value.")
-    scores = plots.check_scores(_SCORES.value)
+    drawn = plots.check_scores(_SCORES.value)
     data = harness.load_data()
     configuration = _configure(data)
     folder = f"{flags.FLAGS.output}/convergence-{_KERNEL.value}{'-full' if _FULL.value else ''}"
@@ -77,18 +84,18 @@ def main(argv: list[str]) -> None:
     compute = functools.partial(_compute, data, configuration)
     harness.run_cells(store, cells, compute, steps=len(configuration["sizes"]))
     store.close()
-    _report(folder, scores)
-    for path in plots.draw_convergence([folder], folder, scores=scores):
+    _report(folder, drawn)
+    for path in plots.draw_convergence([folder], folder, scores=drawn):
         print(path)
 
 
-def _report(folder: str, scores: Sequence[str]) -> None:
+def _report(folder: str, drawn: Sequence[str]) -> None:
     """Prints where each curve ends, and from which size on it stays near its end."""
     run, cells = harness.load_run(folder)
     grid = table.Table("bandwidths", "score", "last n", "there", f"within {_NEAR:.0%} from")
     for rule in run["configuration"]["bandwidths"]:
         repeats = [cells[name] for name in cells if name.rsplit("-", 1)[0] == rule]
-        for score, quantity in plots.lines(repeats[0], scores):
+        for score, quantity in plots.lines(repeats[0], drawn):
             sizes, values = plots.curve(repeats, score, quantity)
             mean = values.mean(axis=0)
             settled = uncertainty.settled_from(sizes.tolist(), mean, tolerance=_NEAR)
@@ -113,6 +120,7 @@ def _configure(data: PairedEmbeddings) -> dict[str, Any]:
         "order_two_sizes": _order_two_sizes(n, sizes),
         "repeats": validation.check_count(_REPEATS.value, name="--repeats", minimum=1),
         "bandwidths": _bandwidths(data),
+        "method": _METHOD.value,
         "seed": flags.FLAGS.seed,
     }
 
@@ -193,6 +201,7 @@ def _compute(
     rule, repeat = cell.rsplit("-", 1)
     key = jax.random.fold_in(jax.random.key(configuration["seed"]), int(repeat))
     order = np.asarray(jax.random.permutation(key, len(data)))
+    estimator_key = jax.random.fold_in(key, 1)
     kernels = [_kernel(configuration["bandwidths"][rule][name]) for name in ("outputs", "prompts")]
     curve = functools.partial(
         uncertainty.convergence_curve,
@@ -200,6 +209,8 @@ def _compute(
         data.prompts[order],
         output_kernel=kernels[0],
         prompt_kernel=kernels[1],
+        method=configuration["method"],
+        key=estimator_key,
     )
     spectral = [cv.Entropy(order=o) for o in configuration["orders"] if o != 2]
     spectral += [cv.truncated(t) for t in configuration["truncations"]]
@@ -213,6 +224,10 @@ def _compute(
         arrays[f"order{result.order:g}{cut}"] = np.stack(
             [result.entropy_outputs, result.entropy_prompts, result.entropy_joint]
         )
+        if result.estimation is not None:
+            # [score, low or high, size], in effective numbers of modes.
+            intervals = [np.transpose(interval) for interval in result.estimation.intervals]
+            arrays[f"interval-order{result.order:g}{cut}"] = np.stack(intervals)
     return arrays
 
 

@@ -7,7 +7,6 @@ import pytest
 from oracles import assert_close, cosine_gram, draw_pairs, eigenvalues, gaussian_gram
 
 import condvendi_jax as cv
-from condvendi_jax import grams
 
 N = 50
 
@@ -62,6 +61,8 @@ def test_all_representations_agree_on_every_method(name, dtype):
     vectors = np.random.default_rng(1).normal(size=(N, 3)).astype(dtype)
     assert_close(gram.matvec(jnp.asarray(vectors)), expected @ vectors / N)
     assert_close(gram.matvec(jnp.asarray(vectors[:, 0])), expected @ vectors[:, 0] / N)
+    assert_close(gram.store().matvec(jnp.asarray(vectors)), expected @ vectors / N)
+    assert np.sum(eigenvalues(expected) > 1e-12) <= gram.rank_bound <= N
     assert_close(gram.eigenvalues(), eigenvalues(expected))
     assert_close(gram.dense().matrix, expected)
     assert (jnp.diagonal(gram.dense().matrix) == 1).all()
@@ -75,8 +76,49 @@ def test_three_norms_are_those_of_the_grams(dtype):
     of_x, of_t = gaussian_gram(x, 0.8), cosine_gram(t)
     expected = [np.sum((k / N) ** 2) for k in (of_x, of_t, of_x * of_t)]
     for build in (cv.DenseGram.from_points, _tiled(16)):
-        norms = grams.squared_norms(build(cv.Gaussian(0.8), x), _features(cv.Cosine(), t))
+        norms = build(cv.Gaussian(0.8), x).squared_norms_with(_features(cv.Cosine(), t))
         assert_close(jnp.stack(norms), expected)
+
+
+@pytest.mark.parametrize("tile_size", [16, 23, 50, 64])
+def test_a_stored_gram_is_written_without_gaps(tile_size, dtype):
+    points = jnp.asarray(draw_pairs(N, dtype=dtype)[0])
+    stored = _tiled(tile_size)(cv.Gaussian(0.6), points).store()
+    assert isinstance(stored, cv.DenseGram)
+    assert_close(stored.matrix, gaussian_gram(points, 0.6))
+    assert (jnp.diagonal(stored.matrix) == 1).all()
+
+
+@pytest.mark.parametrize("name", REPRESENTATIONS)
+def test_the_bilinear_slope_is_the_gradient_of_the_bilinear_form(name, x64):
+    points = jnp.asarray(draw_pairs(N)[0])
+    left, right = np.random.default_rng(2).normal(size=(2, N, 4))
+    kernel = cv.Cosine() if name == "features" else cv.Gaussian(0.6)
+
+    def form(points, scale):
+        values = jax.vmap(jax.vmap(kernel, (None, 0)), (0, None))(points * scale, points * scale)
+        return jnp.sum(jnp.where(jnp.eye(N, dtype=bool), 0, values) * (left @ right.T)) / N
+
+    def slope(points, scale):
+        gram = REPRESENTATIONS[name](kernel, points * scale)
+        return 3 * gram.bilinear_slope(jnp.asarray(left), jnp.asarray(right))
+
+    value, gradients = jax.value_and_grad(slope, argnums=(0, 1))(points, 1.0)
+    assert value == 0
+    for found, expected in zip(gradients, jax.grad(form, (0, 1))(points, 1.0), strict=True):
+        np.testing.assert_allclose(found, 3 * expected, atol=1e-9)
+
+
+def test_few_features_have_few_products(dtype):
+    x, t = (jnp.asarray(a[:, :2]) for a in draw_pairs(N, dtype=dtype))
+    joint = _features(cv.Cosine(), x) * _features(cv.Cosine(), t)
+    assert isinstance(joint, cv.FeatureGram)
+    assert joint.rank_bound == 4
+    expected = cosine_gram(x) * cosine_gram(t)
+    assert_close(joint.eigenvalues(), eigenvalues(expected))
+    assert_close(joint.squared_frobenius_norm(), np.sum((expected / N) ** 2))
+    wide = jnp.asarray(draw_pairs(N, dtype=dtype, d_x=40)[0])
+    assert isinstance(_features(cv.Cosine(), wide) * _features(cv.Cosine(), x), cv.TiledGram)
 
 
 def test_gram_chooses_by_kernel_and_size():

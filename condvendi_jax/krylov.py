@@ -1,0 +1,269 @@
+"""Krylov spaces of a Gram: its large eigenvalues, and Gauss quadrature of the rest.
+
+Everything is made of products: products with the Gram, and of tall thin arrays with one another.
+There is no Householder factorisation of a tall array, so that where the vectors are sharded by rows
+XLA turns each inner product into an all-reduce, and this module needs to know nothing of devices.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+if TYPE_CHECKING:
+    from condvendi_jax.grams import Gram
+
+_PRECISION = lax.Precision.HIGHEST
+# Directions of a block whose squared length is below this many eps of the largest are left to the
+# next block: the inverse square root of a Gram of columns cannot resolve them.
+_RESOLVED = 100
+# A product with A is right to a few eps of its largest eigenvalue; what is smaller is no direction.
+_NOISE = 8
+
+
+class KrylovSpace(NamedTuple):
+    """A block Krylov space of A = K / n and what A does to it.
+
+    Attributes:
+      basis: Q, `[rows, m]`, orthonormal columns, or zero ones where the space was exhausted.
+      projected: Q^T A Q, `[m, m]`; only its upper triangle is meant.
+      remainder: R^T R, `[b, b]`, for what the last block's image R leaves outside of the space.
+    """
+
+    basis: jax.Array
+    projected: jax.Array
+    remainder: jax.Array
+
+
+class Tridiagonals(NamedTuple):
+    """Lanczos recurrences of several probes, resumable.
+
+    Attributes:
+      following: `[rows, probes]`, the next vector of each; zero where its space is complete.
+      history: `[capacity, rows, probes]`, the orthonormal vectors of each so far.
+      alpha: `[probes, capacity]`, the diagonals.
+      beta: `[probes, capacity]`, the off-diagonals; entry k couples steps k and k + 1.
+      squares: `[probes]`, the squared norms of the projected probes.
+    """
+
+    following: jax.Array
+    history: jax.Array
+    alpha: jax.Array
+    beta: jax.Array
+    squares: jax.Array
+
+
+def _product(left: jax.Array, right: jax.Array) -> jax.Array:
+    return jnp.matmul(left, right, precision=_PRECISION)
+
+
+def project_off(vectors: jax.Array, basis: jax.Array) -> jax.Array:
+    """Removes the span of orthonormal (or zero) columns; once leaves rounding of what went."""
+    for _ in range(2):
+        vectors = vectors - _product(basis, _product(basis.T, vectors))
+    return vectors
+
+
+def _inverse_or_zero(values: jax.Array, positive: jax.Array) -> jax.Array:
+    return jnp.where(positive, 1 / jnp.where(positive, values, 1), 0)
+
+
+def orthonormal(vectors: jax.Array, basis: jax.Array, floor: jax.Array) -> jax.Array:
+    """Orthonormal columns for what `vectors` add to the span of `basis`; zeros for the others.
+
+    Columns are scaled to unit length and multiplied by the inverse square root of their Gram
+    matrix, twice. A factorisation would complete a deficient block with arbitrary directions that
+    are not orthogonal to the basis.
+
+    Args:
+      vectors: `[rows, b]`.
+      basis: `[rows, m]`, orthonormal or zero columns.
+      floor: columns that are not longer than this outside of the basis are rounding.
+    """
+    eps = jnp.finfo(vectors.dtype).eps
+    # In the second round a column of unit length that the basis shortens was rounding as well.
+    for shortest in (floor, jnp.asarray(0.5, vectors.dtype)):
+        vectors = project_off(vectors, basis)
+        norms = jnp.linalg.norm(vectors, axis=0)
+        vectors = vectors * _inverse_or_zero(norms, norms > shortest)[None, :]
+        squares, rotation = jnp.linalg.eigh(_product(vectors.T, vectors))
+        resolved = squares > jnp.maximum(_RESOLVED * eps * squares[-1], eps)
+        scales = jnp.sqrt(_inverse_or_zero(squares, resolved))
+        vectors = _product(vectors, rotation * scales[None, :])
+    return vectors
+
+
+@functools.partial(jax.jit, static_argnames="sweeps")
+def krylov_space(gram: Gram, start: jax.Array, *, sweeps: int) -> KrylovSpace:
+    """The space of `sweeps` blocks that `start` `[rows, b]` spans under A."""
+    rows, width = start.shape
+    eps = jnp.finfo(start.dtype).eps
+
+    def sweep(k: jax.Array, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        image, largest, basis, projected = carry
+        block = orthonormal(image, basis, _NOISE * eps * largest)
+        basis = lax.dynamic_update_slice_in_dim(basis, block, k * width, axis=1)
+        image = gram.matvec(block)
+        column = _product(basis.T, image)
+        projected = lax.dynamic_update_slice_in_dim(projected, column, k * width, axis=1)
+        largest = jnp.maximum(largest, jnp.max(jnp.linalg.norm(image, axis=0)))
+        return image, largest, basis, projected
+
+    size = sweeps * width
+    zero = jnp.zeros((), start.dtype)
+    empty = jnp.zeros((rows, size), start.dtype), jnp.zeros((size, size), start.dtype)
+    image, _, basis, projected = lax.fori_loop(0, sweeps, sweep, (start, zero, *empty))
+    rest = project_off(image, basis)
+    return KrylovSpace(basis, projected, _product(rest.T, rest))
+
+
+@jax.jit
+def combine(basis: jax.Array, coefficients: jax.Array) -> jax.Array:
+    """Combinations `[rows, k]` of the columns of a basis, by coefficients `[m, k]`."""
+    return _product(basis, coefficients)
+
+
+@functools.partial(jax.jit, static_argnames="capacity")
+def start_lanczos(basis: jax.Array, probes: jax.Array, *, capacity: int) -> Tridiagonals:
+    """The recurrences of P A P before their first step, P the projection off `basis`.
+
+    Args:
+      basis: `[rows, m]`, orthonormal or zero columns.
+      probes: `[rows, probes]`.
+      capacity: how many steps there is room for.
+    """
+    probes = project_off(probes, basis)
+    squares = jnp.sum(jnp.square(probes), axis=0)
+    table = jnp.zeros((probes.shape[1], capacity), probes.dtype)
+    following = probes * _inverse_or_zero(jnp.sqrt(squares), squares > 0)[None, :]
+    return Tridiagonals(
+        following=following,
+        # Padded, not made of zeros: it is to lie on the devices as the probes do.
+        history=jnp.pad(following[None], ((0, capacity - 1), (0, 0), (0, 0))),
+        alpha=table,
+        beta=table,
+        squares=squares,
+    )
+
+
+@jax.jit
+def lanczos(
+    gram: Gram, basis: jax.Array, state: Tridiagonals, first: jax.Array, last: jax.Array
+) -> Tridiagonals:
+    """Steps `first` ... `last - 1` of the recurrences, with full reorthogonalisation.
+
+    The bounds are traced: one compiled program serves every number of steps up to the capacity.
+    """
+    eps = jnp.finfo(state.alpha.dtype).eps
+
+    def step(k: jax.Array, state: Tridiagonals) -> Tridiagonals:
+        current = state.following
+        history = lax.dynamic_update_index_in_dim(state.history, current, k, axis=0)
+        image = project_off(gram.matvec(current), basis)
+        diagonal = jnp.sum(current * image, axis=0)
+        largest = jnp.linalg.norm(image, axis=0)
+        for _ in range(2):
+            along = jnp.einsum("knp,np->kp", history, image, precision=_PRECISION)
+            image = image - jnp.einsum("knp,kp->np", history, along, precision=_PRECISION)
+        norm = jnp.linalg.norm(image, axis=0)
+        # A complete Krylov space leaves a remainder of rounding's size: its direction is noise.
+        norm = jnp.where(norm > _NOISE * eps * largest, norm, 0)
+        return Tridiagonals(
+            following=image * _inverse_or_zero(norm, norm > 0)[None, :],
+            history=history,
+            alpha=state.alpha.at[:, k].set(diagonal),
+            beta=state.beta.at[:, k].set(norm),
+            squares=state.squares,
+        )
+
+    return lax.fori_loop(first, last, step, state)
+
+
+@functools.partial(jax.jit, static_argnames="capacity")
+def enlarge(state: Tridiagonals, *, capacity: int) -> Tridiagonals:
+    """The same recurrences with room for more steps."""
+    more = capacity - state.alpha.shape[1]
+    return state._replace(
+        history=jnp.pad(state.history, ((0, more), (0, 0), (0, 0))),
+        alpha=jnp.pad(state.alpha, ((0, 0), (0, more))),
+        beta=jnp.pad(state.beta, ((0, 0), (0, more))),
+    )
+
+
+@jax.jit
+def unroll(state: Tridiagonals, coefficients: jax.Array) -> jax.Array:
+    """Combinations `[rows, probes]` of the vectors of each probe, by `[probes, capacity]`."""
+    return jnp.einsum("knp,pk->np", state.history, coefficients, precision=_PRECISION)
+
+
+def tridiagonal_eigen(alpha: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues `[probes, m]` and eigenvectors `[probes, m, m]` of tridiagonal matrices.
+
+    Args:
+      alpha: `[probes, m]`, the diagonals.
+      beta: `[probes, m - 1]`, the off-diagonals.
+    """
+    size = alpha.shape[1]
+    matrices = np.zeros((*alpha.shape, size))
+    along, beside = np.arange(size), np.arange(size - 1)
+    matrices[:, along, along] = alpha
+    matrices[:, beside, beside + 1] = matrices[:, beside + 1, beside] = beta
+    return np.linalg.eigh(matrices)
+
+
+def gauss(alpha: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights `[probes, m]` of Gauss quadratures; the weights of a probe sum to one.
+
+    The spectrum ends at zero: a node below it is rounding.
+    """
+    nodes, vectors = tridiagonal_eigen(alpha, beta)
+    return np.maximum(nodes, 0), np.square(vectors[:, 0, :])
+
+
+def radau(alpha: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights `[probes, m + 1]` of Gauss-Radau quadratures with a node at zero.
+
+    Zero is an eigenvalue of the matrix with one row more, whose last entry is beta^2 over the last
+    pivot of T (Golub, 1973). A pivot that rounding left without a sign says that zero is a node of
+    the Gauss quadrature already.
+
+    Args:
+      alpha: `[probes, m]`.
+      beta: `[probes, m]`, the last entry the norm of the remainder after m steps.
+    """
+    pivot = alpha[:, 0]
+    for k in range(1, alpha.shape[1]):
+        safe = np.where(pivot > 0, pivot, np.inf)
+        pivot = alpha[:, k] - np.square(beta[:, k - 1]) / safe
+    positive = pivot > 0
+    last = np.where(positive, np.square(beta[:, -1]) / np.where(positive, pivot, 1), 0)
+    return gauss(np.concatenate([alpha, last[:, None]], axis=1), beta)
+
+
+def with_null_space(projected: np.ndarray, remainder: np.ndarray, floor: float) -> np.ndarray:
+    """The block form of `radau`'s matrix: one block more, which adds no rank.
+
+    With T = Q^T A Q and B^T B the remainder, [[T, E B^T], [B E^T, B E^T T^-1 E B^T]] has the rank
+    of T, E the last block of columns of the identity.
+
+    Args:
+      projected: T, `[m, m]`.
+      remainder: `[b, b]`.
+      floor: eigenvalues of T up to here are rounding of zero.
+    """
+    size, width = projected.shape[0], remainder.shape[0]
+    values, vectors = np.linalg.eigh(remainder)
+    root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
+    nodes, vectors = np.linalg.eigh(projected)
+    kept = nodes > floor
+    last = vectors[size - width :, kept] / np.sqrt(nodes[kept])
+    extended = np.zeros((size + width, size + width))
+    extended[:size, :size] = projected
+    extended[size:, size - width : size] = extended[size - width : size, size:] = root
+    extended[size:, size:] = root @ (last @ last.T) @ root
+    return extended

@@ -1,0 +1,213 @@
+"""Where points lie: the mesh, its axis, and the padding that gives every device as many rows.
+
+JAX's own runtime does the distributing: points on many devices are one array with a row
+`NamedSharding`, whether the devices are of one host or of several. Their number need not be a
+multiple of the devices': a `Layout` pads them with copies of the first (a kernel may be undefined
+at zero), and no sum and no product sees the padding.
+
+A mesh may have axes of either type; JAX 0.10's `jax.make_mesh(shape, names)` makes Explicit ones.
+Here the partitioner is to place whatever is not said, so that a `Layout` is of the same devices
+under Auto axes. Inside a `jax.set_mesh` of Explicit axes nothing here can work.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.core import Tracer
+from jax.experimental import multihost_utils
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from condvendi_jax import grams
+
+Axis = str | tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How n points lie on a mesh: in equal blocks of rows, the last of them padded.
+
+    Hashable, and so a static argument of a jitted function.
+
+    Attributes:
+      mesh: the devices; of any axis types, kept with Auto axes.
+      axis: the mesh axis, or axes, that the rows are sharded over.
+      n: the number of points, without the padding.
+
+    Raises:
+      ValueError: the mesh has no such axis, or n is below 1.
+    """
+
+    mesh: Mesh
+    axis: Axis
+    n: int
+
+    def __post_init__(self) -> None:
+        """Normalises the mesh and the axis, so that equal layouts compare equal."""
+        axes = (self.axis,) if isinstance(self.axis, str) else tuple(self.axis)
+        if not axes or not set(axes) <= set(self.mesh.axis_names):
+            raise ValueError(
+                f"axis: expected one or more of the mesh's axes {self.mesh.axis_names}, "
+                f"received {self.axis!r}."
+            )
+        if self.n < 1:
+            raise ValueError(f"n: expected at least one point, received {self.n}.")
+        auto = (AxisType.Auto,) * len(self.mesh.axis_names)
+        mesh = Mesh(self.mesh.devices, self.mesh.axis_names, axis_types=auto)
+        object.__setattr__(self, "mesh", mesh)
+        object.__setattr__(self, "axis", axes)
+
+    @property
+    def blocks(self) -> int:
+        """The number of blocks, P: one a device, unless the mesh has further axes."""
+        return math.prod(self.mesh.shape[name] for name in self.axis)
+
+    @property
+    def block_rows(self) -> int:
+        """The rows of a block."""
+        return -(-self.n // self.blocks)
+
+    @property
+    def rows(self) -> int:
+        """The rows of all blocks: n, and the padding."""
+        return self.blocks * self.block_rows
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """Rows over the mesh, everything else whole."""
+        return PartitionSpec(self.axis)
+
+    @property
+    def sharding(self) -> NamedSharding:
+        """Where the rows of an array are."""
+        return NamedSharding(self.mesh, self.spec)
+
+    def fits_in_memory(self, dtype: Any) -> bool:
+        """Whether three stored Grams, and what is beside them, fit in the memory of every device.
+
+        The devices of a CPU are virtual and share its memory.
+        """
+        here = self.mesh.local_devices
+        sharing = len(here) if here[0].platform == "cpu" else 1
+        needed = grams._bytes_needed(self.rows, dtype) * sharing / self.blocks
+        return needed <= grams.memory_limit()
+
+    def shard(self, points: Any) -> jax.Array:
+        """Points `[n, d]` as a global array `[rows, d]`, padded with copies of the first.
+
+        Points that lie as the layout says stay where they are, on however many hosts. An array of
+        the host, NumPy's or JAX's, is cut up without ever being whole on one device; with several
+        processes each must pass the same.
+
+        Raises:
+          ValueError: there are not n points.
+        """
+        points = points if isinstance(points, jax.Array) else np.asarray(points)
+        found = mesh_of(points)
+        if found is not None and points.shape[0] == self.rows and Layout(*found, self.n) == self:
+            return self._as_auto(points)
+        if points.ndim != 2 or points.shape[0] != self.n:
+            raise ValueError(
+                f"points: expected [n, d] with the layout's n = {self.n}, received shape "
+                f"{points.shape}."
+            )
+        return self._distribute(points, lambda array: array[:1])
+
+    def place(self, vectors: Any) -> jax.Array:
+        """Vectors `[n, m]` as a global array `[rows, m]`, zero in the padding."""
+        return self._distribute(vectors, lambda array: 0 * array[:1])
+
+    def constrain(self, tree: Any) -> Any:
+        """The same arrays, `[rows, ...]` each, told to the partitioner to lie like this."""
+        return lax.with_sharding_constraint(tree, self.sharding)
+
+    def _distribute(self, array: Any, fill: Callable[[Any], Any]) -> jax.Array:
+        """Pads to all rows and shards; `fill` makes the row that the padding repeats."""
+        missing = self.rows - array.shape[0]
+        if isinstance(array, jax.Array) and (
+            isinstance(array, Tracer) or not array.is_fully_addressable
+        ):
+            padding = jnp.broadcast_to(fill(array), (missing, *array.shape[1:]))
+            return self.constrain(jnp.concatenate([array, padding]))
+        host = np.asarray(array)
+        host = np.concatenate([host, np.repeat(fill(host), missing, axis=0)])
+        host = host.astype(jax.dtypes.canonicalize_dtype(host.dtype))
+        return jax.make_array_from_callback(host.shape, self.sharding, host.__getitem__)
+
+    def _as_auto(self, array: jax.Array) -> jax.Array:
+        """The same buffers under the mesh of Auto axes."""
+        if array.sharding == self.sharding:
+            return array
+        buffers = [shard.data for shard in array.addressable_shards]
+        return jax.make_array_from_single_device_arrays(array.shape, self.sharding, buffers)
+
+    def inside(self, block: Any, length: int) -> jax.Array:
+        """Which of the first `length` rows of a block are points, boolean `[length]`."""
+        return jnp.arange(length) < jnp.minimum(self.block_rows, self.n - block * self.block_rows)
+
+
+def mesh_of(array: Any) -> tuple[Mesh, Axis] | None:
+    """The mesh, and its axis or axes, that the rows of an array are sharded over.
+
+    Returns:
+      None where they are on one device: for single-device, replicated and NumPy arrays; and for
+      tracers, whose sharding is not known.
+    """
+    if not isinstance(array, jax.Array) or isinstance(array, Tracer) or array.ndim == 0:
+        return None
+    sharding = array.sharding
+    if not isinstance(sharding, NamedSharding) or not isinstance(sharding.mesh, Mesh):
+        return None
+    axis = (*sharding.spec, None)[0]
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    others = any(entry is not None for entry in sharding.spec[1:])
+    if axis is None or others or math.prod(sharding.mesh.shape[name] for name in axes) == 1:
+        return None
+    return sharding.mesh, axis
+
+
+def layout_of(points: Any, *, mesh: Mesh | None = None) -> Layout | None:
+    """The layout of points `[n, d]`: the one that they have, or rows over all axes of `mesh`.
+
+    Args:
+      points: an array of one host or device, which needs the mesh, or a global array of rows that
+        are sharded already, which says itself where it lies.
+      mesh: the devices to use; with Auto axes or Explicit ones.
+
+    Returns:
+      None where there is no mesh: nothing is sharded.
+
+    Raises:
+      ValueError: the points are sharded over another mesh than `mesh`, or have no rows.
+    """
+    found = mesh_of(points)
+    if found is None:
+        return None if mesh is None else Layout(mesh, mesh.axis_names, sum(np.shape(points)[:1]))
+    layout = Layout(*found, points.shape[0])
+    if mesh is not None and Layout(mesh, mesh.axis_names, 1).mesh != layout.mesh:
+        raise ValueError(
+            f"mesh: the points are sharded over {found[0]} already, received {mesh}: leave it out."
+        )
+    return layout
+
+
+def to_host(tree: Any) -> Any:
+    """The same tree in NumPy; arrays that lie on several hosts are gathered on every one of them.
+
+    A collective operation where something is spread over hosts: all processes must call it.
+    """
+
+    def fetch(leaf: Any) -> np.ndarray:
+        remote = isinstance(leaf, jax.Array) and not leaf.is_fully_addressable
+        if remote and not leaf.is_fully_replicated:
+            leaf = multihost_utils.process_allgather(leaf, tiled=True)
+        return np.asarray(leaf)
+
+    return jax.tree.map(fetch, tree)

@@ -1,0 +1,431 @@
+"""Sharded Grams against NumPy, on 1 to 8 virtual devices and in two real processes.
+
+The measuring runs in processes of its own (sharded_runs.py), once for all tests of this module.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import socket
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+import sharded_runs as runs
+from oracles import assert_close, cosine_gram, draw_pairs, eigenvalues, gaussian_gram
+from scipy.spatial.distance import cdist
+
+import condvendi_jax as cv
+from condvendi_jax.sharding import Layout, ShardedGram, layout_of, mesh_of, to_host
+
+TIMEOUT_S = 400
+
+
+def start(devices, *arguments):
+    # Compiling takes most of the time, and the sizes are small: no optimisation pays.
+    flags = (
+        f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=0 "
+        "--xla_llvm_disable_expensive_passes=true"
+    )
+    environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, runs.__file__, *map(str, arguments)]
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def finish(*processes):
+    """Waits for all; ends all where one fails or hangs, since the others would wait for it."""
+    try:
+        for process in processes:
+            _, errors = process.communicate(timeout=TIMEOUT_S)
+            assert process.returncode == 0, errors
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def load(path):
+    with np.load(path) as stored:
+        return dict(stored)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """A folder that all workers of one run of pytest have in common."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
+@contextlib.contextmanager
+def one_at_a_time(path):
+    """Lets the worker that comes first measure, and the others wait for its result."""
+    with open(path, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture(scope="module")
+def found(shared):
+    """Everything measured on 8 virtual devices."""
+    path = shared / "sharding-devices.npz"
+    with one_at_a_time(shared / "sharding.lock"):
+        if not path.exists():
+            finish(start(runs.DEVICES, "devices", path))
+    return load(path)
+
+
+@pytest.fixture(scope="module")
+def of_processes(shared):
+    """What each of two processes found, on two devices of each."""
+    paths = [shared / f"sharding-{index}.npz" for index in range(runs.PROCESSES)]
+    with one_at_a_time(shared / "sharding.lock"):
+        if not all(path.exists() for path in paths):
+            with socket.socket() as probe:
+                probe.bind(("localhost", 0))
+                port = probe.getsockname()[1]
+            finish(*(start(runs.DEVICES_EACH, "process", p, port, k) for k, p in enumerate(paths)))
+    return [load(path) for path in paths]
+
+
+def oracle_grams(n=runs.N, kernel="gaussian"):
+    outputs, prompts = draw_pairs(n, **runs.DIMENSIONS)
+    widths = runs.BANDWIDTHS
+    x = cosine_gram(outputs) if kernel == "cosine" else gaussian_gram(outputs, widths[0])
+    return x, gaussian_gram(prompts, widths[1])
+
+
+def part(found, prefix):
+    return {k[len(prefix) + 1 :]: v for k, v in found.items() if k.startswith(prefix + "/")}
+
+
+def assert_right(values, n, count, *, kernel="gaussian", dtype="float64"):
+    """All results for one pair of Grams, and that the padding is zero."""
+    x, t = oracle_grams(n, kernel)
+    rows, joint = -(-n // count) * count, x * t
+    product = joint @ runs.vectors(n) / n
+    assert {value.dtype.name for value in values.values()} == {dtype}
+    assert_close(values["norms"], [np.mean(k**2) for k in (x, t, joint)])
+    assert_close(values["stored norm"], np.mean(joint**2))
+    assert_close(values["matrix"][:n, :n], joint)
+    assert values["matrix"].shape == (rows, rows)
+    assert not values["matrix"][n:].any()
+    assert not values["matrix"][:, n:].any()
+    for name in ("product", "stored product"):
+        assert values[name].shape == (rows, 3)
+        assert_close(values[name][:n], product)
+        assert not values[name][n:].any()
+
+
+@pytest.mark.parametrize("case", runs.CASES)
+def test_sharded_grams_are_those_of_numpy(case, found):
+    count, n, _, kernel, dtype = runs.CASES[case]
+    values = part(found, f"cases/{case}")
+    assert_right(values, n, count, kernel=kernel, dtype=dtype)
+    assert (np.diag(values["matrix"])[:n] == 1).all()
+
+
+def test_the_mesh_may_have_explicit_axes_or_two(found):
+    meshes = part(found, "meshes")
+    x, t = oracle_grams()
+    assert_close(meshes["explicit mesh"], np.mean(x**2))
+    for name in ("two axes", "one of two axes"):
+        assert_close(meshes[f"{name}/norm"], np.mean((x * t) ** 2))
+        assert_close(meshes[f"{name}/product"][: runs.N], x * t @ runs.vectors(runs.N) / runs.N)
+
+
+def test_rows_that_are_sharded_already_stay_where_they_are(found):
+    expected = np.mean(gaussian_gram(draw_pairs(runs.N, **runs.DIMENSIONS)[0][:200], 0.7) ** 2)
+    for name in ("auto rows", "explicit rows"):
+        assert_close(found[f"meshes/{name}"], expected)
+
+
+def test_a_small_sharded_gram_has_all_eigenvalues(found):
+    x, _ = oracle_grams()
+    for name in ("eigenvalues", "stored eigenvalues"):
+        assert_close(found[f"meshes/{name}"], eigenvalues(x))
+
+
+def test_finite_features_need_no_ring(found):
+    cosine, _ = oracle_grams(kernel="cosine")
+    product = cosine @ runs.vectors(runs.N) / runs.N
+    assert_close(found["meshes/cosine norm"], np.mean(cosine**2))
+    assert_close(found["meshes/cosine eigenvalues"], eigenvalues(cosine))
+    assert_close(found["meshes/cosine product"][: runs.N], product)
+    assert_close(found["meshes/cosine vectors of n"], product)
+    assert not found["meshes/cosine product"][runs.N :].any()
+
+
+def test_products_of_vectors_that_were_not_placed(found):
+    x, _ = oracle_grams()
+    for name in ("vector of n", "stored vector of n"):
+        assert_close(found[f"meshes/{name}"], x @ runs.vectors(runs.N)[:, 0] / runs.N)
+
+
+def test_stored_and_ring_grams_multiply(found):
+    x, cosine = oracle_grams()[0], oracle_grams(kernel="cosine")[0]
+    assert_close(found["meshes/mixed product"][: runs.N, : runs.N], x * cosine)
+    norms = [np.mean(k**2) for k in (x, cosine, x * cosine)]
+    assert_close(found["meshes/stored norms"], norms)
+
+
+def norm_gradient(weights, points, bandwidth):
+    """d sum_ij K_ij^2 w_ij / n^2 in the points and in the bandwidth, for K_ij^2 w_ij given."""
+    n = len(points)
+    pull = weights.sum(axis=1)[:, None] * points - weights @ points
+    squares = cdist(points, points, "sqeuclidean")
+    in_bandwidth = 2 * np.sum(weights * squares) / bandwidth**3 / n**2
+    return -4 * pull / bandwidth**2 / n**2, in_bandwidth
+
+
+@pytest.mark.parametrize("count", [1, 3, 4])
+def test_the_gradient_is_that_of_the_formula(count, found):
+    """In points and bandwidths, where the last hop is whole (3 devices) and divided (4)."""
+    values = part(found, f"gradients/{count}")
+    pairs = draw_pairs(runs.N, **runs.DIMENSIONS)
+    x, t = oracle_grams()
+    of_x, of_t, of_joint = runs.COTANGENT
+    squares = (of_x * x**2 + of_joint * (x * t) ** 2, of_t * t**2 + of_joint * (x * t) ** 2)
+    for k, name in enumerate(("outputs", "prompts")):
+        in_points, in_bandwidth = norm_gradient(squares[k], pairs[k], runs.BANDWIDTHS[k])
+        np.testing.assert_allclose(values[name], in_points, rtol=1e-9, atol=1e-14)
+        np.testing.assert_allclose(values["bandwidths"][k], in_bandwidth, rtol=1e-9)
+
+
+@pytest.mark.parametrize("count", [1, 3, 4])
+def test_the_slope_of_a_bilinear_form_is_that_of_the_formula(count, found):
+    values = part(found, f"gradients/{count}")
+    pairs = draw_pairs(runs.N, **runs.DIMENSIONS)
+    x, t = oracle_grams()
+    inner = runs.vectors(runs.N) @ runs.vectors(runs.N)[::-1].T
+    weights = x * t * (inner + inner.T) / 2 / runs.N
+    in_points, in_bandwidths = [], []
+    for points, width in zip(pairs, runs.BANDWIDTHS, strict=True):
+        pull = weights.sum(axis=1)[:, None] * points - weights @ points
+        in_points.append(-2 * pull.ravel() / width**2)
+        in_bandwidths.append(np.sum(weights * cdist(points, points, "sqeuclidean")) / width**3)
+    assert_close(values["slope in points"], np.concatenate(in_points))
+    assert_close(values["slope in bandwidths"], in_bandwidths)
+
+
+def test_the_gradient_in_one_argument_alone(found):
+    np.testing.assert_allclose(
+        found["gradients/prompts alone"], found["gradients/1/prompts"], rtol=1e-9, atol=1e-14
+    )
+
+
+def test_float32_is_within_a_millionth_of_float64_at_three_thousand_points(found):
+    x, t = (
+        np.exp(-cdist(*2 * [p.astype(np.float64)], "sqeuclidean") / s**2)
+        for p, s in zip(
+            draw_pairs(runs.LARGE_N, dtype=np.float32, **runs.LARGE_DIMENSIONS),
+            runs.LARGE_BANDWIDTHS,
+            strict=True,
+        )
+    )
+    expected = [x.mean(), t.mean(), (x * t).mean()]
+    assert found["float32/norms"].dtype == np.float32
+    np.testing.assert_allclose(found["float32/norms"], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("count", [4, 8])
+@pytest.mark.parametrize("way", ["matrix-free", "stored"])
+def test_the_measure_does_not_depend_on_the_devices(way, count, found):
+    """Random numbers are drawn whole, so that only the order of sums differs."""
+    expected, _ = found["measures/float64/one device"]
+    values, _ = found[f"measures/float64/{way}/{count}"]
+    np.testing.assert_allclose(values, expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("way", ["matrix-free", "stored"])
+def test_in_float32_the_devices_move_the_measure_within_its_interval(way, found):
+    """A Krylov space magnifies rounding; the interval is to hold what comes of that."""
+    expected, half_width = found["measures/float32/one device"]
+    values, _ = found[f"measures/float32/{way}/4"]
+    assert (np.abs(values - expected) < half_width / 2).all()
+
+
+SQUARE = runs.COMPILED_N**2
+BLOCK = SQUARE // runs.DEVICES
+
+
+def test_the_compiled_rings_hold_no_block_of_the_matrix_and_gather_nothing(found):
+    compiled = part(found, "compiled")
+    # A block of rows, padded to whole tiles, of at most 5 columns.
+    rows = runs.COMPILED_N // runs.DEVICES + 64
+    block = 5 * rows
+    for name in ("prepared points", "norms", "gradient", "product"):
+        largest, gathered, passed = compiled[name]
+        assert largest < BLOCK / 50, name
+        assert gathered == 0, name
+        assert passed <= block, name
+    for name in ("norms", "gradient", "product"):
+        assert compiled[name][2] > 0, name
+    for name in ("matrix-free space", "matrix-free start", "matrix-free lanczos"):
+        # The vectors of the recurrences are the largest that there is, and they are sharded.
+        assert compiled[name][0] <= max(4096, runs.CAPACITY * 3 * rows), name
+        assert compiled[name][1] == 0, name
+
+
+def test_the_compiled_stored_gram_gathers_vectors_only(found):
+    compiled = part(found, "compiled")
+    vectors = runs.COMPILED_N * 3
+    # The control: a reader of compiled text that finds no block here would find none anywhere.
+    for name in ("stored product", "stored norm", "store", "stored space", "stored lanczos"):
+        assert compiled[name][0] == BLOCK, name
+    for name in ("stored product", "stored space", "stored lanczos"):
+        assert compiled[name][1] == vectors, name
+    assert compiled["store"][1] == compiled["stored norm"][1] == 0
+
+
+@pytest.mark.parametrize("index", range(runs.PROCESSES))
+def test_two_processes_agree_with_numpy(index, of_processes):
+    count = runs.PROCESSES * runs.DEVICES_EACH
+    assert_right(part(of_processes[index], "whole"), runs.N, count)
+
+
+@pytest.mark.parametrize("index", range(runs.PROCESSES))
+def test_each_process_may_bring_its_own_rows(index, of_processes):
+    outputs, prompts = (p[:200] for p in draw_pairs(runs.N, **runs.DIMENSIONS))
+    grams = [gaussian_gram(p, s) for p, s in zip((outputs, prompts), runs.BANDWIDTHS, strict=True)]
+    joint = grams[0] * grams[1]
+    values = part(of_processes[index], "parts")
+    assert_close(values["norms"], [np.mean(k**2) for k in (*grams, joint)])
+    assert_close(values["matrix"], joint)
+    assert_close(values["product"], joint @ runs.vectors(200) / 200)
+
+
+@pytest.mark.parametrize("way", ["matrix-free", "stored"])
+def test_the_measure_in_two_processes_is_that_of_one_device(way, found, of_processes):
+    expected, _ = found["measures/float64/one device"]
+    for values in of_processes:
+        np.testing.assert_allclose(values[way][0], expected, rtol=1e-8)
+
+
+@pytest.fixture
+def mesh():
+    return runs.lines(1)
+
+
+def test_arrays_that_are_not_sharded_have_no_mesh(mesh):
+    points = jax.numpy.ones((4, 2))
+    assert mesh_of(points) is None
+    assert mesh_of(np.ones((4, 2))) is None
+    assert layout_of(points) is None
+    seen = []
+    jax.jit(lambda array: seen.append(mesh_of(array)))(points)
+    assert seen == [None]
+    one = jax.device_put(points, Layout(mesh, "rows", 4).sharding)
+    assert mesh_of(one) is None
+
+
+def test_layouts_are_equal_where_the_devices_and_axes_are(mesh):
+    explicit = jax.make_mesh((1,), ("rows",))
+    assert layout_of(np.ones((4, 2)), mesh=explicit) == Layout(mesh, ("rows",), 4)
+    assert Layout(mesh, "rows", 5) != Layout(mesh, "rows", 4)
+    assert hash(Layout(mesh, "rows", 4)) == hash(layout_of(np.ones((4, 2)), mesh=mesh))
+
+
+def test_to_host_gives_numpy():
+    tree = to_host({"a": jax.numpy.ones(3), "b": 2.0})
+    assert isinstance(tree["a"], np.ndarray)
+    np.testing.assert_array_equal(tree["a"], np.ones(3))
+    assert tree["b"] == 2
+
+
+def test_what_does_not_fit_together_is_refused(mesh):
+    points = np.ones((4, 2), np.float32)
+    kernel, layout = cv.Gaussian(1.0), Layout(mesh, "rows", 4)
+    gram = ShardedGram.from_points(kernel, points, layout=layout)
+    shorter = ShardedGram.from_points(kernel, points[:3], layout=Layout(mesh, "rows", 3))
+    with pytest.raises(ValueError, match=re.escape("expected one or more of the mesh's axes")):
+        Layout(mesh, "columns", 4)
+    with pytest.raises(ValueError, match="at least one point, received 0"):
+        Layout(mesh, "rows", 0)
+    with pytest.raises(ValueError, match="at least one point, received 0"):
+        layout_of(3.0, mesh=mesh)
+    with pytest.raises(ValueError, match="not sharded by rows; give layout="):
+        ShardedGram.from_points(kernel, points)
+    with pytest.raises(ValueError, match=r"layout's n = 4, received shape \(3, 2\)"):
+        layout.shard(points[:3])
+    for call in (gram.__mul__, gram.squared_norms_with, gram.store().__mul__):
+        with pytest.raises(ValueError, match="expected another"):
+            call(shorter)
+    with pytest.raises(ValueError, match="the points are not stored"):
+        gram.store().factors()
+    with pytest.raises(TypeError):
+        gram * 2.0
+
+
+def test_the_tile_size_changes_the_program_and_not_the_result(mesh):
+    points = draw_pairs(50, dtype=np.float32)[0]
+    layout = Layout(mesh, "rows", 50)
+    grams = [
+        ShardedGram.from_points(cv.Gaussian(0.7), points, layout=layout, tile_size=size)
+        for size in (16, 64)
+    ]
+    texts = [str(jax.make_jaxpr(lambda g: g.squared_frobenius_norm())(gram)) for gram in grams]
+    assert texts[0] != texts[1]
+    assert_close(grams[0].squared_frobenius_norm(), float(grams[1].squared_frobenius_norm()))
+
+
+def test_sharded_grams_do_not_mix_with_others(mesh):
+    points = draw_pairs(50, dtype=np.float32)[0]
+    gram = ShardedGram.from_points(cv.Gaussian(0.7), points, layout=Layout(mesh, "rows", 50))
+    other = cv.gram(cv.Gaussian(0.7), points)
+    for either in (gram, gram.store()):
+        for call in (either.__mul__, either.__rmul__, either.squared_norms_with):
+            with pytest.raises(ValueError, match="expected another"):
+                call(other)
+
+
+def test_the_rank_of_finite_features_is_bounded(mesh):
+    points = draw_pairs(50, dtype=np.float32, d_x=5)[0]
+    layout = Layout(mesh, "rows", 50)
+    assert ShardedGram.from_points(cv.Cosine(), points, layout=layout).rank_bound == 5
+    assert ShardedGram.from_points(cv.Gaussian(0.7), points, layout=layout).rank_bound == 50
+
+
+def test_three_stored_grams_and_a_copy_are_to_fit_in_memory(mesh, monkeypatch):
+    layout, needed = Layout(mesh, "rows", 50), 4 * 50 * 50 * 4
+    monkeypatch.setattr(cv.grams, "memory_limit", lambda: needed)
+    assert layout.fits_in_memory(np.float32)
+    assert not layout.fits_in_memory(np.float64)
+    monkeypatch.setattr(cv.grams, "memory_limit", lambda: needed - 1)
+    assert not layout.fits_in_memory(np.float32)
+
+
+def test_a_sharded_gram_too_large_for_one_device_is_refused(mesh, monkeypatch):
+    monkeypatch.setattr(cv.grams, "memory_limit", lambda: 1000)
+    points = draw_pairs(50, dtype=np.float32)[0]
+    gram = ShardedGram.from_points(cv.Gaussian(0.7), points, layout=Layout(mesh, "rows", 50))
+    for either in (gram, gram.store()):
+        with pytest.raises(ValueError, match="need about"):
+            either.eigenvalues()
+
+
+def example(*arguments):
+    command = [sys.executable, "-m", "experiments.many_devices", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+
+
+def test_the_example_prints_the_same_scores_for_every_way():
+    result = example("--devices=2", "--n=201")
+    assert result.returncode == 0, result.stderr
+    assert "201 pairs (mixture), 2 x cpu" in result.stdout
+    rows = [line.split("│")[1:4] for line in result.stdout.splitlines() if line.count("│") == 6]
+    table = {tuple(cell.strip() for cell in row[:2]): float(row[2]) for row in rows}
+    scores = ("RKE", "Conditional-RKE", "Vendi", "Conditional-Vendi")
+    assert set(table) == {(s, way) for s in scores for way in ("ring", "stored", "one device")}
+    for score in scores:
+        for way in ("ring", "stored"):
+            assert table[score, way] == pytest.approx(table[score, "one device"], rel=1e-4)
+
+
+def test_the_example_refuses_half_an_address():
+    result = example("--process_id=1")
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: --coordinator")
+    assert "--process_id" in example("--coordinator=localhost:1", "--num_processes=2").stderr
