@@ -1,0 +1,700 @@
+"""Accumulators over batches, against the papers' definitions and one-shot decompositions."""
+
+import functools
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jaxprs import largest_array, matrix_product_precisions
+from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, scores
+from precision import x64 as precision_x64
+
+import condvendi_jax as cv
+from condvendi_jax import metrics
+
+N = 45
+BANDWIDTHS = (0.7, 0.5)
+TRUNCATED = {"order": 1, "truncation": 4}
+SMALL_TILES = 16
+
+
+def _kernels(bandwidths=BANDWIDTHS):
+    """Made where they are used: a bandwidth has the precision of the moment."""
+    return dict(zip(("output_kernel", "prompt_kernel"), map(cv.Gaussian, bandwidths), strict=True))
+
+
+def _stored(**changes):
+    return metrics.StoredDecomposition(**({"tile_size": SMALL_TILES} | _kernels() | changes))
+
+
+def _features(**changes):
+    return metrics.FeatureDecomposition(
+        **({"output_dimension": 3, "prompt_dimension": 2} | changes)
+    )
+
+
+MAKERS = pytest.mark.parametrize("make", [_stored, _features])
+
+
+def _feed(metric, outputs, prompts, sizes):
+    """Updates by batches of the sizes, the last of which is what is left."""
+    for part in np.split(np.arange(outputs.shape[0]), np.cumsum(sizes)):
+        if part.size:
+            metric.update(outputs=outputs[part], prompts=prompts[part])
+    return metric
+
+
+def _assert_scores(result, expected, *, loosened=1):
+    for name, value in expected.items():
+        assert_close(getattr(result, name), value, loosened=loosened)
+
+
+def _oracle(outputs, prompts, gram=None, **entropy):
+    if gram is not None:
+        return scores(gram(outputs), gram(prompts), **entropy)
+    return scores(
+        *(gaussian_gram(p, s) for p, s in zip((outputs, prompts), BANDWIDTHS, strict=True)),
+        **entropy,
+    )
+
+
+def _snapshot(metric):
+    """What a metric says of itself, to see that a refused call left it alone."""
+    result = metric.compute()
+    return metric.n, float(result.vendi), float(result.conditional), float(result.information)
+
+
+# Values
+
+
+@pytest.mark.parametrize("entropy", [{"order": 2}, TRUNCATED])
+def test_stored_batches_give_the_scores_of_all_samples(entropy, dtype):
+    """Batches smaller than a tile, as large as several, and of one row."""
+    pairs = draw_pairs(N, dtype=dtype)
+    result = _feed(_stored(), *pairs, [20, 1, 20]).compute(**entropy)
+    _assert_scores(result, _oracle(*pairs, **entropy))
+    assert (result.n, result.order) == (N, entropy["order"])
+    assert result.truncation == entropy.get("truncation")
+    assert result.dtype == dtype.name
+
+
+@pytest.mark.parametrize(
+    "entropy", [{"order": 2}, {"order": 3, "truncation": 4}, {"order": 1, "truncation": 20}]
+)
+def test_summed_features_give_the_scores_of_all_samples(entropy, dtype):
+    """3 x 2 features and 45 samples: 39 eigenvalues of the pairs are zero, and truncation counts
+    them."""
+    pairs = draw_pairs(N, dtype=dtype)
+    result = _feed(_features(), *pairs, [20, 1, 20]).compute(**entropy)
+    _assert_scores(result, _oracle(*pairs, cosine_gram, **entropy))
+    assert (result.n, result.order) == (N, entropy["order"])
+    assert result.truncation == entropy.get("truncation")
+    assert result.dtype == dtype.name
+
+
+def test_the_same_numbers_as_in_one_shot(x64):
+    pairs = draw_pairs(N)
+    cosine = {"output_kernel": cv.Cosine(), "prompt_kernel": cv.Cosine()}
+    for metric, kernels, order in ((_stored(), _kernels(), 2), (_features(), cosine, 1)):
+        expected = cv.decompose(*pairs, **kernels, order=order)
+        result = _feed(metric, *pairs, [20]).compute(order=order)
+        assert result.method == expected.method
+        for name in ("entropy_outputs", "entropy_prompts", "entropy_joint"):
+            assert_close(getattr(result, name), getattr(expected, name))
+
+
+def test_each_metric_reports_its_score_of_order_two(x64):
+    pairs = draw_pairs(N)
+    expected = _oracle(*pairs, order=2)
+    for metric, name in (
+        (metrics.RKE(kernel=cv.Gaussian(0.7)), "vendi"),
+        (metrics.ConditionalRKE(**_kernels()), "conditional"),
+        (metrics.InformationRKE(**_kernels()), "information"),
+    ):
+        assert_close(_feed(metric, *pairs, [20]).compute(), expected[name])
+
+
+def test_two_points_by_hand(x64):
+    """Two outputs at distance h for two equal prompts: RKE = 2 / (1 + k^2), k = e^(-h^2 / 2)."""
+    h = 0.7
+    metric = metrics.ConditionalRKE(output_kernel=cv.Gaussian(1.0), prompt_kernel=cv.Gaussian(1.0))
+    for point in (0.0, h):
+        metric.update(outputs=np.array([[point]]), prompts=np.ones((1, 1)))
+    assert_close(metric.compute(), 2 / (1 + np.exp(-(h**2))))
+
+
+def test_without_prompts_the_diversity_is_that_of_the_outputs(x64):
+    """As of one and the same prompt; prompts that are passed along are not read."""
+    outputs, prompts = draw_pairs(N)
+    for metric, gram in (
+        (_stored(prompt_kernel=None), gaussian_gram(outputs, 0.7)),
+        (_features(prompt_dimension=None), cosine_gram(outputs)),
+    ):
+        metric.update(outputs=outputs[:20], prompts="not read")
+        metric.update(outputs=outputs[20:])
+        for entropy in ({"order": 2}, TRUNCATED):
+            result = metric.compute(**entropy)
+            expected = scores(gram, gram, **entropy)["vendi"]
+            assert_close(result.vendi, expected)
+            assert_close(result.entropy_prompts, 0.0)
+            assert_close(result.conditional, expected)
+            assert_close(result.information, 1.0)
+
+
+def test_any_kernel_is_stored(x64):
+    outputs, prompts = draw_pairs(N)
+    kernels = {"output_kernel": cv.Gaussian(0.9) * cv.Cosine(), "prompt_kernel": cv.Cosine()}
+    gram_x = gaussian_gram(outputs, 0.9) * cosine_gram(outputs)
+    expected = scores(gram_x, cosine_gram(prompts), order=2)
+    _assert_scores(_feed(_stored(**kernels), outputs, prompts, [20]).compute(), expected)
+
+
+def test_feature_maps_of_ones_own(x64):
+    """Their features are scaled to unit norm; both maps count."""
+    outputs, prompts = draw_pairs(N)
+
+    def squared(points):
+        return jnp.concatenate([points, 2 * jnp.square(points)], axis=1)
+
+    metric = _features(output_features=squared, prompt_features=jnp.exp)
+    wide = np.concatenate([outputs, 2 * outputs**2], axis=1)
+    expected = scores(cosine_gram(wide), cosine_gram(np.exp(prompts)), order=1)
+    _assert_scores(_feed(metric, outputs, prompts, [20]).compute(order=1), expected)
+
+
+def test_random_fourier_features_approach_the_gaussian_kernel():
+    """Order 2 within a few per cent with 1,000 features of outputs alone."""
+    outputs, _ = draw_pairs(N, dtype=np.float32)
+    frequencies = jax.random.normal(jax.random.key(0), (3, 500)) / 0.7
+
+    def fourier(points):
+        angles = points @ frequencies
+        return jnp.concatenate([jnp.cos(angles), jnp.sin(angles)], axis=1)
+
+    metric = metrics.FeatureDecomposition(output_dimension=3, output_features=fourier)
+    metric.update(outputs=outputs)
+    expected = scores(gaussian_gram(outputs, 0.7), np.ones((N, N)), order=2)["vendi"]
+    assert abs(float(metric.compute().vendi) / expected - 1) < 0.05
+
+
+@MAKERS
+def test_one_sample_has_scores_of_one(make):
+    metric = make()
+    metric.update(outputs=np.ones((1, 3), np.float32), prompts=np.ones((1, 2), np.float32))
+    for order in (1, 2):
+        result = metric.compute(order=order)
+        _assert_scores(result, dict.fromkeys(("vendi", "conditional", "information"), 1.0))
+
+
+def test_fewer_samples_than_features(dtype):
+    pairs = draw_pairs(2, dtype=dtype)
+    metric = _feed(_features(), *pairs, [1])
+    for entropy in ({"order": 2}, {"order": 1, "truncation": 2}):
+        _assert_scores(metric.compute(**entropy), _oracle(*pairs, cosine_gram, **entropy))
+
+
+@MAKERS
+@pytest.mark.parametrize("given", [np.float16, np.int32, np.uint8, bool])
+def test_small_dtypes_are_cast_before_any_arithmetic(make, given):
+    pairs = [(np.abs(4 * p) + 1).astype(given) for p in draw_pairs(N)]
+    as_float = [p.astype(np.float32) for p in pairs]
+    one, two = _feed(make(), *pairs, [20]), _feed(make(), *as_float, [20])
+    assert _snapshot(one) == _snapshot(two)
+    assert one.compute().dtype == "float32"
+
+
+@MAKERS
+def test_repeated_rows_in_one_batch_and_across_batches(make, x64):
+    """Every row four times leaves every score as it was."""
+    outputs, prompts = draw_pairs(10)
+    metric, once = make(), make()
+    once.update(outputs=outputs, prompts=prompts)
+    for _ in range(2):
+        metric.update(outputs=np.tile(outputs, (2, 1)), prompts=np.tile(prompts, (2, 1)))
+    for got, expected in zip(_snapshot(metric)[1:], _snapshot(once)[1:], strict=True):
+        assert_close(got, expected)
+
+
+@pytest.mark.parametrize("offset", [1e3, 1e4])
+def test_data_far_from_the_origin(offset):
+    """A stream has no mean in advance. What is left is the rounding of the points themselves."""
+    outputs, prompts = (np.float32(p + offset) for p in draw_pairs(N))
+    metric = _feed(_stored(), outputs, prompts, [20])
+    _assert_scores(metric.compute(), _oracle(outputs, prompts, order=2))
+
+
+# Batches, order, merging
+
+
+@settings(max_examples=15, deadline=None, derandomize=True, database=None)
+@given(st.data())
+def test_neither_batches_nor_their_order_nor_merging_matter(data):
+    """Any partition of any permutation, fed to up to three metrics merged in any order."""
+    n = 12
+    with precision_x64(True):
+        pairs = draw_pairs(n)
+        order = data.draw(st.permutations(range(n)))
+        cuts = sorted(data.draw(st.sets(st.sampled_from([4, 8]))))
+        batches = np.split(np.array(order), cuts)
+        owners = data.draw(st.lists(st.integers(0, 2), min_size=3, max_size=3))
+        for make, gram in (
+            (functools.partial(_stored, tile_size=8), None),
+            (_features, cosine_gram),
+        ):
+            first, *others = parts = [make() for _ in range(3)]
+            for batch, owner in zip(batches, owners, strict=False):
+                parts[owner].update(outputs=pairs[0][batch], prompts=pairs[1][batch])
+            for other in data.draw(st.permutations(others)):
+                first.merge(other)
+            assert first.n == n
+            _assert_scores(first.compute(), _oracle(*pairs, gram, order=2))
+
+
+@MAKERS
+def test_merging_is_associative_and_leaves_the_other_alone(make, x64):
+    pairs = draw_pairs(N)
+    parts = [slice(0, 20), slice(20, 25), slice(25, N)]
+
+    def metric(*indices):
+        return _feed(make(), *(np.concatenate([p[parts[i]] for i in indices]) for p in pairs), [])
+
+    one, two, three = metric(0), metric(1), metric(2)
+    other = _snapshot(two)
+    one.merge(two)
+    one.merge(three)
+    right = metric(1)
+    right.merge(metric(2))
+    left = metric(0)
+    left.merge(right)
+    assert _snapshot(two) == other
+    assert one.n == left.n == N
+    for got, expected in zip(_snapshot(one)[1:], _snapshot(left)[1:], strict=True):
+        assert_close(got, expected)
+    assert_close(one.compute(**TRUNCATED).conditional, left.compute(**TRUNCATED).conditional)
+    one.update(outputs=pairs[0][:3], prompts=pairs[1][:3])
+    both = [np.concatenate([p, p[:3]]) for p in pairs]
+    assert_close(one.compute().conditional, _feed(make(), *both, []).compute().conditional)
+
+
+@MAKERS
+def test_merging_with_nothing_and_with_itself(make, x64):
+    pairs = draw_pairs(N)
+    metric, empty = _feed(make(), *pairs, [20]), make()
+    before = _snapshot(metric)
+    metric.merge(empty)
+    assert _snapshot(metric) == before
+    empty.merge(metric)
+    assert _snapshot(empty) == before
+    metric.merge(metric)
+    assert metric.n == 2 * N
+    for got, expected in zip(_snapshot(metric)[1:], before[1:], strict=True):
+        assert_close(got, expected)
+
+
+def test_any_metrics_of_the_same_stored_points_merge(x64):
+    pairs = draw_pairs(N)
+    metric = metrics.ConditionalRKE(**_kernels())
+    _feed(metric, *(p[:20] for p in pairs), [])
+    metric.merge(_feed(_stored(), *(p[20:] for p in pairs), []))
+    assert_close(metric.compute(), _oracle(*pairs, order=2)["conditional"])
+
+
+@MAKERS
+def test_reset_forgets_everything(make, x64):
+    pairs = draw_pairs(N)
+    metric = _feed(make(), *(5 * p for p in pairs), [20])
+    metric.reset()
+    assert metric.n == 0
+    with pytest.raises(ValueError, match="no samples"):
+        metric.compute()
+    assert _snapshot(_feed(metric, *pairs, [20])) == _snapshot(_feed(make(), *pairs, [20]))
+
+
+@MAKERS
+def test_a_clone_goes_its_own_way(make):
+    """Tiles that both have begun are not shared."""
+    pairs = draw_pairs(N, dtype=np.float32)
+    metric = _feed(make(), *(p[:20] for p in pairs), [])
+    before, clone = _snapshot(metric), nnx.clone(metric)
+    clone.update(outputs=pairs[0][20:], prompts=pairs[1][20:])
+    assert _snapshot(metric) == before
+    metric.update(outputs=-pairs[0][20:], prompts=pairs[1][20:])
+    assert _snapshot(clone) == _snapshot(_feed(make(), *pairs, [20]))
+
+
+def test_the_memory_of_a_batch_may_be_used_again(x64):
+    pairs = draw_pairs(N)
+    metric = _stored()
+    metric.update(outputs=pairs[0], prompts=pairs[1])
+    before = float(metric.compute(**TRUNCATED).conditional)
+    pairs[0][:] = 0
+    assert float(metric.compute(**TRUNCATED).conditional) == before
+
+
+@MAKERS
+def test_masked_rows_are_left_out_whatever_they_hold(make, x64):
+    outputs, prompts = draw_pairs(N)
+    keep = np.random.default_rng(1).random(N) < 0.6
+    metric = make()
+    metric.update(outputs=outputs, prompts=prompts, mask=np.zeros(N, bool))
+    assert metric.n == 0
+    spoiled = [np.where(keep[:, None], p, np.nan) for p in (outputs, prompts)]
+    metric.update(outputs=spoiled[0], prompts=spoiled[1], mask=keep)
+    assert metric.n == keep.sum()
+    expected = _feed(make(), outputs[keep], prompts[keep], [])
+    for got, want in zip(_snapshot(metric)[1:], _snapshot(expected)[1:], strict=True):
+        assert_close(got, want)
+
+
+# Training loops
+
+
+def test_features_inside_a_compiled_step(dtype):
+    """With a mask for the padding of the last batch, beside another metric."""
+    pairs = draw_pairs(N, dtype=dtype)
+    every = nnx.MultiMetric(loss=nnx.metrics.Average("loss"), diversity=_features())
+
+    @nnx.jit
+    def step(every, outputs, prompts, mask):
+        loss = jnp.sum(outputs.astype(jnp.float32), axis=1)
+        every.update(outputs=outputs, prompts=prompts, loss=loss, mask=mask)
+
+    for start in range(0, N, 10):
+        rows = np.arange(start, start + 10)
+        batch = [p[np.minimum(rows, N - 1)] for p in pairs]
+        step(every, *batch, rows < N)
+    with jax.numpy_dtype_promotion("standard"):  # Flax divides floats by integers.
+        values = every.compute()
+    _assert_scores(values["diversity"], _oracle(*pairs, cosine_gram, order=2))
+    np.testing.assert_allclose(values["loss"], pairs[0].sum(axis=1).mean(), rtol=1e-5, atol=1e-5)
+
+
+def test_stored_points_beside_other_metrics(x64):
+    pairs = draw_pairs(N)
+    every = nnx.MultiMetric(
+        loss=nnx.metrics.Average("loss"),
+        rke=metrics.RKE(kernel=cv.Gaussian(0.7)),
+        conditional=metrics.ConditionalRKE(**_kernels()),
+    )
+    for part in (slice(0, 20), slice(20, N)):
+        every.update(outputs=pairs[0][part], prompts=pairs[1][part], loss=1.0)
+    expected = _oracle(*pairs, order=2)
+    with jax.numpy_dtype_promotion("standard"):  # Flax divides floats by integers.
+        values = every.compute()
+    assert_close(values["rke"], expected["vendi"])
+    assert_close(values["conditional"], expected["conditional"])
+    every.reset()
+    assert every.rke.n == every.conditional.n == 0
+
+
+def test_stored_points_survive_a_compiled_function_and_are_not_updated_in_one(x64):
+    pairs = draw_pairs(N)
+    metric = _feed(_stored(), *(p[:20] for p in pairs), [])
+    step = nnx.jit(lambda m, x, t: m.update(outputs=x, prompts=t))
+    with pytest.raises(ValueError, match="outside, or use FeatureDecomposition"):
+        step(metric, pairs[0][20:], pairs[1][20:])
+    nnx.jit(lambda m: None)(metric)
+    metric.update(outputs=pairs[0][20:], prompts=pairs[1][20:])
+    _assert_scores(metric.compute(), _oracle(*pairs, order=2))
+
+
+@pytest.mark.parametrize("spoil", [np.nan, np.inf, 0.0])
+def test_a_bad_batch_inside_jit_is_left_out_and_counted(spoil):
+    outputs, prompts = draw_pairs(N, dtype=np.float32)
+    bad = prompts[:5].copy()
+    bad[3] = spoil
+    metric = _feed(_features(), outputs, prompts, [20])
+    before = _snapshot(metric)
+    nnx.jit(lambda m, x, t: m.update(outputs=x, prompts=t))(metric, outputs[:5], bad)
+    with pytest.warns(UserWarning, match="1 batch"):
+        assert _snapshot(metric) == before
+
+
+# What is refused
+
+
+@MAKERS
+@pytest.mark.parametrize("name", ["outputs", "prompts"])
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_a_batch_that_is_not_finite_is_refused_whole(make, name, value):
+    outputs, prompts = draw_pairs(N, dtype=np.float32)
+    metric = _feed(make(), outputs, prompts, [20])
+    before = _snapshot(metric)
+    batch = {"outputs": outputs[:5].copy(), "prompts": prompts[:5].copy()}
+    batch[name][3, 1] = value
+    with pytest.raises(ValueError, match=f"{name}: .* row 3"):
+        metric.update(**batch)
+    assert _snapshot(metric) == before
+
+
+@pytest.mark.parametrize("name", ["outputs", "prompts"])
+def test_a_zero_row_under_the_cosine_kernel_is_refused(name):
+    outputs, prompts = draw_pairs(N, dtype=np.float32)
+    cosine = {"output_kernel": cv.Cosine(), "prompt_kernel": cv.Cosine()}
+    for metric in (_stored(**cosine), _features()):
+        _feed(metric, outputs, prompts, [20])
+        before = _snapshot(metric)
+        batch = {"outputs": outputs[:5].copy(), "prompts": prompts[:5].copy()}
+        batch[name][3] = 0
+        with pytest.raises(ValueError, match=f"{name}: .* zero row.* row 3"):
+            metric.update(**batch)
+        assert _snapshot(metric) == before
+
+
+def test_features_that_are_not_finite_are_refused():
+    metric = metrics.FeatureDecomposition(output_dimension=2, output_features=jnp.log)
+    with pytest.raises(ValueError, match="features of outputs: expected finite .* row 1"):
+        metric.update(outputs=np.array([[2, 3], [-1, 2]], np.float32))
+    assert metric.n == 0
+
+
+def test_batches_too_far_apart_are_refused():
+    metric = metrics.RKE(kernel=cv.Gaussian(1.0))
+    metric.update(outputs=np.full((2, 2), 1e19, np.float32))
+    with pytest.raises(ValueError, match="overflow"):
+        metric.update(outputs=np.full((2, 2), -3e19, np.float32))
+    assert metric.n == 2
+
+
+@MAKERS
+def test_updates_that_do_not_fit(make):
+    outputs, prompts = draw_pairs(N, dtype=np.float32)
+    metric = _feed(make(), outputs, prompts, [20])
+    before = _snapshot(metric)
+    for problem, batch in (
+        ("outputs: expected .* dimension 3, received 2", {"outputs": prompts, "prompts": prompts}),
+        ("prompts: expected .* dimension 2, received 3", {"outputs": outputs, "prompts": outputs}),
+        ("prompts: expected", {"outputs": outputs}),
+        ("45 outputs and 44 prompts", {"outputs": outputs, "prompts": prompts[1:]}),
+        ("two-dimensional", {"outputs": outputs[0], "prompts": prompts}),
+        ("two-dimensional", {"outputs": outputs[0], "prompts": prompts, "mask": np.ones(N, bool)}),
+        ("one row", {"outputs": outputs[:0], "prompts": prompts[:0]}),
+        ("mask: .* bool", {"outputs": outputs, "prompts": prompts, "mask": np.ones(N)}),
+        ("mask: .*45", {"outputs": outputs, "prompts": prompts, "mask": np.ones(N - 1, bool)}),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            metric.update(**batch)
+    with pytest.raises(TypeError, match="prompts: expected real numbers"):
+        metric.update(outputs=outputs, prompts=np.full((N, 2), "a"))
+    assert _snapshot(metric) == before
+
+
+def test_metrics_of_other_kernels_do_not_merge():
+    outputs, prompts = draw_pairs(N, dtype=np.float32)
+    metric = _feed(_stored(), outputs, prompts, [])
+    before = _snapshot(metric)
+    for other in (
+        _stored(output_kernel=cv.Gaussian(0.71)),
+        _stored(prompt_kernel=cv.Cosine()),
+        _stored(prompt_kernel=None),
+    ):
+        with pytest.raises(ValueError, match="other: expected the kernels"):
+            metric.merge(other)
+    swapped = _feed(_stored(), prompts, outputs, [])
+    with pytest.raises(ValueError, match="outputs: expected .* dimension 3, received 2"):
+        metric.merge(swapped)
+    with pytest.raises(TypeError, match="other"):
+        metric.merge(_features())
+    assert _snapshot(metric) == before
+
+
+def test_metrics_of_other_features_do_not_merge():
+    metric = _features()
+    for other in (_features(output_dimension=2), _features(prompt_features=jnp.exp)):
+        with pytest.raises(ValueError, match="other: expected the feature maps"):
+            metric.merge(other)
+    with pytest.raises(TypeError, match="other"):
+        metric.merge(_stored())
+
+
+@MAKERS
+def test_without_samples_there_is_no_score(make):
+    with pytest.raises(ValueError, match="no samples yet: call update"):
+        make().compute()
+
+
+def test_arguments_of_the_constructors():
+    kernel = cv.Gaussian(1.0)
+    with pytest.raises(TypeError, match="output_kernel"):
+        metrics.StoredDecomposition(output_kernel="gaussian")
+    with pytest.raises(TypeError, match="prompt_kernel"):
+        metrics.ConditionalRKE(output_kernel=kernel, prompt_kernel=None)
+    with pytest.raises(ValueError, match="tile_size"):
+        metrics.RKE(kernel=kernel, tile_size=0)
+    with pytest.raises(ValueError, match="output_dimension"):
+        metrics.FeatureDecomposition(output_dimension=0)
+    with pytest.raises(ValueError, match="without a prompt_dimension"):
+        metrics.FeatureDecomposition(output_dimension=3, prompt_features=jnp.exp)
+    for wrong in (
+        jnp.sum,
+        lambda points: points.T,
+        lambda points: points[:, :0],
+        lambda points: (),
+    ):
+        with pytest.raises(ValueError, match="prompt_features: expected a map"):
+            _features(prompt_features=wrong, prompt_dimension=3)
+
+
+def test_too_many_features_are_refused_before_anything_is_made():
+    with pytest.raises(ValueError, match=r"393216 features \(768 x 512\).*StoredDecomposition"):
+        metrics.FeatureDecomposition(output_dimension=768, prompt_dimension=512)
+    with pytest.raises(ValueError, match="max_features = 5 "):
+        _features(max_features=5)
+    assert _features(max_features=6).n == 0
+
+
+@MAKERS
+def test_orders_and_truncations_out_of_range(make):
+    metric = _feed(make(), *draw_pairs(5, dtype=np.float32), [])
+    for wrong in ({"order": 0}, {"order": 1, "truncation": 0}):
+        with pytest.raises(ValueError, match=next(reversed(wrong))):
+            metric.compute(**wrong)
+    with pytest.warns(UserWarning, match="truncation 9 exceeds n = 5"):
+        assert metric.compute(order=1, truncation=9).truncation == 5
+
+
+def test_further_arguments_are_those_of_decompose():
+    outputs, prompts = draw_pairs(N, dtype=np.float32)
+    metric = _feed(_stored(), outputs, prompts, [])
+    _feed(metric, outputs[:4], prompts[:4], [])
+    assert metric.compute(count_duplicates=True).duplicates == 4
+    assert metric.compute().duplicates is None
+    with pytest.raises(TypeError, match="unexpected"):
+        metric.compute(unexpected=1)
+
+
+@pytest.mark.parametrize("name", ["outputs", "prompts"])
+@pytest.mark.parametrize(("bandwidth", "says"), [(1e4, "constant"), (1e-3, "the identity")])
+def test_a_bandwidth_that_says_nothing_is_warned_of(name, bandwidth, says):
+    pairs = draw_pairs(N, dtype=np.float32)
+    metric = _feed(_stored(**{f"{name[:-1]}_kernel": cv.Gaussian(bandwidth)}), *pairs, [20])
+    with pytest.warns(UserWarning, match=f"{name}: .* numerically {says}"):
+        metric.compute()
+
+
+def test_equal_rows_are_no_fault_of_the_bandwidth():
+    """One prompt for all: no warning, which would be an error here."""
+    outputs, prompts = draw_pairs(N, dtype=np.float32)
+    result = _feed(_stored(), outputs, np.broadcast_to(prompts[:1], prompts.shape), [20]).compute()
+    assert_close(result.conditional, float(result.vendi))
+
+
+# Precision, memory, compilation
+
+
+def test_a_million_samples_keep_seven_digits():
+    """2,000 batches of 500 in float32, of which a running sum alone loses more than ten times as
+    many digits."""
+    rng = np.random.default_rng(0)
+    batches = rng.normal(size=(2000, 500, 3)).astype(np.float32) + 1
+    metric = metrics.FeatureDecomposition(output_dimension=3)
+    add = functools.partial(metrics._add_outer_products, mask=None, maps=metric._maps)
+    metric.sums.set_value(
+        jax.jit(
+            lambda sums, batches: jax.lax.scan(lambda s, b: (add(s, (b,)), None), sums, batches)
+        )(metric.sums.get_value(), batches)[0]
+    )
+    unit = batches.astype(np.float64)
+    unit /= np.linalg.norm(unit, axis=-1, keepdims=True)
+    products = np.swapaxes(unit, 1, 2) @ unit
+    exact = products.sum(axis=0)
+    running = functools.reduce(np.add, products.astype(np.float32))
+    totals, remainders = (np.float64(a[0]) for a in metric.sums.get_value()[:2])
+    error, error_of_running = (np.abs(s / exact - 1).max() for s in (totals + remainders, running))
+    assert error < 1e-7
+    assert error_of_running > 10 * error
+    assert metric.n == 1_000_000
+    np.testing.assert_allclose(metric.compute().vendi, 1e12 / np.sum(exact**2), rtol=3e-7)
+
+
+def test_merged_sums_keep_their_digits():
+    """A merge must not drop the remainder of either side."""
+    whole, part = _features(prompt_dimension=None), _features(prompt_dimension=None)
+    big, small = np.float32(2**25), np.float32(1)
+    for metric in (whole, part):
+        sums = metric.sums.get_value()
+        metric.sums.set_value(
+            sums._replace(
+                totals=(jnp.full((3, 3), big),),
+                remainders=(jnp.full((3, 3), small),),
+                count=jnp.asarray(1, jnp.int32),
+            )
+        )
+    whole.merge(part)
+    sums = whole.sums.get_value()
+    exact = np.float64(sums.totals[0]) + np.float64(sums.remainders[0])
+    np.testing.assert_array_equal(exact, 2 * (2.0**25 + 1))
+
+
+def test_stored_sums_in_float32_are_within_a_millionth():
+    n = 1000
+    pairs = draw_pairs(n, dtype=np.float32, d_x=8, d_t=4, modes=12)
+    kernels = {"output_kernel": cv.Gaussian(2.0), "prompt_kernel": cv.Gaussian(1.5)}
+    metric = _feed(metrics.StoredDecomposition(**kernels, tile_size=256), *pairs, [500])
+    grams = [gaussian_gram(p, s) for p, s in zip(pairs, (2.0, 1.5), strict=True)]
+    for name, value in scores_of_order_two(*grams).items():
+        np.testing.assert_allclose(getattr(metric.compute(), name), value, rtol=1e-6)
+
+
+def scores_of_order_two(gram_x, gram_t):
+    """Through Frobenius norms: no eigenvalues of large matrices."""
+    x, t, joint = (np.mean(g**2) for g in (gram_x, gram_t, gram_x * gram_t))
+    return {"vendi": 1 / x, "conditional": t / joint, "information": joint / (x * t)}
+
+
+def test_no_array_of_n_by_n_is_made(monkeypatch):
+    n, seen = 1000, []
+    inner = metrics._sums_in_tile
+
+    def watched(*arguments):
+        seen.append(arguments)
+        return inner(*arguments)
+
+    monkeypatch.setattr(metrics, "_sums_in_tile", watched)
+    pairs = draw_pairs(n, dtype=np.float32)
+    _feed(_stored(tile_size=64), *pairs, [500])
+    shapes = {tuple(leaf.shape for leaf in jax.tree.leaves(a)): a for a in seen}
+    assert len(seen) > n * n / 64**2 / 2
+    assert max(largest_array(inner, *arguments) for arguments in shapes.values()) < n * n / 50
+
+    wide = (jnp.ones((3000, 3)), jnp.ones((3000, 2)))
+    add = functools.partial(metrics._add_outer_products, maps=_features()._maps)
+    empty = _features().sums.get_value()
+    assert largest_array(add, empty, wide, None) < 3000**2 / 50
+
+
+def test_few_programs_serve_batches_of_every_size():
+    """16 and 32 rows against tiles of 32, whatever the sizes of the batches."""
+    pairs = draw_pairs(N, dtype=np.float32, d_x=4)
+    before = metrics._sums_in_tile._cache_size()
+    metric = _feed(_stored(tile_size=32), *pairs, [1, 20, 10])
+    assert metrics._sums_in_tile._cache_size() - before == 2
+    _feed(metric, *pairs, [])
+    # Another bandwidth is no other program.
+    _feed(_stored(tile_size=32, output_kernel=cv.Gaussian(0.3)), *pairs, [1])
+    assert metrics._sums_in_tile._cache_size() - before == 2
+    assert [block[0].shape[0] for block in metric._stream.blocks] == [32, 32, 26]
+
+
+def test_every_matrix_product_is_at_full_precision():
+    rows = (jnp.ones((16, 3)), jnp.ones((16, 2)))
+    kernels = tuple(_kernels().values())
+    add = functools.partial(metrics._add_outer_products, maps=_features()._maps)
+    for function, arguments in (
+        (metrics._sums_in_tile, (kernels, rows, rows, jnp.ones(16, jnp.int32))),
+        (add, (_features().sums.get_value(), rows, None)),
+    ):
+        precisions = matrix_product_precisions(function, *arguments)
+        assert precisions
+        assert {p for pair in precisions for p in pair} == {jax.lax.Precision.HIGHEST}
+
+
+def test_the_library_does_not_import_flax():
+    program = "import sys, condvendi_jax; sys.exit('flax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
