@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import pathlib
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -19,6 +19,7 @@ from matplotlib.axes import Axes
 
 from condvendi_jax import command, files
 from experiments import harness
+from experiments.scaling import report
 
 # Figure -> the folders of results that it shows, those of them that exist.
 _CONVERGENCE = {
@@ -125,6 +126,9 @@ def _caption(configuration: dict[str, Any], rules: Sequence[str]) -> str:
         f"n = {configuration['n']:,}; spectra up to n = {configuration['sizes'][-1]:,}, order 2 to "
         f"all pairs; {orders}, seed {configuration['seed']}; truncation t = {truncations}",
     ]
+    # Results of before there was a choice are of all eigenvalues.
+    if configuration.get("method", "exact") != "exact":
+        parts.append("Spectra of more than 4,096 pairs are estimated, to 0.2%")
     if bandwidths:
         parts.append(f"Bandwidths {bandwidths}")
     return ". ".join(part.rstrip(".") for part in parts) + "."
@@ -177,6 +181,187 @@ def draw_convergence(
     return _save(figure, captions, pathlib.Path(target) / name)
 
 
+# Who is drawn of each part of the benchmark; the first of them are ours.
+_CONTESTANTS = {
+    "order 2": (("tiles",), ("dense JAX", "dense torch", "rke-score")),
+    "exact": (("spectrum",), ("jnp.linalg.eigvalsh", "torch.linalg.eigvalsh", "vendi_score")),
+    "measure": (("stored", "matrix-free"), ("exact",)),
+}
+_TITLES = {
+    "order 2": "order 2: three squared norms",
+    "exact": "all eigenvalues of one Gram",
+    "measure": "three scores of order 1",
+}
+
+
+def draw_scaling(path: str | pathlib.Path, target: str | pathlib.Path) -> list[pathlib.Path]:
+    """Draws time and memory against n, and error against n and against products.
+
+    Args:
+      path: a result of `experiments.scaling`.
+      target: the folder of the figures.
+
+    Returns:
+      The paths of the PNGs and the PDFs. What was not measured is not drawn.
+
+    Raises:
+      ValueError: the file is no such result.
+    """
+    result = report.load(path)
+    target, suffix = pathlib.Path(target), pathlib.Path(path).stem.removeprefix("scaling")
+    mixture = next(iter(result["configuration"]["data"]))
+    records = [record for record in result["cells"] if record["data"] == mixture]
+    paths = []
+    for name, measure, unit in (
+        ("time", report.seconds, "seconds a call"),
+        ("memory", report.mebibytes, "memory beyond the points, MiB"),
+    ):
+        parts = [p for p in _CONTESTANTS if any(r["part"] == p for r in records)]
+        if parts:
+            figure, grid = _panels(len(parts))
+            for axes, part in zip(grid, parts, strict=True):
+                _against_n(axes, [r for r in records if r["part"] == part], measure)
+                axes.set_title(_TITLES[part], fontsize=9)
+            grid[0].set_ylabel(unit)
+            caption = _scaling_caption(result, [mixture])
+            paths += _save(figure, [caption], target / f"scaling_{name}{suffix}")
+    measured = [r for r in result["cells"] if report.quantities(r, "by tolerance")]
+    measured = [r for r in measured if "exact" in r["results"]]
+    if measured:
+        # The largest n of each data.
+        compared = list({r["data"]: r for r in measured if report.plain_over_ours(r)}.values())
+        figure, grid = _panels(1 + len(compared))
+        _errors_against_n(grid[0], measured)
+        for axes, record in zip(grid[1:], compared, strict=True):
+            _errors_against_products(axes, record)
+        caption = _scaling_caption(result, list(dict.fromkeys(r["data"] for r in measured)))
+        paths += _save(figure, [caption], target / f"scaling_error{suffix}")
+    return paths
+
+
+def _panels(count: int) -> tuple[Any, list[Axes]]:
+    """A figure of `count` panels, three a row at most."""
+    columns = min(count, 3)
+    rows = -(-count // columns)
+    figure, grid = plt.subplots(
+        rows, columns, figsize=(4.4 * max(2, columns), 3.9 * rows), squeeze=False
+    )
+    for axes in grid.flat[count:]:
+        axes.remove()
+    return figure, list(grid.flat[:count])
+
+
+def _log_log(axes: Axes, label: str) -> None:
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel(label)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=7)
+
+
+def _against_n(
+    axes: Axes,
+    records: Sequence[dict[str, Any]],
+    measure: Callable[[dict[str, Any], str], float | None],
+) -> None:
+    ours, peers = _CONTESTANTS[records[0]["part"]]
+    for index, name in enumerate((*ours, *peers)):
+        points = [(record["n"], measure(record, name)) for record in records]
+        points = [(n, value) for n, value in points if value]
+        if points:
+            axes.plot(
+                *zip(*points, strict=True),
+                color=_COLOURS[index],
+                marker=_MARKERS[index],
+                markersize=4,
+                linestyle="-" if name in ours else "--",
+                label=f"{name} (ours)" if name in ours else name,
+            )
+    _log_log(axes, "sample size n")
+
+
+def _errors_against_n(axes: Axes, records: Sequence[dict[str, Any]]) -> None:
+    """By data: the error of the worst of the three scores, and the half-width of its interval."""
+    names = list(dict.fromkeys(record["data"] for record in records))
+    for index, name in enumerate(names):
+        of_data = [record for record in records if record["data"] == name]
+        worst = [_worst(record) for record in of_data]
+        for values, style, words in (
+            ([w.within for w in worst], "-", "error at 95%"),
+            ([np.mean(w.half_widths) for w in worst], ":", "mean half interval"),
+        ):
+            axes.plot(
+                [record["n"] for record in of_data],
+                values,
+                color=_COLOURS[index],
+                marker=_MARKERS[index],
+                markersize=4,
+                linestyle=style,
+                label=f"{name}: {words}",
+            )
+    _log_log(axes, "sample size n")
+    axes.set_ylabel("relative")
+    axes.set_title("scores of order 1, by tolerance: the worst", fontsize=9)
+
+
+def _worst(record: dict[str, Any]) -> report.Accuracy:
+    """The accuracy of the score of order 1 that came off worst."""
+    found = [
+        report.accuracy(record, "by tolerance", quantity)
+        for quantity in ("vendi", "conditional", "information")
+    ]
+    return max((a for a in found if a is not None), key=lambda a: a.within)
+
+
+def _errors_against_products(axes: Axes, record: dict[str, Any]) -> None:
+    """The rms error of the joint entropy by the number of products, of ours and of plain SLQ."""
+    ticks: list[int] = []
+    for index, (name, label) in enumerate(
+        (("by budget", "deflated, with moments (ours)"), ("plain SLQ", "plain SLQ, best split"))
+    ):
+        best: dict[int, float] = {}
+        for quantity in report.quantities(record, name):
+            entropy, products, *_ = quantity.split()
+            found = report.accuracy(record, name, quantity)
+            if entropy == "joint" and found:
+                best[int(products)] = min(found.rms, best.get(int(products), np.inf))
+        axes.plot(
+            list(best),
+            list(best.values()),
+            color=_COLOURS[index],
+            marker=_MARKERS[index],
+            markersize=4,
+            linestyle="--" if index else "-",
+            label=label,
+        )
+        ticks = list(best)
+    _log_log(axes, "matrix-vector products")
+    axes.set_xticks(ticks, map(str, ticks))
+    axes.minorticks_off()
+    axes.set_ylabel("rms relative error of exp H(X, T)")
+    axes.set_title(f"{record['data']}, n = {record['n']:,}", fontsize=9)
+
+
+def _scaling_caption(result: dict[str, Any], names: Sequence[str]) -> str:
+    """Data, n, bandwidths, precision, seeds and machine kind."""
+    configuration, cells = result["configuration"], result["cells"]
+    parts = []
+    for name in names:
+        data = configuration["data"][name]
+        sizes = sorted({r["n"] for r in cells if r["data"] == name})
+        widths = " and ".join(f"{b:.3g}" for b in data["bandwidths"])
+        parts.append(
+            f"{name}: {data['description'].rstrip('.')}, n = {sizes[0]:,} to {sizes[-1]:,}, "
+            f"bandwidths {widths}"
+        )
+    parts.append(
+        f"Seed {configuration['seed']}; medians of up to {configuration['repeats']} rounds; errors "
+        f"over up to {configuration['seeds']} seeds at a tolerance of {configuration['rtol']:g}"
+    )
+    parts.append(report.machine(result))
+    return ". ".join(parts) + "."
+
+
 def _save(figure: Any, captions: Sequence[str], path: pathlib.Path) -> list[pathlib.Path]:
     """Writes PNG and PDF, whole or not at all, with the captions below the panels."""
     width = int(figure.get_size_inches()[0] * 21)
@@ -210,7 +395,8 @@ def main(argv: list[str]) -> None:
         ]
         for name, folders in _CONVERGENCE.items()
     }
-    if not any(drawings.values()):
+    benchmarks = sorted(results.glob("scaling*.json"))
+    if not any(drawings.values()) and not benchmarks:
         raise ValueError(f"{results}: there are no results to draw.")
     target = pathlib.Path(flags.FLAGS.figures)
     target.mkdir(parents=True, exist_ok=True)
@@ -219,6 +405,9 @@ def main(argv: list[str]) -> None:
         if found:
             for path in draw_convergence(found, target, scores=scores, name=name):
                 print(path)
+    for benchmark in benchmarks:
+        for path in draw_scaling(benchmark, target):
+            print(path)
 
 
 if __name__ == "__main__":

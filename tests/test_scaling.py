@@ -1,0 +1,576 @@
+"""The benchmark: what its contestants compute, who takes part, what is derived, how it is run."""
+
+import importlib.util
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+import types
+
+import jax
+import numpy as np
+import pytest
+from oracles import entropy, gaussian_gram, shifted
+
+from experiments import harness, plots
+from experiments.scaling import engines, peers, reference, report, study, worker
+from experiments.scaling.contestant import Contestant
+from experiments.scaling.processes import Worker, WorkerError
+from experiments.scaling.study import Entry, Limits
+
+# So many that the default Krylov space, of 256 dimensions, leaves the measure something to sample.
+N = 600
+FEW = 150
+WIDTHS = [0.8, 1.1]
+BUDGET = {"88": {"block": 8, "sweeps": 4, "probes": 7, "steps": 8}}
+
+
+@pytest.fixture(scope="module")
+def points(tmp_path_factory):
+    """A mixture as the benchmark writes it, in float64 and as files."""
+    folder = tmp_path_factory.mktemp("points")
+    paths = study.write_mixture(folder, N, (24, 16), seed=3)
+    return [np.load(path).astype(np.float64) for path in paths], paths, folder
+
+
+@pytest.fixture(scope="module")
+def cell(points):
+    _, (outputs, prompts), folder = points
+    return {
+        "outputs": str(outputs),
+        "prompts": str(prompts),
+        "n": N,
+        "bandwidths": WIDTHS,
+        "truncations": [10],
+        "rtol": 2e-3,
+        "budgets": BUDGET,
+        "splits": {"88": [(11, 8)]},
+        "eigenvalues": str(folder / "eigenvalues.npy"),
+    }
+
+
+@pytest.fixture(scope="module")
+def grams(points):
+    x, t = (gaussian_gram(p, w) for p, w in zip(points[0], WIDTHS, strict=True))
+    return {"outputs": x, "prompts": t, "joint": x * t}
+
+
+def called(contestant, seed=0):
+    return contestant.read(contestant.ready(seed)())
+
+
+def without(package):
+    return pytest.mark.skipif(
+        importlib.util.find_spec(package) is None, reason=f"{package} is not installed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "names"),
+    [
+        (engines.tile_norms, ("outputs", "prompts", "joint")),
+        (engines.all_prefixes, ("outputs", "prompts", "joint")),
+        (engines.many_bandwidths, ("outputs", "prompts", "joint")),
+        (engines.dense_norms, ("outputs", "prompts", "joint")),
+        (reference.norms, ("outputs", "prompts", "joint")),
+        pytest.param(peers.torch_norms, ("outputs", "prompts", "joint"), marks=without("torch")),
+        pytest.param(peers.rke_score, ("outputs",), marks=without("rke_score")),
+    ],
+)
+def test_every_contestant_of_order_two_gives_the_norms(make, names, cell, grams, monkeypatch):
+    monkeypatch.setattr(reference, "_ROWS", 40)  # Several blocks, the last of them smaller.
+    found = called(make(cell | {"n": FEW}))
+    assert tuple(found) == names
+    exact = {name: np.mean(np.square(grams[name][:FEW, :FEW])) for name in names}
+    # rke-score adds the n^2 values one after the other in float32.
+    rtol = {reference.norms: 1e-11, peers.rke_score: 1e-3}.get(make, 5e-6)
+    assert found == pytest.approx(exact, rel=rtol)
+    others = called(make(cell | {"bandwidths": [0.5, 0.4], "n": 90}))
+    assert all(others[name] != pytest.approx(exact[name], rel=1e-2) for name in names)
+
+
+def test_the_gradient_is_of_conditional_rke(cell, grams):
+    found = called(engines.value_and_gradient(cell))
+    exact = np.sum(grams["prompts"] ** 2) / np.sum(grams["joint"] ** 2)
+    assert found["conditional"] == pytest.approx(exact, rel=1e-5)
+    assert found["slope"] > 0
+
+
+def test_the_limit_is_a_matrix_product(cell, monkeypatch):
+    monkeypatch.setattr(engines, "_CPU_SIDE", 64)
+    assert called(engines.matrix_product(cell)) == {"operations": 2 * 64**3}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        engines.spectrum,
+        engines.eigvalsh,
+        reference.eigenvalues,
+        pytest.param(peers.torch_eigvalsh, marks=without("torch")),
+        pytest.param(
+            peers.vendi_score,
+            marks=[
+                without("vendi_score"),
+                pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+            ],
+        ),
+    ],
+)
+def test_every_exact_contestant_gives_the_entropy(make, cell, grams):
+    found = called(make(cell | {"n": FEW}))["vendi"]
+    rtol = 1e-10 if make is reference.eigenvalues else 1e-5
+    assert found == pytest.approx([entropy(grams["outputs"][:FEW, :FEW])] * 3, rel=rtol)
+
+
+@pytest.mark.parametrize("truncation", [None, 1, 7])
+def test_the_entropy_of_eigenvalues_is_that_of_the_definition(truncation):
+    values = np.random.default_rng(0).dirichlet(np.ones(20))
+    p = values if truncation is None else shifted(values, truncation)
+    expected = -np.sum(p * np.log(p))
+    assert reference.entropy(values, truncation) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.fixture(scope="module")
+def exact(cell):
+    return called(engines.exact(cell))
+
+
+def test_exact_scores_are_the_oracles(exact, grams):
+    for suffix, t in (("", None), ("-t10", 10)):
+        x, y, joint = (entropy(grams[name], truncation=t) for name in grams)
+        expected = {"vendi": x, "conditional": joint - y, "information": x + y - joint}
+        for name, nats in (expected | {"joint": joint}).items():
+            assert exact[name + suffix] == pytest.approx([nats] * 3, abs=2e-5)
+
+
+@pytest.mark.parametrize("make", [engines.stored, engines.matrix_free])
+def test_decompose_is_asked_for_scores_with_intervals(make, cell, exact):
+    found = called(make(cell))
+    assert set(found) == {"vendi", "conditional", "information"}
+    for name, (value, low, high) in found.items():
+        assert low <= value <= high
+        assert value == pytest.approx(exact[name][0], abs=5e-3)
+
+
+def test_the_measure_comes_near_the_exact_scores_and_obeys_its_tolerance(cell, exact):
+    contestant = engines.by_tolerance(cell)
+    found = called(contestant)
+    assert set(found) == {name for name in exact if not name.startswith("joint")}
+    for name in ("vendi", "conditional", "information"):
+        value, low, high = found[name]
+        assert value == pytest.approx(exact[name][0], abs=5e-3)
+        assert (high - low) / 2 <= cell["rtol"]
+
+
+def test_a_budget_names_its_products(cell, exact):
+    found = called(engines.by_budget(cell))
+    assert set(found) == {"joint 88", "joint-t10 88"}
+    for name in ("joint", "joint-t10"):
+        assert found[f"{name} 88"][0] == pytest.approx(exact[name][0], abs=0.05)
+
+
+@without("matfree")
+def test_plain_quadrature_estimates_the_same_entropies(cell, exact):
+    # The package promotes dtypes, which the tests' settings forbid.
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        contestant = peers.plain_quadrature(cell | {"splits": {"960": [(60, 16)]}})
+        found = [called(contestant, seed) for seed in range(4)]
+    for name in ("joint", "joint-t10"):
+        values = [f[f"{name} 960 60x16"][0] for f in found]
+        assert len(set(values)) == 4
+        assert np.mean(values) == pytest.approx(exact[name][0], abs=0.2)
+
+
+def test_the_first_points_of_a_mixture_do_not_depend_on_n(tmp_path, points):
+    (tmp_path / "a").mkdir()
+    longer = study.write_mixture(tmp_path / "a", N + 50, (24, 16), seed=3)
+    for path, shorter in zip(longer, points[0], strict=True):
+        np.testing.assert_array_equal(np.load(path)[:N], shorter)
+    (tmp_path / "b").mkdir()
+    others = study.write_mixture(tmp_path / "b", N, (24, 16), seed=4)
+    assert (np.load(others[0]) != points[0][0]).any()
+
+
+def test_an_output_and_its_prompt_are_of_one_kind(points):
+    nearest = [np.argsort(((p[:, None] - p[None]) ** 2).sum(-1), axis=1)[:, 1:4] for p in points[0]]
+    distances = ((points[0][0][:, None] - points[0][0][None]) ** 2).sum(-1)
+    of_neighbours = np.take_along_axis(distances, nearest[1], axis=1).mean()
+    assert of_neighbours < 0.6 * distances.mean()
+
+
+def test_own_points_are_shuffled_together(tmp_path):
+    rows = np.arange(50, dtype=np.float32)[:, None]
+    first, second = (
+        [np.load(p) for p in study.write_points(tmp_path, "own", rows, -rows, seed)]
+        for seed in (0, 1)
+    )
+    np.testing.assert_array_equal(first[0], -first[1])
+    np.testing.assert_array_equal(np.sort(first[0], axis=0), rows)
+    assert (first[0] != rows).any()
+    assert (first[0] != second[0]).any()
+
+
+def test_sizes_double_and_end_at_the_largest():
+    assert study.sizes("order 2", 4000) == [500, 1000, 2000, 4000]
+    assert study.sizes("order 2", 3000) == [500, 1000, 3000]
+    assert study.sizes("measure", 8000) == [2000, 4000, 8000]
+    assert study.sizes("exact", 64) == [64]
+    assert study.truncations(4000) == [10, 200, 1600]
+
+
+def test_cells_follow_the_configuration():
+    of = {
+        name: study.DataSet("", None, None, n, (1.0, 1.0))
+        for name, n in (("mixture", 8000), ("emoji", 6000), ("emoji, narrow", 6000))
+    }
+    largest = {"order 2": 8000, "exact": 500, "measure": 8000}
+    parts = {"largest": largest, "full": False}
+    found = study.cells(parts | {"parts": ["exact", "cold start"]}, of)
+    assert found == [("exact", "mixture", 500), ("exact", "emoji", 500), ("cold start", "none", 0)]
+    found = study.cells(parts | {"parts": ["measure"]}, of)
+    assert [c[2] for c in found if c[1] == "emoji, narrow"] == [4000]
+    found = study.cells(parts | {"parts": ["measure"], "full": True}, of)
+    assert [c[2] for c in found if c[1] == "emoji"] == [2000, 6000]
+
+
+LIMITS = Limits(repeats=3, seeds=5, patience=10.0, enough=8.0, memory=10**9)
+
+
+@pytest.mark.parametrize(
+    ("changed", "limits", "reason"),
+    [
+        ({}, {}, None),
+        ({"missing": ["torch"]}, {}, "torch is not there"),
+        ({}, {"memory": 10**6}, "needs about 0 GiB"),
+        ({}, {"patience": 7.0}, "a call would take about 8 s"),
+    ],
+)
+def test_who_takes_part(changed, limits, reason):
+    entries = {
+        "peer": Entry("peers", "torch_norms", 2, arrays=1, package="torch"),
+        "at the largest": Entry("engines", "all_prefixes", 2, largest_only=True),
+        "small only": Entry("engines", "by_budget", 2, up_to=500),
+    }
+    # Twice the n in four times the time; the first call, of 50 s, does not count.
+    earlier = [{"n": 500, "results": {"peer": {"seconds": [50.0, 2.0, 2.0]}}, "left_out": {}}]
+    arguments = {"largest": False, "missing": []} | changed
+    names, left_out = study.choose(entries, 1000, LIMITS._replace(**limits), earlier, **arguments)
+    assert names == ([] if reason else ["peer"])
+    assert left_out == ({"peer": reason} if reason else {})
+    arguments["largest"] = True
+    names, _ = study.choose(entries, 500, LIMITS, [], **arguments | {"missing": []})
+    assert names == list(entries)
+
+
+@pytest.mark.parametrize(
+    ("entry", "seconds", "due"),
+    [
+        (Entry("", "", 2), [], True),
+        (Entry("", "", 2), [1.0, 1.0, 1.0], True),
+        (Entry("", "", 2), [1.0, 1.0, 1.0, 1.0], False),
+        (Entry("", "", 2), [8.0], False),
+        (Entry("", "", 2), [1.0, 8.0], False),
+        (Entry("", "", 2, once=True), [0.1], False),
+        (Entry("", "", 2, seeds=True), [20.0, *[0.1] * 3], True),
+        (Entry("", "", 2, seeds=True), [0.1] * 5, False),
+        (Entry("", "", 2, seeds=True), [6.0, 8.0], False),
+    ],
+)
+def test_who_is_called_again(entry, seconds, due):
+    assert study._due(entry, seconds, LIMITS) == due
+
+
+def test_an_absent_peer_is_one_line(monkeypatch):
+    found = importlib.util.find_spec
+
+    def find(name, *rest):
+        return None if name == "torch" else found(name, *rest)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find)
+    present, lines = study.find_peers(["torch", "numpy"])
+    assert present == ["numpy"]
+    (line,) = lines
+    assert line.startswith("torch is not installed, left out: dense torch, torch.linalg.eigvalsh")
+    assert "pip install -e '.[bench]'" in line
+
+
+def test_contestants_are_called_in_turn_each_in_its_process(cell):
+    entries = {
+        "norms": Entry("reference", "norms", 2),
+        "once": Entry("reference", "eigenvalues", 3, once=True),
+        "wrong": Entry("reference", "no_such_function", 2),
+        "ended": Entry("no_such_module", "norms", 2),
+    }
+    turns = []
+    results, failed = study.run_cell(entries, cell, LIMITS._replace(repeats=2), turns.append)
+    assert len(results["norms"]["seconds"]) == len(results["norms"]["values"]) == 3
+    assert len(results["once"]["seconds"]) == 1
+    assert set(results["norms"]) >= {"memory_bytes", "idle_share", "compile_seconds"}
+    assert set(failed) == {"wrong", "ended"}
+    assert "no_such_function" in failed["wrong"]
+    assert "its process ended (status 1)" in failed["ended"]
+    assert "no_such_module" in failed["ended"]
+    assert [t for t in turns if t.endswith("run")][:3] == ["norms: run", "once: run", "norms: run"]
+
+
+def test_memory_is_that_of_the_calls(points, cell):
+    # 1,000 rows of kernel values of 2,000 points take 16 MB, and only a few such arrays exist.
+    folder = points[2]
+    many = np.random.default_rng(0).normal(size=(2000, 8)).astype(np.float32)
+    np.save(folder / "many.npy", many)
+    larger = cell | {"outputs": str(folder / "many.npy"), "prompts": str(folder / "many.npy")}
+    with Worker("reference") as process:
+        process.request("prepare", function="norms", cell=larger | {"n": 2000})
+        before = process.request("finish")["memory_bytes"]
+        process.request("run", seed=0)
+        after = process.request("finish")["memory_bytes"]
+    assert before < 5e6
+    assert 16e6 < after < 160e6
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="the peak stays")
+def test_what_loading_and_compiling_took_does_not_count():
+    def make(cell):
+        np.ones(10**7).sum()
+        return Contestant(ready=lambda seed: lambda: None, read=lambda result: {})
+
+    server = worker.Server(types.SimpleNamespace(make=make))
+    server.prepare("make", {})
+    assert server.finish()["memory_bytes"] < 40e6
+
+
+def test_waiting_and_getting_ready_are_not_timed(monkeypatch):
+    # The wall clock, and the seconds that all threads used: at the end of `prepare`, at the start
+    # and at the end of each call. Between the calls 10 s pass, and 1 s of a core is used.
+    clocks = iter([(0.0, 0.0), (10.0, 1.0), (70.0, 61.0), (80.0, 62.0), (90.0, 72.0)])
+    monkeypatch.setattr(worker, "_clocks", lambda: next(clocks))
+    events = []
+    contestant = Contestant(
+        ready=lambda seed: events.append(("ready", seed)) or (lambda: events.append("call")),
+        read=lambda result: events.append("read") or {"value": 1.0},
+        compile_seconds=0.5,
+    )
+    counted = iter([100.0, 103.0, 200.0, 202.0])
+    monkeypatch.setattr(time, "perf_counter", lambda: events.append("clock") or next(counted))
+    server = worker.Server(types.SimpleNamespace(make=lambda cell: contestant))
+    assert server.prepare("make", {}) == {"compile_seconds": 0.5}
+    assert server.run(3) == {"seconds": 3.0, "values": {"value": 1.0}}
+    assert events == [("ready", 3), "clock", "call", "clock", "read"]
+    assert server.run(4)["seconds"] == 2.0
+    assert server.finish()["idle_share"] == pytest.approx(2 / 20)
+
+
+def test_a_process_holds_the_runtime_of_its_contestant_only():
+    code = (
+        "import sys, experiments.scaling.worker, experiments.scaling.{}; print('{}' in sys.modules)"
+    )
+    imports = "import sys, experiments.scaling.worker, experiments.scaling.peers"
+    code = f"{imports}; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_worker_that_is_killed_says_so():
+    with Worker("reference") as process:
+        process._process.kill()
+        with pytest.raises(WorkerError, match="killed by signal 9"):
+            process.request("ask", function="norms")
+
+
+def timed(*seconds, **values):
+    return {"seconds": list(seconds), "values": [values], "memory_bytes": 3 * 2**20}
+
+
+def fabricated():
+    """Results with errors, ratios and coverage that can be read off."""
+    order_two = {
+        "tiles": timed(9.0, 1.0, 2.0, 3.0, joint=1.0),
+        "dense torch": timed(9.0, 4.0, 6.0, joint=1.0),
+        "matrix product": timed(1.0, 0.5, operations=2.6e12),
+        "float64": timed(1.0, joint=1 + 1e-7),
+        "value and gradient": timed(4.0),
+    }
+    nats = [
+        [0.001, -0.001, 0.002],
+        [-0.001, -0.003, 0.0005],
+        [0.003, 0.001, 0.004],
+        [-0.002, -0.004, -0.001],
+    ]
+    measure = {
+        "exact": timed(10.0, 100.0, vendi=[0.0] * 3, joint=[0.0] * 3) | {},
+        "stored": timed(30.0, 20.0),
+        "by tolerance": timed(1.0) | {"values": [{"vendi": v} for v in nats]},
+        "by budget": timed(1.0) | {"values": [{"joint 448": [0.001] * 3}]},
+        "plain SLQ": timed(1.0)
+        | {"values": [{"joint 448 56x8": [0.05] * 3, "joint 448 28x16": [-0.02] * 3}]},
+    }
+    common = {"data": "mixture", "bandwidths": [1.0, 1.0], "dimensions": [768, 512], "left_out": {}}
+    bandwidths = {"description": "a mixture", "n": 20_000, "bandwidths": [0.7, 0.9]}
+    return {
+        "configuration": {"seed": 5, "repeats": 3, "seeds": 3, "rtol": 2e-3}
+        | {"data": {"mixture": bandwidths}},
+        "provenance": {
+            "device": "1 x cpu (cpu)",
+            "cores": 2,
+            "platform": "Linux x86_64",
+            "x64": False,
+            "date": "2026-11-21T00:00:00",
+            "versions": {"jax": "0.10"},
+            "peers": {"torch": "2.13"},
+        },
+        "cells": [
+            common | {"part": "order 2", "n": 20_000, "results": order_two},
+            common | {"part": "measure", "n": 14_000, "results": measure},
+        ],
+    }
+
+
+def test_ratios_are_of_pairs_and_the_first_round_warms_up():
+    record = fabricated()["cells"][0]
+    assert report.seconds(record, "tiles") == 2.0
+    assert report.ratio(record, "dense torch", "tiles") == 3.5  # The median of 4 and 3.
+    assert report.ratio(record, "value and gradient", "tiles") == pytest.approx(4 / 9)
+    assert report.ratio(record, "rke-score", "tiles") is None
+    assert report.norm_error(record, "tiles") == pytest.approx(1e-7, rel=1e-3)
+    assert report.mebibytes(record, "tiles") == 3
+    assert report.share_of_peak(record) == pytest.approx(20_000**2 * 1280 / 2 / 5.2e12)
+
+
+def test_errors_and_coverage_are_counted_over_seeds():
+    record = fabricated()["cells"][1]
+    found = report.accuracy(record, "by tolerance", "vendi")
+    assert found.errors == pytest.approx(np.expm1([0.001, -0.001, 0.003, -0.002]))
+    assert found.rms == pytest.approx(math.sqrt(15e-6 / 4), rel=2e-3)
+    assert found.within == pytest.approx(0.00285, rel=2e-3)
+    assert found.coverage == pytest.approx(1 / 2)
+    assert found.half_widths == pytest.approx([0.0015, 0.00175, 0.0015, 0.0015], rel=1e-2)
+    assert report.accuracy(record, "matrix-free", "vendi") is None
+    # The better split of plain quadrature counts.
+    assert report.plain_over_ours(record) == {"joint 448": pytest.approx(19.8, rel=1e-2)}
+
+
+def test_targets_stand_beside_what_was_measured():
+    rows = {row.what: row for row in report.rows(fabricated())}
+    torch = rows["order 2, n >= 20k: dense torch / ours"]
+    assert (torch.target, torch.met) == (">= 3x", True)
+    assert torch.measured.startswith("3.5x (mixture, n = 20,000")
+    error = rows["Vendi, Conditional- and Information-Vendi: error at 95%"]
+    assert error.met is False
+    assert "4 seeds" in error.measured
+    assert rows["intervals of 95%: coverage"].met is False
+    assert rows["measure, n >= 14k: share of the exact time"].measured.startswith("20%")
+    assert rows["measure, n = 8k: share of the exact time"].met is None
+    assert rows["rms error at 448 products, the default budget: plain SLQ / ours"].met is False
+    assert not any("H200" in what or "1,000,000" in what for what in rows)
+    on_gpu = fabricated()
+    on_gpu["provenance"]["device"] = "1 x gpu (NVIDIA H200)"
+    on_gpu["cells"][0]["n"] = 25_000
+    fast = {row.what: row for row in report.rows(on_gpu)}["Conditional-RKE, n = 25,000"]
+    assert (fast.met, fast.measured[:3]) == (False, "2 s")
+
+
+def test_markdown_and_figures_come_out_of_a_saved_result(tmp_path):
+    path = tmp_path / "scaling-gpu.json"
+    path.write_text(json.dumps(fabricated()))
+    text = report.markdown(report.load(path))
+    assert "1 x cpu (cpu), 2 processor cores, Linux x86_64, float32, 2026-11-21" in text
+    assert "| mixture | 20,000 | 2 (3) |" in text
+    names = ["scaling_time-gpu", "scaling_memory-gpu", "scaling_error-gpu"]
+    paths = plots.draw_scaling(path, tmp_path)
+    assert [p.name for p in paths] == [n + s for n in names for s in (".png", ".pdf")]
+    assert all(p.stat().st_size > 5000 for p in paths)
+    caption = plots._scaling_caption(report.load(path), ["mixture"])
+    for part in (
+        "a mixture",
+        "14,000 to 20,000",
+        "0.7 and 0.9",
+        "Seed 5",
+        "float32",
+        "2 processor",
+    ):
+        assert part in caption
+
+
+def test_what_is_no_result_is_named(tmp_path):
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"other\.json: is no result"):
+        report.load(tmp_path / "other.json")
+    with pytest.raises(ValueError, match="no readable result"):
+        report.load(tmp_path / "none.json")
+
+
+def test_an_interrupted_run_keeps_its_cells_and_resumes(tmp_path, monkeypatch):
+    of = study.DataSet("", None, None, 500, (1.0, 1.0))
+    data = dict.fromkeys(("mixture", "own", "own, narrow"), of)
+    configuration = {"parts": ["exact"], "largest": {"exact": 1000}, "full": False}
+    seen = []
+
+    def measure(cell, earlier, *_):
+        seen.append((cell, [record["n"] for record in earlier]))
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return {"part": cell[0], "data": cell[1], "n": cell[2], "value": math.inf}
+
+    monkeypatch.setattr(study, "measure", measure)
+    store = harness.Store(tmp_path / "partial", configuration)
+    with pytest.raises(KeyboardInterrupt):
+        study.run(store, data, 10**9, tmp_path)
+    records = study.run(store, data, 10**9, tmp_path)
+    store.close()
+    assert [c for c, _ in seen] == [
+        ("exact", "mixture", 500),
+        ("exact", "mixture", 1000),
+        ("exact", "mixture", 1000),
+        ("exact", "own", 500),
+    ]
+    assert [e for _, e in seen] == [[], [500], [500], [500, 1000]]
+    assert [record["n"] for record in records] == [500, 1000, 500]
+    assert records[0]["value"] is None  # An infinity is no JSON.
+
+
+def scaling(*arguments):
+    command = [sys.executable, "-m", "experiments.scaling", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def test_the_command_measures_saves_and_prints(tmp_path):
+    generator = np.random.default_rng(0)
+    np.save(tmp_path / "x.npy", generator.normal(size=(80, 5)).astype(np.float32))
+    np.save(tmp_path / "t.npy", generator.normal(size=(80, 4)).astype(np.float32))
+    own = (f"--outputs={tmp_path / 'x.npy'}", f"--prompts={tmp_path / 't.npy'}")
+    small = ("--parts=exact", "--exact_n=64", "--repeats=1", "--peers=", f"--output={tmp_path}")
+    result = scaling(*own, *small, "--seed=7", "--output_dimension=6", "--bandwidth=0.5")
+    assert result.returncode == 0, result.stderr
+    saved = report.load(tmp_path / "scaling.json")
+    assert [(c["data"], c["n"]) for c in saved["cells"]] == [("mixture", 64), ("x", 64)]
+    assert saved["configuration"]["seed"] == 7
+    assert saved["cells"][0]["dimensions"] == [6, 512]
+    assert saved["cells"][0]["bandwidths"] == [0.5, 0.5]
+    assert report.norm_error(saved["cells"][1], "spectrum") < 1e-5
+    assert report.seconds(saved["cells"][0], "jnp.linalg.eigvalsh") > 0
+    assert saved["cells"][0]["left_out"]["vendi_score"] == "vendi_score is not there"
+    assert saved["provenance"]["versions"]["jax"]
+    assert "exact spectrum, n = 4,000" in result.stdout
+    assert str(tmp_path / "scaling.json") in result.stdout.replace("\n", "")
+    assert not (tmp_path / "scaling.partial").exists()
+    assert [p.name for p in plots.draw_scaling(tmp_path / "scaling.json", tmp_path)][0] == (
+        "scaling_time.png"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--parts=order2,speed",), "--parts: expected some of order2, exact, measure, start"),
+        (("--patience=0",), "--patience: expected a positive number"),
+        (("--output={}/file/below", "--peers="), "file"),
+    ],
+)
+def test_bad_flags_end_in_one_line(tmp_path, arguments, message):
+    (tmp_path / "file").touch()
+    result = scaling(*(argument.format(tmp_path) for argument in arguments))
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
