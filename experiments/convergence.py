@@ -226,7 +226,7 @@ def _compute(
         )
         if result.estimation is not None:
             # [score, low or high, size], in effective numbers of modes.
-            intervals = [np.transpose(interval) for interval in result.estimation.intervals]
+            intervals = [np.array(ends) for ends in result.estimation.intervals]
             arrays[f"interval-order{result.order:g}{cut}"] = np.stack(intervals)
     return arrays
 

@@ -13,22 +13,20 @@ Several hosts run the same command each, with its own number; virtual devices re
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from absl import flags
 from jax.sharding import Mesh
 from rich import console, table
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth, command, validation
-from condvendi_jax.estimators import Estimate, spectral_measure
-from condvendi_jax.grams import Gram
-from condvendi_jax.sharding import Layout, ShardedGram
+from condvendi_jax import bandwidth, command, sharding, validation
+from condvendi_jax.sharding import Layout
 from experiments.data import load
 
 MODES, DIMENSIONS = 40, (64, 32)
@@ -51,20 +49,29 @@ def main(_: list[str]) -> None:
     points = _data(validation.check_count(_N.value, name="--n", minimum=2))
     keys = jax.random.split(jax.random.key(_SEED.value), 3)
     widths = [bandwidth.median_heuristic(p, key=k) for p, k in zip(points, keys[:2], strict=True)]
-    kernels = [cv.Gaussian(width / 2) for width in widths]
+    options = {
+        "output_kernel": cv.Gaussian(widths[0] / 2),
+        "prompt_kernel": cv.Gaussian(widths[1] / 2),
+        "key": keys[2],
+        "rtol": _RTOL.value,
+    }
     layout = Layout(mesh, "rows", len(points[0]))
-    sharded = [
-        ShardedGram.from_points(kernel, _distribute(array, layout), layout=layout)
-        for kernel, array in zip(kernels, points, strict=True)
-    ]
-    ways: dict[str, Sequence[Gram]] = {
-        "ring": sharded,
-        "stored": [gram.store() for gram in sharded],
+    spread = [_distribute(array, layout) for array in points]
+    # Where the rows lie on devices already, they say so themselves; else the mesh is named.
+    named = {} if sharding.mesh_of(spread[0]) else {"mesh": mesh}
+    ways = {
+        "order 2": functools.partial(cv.decompose, *spread, **options, **named, order=2),
+        "stored": functools.partial(cv.decompose, *spread, **options, **named, method="stored"),
+        "matrix-free": functools.partial(
+            cv.decompose, *spread, **options, **named, method="matrix-free"
+        ),
     }
     if _COMPARE.value:
-        pairs = zip(kernels, points, strict=True)
-        ways["one device"] = [cv.TiledGram.from_points(k, jnp.asarray(p)) for k, p in pairs]
-    results = {way: _scores(pair, keys[2]) for way, pair in ways.items()}
+        ways |= {
+            "order 2, one": functools.partial(cv.decompose, *points, **options, order=2),
+            "stored, one": functools.partial(cv.decompose, *points, **options, method="stored"),
+        }
+    results = {way: _timed(compute) for way, compute in ways.items()}
     if jax.process_index() == 0:
         console.Console().print(_report(results, mesh, len(points[0])))
 
@@ -100,70 +107,44 @@ def _data(n: int) -> tuple[np.ndarray, np.ndarray]:
     return outputs.astype(np.float32), prompts.astype(np.float32)
 
 
-def _distribute(points: np.ndarray, layout: Layout) -> jax.Array:
+def _distribute(points: np.ndarray, layout: Layout) -> Any:
     """The points on all devices; where their number allows, from what each process has itself."""
     if layout.rows != layout.n:
-        return layout.shard(points)
+        return points
     # Real runs read these rows from the host's own files, and no host holds all of them.
     own = np.array_split(points, jax.process_count())[jax.process_index()]
     return jax.make_array_from_process_local_data(layout.sharding, own)
 
 
-def _scores(pair: Sequence[Gram], key: jax.Array) -> dict[str, tuple[float, float, float]]:
-    """Value, half of its interval and seconds of every score."""
-    all_three = (*pair, pair[0] * pair[1])
-
-    def order_two() -> Mapping[str, tuple[float, float]]:
-        of_x, of_t, of_joint = map(float, _norms(*pair))
-        return {"RKE": (1 / of_x, 0), "Conditional-RKE": (of_t / of_joint, 0)}
-
-    def order_one() -> Mapping[str, tuple[float, float]]:
-        of_x, of_t, of_joint = (
-            spectral_measure(gram, key=key, rtol=_RTOL.value).entropy() for gram in all_three
-        )
-        return {"Vendi": _exponential(of_x), "Conditional-Vendi": _exponential(of_joint - of_t)}
-
-    return {
-        name: (*values, seconds)
-        for compute in (order_two, order_one)
-        for found, seconds in [_timed(compute)]
-        for name, values in found.items()
-    }
-
-
-@jax.jit
-def _norms(outputs: Gram, prompts: Gram) -> tuple[jax.Array, ...]:
-    return outputs.squared_norms_with(prompts)
-
-
-def _exponential(entropy: Estimate) -> tuple[float, float]:
-    """exp(H) and half of its interval, to first order."""
-    value = float(np.exp(entropy.value))
-    return value, value * entropy.half_width
-
-
-def _timed(function: Callable[[], Any]) -> tuple[Any, float]:
+def _timed(function: Callable[[], cv.Decomposition]) -> tuple[cv.Decomposition, float]:
     """The result, and the seconds of a second run: the first compiles."""
-    function()
+    jax.block_until_ready(function())
     start = time.perf_counter()
-    return function(), time.perf_counter() - start
+    return jax.block_until_ready(function()), time.perf_counter() - start
 
 
-def _report(results: Mapping[str, Any], mesh: Mesh, n: int) -> table.Table:
+def _report(
+    results: Mapping[str, tuple[cv.Decomposition, float]], mesh: Mesh, n: int
+) -> table.Table:
     kind = f"{mesh.size} x {mesh.devices.flat[0].device_kind}"
     if jax.process_count() > 1:
         kind += f" of {jax.process_count()} processes"
     report = table.Table(title=f"{n:,} pairs ({_DATA.value}), {kind}", title_justify="left")
-    for name in ("score", "way"):
-        report.add_column(name, no_wrap=True)
-    for name in ("value", "within", "seconds"):
-        report.add_column(name, justify="right", no_wrap=True)
-    for score in next(iter(results.values())):
-        for way, scores in results.items():
-            value, half, seconds = scores[score]
-            within = f"{half:.1g}" if half else "rounding"
-            report.add_row(score, way, f"{value:.6g}", within, f"{seconds:.2f}")
+    for name in ("way", "conditional", "vendi", "seconds"):
+        report.add_column(name, justify="left" if name == "way" else "right", no_wrap=True)
+    for way, (result, seconds) in results.items():
+        cells = (_cell(result, name) for name in ("conditional", "vendi"))
+        report.add_row(way, *cells, f"{seconds:.2f}")
     return report
+
+
+def _cell(result: cv.Decomposition, name: str) -> str:
+    """A score, and half of its interval where it has one."""
+    value = f"{float(getattr(result, name)):.6g}"
+    if result.estimation is None:
+        return value
+    low, high = getattr(result.estimation.intervals, name)
+    return f"{value} ± {(high - low) / 2:.1g}"
 
 
 if __name__ == "__main__":

@@ -28,6 +28,8 @@ LARGE_N, LARGE_DIMENSIONS, LARGE_BANDWIDTHS = 3001, {"d_x": 16, "d_t": 8, "modes
 COTANGENT = (0.3, -2.0, 0.7)
 COMPILED_N, CAPACITY = 2400, 5
 MEASURED_N = 401
+# More than the default budget has products, and no multiple of the devices.
+SCORED_N, SCORED = 601, ("stored", "matrix-free")
 MEASURED = (cv.von_neumann, cv.renyi(0.5), cv.renyi(float("inf")), cv.truncated(20))
 
 # name: devices, n, tile, the kernel of the outputs, dtype.
@@ -191,6 +193,17 @@ def measures():
     return out
 
 
+def scores(pairs, **options):
+    """All three scores by `decompose`, of order 2 and estimated."""
+    options |= dict(zip(("output_kernel", "prompt_kernel"), kernels(), strict=True))
+    estimator = {"key": jax.random.key(2), "rtol": 0.02}
+    exact = cv.decompose(*pairs, **options, order=2)
+    found = [cv.decompose(*pairs, **options, method=m, **estimator) for m in SCORED]
+    values = [[r.vendi, r.conditional, r.information] for r in (exact, *found)]
+    assert [r.method for r in found] == list(SCORED)
+    return {"scores": np.array(values, np.float64), "n": np.array(exact.n)}
+
+
 _ARRAY = re.compile(r"\b[a-z]+\d*\[([\d,]+)\]")
 _GATHER = re.compile(r"= (.*?) (all-gather|all-to-all)(?:-start)?\(")
 _HOP = re.compile(r"= (.*?) collective-permute(?:-start)?\(")
@@ -254,6 +267,8 @@ def devices(path):
         "gradients": gradients(),
         "float32": float32(),
         "measures": measures(),
+        "mesh": scores(draw_pairs(SCORED_N, **DIMENSIONS), mesh=lines(4)),
+        "one device": scores(draw_pairs(SCORED_N, **DIMENSIONS)),
         "compiled": compiled(),
     }
     np.savez(path, **{f"{part}/{k}": v for part, found in parts.items() for k, v in found.items()})
@@ -280,6 +295,12 @@ def process(path, port, index):
     gram_x, gram_t = sharded(kernels(), points, Layout(layout_mesh, "rows", MEASURED_N), 64)
     out["matrix-free"] = entropies(gram_x * gram_t)
     out["stored"] = entropies((gram_x * gram_t).store())
+    # The same call, whatever the arrays are: of this host, or of all of them together.
+    points = draw_pairs(SCORED_N, **DIMENSIONS)
+    out |= {f"host/{k}": v for k, v in scores(points, mesh=layout_mesh).items()}
+    own = slice(int(index) * 300, int(index) * 300 + 300)
+    parts = [jax.make_array_from_process_local_data(rows, p[own]) for p in points]
+    out |= {f"global/{k}": v for k, v in scores(parts).items()}
     np.savez(path, **out)
 
 

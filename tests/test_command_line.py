@@ -88,6 +88,39 @@ def test_pairs_with_given_bandwidths(folder):
 
 
 @pytest.fixture(scope="module")
+def estimated(folder):
+    outputs, prompts = draw_pairs(700, dtype=np.float32)
+    np.savez(folder / "many.npz", x=outputs, t=prompts)
+    arguments = ("--outputs=many.npz", "--outputs_key=x", "--output_bandwidth=0.3", "--order=1,2")
+    paired = ("--prompts=many.npz", "--prompts_key=t", "--prompt_bandwidth=0.3")
+    options = ("--errors=none", "--method=matrix-free")
+    return (outputs, prompts), [
+        _report(folder, *arguments, *more, *options, name=f"many{k}.json")
+        for k, more in enumerate([paired, (), (*paired, "--rtol=1e-3")])
+    ]
+
+
+def test_estimated_scores_come_with_their_intervals(estimated):
+    (outputs, prompts), ((pairs, out, err), (alone, alone_out, _), (tighter, _, _)) = estimated
+    expected = scores(gaussian_gram(outputs, 0.3), gaussian_gram(prompts, 0.3))
+    assert err == []
+    first, second = pairs["scores"]
+    assert (first["method"], second["method"]) == ("matrix-free", "frobenius")
+    assert second["intervals"] is None
+    for name, value in expected.items():
+        low, high = first["intervals"][name]
+        assert low - (high - low) / 4 < value < high + (high - low) / 4
+        assert (high - low) / 2 <= 0.0021 * value
+    assert f"[{first['intervals']['vendi'][0]:.4g}, " in out
+    assert "order 1.0: estimated (matrix-free)" in out
+    assert alone["scores"][0]["vendi"] == pytest.approx(first["vendi"], rel=4e-3)
+    assert set(alone["scores"][0]["intervals"]) == {"vendi"}
+    assert "estimated (matrix-free)" in alone_out
+    low, high = tighter["scores"][0]["intervals"]["information"]
+    assert (high - low) / 2 <= 0.00105 * expected["information"]
+
+
+@pytest.fixture(scope="module")
 def chosen_by_rule(folder):
     arguments = (
         "--outputs=x.npy",

@@ -68,6 +68,28 @@ def test_repeats_and_truncations_differ(finished):
     assert first["order1"].shape == (3, 2)
 
 
+def test_estimated_curves_are_saved_with_their_intervals(tmp_path):
+    """At all pairs the random order does not matter, so the two runs estimate the same."""
+    generator = np.random.default_rng(1)
+    for name, d in {"x": 6, "t": 4}.items():
+        np.save(tmp_path / f"{name}.npy", generator.normal(size=(600, d)).astype(np.float32))
+    files = [f"--{k}={tmp_path / f'{v}.npy'}" for k, v in {"outputs": "x", "prompts": "t"}.items()]
+    widths = ("--output_bandwidth=0.7", "--prompt_bandwidth=0.7", "--repeats=1", "--truncation=40")
+    found = {}
+    for method in ("exact", "stored"):
+        output = tmp_path / method
+        study(*files, *widths, "--sizes=600", f"--method={method}", f"--output={output}")
+        run, cells = harness.load_run(output / "convergence-gaussian")
+        assert run["configuration"]["method"] == method
+        found[method] = cells["given-0"]
+    for name in ("order1", "order1-t40"):
+        assert f"interval-{name}" not in found["exact"]
+        low, high = found["stored"][f"interval-{name}"][1, :, 0]
+        value = plots.score_values(found["exact"][name], "conditional")[0]
+        assert low - (high - low) / 4 < value < high + (high - low) / 4
+        assert 0 < (high - low) / 2 < 0.0021 * value
+
+
 def test_figures_are_redrawn_from_the_results_alone(finished, tmp_path):
     paths = plots.draw_convergence([finished], tmp_path, scores=("conditional", "information"))
     assert [path.name for path in paths] == ["convergence.png", "convergence.pdf"]

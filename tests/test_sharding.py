@@ -15,7 +15,7 @@ import jax
 import numpy as np
 import pytest
 import sharded_runs as runs
-from oracles import assert_close, cosine_gram, draw_pairs, eigenvalues, gaussian_gram
+from oracles import assert_close, cosine_gram, draw_pairs, eigenvalues, gaussian_gram, scores
 from scipy.spatial.distance import cdist
 
 import condvendi_jax as cv
@@ -304,6 +304,32 @@ def test_the_measure_in_two_processes_is_that_of_one_device(way, found, of_proce
         np.testing.assert_allclose(values[way][0], expected, rtol=1e-8)
 
 
+def test_the_scores_on_a_mesh_are_those_of_one_device(found):
+    np.testing.assert_allclose(found["mesh/scores"], found["one device/scores"], rtol=1e-8)
+    assert found["mesh/n"] == runs.SCORED_N
+    exact = [oracle_scores(runs.SCORED_N, order=order) for order in (2, 1, 1)]
+    np.testing.assert_allclose(found["mesh/scores"][0], exact[0], rtol=1e-10)
+    np.testing.assert_allclose(found["mesh/scores"][1:], exact[1:], rtol=0.02)
+
+
+def oracle_scores(n, *, order):
+    points = (p[:n] for p in draw_pairs(runs.SCORED_N, **runs.DIMENSIONS))
+    grams = [gaussian_gram(p, s) for p, s in zip(points, runs.BANDWIDTHS, strict=True)]
+    return list(scores(*grams, order=order).values())
+
+
+@pytest.mark.parametrize("index", range(runs.PROCESSES))
+def test_the_scores_in_two_processes(index, found, of_processes):
+    """Of arrays that every host has, and of arrays of which each has its own rows."""
+    values = of_processes[index]
+    np.testing.assert_allclose(values["host/scores"], found["one device/scores"], rtol=1e-8)
+    assert (values["host/n"], values["global/n"]) == (runs.SCORED_N, 600)
+    np.testing.assert_allclose(values["global/scores"][0], oracle_scores(600, order=2), rtol=1e-10)
+    np.testing.assert_allclose(
+        values["global/scores"][1:], [oracle_scores(600, order=1)] * 2, rtol=0.02
+    )
+
+
 @pytest.fixture
 def mesh():
     return runs.lines(1)
@@ -415,13 +441,13 @@ def test_the_example_prints_the_same_scores_for_every_way():
     result = example("--devices=2", "--n=201")
     assert result.returncode == 0, result.stderr
     assert "201 pairs (mixture), 2 x cpu" in result.stdout
-    rows = [line.split("│")[1:4] for line in result.stdout.splitlines() if line.count("│") == 6]
-    table = {tuple(cell.strip() for cell in row[:2]): float(row[2]) for row in rows}
-    scores = ("RKE", "Conditional-RKE", "Vendi", "Conditional-Vendi")
-    assert set(table) == {(s, way) for s in scores for way in ("ring", "stored", "one device")}
-    for score in scores:
-        for way in ("ring", "stored"):
-            assert table[score, way] == pytest.approx(table[score, "one device"], rel=1e-4)
+    rows = [line.split("│")[1:4] for line in result.stdout.splitlines() if line.count("│") == 5]
+    # The score comes before its interval.
+    table = {row[0].strip(): [float(cell.split()[0]) for cell in row[1:]] for row in rows}
+    for way in ("order 2", "stored"):
+        np.testing.assert_allclose(table[way], table[f"{way}, one"], rtol=1e-4)
+    np.testing.assert_allclose(table["matrix-free"], table["stored"], rtol=1e-4)
+    assert len(table) == 5
 
 
 def test_the_example_refuses_half_an_address():
