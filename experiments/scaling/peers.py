@@ -82,7 +82,7 @@ def torch_eigvalsh(cell: Cell) -> Contestant:
 
 def rke_score(cell: Cell) -> Contestant:
     """The package as it is: RKE of the outputs alone, the least that it can be asked."""
-    from rke_score import RKE
+    from rke_score import RKE  # pyright: ignore[reportMissingImports] - an extra brings it.
 
     outputs, _ = load_points(cell)
     bandwidth = cell["bandwidths"][0]
@@ -96,7 +96,7 @@ def rke_score(cell: Cell) -> Contestant:
 
 def vendi_score(cell: Cell) -> Contestant:
     """The package as it is: `score_K` on the outputs' Gram, made before the clock starts."""
-    from vendi_score import vendi
+    from vendi_score import vendi  # pyright: ignore[reportMissingImports] - an extra brings it.
 
     outputs, _ = load_points(cell)
     centred = outputs - outputs.mean(axis=0)
