@@ -16,6 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from absl import flags
 from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter
 
 from condvendi_jax import command, files
 from experiments import harness
@@ -253,6 +254,7 @@ def _panels(count: int) -> tuple[Any, list[Axes]]:
 
 def _log_log(axes: Axes, label: str) -> None:
     axes.set_xscale("log")
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_yscale("log")
     axes.set_xlabel(label)
     axes.grid(alpha=0.3)
@@ -296,6 +298,7 @@ def _errors_against_n(axes: Axes, records: Sequence[dict[str, Any]]) -> None:
                 color=_COLOURS[index],
                 marker=_MARKERS[index],
                 markersize=4,
+                markerfacecolor=_COLOURS[index] if style == "-" else "white",
                 linestyle=style,
                 label=f"{name}: {words}",
             )
