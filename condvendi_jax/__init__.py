@@ -28,6 +28,7 @@ from condvendi_jax.scores import (
     information_vendi,
     rke,
     vendi,
+    vendi_with_interval,
 )
 from condvendi_jax.spectra import truncate
 from condvendi_jax.uncertainty import convergence_curve, decomposition_errors, standard_error
