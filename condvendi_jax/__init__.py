@@ -4,7 +4,7 @@ H(X) = H(X|T) + I(X;T): how much of the diversity of outputs X the model adds, a
 owes to the prompts T. See the README for a tour and `decompose` for the main call.
 """
 
-from condvendi_jax.bandwidth import median_heuristic, select_bandwidth
+from condvendi_jax.bandwidth import bandwidth_by_rule, median_heuristic, select_bandwidth
 from condvendi_jax.entropies import (
     Entropy,
     conditional,

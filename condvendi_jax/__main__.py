@@ -42,7 +42,7 @@ _PROMPT_BANDWIDTH = flags.DEFINE_float(
 _RULE = flags.DEFINE_enum(
     "rule",
     "variance",
-    ["variance", "std", "median"],
+    list(bandwidth.RULES),
     "How an unset bandwidth is chosen: the smallest whose RKE over disjoint subsets has a variance "
     "(CV) or a standard deviation (RKE) below 0.01, or the median distance.",
 )
@@ -169,20 +169,14 @@ def _choose_kernel(
         return cv.Gaussian(given), {"bandwidth": given, "rule": "given"}
     if points.shape[0] == 1:
         return cv.Gaussian(1.0), {"bandwidth": 1.0, "rule": "arbitrary: n = 1"}
-    rule: Any = _RULE.value
-    if rule == "median":
-        value = bandwidth.median_heuristic(points, key=key)
-        return cv.Gaussian(value), {"bandwidth": value, "rule": "median distance"}
-    if points.shape[0] < 2 * bandwidth.DEFAULT_SUBSETS:
-        raise ValueError(
-            f"{name}: the rule {rule!r} needs {2 * bandwidth.DEFAULT_SUBSETS} rows, received "
-            f"{points.shape[0]}; give the bandwidth or --rule=median."
-        )
     task = bar.add_task(f"bandwidth of {name}", total=bandwidth.DEFAULT_SUBSETS)
-    chosen = bandwidth.select_bandwidth(
-        points, key=key, criterion=rule, progress=lambda: bar.advance(task)
-    )
-    return cv.Gaussian(chosen.bandwidth), {"bandwidth": chosen.bandwidth, "rule": chosen.describe()}
+    try:
+        chosen = bandwidth.bandwidth_by_rule(
+            points, _RULE.value, key=key, progress=lambda: bar.advance(task)
+        )
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+    return cv.Gaussian(chosen.bandwidth), chosen._asdict()
 
 
 def _score_order(

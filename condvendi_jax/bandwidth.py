@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,8 @@ Criterion = Literal["std", "variance"]
 _SOURCES = {"std": "RKE section 6", "variance": "CV appendix E.1"}
 _MEDIAN_SAMPLE = 2000
 DEFAULT_SUBSETS = 10
+# How a bandwidth can be chosen from data: the papers' two criteria, and the usual heuristic.
+RULES = ("variance", "std", "median")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +135,48 @@ def select_bandwidth(
         subsets=subsets,
         subset_size=size,
     )
+
+
+class RuledBandwidth(NamedTuple):
+    """A bandwidth in the units of the embeddings, and the rule it follows in words."""
+
+    bandwidth: float
+    rule: str
+
+
+def bandwidth_by_rule(
+    points: Any,
+    rule: str,
+    *,
+    key: jax.Array,
+    progress: Callable[[], Any] = lambda: None,
+) -> RuledBandwidth:
+    """A bandwidth by one of `RULES`, with the words that say how it came about.
+
+    Args:
+      points: embeddings `[n, d]`.
+      rule: 'variance' (CV) or 'std' (RKE), as the criterion of `select_bandwidth`, or 'median'
+        for `median_heuristic`.
+      key: draws the subsets, or the rows.
+      progress: called after each subset.
+
+    Raises:
+      TypeError, ValueError: there is no such rule, the points are not valid, there are too few of
+        them for the rule's subsets, or no bandwidth satisfies it.
+    """
+    if rule not in RULES:
+        raise ValueError(f"rule: expected one of {', '.join(RULES)}, received {rule!r}.")
+    if rule == "median":
+        return RuledBandwidth(median_heuristic(points, key=key), "median distance")
+    n = np.shape(points)[0]
+    if n < 2 * DEFAULT_SUBSETS:
+        raise ValueError(
+            f"the rule {rule!r} needs {2 * DEFAULT_SUBSETS} rows, received {n}; give the "
+            "bandwidth, or take the rule 'median'."
+        )
+    criterion: Criterion = "std" if rule == "std" else "variance"
+    chosen = select_bandwidth(points, key=key, criterion=criterion, progress=progress)
+    return RuledBandwidth(chosen.bandwidth, chosen.describe())
 
 
 def _start_of_upper_branch(allowed: np.ndarray, spreads: np.ndarray, threshold: float) -> int:

@@ -8,18 +8,25 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from absl import app, logging
+from absl import app, flags, logging
 from rich import console, progress
 
 INTERRUPTED = 130
 BAD_INPUT = 2
 
 
-def run(main: Callable[[list[str]], Any]) -> None:
+_HELP = {"-h", "-help", "--help", "--helpshort", "--helpfull"}
+
+
+def run(main: Callable[[list[str]], Any], *, parse_flags: bool = True) -> None:
     """Runs `main` under absl: bad input ends in one clear line and a non-zero exit status.
 
-    Exit statuses: what `main` returns, 0 where that is None; 1 for a malformed flag, 2 for input
-    that is refused, 130 for an interrupt.
+    Exit statuses: what `main` returns, 0 where that is None, and for help; 1 for a malformed flag,
+    2 for input that is refused, 130 for an interrupt.
+
+    Args:
+      main: receives the arguments that are not flags, the program's name first.
+      parse_flags: whether the global flags are parsed; if not, `main` receives all arguments.
     """
 
     def quiet_main(argv: list[str]) -> Any:
@@ -29,16 +36,30 @@ def run(main: Callable[[list[str]], Any]) -> None:
 
     warnings.showwarning = _show_warning
     try:
-        app.run(quiet_main)
+        if parse_flags:
+            app.run(quiet_main)
+        else:
+            app.run(quiet_main, flags_parser=_untouched)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.stdout.flush()
         sys.stderr.flush()
         # Not sys.exit: finalising the interpreter while XLA's threads still compute can crash.
         os._exit(INTERRUPTED)
+    except SystemExit:
+        # absl counts a wish for help among the errors.
+        if parse_flags and _HELP & set(sys.argv[1:]):
+            sys.exit(0)
+        raise
     except (ValueError, TypeError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(BAD_INPUT)
+
+
+def _untouched(argv: list[str]) -> list[str]:
+    """All arguments, after absl's own flags took their defaults."""
+    flags.FLAGS(argv[:1])
+    return argv
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -115,18 +116,39 @@ def entropies(entropy: Entropy, gram_x: Gram, gram_t: Gram) -> tuple[jax.Array, 
     return entropy(gram_x), entropy(gram_t), entropy(gram_x * gram_t)
 
 
+class PerScore(NamedTuple):
+    """One value for each of the three scores of a decomposition."""
+
+    vendi: Any
+    conditional: Any
+    information: Any
+
+
+def log_scores(entropy_x: Any, entropy_t: Any, entropy_joint: Any) -> PerScore:
+    """The logarithms of the three scores: H(X), H(X|T) and I(X;T), in nats (CV eq. 5 and 7).
+
+    Args:
+      entropy_x, entropy_t, entropy_joint: H(X), H(T) and H(X, T) in nats: numbers, arrays of one
+        shape, or estimates of them.
+    """
+    return PerScore(
+        vendi=entropy_x,
+        conditional=entropy_joint - entropy_t,
+        information=entropy_x + entropy_t - entropy_joint,
+    )
+
+
 def conditional(entropy: Entropy, gram_x: Gram, gram_t: Gram) -> jax.Array:
     """H(X|T) = H(X, T) - H(T) in nats (CV eq. 5)."""
     if not entropy.needs_spectrum:
-        _, entropy_t, entropy_joint = entropies(entropy, gram_x, gram_t)
-        return entropy_joint - entropy_t
-    return entropy(gram_x * gram_t) - entropy(gram_t)
+        return log_scores(*entropies(entropy, gram_x, gram_t)).conditional
+    # H(X) has no part in it, and would cost a spectrum.
+    return log_scores(0.0, entropy(gram_t), entropy(gram_x * gram_t)).conditional
 
 
 def mutual_information(entropy: Entropy, gram_x: Gram, gram_t: Gram) -> jax.Array:
     """I(X;T) = H(X) + H(T) - H(X, T) in nats (CV eq. 7)."""
-    entropy_x, entropy_t, entropy_joint = entropies(entropy, gram_x, gram_t)
-    return entropy_x + entropy_t - entropy_joint
+    return log_scores(*entropies(entropy, gram_x, gram_t)).information
 
 
 def _nonnegative(entropy: jax.Array) -> jax.Array:

@@ -26,6 +26,7 @@ def collect() -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "device": f"{len(jax.devices())} x {device.platform} ({device.device_kind})",
+        "dtype": jnp.zeros(()).dtype.name,
         "x64": jnp.zeros(()).dtype == jnp.float64,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }

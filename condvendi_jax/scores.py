@@ -28,7 +28,7 @@ from jax import lax
 from jax.sharding import Mesh
 
 from condvendi_jax import entropies, estimators, grams, sharding, validation
-from condvendi_jax.entropies import Entropy
+from condvendi_jax.entropies import Entropy, PerScore, log_scores
 from condvendi_jax.grams import Gram
 from condvendi_jax.kernels import Cosine, Kernel, check_kernel
 from condvendi_jax.measures import Estimate
@@ -38,14 +38,6 @@ METHODS = ("auto", "exact", "stored", "matrix-free")
 _PROBED_ROWS = 256
 # Up to here all eigenvalues take seconds, and no sampling is needed to save them.
 _EXACT_UP_TO = 4096
-
-
-class PerScore(NamedTuple):
-    """One value for each of the three scores of a `Decomposition`."""
-
-    vendi: Any
-    conditional: Any
-    information: Any
 
 
 class Estimation(NamedTuple):
@@ -96,19 +88,24 @@ class Decomposition:
     estimation: Estimation | None = None
 
     @property
+    def log_scores(self) -> PerScore:
+        """H(X), H(X|T) and I(X;T) in nats."""
+        return log_scores(self.entropy_outputs, self.entropy_prompts, self.entropy_joint)
+
+    @property
     def vendi(self) -> jax.Array:
         """exp H(X): Vendi, or RKE at order 2. The product of the next two."""
-        return jnp.exp(self.entropy_outputs)
+        return jnp.exp(self.log_scores.vendi)
 
     @property
     def conditional(self) -> jax.Array:
         """exp(H(X, T) - H(T)): the diversity that the model adds (CV eq. 6 and 9)."""
-        return jnp.exp(self.entropy_joint - self.entropy_prompts)
+        return jnp.exp(self.log_scores.conditional)
 
     @property
     def information(self) -> jax.Array:
         """exp(H(X) + H(T) - H(X, T)): the diversity owed to the prompt (CV eq. 7 and 10)."""
-        return jnp.exp(self.entropy_outputs + self.entropy_prompts - self.entropy_joint)
+        return jnp.exp(self.log_scores.information)
 
 
 def decompose(
@@ -278,10 +275,15 @@ def entropies_of_pairs(
     if method in ("frobenius", "exact"):
         return [(values, None) for values in _exact_entropies(points, kernels, wanted, layout)]
     values, estimates = sampled_entropies(
-        wanted, represent(points, kernels, layout), _logs, method, key=key, rtol=rtol
+        wanted,
+        represent(points, kernels, layout),
+        lambda row: log_scores(*row),
+        method,
+        key=key,
+        rtol=rtol,
     )
     return [
-        (of_entropy, _estimation(_logs(row)))
+        (of_entropy, _estimation(log_scores(*row)))
         for of_entropy, row in zip(values, estimates, strict=True)
     ]
 
@@ -298,12 +300,6 @@ def _exact_entropies(
         return [entropies.entropies(wanted[0], gram_x, gram_t)]
     spectra = [gram.eigenvalues() for gram in (gram_x, gram_t, gram_x * gram_t)]
     return [tuple(entropy.of_spectrum(spectrum) for spectrum in spectra) for entropy in wanted]
-
-
-def _logs(entropies: Sequence[Estimate]) -> PerScore:
-    """log Vendi, log Conditional-Vendi and log Information-Vendi from H(X), H(T) and H(X, T)."""
-    of_x, of_t, joint = entropies
-    return PerScore(of_x, joint - of_t, of_x + of_t - joint)
 
 
 def _estimation(logs: PerScore) -> Estimation:
@@ -403,10 +399,9 @@ def _check_points(points: jax.Array, kernel: Kernel, *, name: str) -> None:
     # At once, also for constants inside jit.
     with jax.ensure_compile_time_eval():
         kernel.check_points(points, name=name)
-        rows = points[:: -(-points.shape[0] // _PROBED_ROWS)]
-        if rows.shape[0] < 2 or bool((rows == rows[:1]).all()):
-            return
-        smallest, largest = map(float, _off_diagonal_range(kernel, rows))
+        identical, smallest, largest = map(float, _off_diagonal_range(kernel, points))
+    if identical:
+        return
     if smallest > 1 - 1e-6:
         warnings.warn(
             f"{name}: under {kernel!r} all kernel values exceed 1 - 1e-6, the Gram is numerically "
@@ -422,12 +417,16 @@ def _check_points(points: jax.Array, kernel: Kernel, *, name: str) -> None:
 
 
 @jax.jit
-def _off_diagonal_range(kernel: Kernel, points: jax.Array) -> tuple[jax.Array, jax.Array]:
-    prepared = kernel.prepare(points)
+def _off_diagonal_range(
+    kernel: Kernel, points: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Of some rows: whether they are identical, and their least and largest kernel values."""
+    rows = points[:: -(-points.shape[0] // _PROBED_ROWS)]
+    prepared = kernel.prepare(rows)
     values = kernel.cross(prepared, prepared)
-    diagonal = jnp.eye(points.shape[0], dtype=bool)
+    diagonal = jnp.eye(rows.shape[0], dtype=bool)
     smallest = jnp.min(jnp.where(diagonal, jnp.inf, values))
-    return smallest, jnp.max(jnp.where(diagonal, -jnp.inf, values))
+    return (rows == rows[:1]).all(), smallest, jnp.max(jnp.where(diagonal, -jnp.inf, values))
 
 
 def conditional_vendi(
@@ -463,13 +462,13 @@ def conditional_vendi(
     ((of_t, joint),), _ = sampled_entropies(
         (entropy,),
         represent(points, kernels, layout),
-        lambda entropies: [entropies[1] - entropies[0]],
+        lambda row: [log_scores(row[0], *row).conditional],
         chosen,
         key=key,
         rtol=rtol,
         skip=1,
     )
-    return jnp.exp(joint - of_t)
+    return jnp.exp(log_scores(0.0, of_t, joint).conditional)
 
 
 @functools.partial(jax.jit, static_argnums=(2, 3))

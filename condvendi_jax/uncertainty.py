@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from condvendi_jax import grams, scores, tiles, validation
-from condvendi_jax.entropies import Entropy, renyi, von_neumann
+from condvendi_jax.entropies import Entropy, PerScore, log_scores, renyi, von_neumann
 from condvendi_jax.kernels import Kernel
-from condvendi_jax.scores import Decomposition, Estimation, PerScore
+from condvendi_jax.scores import Decomposition, Estimation
 
 DEFAULT_GROUPS = 20
 
@@ -307,8 +307,7 @@ def _along(curve: _Curve) -> Estimation | None:
 
 
 def _exactly(entropies: Sequence[jax.Array]) -> Estimation:
-    of_x, of_t, joint = map(float, entropies)
-    values = PerScore(*map(math.exp, (of_x, joint - of_t, of_x + of_t - joint)))
+    values = PerScore(*map(math.exp, log_scores(*map(float, entropies))))
     return Estimation(PerScore(0.0, 0.0, 0.0), PerScore(*((value, value) for value in values)))
 
 

@@ -114,14 +114,20 @@ def _check_finite(array: jax.Array, *, name: str) -> None:
     # At once, also for a constant inside jit; and in JAX, not NumPy: the rows may lie on several
     # hosts, and only a scalar is on all of them.
     with jax.ensure_compile_time_eval():
-        finite_rows = jnp.isfinite(array).all(axis=1)
-        if bool(finite_rows.all()):
-            return
-        row, count = int(jnp.argmin(finite_rows)), int((~finite_rows).sum())
+        row, count = map(int, _not_finite(array))
+    if count == 0:
+        return
     raise ValueError(
         f"{name}: expected finite numbers, received NaN or infinity in {count} row(s), the first "
         f"of them row {row}."
     )
+
+
+@jax.jit
+def _not_finite(array: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The first row that is not finite, and how many are not: one program, not one a step."""
+    finite_rows = jnp.isfinite(array).all(axis=1)
+    return jnp.argmin(finite_rows), jnp.sum(~finite_rows)
 
 
 def check_bandwidth(bandwidth: Any) -> jax.Array:

@@ -1,240 +1,452 @@
 """How many samples the scores need: CV figures 2, 3 and 19 on real embeddings.
 
-The scores of random subsamples against their size n', mean and spread over repeats: Conditional-
-Vendi, truncated Conditional-Vendi and Conditional-RKE, with Information-* and the unconditional
-scores from the same spectra. Under the Gaussian kernel the study is repeated for every way of
-choosing the bandwidths, because what settles by a given n depends on it.
+The scores of random subsamples against their size n', mean and spread over random orders of the
+pairs: Conditional-Vendi, truncated Conditional-Vendi and Conditional-RKE, with Information-* and
+the unconditional scores from the same spectra. Under the Gaussian kernel the study is repeated for
+every way of choosing the bandwidths, because what settles by a given n depends on it.
 
     python -m experiments.convergence --kernel=gaussian
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from absl import flags
-from rich import console, table
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth, command, scores, uncertainty, validation
-from experiments import harness, plots
+from condvendi_jax import grams, scores, uncertainty, validation
+from condvendi_jax.entropies import log_scores
+from experiments import lab
 from experiments.data import PairedEmbeddings
+from experiments.lab import choices, style
+from experiments.lab.examples import small_pairs
+from experiments.lab.study import option
 
-RULES = ("variance", "std", "median", "given")
-_DEFAULT_SIZES = (250, 500, 1000, 2000, 3000, 4000)
-_FULL_SIZES = (500, 1000, 2000, 4000, 6000, 8000, 10000)
+# Spectra at these sizes and at all pairs, or where there are more, at the last of them.
+_SIZES = (250, 500, 1000, 2000, 4000, 7000)
+_LARGEST = 20_000
+# Enough for a picture.
+_RTOL = 0.005
+# Up to here all eigenvalues take less time than an estimate.
+_EXACT_UP_TO = 1000
 # CV truncates at 10,000 of 25,000 samples.
 _PAPER_TRUNCATION = 10_000 / 25_000
+_SCALED = "scaled"
 # Sizes of the order-2 curve, which costs no more than its last point.
 _ORDER_TWO_POINTS = 40
 # A curve has settled where it stays this near to its last value.
 _NEAR = 0.02
-
-_KERNEL = flags.DEFINE_enum("kernel", "gaussian", ["gaussian", "cosine"], "The kernel of both.")
-_ORDERS = flags.DEFINE_list("orders", ["1", "2"], "Renyi orders of the untruncated scores.")
-_TRUNCATION = flags.DEFINE_list(
-    "truncation",
-    ["scaled", "200"],
-    "Eigenvalues kept by truncated Conditional-Vendi; 'scaled' is 0.4 of the largest size, as "
-    "10,000 is of the paper's 25,000.",
-)
-_SIZES = flags.DEFINE_list(
-    "sizes", None, "Sizes at which spectra are computed; order 2 goes on to all pairs regardless."
-)
-_REPEATS = flags.DEFINE_integer("repeats", 3, "Random orders of the pairs.")
-_RULES = flags.DEFINE_list(
-    "rules",
-    None,
-    "How the Gaussian bandwidths are chosen, each drawn as a panel: variance (CV), std (RKE), "
-    "median (median distance); by default all, or 'given' with --output_bandwidth.",
-)
-_OUTPUT_BANDWIDTH = flags.DEFINE_float("output_bandwidth", None, "Bandwidth of the outputs.")
-_PROMPT_BANDWIDTH = flags.DEFINE_float("prompt_bandwidth", None, "Bandwidth of the prompts.")
-_FULL = flags.DEFINE_bool("full", False, "Spectra up to all pairs.")
-_METHOD = flags.DEFINE_enum(
-    "method",
-    "auto",
-    list(scores.METHODS),
-    "How spectra are computed: all eigenvalues (exact), or estimated with intervals (stored, "
-    "matrix-free); auto takes eigenvalues up to n = 4,096.",
-)
-_SCORES = flags.DEFINE_list(
-    "scores", ["conditional"], "What is drawn: conditional, information, vendi. All are saved."
-)
+_NAMES = {
+    "conditional": ("Conditional-Vendi", "Conditional-RKE"),
+    "information": ("Information-Vendi", "Information-RKE"),
+    "vendi": ("Vendi", "RKE"),
+}
+_DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)))
 
 
-def main(argv: list[str]) -> None:
-    """Computes what is missing, then draws."""
-    if len(argv) > 1:
-        raise ValueError(f"unexpected argument {argv[1]!r}; flags are written --name=value.")
-    drawn = plots.check_scores(_SCORES.value)
-    data = harness.load_data()
-    configuration = _configure(data)
-    folder = f"{flags.FLAGS.output}/convergence-{_KERNEL.value}{'-full' if _FULL.value else ''}"
-    store = harness.Store(folder, configuration)
-    cells = [
-        f"{rule}-{repeat}"
-        for rule in configuration["bandwidths"]
-        for repeat in range(configuration["repeats"])
-    ]
-    compute = functools.partial(_compute, data, configuration)
-    harness.run_cells(store, cells, compute, steps=len(configuration["sizes"]))
-    store.close()
-    _report(folder, drawn)
-    for path in plots.draw_convergence([folder], folder, scores=drawn):
-        print(path)
+@dataclasses.dataclass(frozen=True)
+class Options(choices.KernelOptions):
+    """The flags of the study."""
 
-
-def _report(folder: str, drawn: Sequence[str]) -> None:
-    """Prints where each curve ends, and from which size on it stays near its end."""
-    run, cells = harness.load_run(folder)
-    grid = table.Table("bandwidths", "score", "last n", "there", f"within {_NEAR:.0%} from")
-    for rule in run["configuration"]["bandwidths"]:
-        repeats = [cells[name] for name in cells if name.rsplit("-", 1)[0] == rule]
-        for score, quantity in plots.lines(repeats[0], drawn):
-            sizes, values = plots.curve(repeats, score, quantity)
-            mean = values.mean(axis=0)
-            settled = uncertainty.settled_from(sizes.tolist(), mean, tolerance=_NEAR)
-            start = "not settled" if settled is None else f"{settled:,}"
-            name = plots.label(quantity, score)
-            grid.add_row(rule, name, f"{sizes[-1]:,}", f"{mean[-1]:.4g}", start)
-    console.Console().print(grid)
-
-
-def _configure(data: PairedEmbeddings) -> dict[str, Any]:
-    """Everything that the numbers depend on, bandwidths included, as plain data."""
-    n = len(data)
-    sizes = _sizes(n)
-    return {
-        "study": "convergence",
-        "data": data.description,
-        "n": n,
-        "kernel": _KERNEL.value,
-        "orders": [validation.check_order(float(order)) for order in _ORDERS.value],
-        "truncations": [_truncation(text, sizes[-1]) for text in _TRUNCATION.value],
-        "sizes": sizes,
-        "order_two_sizes": _order_two_sizes(n, sizes),
-        "repeats": validation.check_count(_REPEATS.value, name="--repeats", minimum=1),
-        "bandwidths": _bandwidths(data),
-        "method": _METHOD.value,
-        "seed": flags.FLAGS.seed,
-    }
-
-
-def _sizes(n: int) -> list[int]:
-    if _SIZES.value is not None:
-        sizes = sorted({_parse_int(text, name="--sizes") for text in _SIZES.value})
-        if not sizes or sizes[0] < 2 or sizes[-1] > n:
-            raise ValueError(f"--sizes: expected numbers between 2 and n = {n}, received {sizes}.")
-        return sizes
-    if _FULL.value:
-        return [size for size in _FULL_SIZES if size < n] + [n]
-    return [size for size in _DEFAULT_SIZES if size < n] or [n]
-
-
-def _order_two_sizes(n: int, sizes: list[int]) -> list[int]:
-    """Sizes of equal ratio up to all pairs, and those of the spectra."""
-    spaced = np.geomspace(min(sizes[0], n), n, _ORDER_TWO_POINTS).round().astype(int)
-    return sorted({*spaced.tolist(), *sizes})
-
-
-def _truncation(text: str, largest: int) -> int:
-    if text == "scaled":
-        return max(1, round(_PAPER_TRUNCATION * largest))
-    return validation.check_count(
-        _parse_int(text, name="--truncation"), name="--truncation", minimum=1
+    orders: tuple[float, ...] = option((1.0, 2.0), "Renyi orders of the untruncated scores.")
+    truncation: tuple[str, ...] = option(
+        (_SCALED, "200"),
+        "Eigenvalues kept by truncated Conditional-Vendi; 'scaled' is 0.4 of the largest size, as "
+        "10,000 is of the paper's 25,000.",
+    )
+    sizes: tuple[int, ...] | None = option(
+        None,
+        f"Sizes at which spectra are computed, up to all pairs or {_LARGEST:,} if unset; order 2 "
+        "goes on to all pairs regardless.",
+    )
+    repeats: int = option(3, "Random orders of the pairs.")
+    method: str = option(
+        "auto",
+        "How spectra are computed: all eigenvalues (exact), or estimated with 95% intervals "
+        f"(stored, matrix-free); auto takes eigenvalues up to n = {_EXACT_UP_TO:,}.",
+        choices=scores.METHODS,
+    )
+    rtol: float | None = option(
+        None,
+        f"Half width of the intervals of estimated scores, relatively; {_RTOL:g} if unset.",
     )
 
 
-def _parse_int(text: str, *, name: str) -> int:
-    try:
-        return int(text)
-    except ValueError as error:
-        raise ValueError(f"{name}: expected whole numbers, received {text!r}.") from error
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What the curves depend on."""
+
+    data: str
+    n: int
+    kernel: str
+    orders: tuple[float, ...]
+    truncations: tuple[int, ...]
+    sizes: tuple[int, ...]
+    repeats: int
+    bandwidths: dict[str, choices.Bandwidths]
+    method: str
+    rtol: float | None
+
+    @property
+    def spectral(self) -> list[cv.Entropy]:
+        """The entropies that take spectra."""
+        found = [cv.Entropy(order=order) for order in self.orders if order != 2]
+        return found + [cv.truncated(t) for t in self.truncations]
+
+    @property
+    def order_two_sizes(self) -> list[int]:
+        """Sizes of equal ratio up to all pairs, and those of the spectra."""
+        spaced = np.geomspace(min(self.sizes[0], self.n), self.n, _ORDER_TWO_POINTS)
+        return sorted({*spaced.round().astype(int).tolist(), *self.sizes})
 
 
-def _bandwidths(data: PairedEmbeddings) -> dict[str, Any]:
-    """For each rule the bandwidths of outputs and prompts, and the rule in words."""
-    given = (_OUTPUT_BANDWIDTH.value, _PROMPT_BANDWIDTH.value)
-    if _KERNEL.value == "cosine":
-        return {"cosine": {"outputs": None, "prompts": None, "rule": "no bandwidth"}}
-    if given != (None, None):
-        if None in given:
-            raise ValueError("give both --output_bandwidth and --prompt_bandwidth, or neither.")
-        return {"given": {"outputs": given[0], "prompts": given[1], "rule": "given"}}
-    rules = _RULES.value or list(RULES[:3])
-    unknown = sorted(set(rules) - set(RULES[:3]))
-    if unknown:
-        raise ValueError(f"--rules: expected {', '.join(RULES[:3])}, received {unknown[0]!r}.")
-    return {rule: _choose(data, rule) for rule in rules}
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One way of choosing the bandwidths, and one random order of the pairs."""
+
+    rule: str
+    repeat: int
 
 
-def _choose(data: PairedEmbeddings, rule: Any) -> dict[str, Any]:
-    keys = jax.random.split(jax.random.fold_in(jax.random.key(flags.FLAGS.seed), 0x5E1EC7))
-    if rule == "median":
-        values = [
-            bandwidth.median_heuristic(points, key=key)
-            for points, key in zip((data.outputs, data.prompts), keys, strict=True)
-        ]
-        words = "median distance"
-    else:
-        chosen = [
-            bandwidth.select_bandwidth(points, key=key, criterion=rule)
-            for points, key in zip((data.outputs, data.prompts), keys, strict=True)
-        ]
-        values = [selection.bandwidth for selection in chosen]
-        words = "RKE of each modality: " + chosen[0].describe()
-    return {"outputs": values[0], "prompts": values[1], "rule": words}
+@dataclasses.dataclass(frozen=True)
+class Curves:
+    """The entropies of the first n' pairs in nats, H(X), H(T) and H(X, T), against n'.
+
+    Attributes:
+      sizes: `[m]`, of the spectra. All pairs are there in the first random order only: their
+        scores do not depend on it.
+      spectral: `[entropies, 3, m]`, in the order of `Settings.spectral`.
+      intervals: `[entropies, 3, 2, m]`, in effective numbers of modes: where Vendi, Conditional-
+        and Information-Vendi lie at 95%; of no width where all eigenvalues were taken.
+      methods: how the spectra of each size were had.
+      order_two_sizes: `[k]`.
+      order_two: `[3, k]`, exact; of no size where order 2 was not asked for.
+    """
+
+    sizes: np.ndarray
+    spectral: np.ndarray
+    intervals: np.ndarray
+    methods: tuple[str, ...]
+    order_two_sizes: np.ndarray
+    order_two: np.ndarray
 
 
-def _compute(
-    data: PairedEmbeddings,
-    configuration: Mapping[str, Any],
-    cell: str,
-    advance: Callable[[], None],
-) -> dict[str, np.ndarray]:
+def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -> lab.Setup:
+    """Checks the options against the pairs, and chooses the bandwidths."""
+    orders = tuple(map(validation.check_order, options.orders))
+    validation.check_count(options.repeats, name="--repeats", minimum=1)
+    if options.rtol is not None and options.method == "exact":
+        raise ValueError("--rtol means nothing with --method=exact, which estimates nothing.")
+    rtol = _RTOL if options.rtol is None else options.rtol
+    if not 0 < rtol < 1:
+        raise ValueError(f"--rtol: expected a number between 0 and 1, received {rtol}.")
+    pairs = load()
+    sizes = _sizes(options.sizes, len(pairs))
+    settings = Settings(
+        data=pairs.description,
+        n=len(pairs),
+        kernel=options.kernel,
+        orders=orders,
+        truncations=tuple(_truncation(word, sizes[-1]) for word in options.truncation),
+        sizes=sizes,
+        repeats=options.repeats,
+        bandwidths=choices.choose(pairs, options, seed),
+        method=options.method,
+        rtol=None if options.method == "exact" else rtol,
+    )
+    arrays = {"outputs": pairs.outputs, "prompts": pairs.prompts}
+    return lab.Setup(settings, arrays, state=pairs)
+
+
+def _sizes(given: tuple[int, ...] | None, n: int) -> tuple[int, ...]:
+    if given is None:
+        return (*(size for size in _SIZES if size < n), min(n, _LARGEST))
+    sizes = sorted(set(given))
+    if sizes[0] < 2 or sizes[-1] > n:
+        raise ValueError(f"--sizes: expected numbers between 2 and n = {n}, received {sizes}.")
+    return tuple(sizes)
+
+
+def _truncation(word: str, largest: int) -> int:
+    if word == _SCALED:
+        return max(1, round(_PAPER_TRUNCATION * largest))
+    if not word.isdecimal():
+        raise ValueError(f"--truncation: expected whole numbers or 'scaled', received {word!r}.")
+    return validation.check_count(int(word), name="--truncation", minimum=1)
+
+
+def cells(settings: Settings) -> list[Cell]:
+    """Every rule in every random order."""
+    return [
+        Cell(rule, repeat) for rule in settings.bandwidths for repeat in range(settings.repeats)
+    ]
+
+
+def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Curves:
     """The entropies of every size for one bandwidth rule and one random order of the pairs."""
-    rule, repeat = cell.rsplit("-", 1)
-    key = jax.random.fold_in(jax.random.key(configuration["seed"]), int(repeat))
-    order = np.asarray(jax.random.permutation(key, len(data)))
-    estimator_key = jax.random.fold_in(key, 1)
-    kernels = [_kernel(configuration["bandwidths"][rule][name]) for name in ("outputs", "prompts")]
+    settings, pairs = setup.settings, setup.state
+    order_key, probe_key = jax.random.split(context.key)
+    order = np.asarray(jax.random.permutation(order_key, len(pairs)))
     curve = functools.partial(
         uncertainty.convergence_curve,
-        data.outputs[order],
-        data.prompts[order],
-        output_kernel=kernels[0],
-        prompt_kernel=kernels[1],
-        method=configuration["method"],
-        key=estimator_key,
+        pairs.outputs[order],
+        pairs.prompts[order],
+        **settings.bandwidths[cell.rule].kernels(),
     )
-    spectral = [cv.Entropy(order=o) for o in configuration["orders"] if o != 2]
-    spectral += [cv.truncated(t) for t in configuration["truncations"]]
-    arrays = {"sizes": np.array(configuration["sizes"])}
-    results = curve(configuration["sizes"], entropies=spectral, progress=advance)
-    if 2 in configuration["orders"]:
-        arrays["order_two_sizes"] = np.array(configuration["order_two_sizes"])
-        results += curve(configuration["order_two_sizes"], entropies=[cv.renyi(2)])
-    for result in results:
-        cut = "" if result.truncation is None else f"-t{result.truncation}"
-        arrays[f"order{result.order:g}{cut}"] = np.stack(
-            [result.entropy_outputs, result.entropy_prompts, result.entropy_joint]
+    sizes = [size for size in settings.sizes if size < settings.n or cell.repeat == 0]
+    spectral, intervals, methods = [], [], []
+    for size in sizes:
+        context.say(f"spectra of n = {size:,}")
+        method = _method(settings.method, size)
+        found = curve(
+            [size], entropies=settings.spectral, method=method, key=probe_key, rtol=settings.rtol
         )
-        if result.estimation is not None:
-            # [score, low or high, size], in effective numbers of modes.
-            intervals = [np.array(ends) for ends in result.estimation.intervals]
-            arrays[f"interval-order{result.order:g}{cut}"] = np.stack(intervals)
-    return arrays
+        spectral.append([_entropies(result) for result in found])
+        intervals.append([_intervals(result) for result in found])
+        methods.append(method)
+    order_two_sizes, order_two = [], np.zeros((3, 0))
+    if 2 in settings.orders:
+        order_two_sizes = settings.order_two_sizes
+        context.say("order 2")
+        (result,) = curve(order_two_sizes, entropies=[cv.renyi(2)])
+        order_two = _entropies(result)
+    return Curves(
+        sizes=np.array(sizes),
+        spectral=np.concatenate(spectral, axis=-1),
+        intervals=np.concatenate(intervals, axis=-1),
+        methods=tuple(methods),
+        order_two_sizes=np.array(order_two_sizes, int),
+        order_two=order_two,
+    )
 
 
-def _kernel(value: float | None) -> cv.Kernel:
-    return cv.Cosine() if value is None else cv.Gaussian(value)
+def _method(method: str, n: int) -> str:
+    if method != "auto":
+        return method
+    if n <= _EXACT_UP_TO:
+        return "exact"
+    return "stored" if grams.fits_in_memory(n, validation.compute_dtype()) else "matrix-free"
+
+
+def _entropies(result: cv.Decomposition) -> np.ndarray:
+    """H(X), H(T) and H(X, T) of each size, `[3, m]`."""
+    return np.stack([result.entropy_outputs, result.entropy_prompts, result.entropy_joint])
+
+
+def _intervals(result: cv.Decomposition) -> np.ndarray:
+    """The ends of the three scores' intervals, `[3, 2, m]`."""
+    if result.estimation is None:
+        exact = np.stack([result.vendi, result.conditional, result.information])
+        return np.stack([exact, exact], axis=1)
+    return np.array([np.array(ends) for ends in result.estimation.intervals])
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """One score against the sample size: its name, sizes `[m]` and values `[repeats, m]`.
+
+    Values are NaN at the sizes that a repeat does not have.
+    """
+
+    name: str
+    sizes: np.ndarray
+    values: np.ndarray
+
+    @property
+    def mean(self) -> np.ndarray:
+        """`[m]`, over the repeats that have the size."""
+        return np.nanmean(self.values, axis=0)
+
+    @property
+    def spread(self) -> np.ndarray:
+        """The standard deviation over the repeats, relative to the mean; NaN where it is one."""
+        several = np.sum(np.isfinite(self.values), axis=0) > 1
+        values = np.where(several, self.values, np.arange(len(self.values))[:, None])
+        spread = np.nanstd(values, axis=0, ddof=1 if len(values) > 1 else 0)
+        return np.where(several & (self.sizes < self.sizes[-1]), spread / self.mean, np.nan)
+
+
+def curves(run: lab.Run, rule: str, score: str) -> list[Curve]:
+    """The curves of one score under one bandwidth rule, of every order and truncation."""
+    settings = run.settings
+    repeats = [found for cell, found in run.results.items() if cell.rule == rule]
+    vendi, rke = _NAMES[score]
+    curves = []
+    for index, entropy in enumerate(settings.spectral):
+        name = vendi if entropy.order == 1 else f"{vendi}, order {entropy.order:g}"
+        name += "" if entropy.truncation is None else f", t = {entropy.truncation:,}"
+        values = np.full((len(repeats), len(settings.sizes)), np.nan)
+        for row, found in zip(values, repeats, strict=True):
+            row[: len(found.sizes)] = _values(found.spectral[index], score)
+        curves.append(Curve(name, np.array(settings.sizes), values))
+    if 2 in settings.orders:
+        values = np.stack([_values(found.order_two, score) for found in repeats])
+        curves.append(Curve(rke, repeats[0].order_two_sizes, values))
+    return curves
+
+
+def _values(entropies: np.ndarray, score: str) -> np.ndarray:
+    """A score `[m]` out of H(X), H(T) and H(X, T), `[3, m]`."""
+    return np.exp(getattr(log_scores(*entropies.astype(np.float64)), score))
+
+
+def table(run: lab.Run) -> Table:
+    """Where each curve ends, and from which size on it stays near its end."""
+    grid = Table("bandwidths", "score", "last n", "there", f"within {_NEAR:.0%} from")
+    for rule in run.settings.bandwidths:
+        for curve in (curve for score in _NAMES for curve in curves(run, rule, score)):
+            mean, sizes = curve.mean, curve.sizes.tolist()
+            settled = uncertainty.settled_from(sizes, mean, tolerance=_NEAR)
+            start = "not settled" if settled is None else f"{settled:,}"
+            grid.add_row(rule, curve.name, f"{sizes[-1]:,}", f"{mean[-1]:.4g}", start)
+    return grid
+
+
+def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
+    """A figure for each score, and one of all eigenvalues (CV figs 2, 3 and 19)."""
+    runs = sorted(runs, key=lambda run: run.settings.kernel != "gaussian")
+    full = [run for run in runs if run.settings.method == "exact"]
+    estimated = [run for run in runs if run.settings.method != "exact"]
+    known = full + [run for run in references if run.settings.method == "exact"]
+    figures = {}
+    if full:
+        figures["convergence_full"] = _figure(full, "conditional", [])
+    if estimated:
+        figures["convergence"] = _figure(estimated, "conditional", known)
+        for score in ("information", "vendi"):
+            figures[f"convergence_{score}"] = _figure(estimated, score, known)
+    return figures
+
+
+def _figure(runs: Sequence[lab.Run], score: str, known: Sequence[lab.Run]) -> Figure:
+    """Scores above, their spread below, a column a bandwidth rule; what is known as circles."""
+    columns = [(run, rule) for run in runs for rule in run.settings.bandwidths]
+    count = len(columns)
+    wide = 3.6 if count > 1 else 6.0
+    figure, axes = style.panels(
+        2 * count, columns=count, size=(wide, 2.8), sharex=True, sharey="row"
+    )
+    marked = False
+    for (run, rule), upper, lower in zip(columns, axes[:count], axes[count:], strict=True):
+        lower.set_yscale("log")
+        _panel(upper, lower, curves(run, rule, score))
+        for other in (o for o in known if _same_kernels(o, run, rule)):
+            marked = True
+            for curve in (c for c in curves(other, rule, score) if "RKE" not in c.name):
+                colour = style.score_colour(curve.name)
+                upper.plot(curve.sizes, curve.mean, "o", color=colour, markerfacecolor="white")
+        upper.set_title(_title(run, rule))
+        style.log_numbers(lower.yaxis)
+        style.log_counts(lower, [n for n in (250, 1000, 4000, 11_822) if n <= run.settings.n])
+        lower.set(xlabel="sample size n")
+    axes[0].set(ylim=(0, None), ylabel="score, effective number of modes")
+    axes[count].set_ylabel("spread over random orders, %")
+    if marked:
+        look: dict[str, Any] = {
+            "color": style.GREY,
+            "markerfacecolor": "white",
+            "label": "by all eigenvalues",
+        }
+        axes[0].add_line(Line2D([], [], marker="o", linestyle="", **look))
+    style.legend_above(figure, axes[0], columns=5)
+    style.caption(figure, _caption(runs, marked=marked))
+    return figure
+
+
+def _panel(upper: Axes, lower: Axes, found: Sequence[Curve]) -> None:
+    """Means with a band of one standard deviation, and below them that deviation by itself."""
+    for curve, dashes in zip(found, itertools.cycle(_DASHES)):
+        # Untruncated curves are thin and whole, so that what lies on them is seen, and they too.
+        cut = "t = " in curve.name
+        look = {
+            "color": style.score_colour(curve.name),
+            "linestyle": dashes if cut else "-",
+            "linewidth": 2.4 if cut else 1.2,
+        }
+        upper.plot(curve.sizes, curve.mean, label=curve.name, **look)
+        lower.plot(curve.sizes, 100 * curve.spread, **look)
+        ends = curve.mean * (1 - curve.spread), curve.mean * (1 + curve.spread)
+        upper.fill_between(curve.sizes, *ends, color=look["color"], alpha=0.3, linewidth=0)
+
+
+def _same_kernels(other: lab.Run, run: lab.Run, rule: str) -> bool:
+    """Whether another run has the very pairs of this one, and under this rule its kernels."""
+    if other.identity["arrays"] != run.identity["arrays"]:
+        return False
+    ours, theirs = (r.settings.bandwidths.get(rule) for r in (run, other))
+    if theirs is None or ours.outputs is None or theirs.outputs is None:
+        return ours == theirs
+    widths = zip((ours.outputs, ours.prompts), (theirs.outputs, theirs.prompts), strict=True)
+    return all(math.isclose(a, b, rel_tol=1e-6) for a, b in widths)
+
+
+def _title(run: lab.Run, rule: str) -> str:
+    bandwidths = run.settings.bandwidths[rule]
+    if bandwidths.outputs is None:
+        return "cosine kernel"
+    widths = f"{bandwidths.outputs:.3g} (outputs), {bandwidths.prompts:.3g} (prompts)"
+    return f"Gaussian kernel, bandwidths by '{rule}':\n{widths}"
+
+
+def _caption(runs: Sequence[lab.Run], *, marked: bool) -> str:
+    """What data, n, bandwidths, rules and seed are shown."""
+    settings = [run.settings for run in runs]
+    first = settings[0]
+    rules = {name: b for of in settings for name, b in of.bandwidths.items()}
+    orders = f"{first.repeats} random orders" if first.repeats > 1 else "one random order"
+    parts = [f"{first.data.rstrip('.')}; {orders} of the pairs, seed {runs[0].seed}"]
+    if first.repeats > 1:
+        parts[0] += ": means, and one standard deviation as bands and below"
+    methods = {method for run in runs for c in run.results.values() for method in c.methods}
+    if methods != {"exact"}:
+        words = f"Spectra of more than {_EXACT_UP_TO:,} pairs are estimated to {first.rtol:g}"
+        parts.append(words + ("; circles take all eigenvalues" if marked else ""))
+    parts.append(choices.describe(rules))
+    return ". ".join(filter(None, parts)) + "."
+
+
+def variant(options: Options) -> str:
+    """'gaussian', 'cosine', or with '-exact' where all eigenvalues are taken."""
+    return options.kernel + ("-exact" if options.method == "exact" else "")
+
+
+STUDY = lab.Study(
+    name="convergence",
+    version=2,
+    question="How many samples do the scores need?",
+    reproduces="CV figs 2, 3, 19",
+    duration="3 minutes",
+    options=Options,
+    settings=Settings,
+    cell=Cell,
+    result=Curves,
+    prepare=prepare,
+    cells=cells,
+    compute=compute,
+    table=table,
+    draw=draw,
+    variant=variant,
+    small=small_pairs("--sizes=40,80", "--repeats=2", "--rules=median", "--truncation=scaled,10"),
+    committed=(
+        ("--kernel=gaussian",),
+        ("--kernel=cosine",),
+        ("--kernel=gaussian", "--method=exact"),
+        ("--kernel=cosine", "--method=exact"),
+    ),
+    figures=("convergence", "convergence_information", "convergence_vendi", "convergence_full"),
+)
 
 
 if __name__ == "__main__":
-    harness.define_flags(output="results")
-    command.run(main)
+    lab.main(STUDY)

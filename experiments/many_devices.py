@@ -13,98 +13,153 @@ Several hosts run the same command each, with its own number; virtual devices re
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
-from absl import flags
 from jax.sharding import Mesh
-from rich import console, table
+from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth, command, sharding, validation
+from condvendi_jax import sharding, validation
 from condvendi_jax.sharding import Layout
-from experiments.data import load
+from experiments import lab
+from experiments.data import PairedEmbeddings
+from experiments.lab import choices
+from experiments.lab.examples import small_pairs
+from experiments.lab.study import option
 
-MODES, DIMENSIONS = 40, (64, 32)
-
-_DEVICES = flags.DEFINE_integer("devices", None, "Virtual CPU devices instead of what there is.")
-_N = flags.DEFINE_integer("n", 4000, "How many pairs.")
-_DATA = flags.DEFINE_enum("data", "mixture", ["mixture", "emoji"], "What is scored.")
-_SEED = flags.DEFINE_integer("seed", 0, "Every random choice derives from it.")
-_RTOL = flags.DEFINE_float("rtol", 5e-3, "How wide an interval of order 1 may be, relatively.")
-_COMPARE = flags.DEFINE_bool("compare", True, "Whether to compute it all on one device too.")
-_COORDINATOR = flags.DEFINE_string("coordinator", None, "host:port of process 0.")
-_NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "How many processes there are.")
-_PROCESS_ID = flags.DEFINE_integer("process_id", None, "Which of them this one is.")
+_WAYS = ("order 2", "stored", "matrix-free")
+# Matrix-free products on one device take long, and say nothing about devices.
+_WAYS_OF_ONE = ("order 2", "stored")
+# Of the median distance: a spectrum with something to estimate.
+_SCALE = 0.5
 
 
-def main(_: list[str]) -> None:
-    """Connects the processes, scores, and prints the table in the first of them."""
-    _connect()
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The flags of the study."""
+
+    devices: int | None = option(None, "Virtual CPU devices instead of what there is.")
+    n: int = option(4000, "How many pairs: a random sample of the data.")
+    rtol: float = option(5e-3, "How wide an interval of order 1 may be, relatively.")
+    compare: bool = option(True, "Whether to compute it all on one device too.")
+    coordinator: str | None = option(None, "host:port of process 0.")
+    num_processes: int | None = option(None, "How many processes there are.")
+    process_id: int | None = option(None, "Which of them this one is.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What the scores and their times depend on."""
+
+    data: str
+    n: int
+    bandwidths: choices.Bandwidths
+    rtol: float
+    compare: bool
+    devices: int
+    processes: int
+    kind: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """A way of computing the scores, on all devices or on one."""
+
+    way: str
+    devices: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Scored:
+    """Vendi and Conditional-Vendi (or -RKE), their 95% intervals, and the seconds of a call.
+
+    Values are effective numbers of modes; intervals have no width where a score is exact. The
+    seconds are those of a second call: the first compiles.
+    """
+
+    vendi: float
+    conditional: float
+    vendi_interval: tuple[float, float]
+    conditional_interval: tuple[float, float]
+    seconds: float
+
+
+def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -> lab.Setup:
+    """Connects the processes before anything asks for their devices, and spreads the points."""
+    validation.check_count(options.n, name="--n", minimum=2)
+    _connect(options)
+    pairs = load()
+    chosen = np.random.default_rng(seed).permutation(len(pairs))[: options.n]
+    points = [array[chosen] for array in (pairs.outputs, pairs.prompts)]
+    sample = dataclasses.replace(pairs, outputs=points[0], prompts=points[1], labels={})
     mesh = Mesh(np.array(jax.devices()), ("rows",))
-    points = _data(validation.check_count(_N.value, name="--n", minimum=2))
-    keys = jax.random.split(jax.random.key(_SEED.value), 3)
-    widths = [bandwidth.median_heuristic(p, key=k) for p, k in zip(points, keys[:2], strict=True)]
-    options = {
-        "output_kernel": cv.Gaussian(widths[0] / 2),
-        "prompt_kernel": cv.Gaussian(widths[1] / 2),
-        "key": keys[2],
-        "rtol": _RTOL.value,
-    }
-    layout = Layout(mesh, "rows", len(points[0]))
-    spread = [_distribute(array, layout) for array in points]
-    # Where the rows lie on devices already, they say so themselves; else the mesh is named.
-    named = {} if sharding.mesh_of(spread[0]) else {"mesh": mesh}
-    ways = {
-        "order 2": functools.partial(cv.decompose, *spread, **options, **named, order=2),
-        "stored": functools.partial(cv.decompose, *spread, **options, **named, method="stored"),
-        "matrix-free": functools.partial(
-            cv.decompose, *spread, **options, **named, method="matrix-free"
-        ),
-    }
-    if _COMPARE.value:
-        ways |= {
-            "order 2, one": functools.partial(cv.decompose, *points, **options, order=2),
-            "stored, one": functools.partial(cv.decompose, *points, **options, method="stored"),
-        }
-    results = {way: _timed(compute) for way, compute in ways.items()}
-    if jax.process_index() == 0:
-        console.Console().print(_report(results, mesh, len(points[0])))
+    settings = Settings(
+        data=pairs.description,
+        n=len(chosen),
+        bandwidths=choices.by_rules(sample, ["median"], seed)["median"].scaled(_SCALE),
+        rtol=options.rtol,
+        compare=options.compare,
+        devices=mesh.size,
+        processes=jax.process_count(),
+        kind=mesh.devices.flat[0].device_kind,
+    )
+    return lab.Setup(settings, dict(zip(("outputs", "prompts"), points, strict=True)), state=mesh)
 
 
-def _connect() -> None:
+def _connect(options: Options) -> None:
     """Makes the devices, before anything asks for them."""
-    if _DEVICES.value is not None:
+    if options.devices is not None:
+        validation.check_count(options.devices, name="--devices", minimum=1)
         jax.config.update("jax_platforms", "cpu")
-        jax.config.update("jax_num_cpu_devices", _DEVICES.value)
-    others = {"--num_processes": _NUM_PROCESSES.value, "--process_id": _PROCESS_ID.value}
+        jax.config.update("jax_num_cpu_devices", options.devices)
+    others = {"--num_processes": options.num_processes, "--process_id": options.process_id}
     missing = [name for name, value in others.items() if value is None]
-    if _COORDINATOR.value is None:
+    if options.coordinator is None:
         if len(missing) < len(others):
             raise ValueError("--coordinator: several processes need the address of the first.")
         return
     if missing:
         raise ValueError(f"{' and '.join(missing)}: expected beside --coordinator.")
-    jax.distributed.initialize(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
+    jax.distributed.initialize(options.coordinator, options.num_processes, options.process_id)
 
 
-def _data(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Outputs and prompts of n pairs: the shipped emoji, or a mixture whose prompts name a mode."""
-    generator = np.random.default_rng(_SEED.value)
-    if _DATA.value == "emoji":
-        data = load("emoji")
-        chosen = generator.permutation(len(data))[:n]
-        return data.outputs[chosen], data.prompts[chosen]
-    mode = generator.integers(MODES, size=n)
-    outputs, prompts = (
-        generator.normal(size=(MODES, d))[mode] + 0.3 * generator.normal(size=(n, d))
-        for d in DIMENSIONS
-    )
-    return outputs.astype(np.float32), prompts.astype(np.float32)
+def cells(settings: Settings) -> list[Cell]:
+    """Every way on all devices, then those of one device that are compared."""
+    alone = [Cell(way, "one") for way in _WAYS_OF_ONE] if settings.compare else []
+    return [Cell(way, "all") for way in _WAYS] + alone
+
+
+def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Scored:
+    """The scores by one way; every way has the same key, so that they can be compared."""
+    settings, mesh = setup.settings, setup.state
+    points: list[Any] = list(setup.arrays.values())
+    way: dict[str, Any] = {"order": 2} if cell.way == "order 2" else {"method": cell.way}
+    if cell.devices == "all":
+        layout = Layout(mesh, "rows", settings.n)
+        points = [_distribute(array, layout) for array in points]
+        # Where the rows lie on devices already, they say so themselves; else the mesh is named.
+        way |= {} if sharding.mesh_of(points[0]) else {"mesh": mesh}
+
+    def call() -> cv.Decomposition:
+        kernels, key = settings.bandwidths.kernels(), context.shared_key
+        found = cv.decompose(*points, **kernels, **way, key=key, rtol=settings.rtol)
+        return jax.block_until_ready(found)
+
+    call()
+    started = time.perf_counter()
+    found = call()
+    seconds = time.perf_counter() - started
+    values: Any = {name: float(getattr(found, name)) for name in ("vendi", "conditional")}
+    intervals: dict[str, Any] = {f"{n}_interval": (value, value) for n, value in values.items()}
+    if found.estimation is not None:
+        ends = found.estimation.intervals
+        intervals = {f"{name}_interval": tuple(map(float, getattr(ends, name))) for name in values}
+    return Scored(**values, **intervals, seconds=seconds)
 
 
 def _distribute(points: np.ndarray, layout: Layout) -> Any:
@@ -116,36 +171,49 @@ def _distribute(points: np.ndarray, layout: Layout) -> Any:
     return jax.make_array_from_process_local_data(layout.sharding, own)
 
 
-def _timed(function: Callable[[], cv.Decomposition]) -> tuple[cv.Decomposition, float]:
-    """The result, and the seconds of a second run: the first compiles."""
-    jax.block_until_ready(function())
-    start = time.perf_counter()
-    return jax.block_until_ready(function()), time.perf_counter() - start
-
-
-def _report(
-    results: Mapping[str, tuple[cv.Decomposition, float]], mesh: Mesh, n: int
-) -> table.Table:
-    kind = f"{mesh.size} x {mesh.devices.flat[0].device_kind}"
-    if jax.process_count() > 1:
-        kind += f" of {jax.process_count()} processes"
-    report = table.Table(title=f"{n:,} pairs ({_DATA.value}), {kind}", title_justify="left")
+def table(run: lab.Run) -> Table:
+    """The scores by every way, and the seconds that it took."""
+    settings = run.settings
+    kind = f"{settings.devices} x {settings.kind}"
+    if settings.processes > 1:
+        kind += f" of {settings.processes} processes"
+    grid = Table(title=f"{settings.n:,} pairs, {kind}", title_justify="left")
     for name in ("way", "conditional", "vendi", "seconds"):
-        report.add_column(name, justify="left" if name == "way" else "right", no_wrap=True)
-    for way, (result, seconds) in results.items():
-        cells = (_cell(result, name) for name in ("conditional", "vendi"))
-        report.add_row(way, *cells, f"{seconds:.2f}")
-    return report
+        grid.add_column(name, justify="left" if name == "way" else "right", no_wrap=True)
+    for cell, found in run.results.items():
+        scores = (
+            _with_interval(found.conditional, found.conditional_interval),
+            _with_interval(found.vendi, found.vendi_interval),
+        )
+        way = cell.way + (", one" if cell.devices == "one" else "")
+        grid.add_row(way, *scores, f"{found.seconds:.2f}")
+    return grid
 
 
-def _cell(result: cv.Decomposition, name: str) -> str:
+def _with_interval(value: float, ends: tuple[float, float]) -> str:
     """A score, and half of its interval where it has one."""
-    value = f"{float(getattr(result, name)):.6g}"
-    if result.estimation is None:
-        return value
-    low, high = getattr(result.estimation.intervals, name)
-    return f"{value} ± {(high - low) / 2:.1g}"
+    low, high = ends
+    return f"{value:.6g}" + (f" ± {(high - low) / 2:.1g}" if high > low else "")
+
+
+STUDY = lab.Study(
+    name="many_devices",
+    version=1,
+    question="Do many devices, or several hosts, give the scores of one?",
+    reproduces="-",
+    duration="2 minutes",
+    options=Options,
+    settings=Settings,
+    cell=Cell,
+    result=Scored,
+    prepare=prepare,
+    cells=cells,
+    compute=compute,
+    table=table,
+    small=small_pairs("--n=100", "--rtol=0.05"),
+    data="mixture",
+)
 
 
 if __name__ == "__main__":
-    command.run(main)
+    lab.main(STUDY)

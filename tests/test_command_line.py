@@ -5,16 +5,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 from oracles import cosine_gram, draw_pairs, gaussian_gram, scores
+from processes import Terminal, started
 from safetensors.numpy import save_file
 
 N = 60
 OUTPUTS, PROMPTS = draw_pairs(N, dtype=np.float32)
 COMMAND = (sys.executable, "-m", "condvendi_jax")
+ENVIRONMENT = {**os.environ, "JAX_PLATFORMS": "cpu", "COLUMNS": "120"}
 
 
 @pytest.fixture(scope="module")
@@ -31,21 +32,12 @@ def folder(tmp_path_factory):
     return folder
 
 
-def _start(folder, *arguments):
-    return subprocess.Popen(
-        [*COMMAND, *arguments],
-        cwd=folder,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "JAX_PLATFORMS": "cpu", "COLUMNS": "120"},
-    )
-
-
 def _run(folder, *arguments):
-    process = _start(folder, *arguments)
-    out, err = process.communicate(timeout=120)
-    return process.returncode, out, [line for line in err.splitlines() if line.strip()]
+    command = [*COMMAND, *arguments]
+    found = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=120, env=ENVIRONMENT
+    )
+    return found.returncode, found.stdout, [x for x in found.stderr.splitlines() if x.strip()]
 
 
 def _report(folder, *arguments, name="report.json"):
@@ -222,6 +214,13 @@ def test_bad_input_gets_one_clear_line_and_a_status(folder, name):
     assert "Traceback" not in line
 
 
+def test_help_lists_the_flags_and_ends_with_success(folder):
+    status, out, _ = _run(folder, "--help")
+    assert status == 0
+    assert "--outputs" in out
+    assert "--[no]x64" in out
+
+
 def test_an_unknown_kernel_lists_the_valid_names(folder):
     status, _, err = _run(folder, "--outputs=x.npy", "--kernel=polynomial")
     assert status != 0
@@ -231,19 +230,17 @@ def test_an_unknown_kernel_lists_the_valid_names(folder):
 
 
 def test_an_interrupt_ends_with_130_and_leaves_no_file(folder):
-    """In the middle of a jackknife of minutes, long after everything was imported."""
-    np.save(folder / "large.npy", draw_pairs(2000, dtype=np.float32)[0])
-    process = _start(
-        folder,
-        "--outputs=large.npy",
-        "--output_bandwidth=1",
-        "--order=1",
-        "--groups=1000",
-        "--json=interrupted.json",
-    )
-    time.sleep(8)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    assert "Traceback" not in err
+    """In the middle of a jackknife of minutes, as its progress bar says."""
+    np.save(folder / "large.npy", draw_pairs(1500, dtype=np.float32)[0])
+    large = ("--outputs=large.npy", "--output_bandwidth=1", "--order=1", "--groups=1000")
+    command = [*COMMAND, *large, "--json=interrupted.json"]
+    with (
+        Terminal() as terminal,
+        started(command, cwd=folder, stderr=terminal.writing, env=ENVIRONMENT) as process,
+    ):
+        terminal.wait_for("2/1002", process)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        assert process.returncode == 130, terminal.read()
+        assert "Traceback" not in terminal.read()
     assert not list(folder.glob("*interrupted.json*"))

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from experiments.data import PairedEmbeddings, load, load_files
-from experiments.data.loading import EMOJI_FILE
+from experiments.data import SETS, PairedEmbeddings, load, load_files, mixture
+from experiments.data.sets import EMOJI_FILE
 
 ALLOWED = {"Apache-2.0", "MIT", "CC-BY-4.0", "CC-BY-SA-4.0"}
 
@@ -100,22 +100,23 @@ def test_fields_describe_the_same_pairs(emoji, stored):
     row = 7_000
     prompt, designer = stored["prompt_index"][row], stored["designer_index"][row]
     assert len(emoji) == len(emoji.outputs) == 11_822
-    assert emoji.prompt_texts[row] == stored["prompt_texts"][prompt]
-    assert emoji.types[row] == stored["groups"][prompt]
-    assert emoji.subtypes[row] == stored["subgroups"][prompt]
-    assert emoji.designers[row] == stored["designers"][designer]
+    assert emoji.labels["prompt"][row] == prompt
+    assert emoji.labels["prompt_texts"][row] == stored["prompt_texts"][prompt]
+    assert emoji.labels["types"][row] == stored["groups"][prompt]
+    assert emoji.labels["subtypes"][row] == stored["subgroups"][prompt]
+    assert emoji.labels["models"][row] == stored["designers"][designer]
     assert "11,822" in emoji.description and "\n" not in emoji.description
 
 
 def test_pairs_of_one_prompt_share_its_embedding_and_others_do_not(emoji):
-    first = np.unique(emoji.prompt_index, return_index=True)[1]
-    np.testing.assert_array_equal(emoji.prompts, emoji.prompts[first][emoji.prompt_index])
+    first = np.unique(emoji.labels["prompt"], return_index=True)[1]
+    np.testing.assert_array_equal(emoji.prompts, emoji.prompts[first][emoji.labels["prompt"]])
     nearest = emoji.prompts[first] @ emoji.prompts[first].T - 2 * np.eye(len(first))
     assert nearest.max() < 1 - 1e-4
 
 
 def test_one_concept_looks_alike_across_designers(emoji):
-    same = (emoji.prompt_index[1:] == emoji.prompt_index[:-1]).nonzero()[0]
+    same = (emoji.labels["prompt"][1:] == emoji.labels["prompt"][:-1]).nonzero()[0]
     other = np.random.default_rng(0).permutation(len(emoji))[: len(same)]
     alike = np.einsum("nd,nd->n", emoji.outputs[same], emoji.outputs[same + 1])
     random = np.einsum("nd,nd->n", emoji.outputs[same], emoji.outputs[other])
@@ -123,15 +124,15 @@ def test_one_concept_looks_alike_across_designers(emoji):
 
 
 def test_the_nearest_picture_of_another_designer_is_often_the_same_concept(emoji):
-    ours, theirs = emoji.designers == "Twemoji", emoji.designers == "Noto"
+    ours, theirs = emoji.labels["models"] == "Twemoji", emoji.labels["models"] == "Noto"
     nearest = np.argmax(emoji.outputs[ours] @ emoji.outputs[theirs].T, axis=1)
-    accuracy = np.mean(emoji.prompt_index[theirs][nearest] == emoji.prompt_index[ours])
+    accuracy = np.mean(emoji.labels["prompt"][theirs][nearest] == emoji.labels["prompt"][ours])
     assert accuracy > 300 / 1_652, "chance is 1 in 1,652"
 
 
 def test_related_names_are_near(emoji):
     def row(text):
-        return emoji.prompts[np.flatnonzero(emoji.prompt_texts == text)[0]]
+        return emoji.prompts[np.flatnonzero(emoji.labels["prompt_texts"] == text)[0]]
 
     assert row("tiger") @ row("lion") > row("tiger") @ row("hammer") + 0.1
 
@@ -154,11 +155,25 @@ def files(tmp_path):
 
 def test_own_files_round_trip(files):
     paths, arrays = files
-    for own in (load_files(**paths), load(paths)):
-        for field, array in arrays.items():
-            np.testing.assert_array_equal(getattr(own, field), array)
-        assert own.name == "outputs" and "6 pairs" in own.description
-    assert load_files(outputs=paths["outputs"], prompts=paths["prompts"]).types is None
+    own = load_files(**paths)
+    for role in ("outputs", "prompts"):
+        np.testing.assert_array_equal(getattr(own, role), arrays[role])
+    np.testing.assert_array_equal(own.labels["types"], arrays["types"])
+    assert own.name == "outputs" and "6 pairs" in own.description
+    assert load_files(outputs=paths["outputs"], prompts=paths["prompts"]).labels == {}
+
+
+def test_labels_may_be_lines_of_text(files, tmp_path):
+    paths, _ = files
+    lines = tmp_path / "models.txt"
+    lines.write_text("a b\nc\n\nd\ne\nf\n", encoding="utf-8")
+    own = load_files(**paths, models=lines)
+    assert own.labels["models"].tolist() == ["a b", "c", "", "d", "e", "f"]
+    lines.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match=r"models\.txt: cannot be read as text"):
+        load_files(**paths, models=lines)
+    with pytest.raises(ValueError, match=r"none\.txt: there is no such file"):
+        load_files(**paths, models=tmp_path / "none.txt")
 
 
 def test_own_numbers_are_cast_to_float32(files):
@@ -169,49 +184,148 @@ def test_own_numbers_are_cast_to_float32(files):
     np.testing.assert_allclose(own.outputs, arrays["outputs"], rtol=1e-3)
 
 
-@pytest.mark.parametrize("role", ["prompts", "types"])
-def test_other_lengths_are_refused_with_both(files, role):
+def test_other_lengths_are_refused_with_both(files):
     paths, arrays = files
-    np.save(paths[role], arrays[role][:4])
-    with pytest.raises(ValueError, match=f"outputs and {role} .*received 6 and 4"):
+    np.save(paths["types"], arrays["types"][:4])
+    with pytest.raises(ValueError, match="outputs and types .*received 6 and 4"):
+        load_files(**paths)
+    np.save(paths["prompts"], arrays["prompts"][:4])
+    with pytest.raises(ValueError, match="received 6 outputs and 4 prompts"):
         load_files(**paths)
 
 
 @pytest.mark.parametrize(
     "role, array, message",
     [
-        ("outputs", np.zeros(6), r"outputs must be a matrix .*shape \(6,\)"),
-        ("prompts", np.zeros((6, 2, 2)), r"prompts must be a matrix .*shape \(6, 2, 2\)"),
-        ("prompts", np.full((6, 2), "x"), "prompts must be a matrix .*<U1"),
+        ("outputs", np.zeros(6), r"outputs: expected a two-dimensional .*shape \(6,\)"),
+        ("prompts", np.zeros((6, 2, 2)), r"prompts: expected a two-dim.*shape \(6, 2, 2\)"),
+        ("prompts", np.full((6, 2), "x"), "prompts: expected real numbers.*<U1"),
+        ("outputs", np.diag([1, 1, 1, 1, np.nan, 1]).astype(np.float32), "outputs: .*row 4"),
         ("types", np.zeros((6, 2)), r"types must be one label .*shape \(6, 2\)"),
     ],
 )
-def test_other_shapes_and_dtypes_are_refused(files, role, array, message):
+def test_other_shapes_dtypes_and_numbers_are_refused(files, role, array, message):
     paths, _ = files
     np.save(paths[role], array)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         load_files(**paths)
 
 
 def test_a_pickled_array_is_refused(files):
     paths, _ = files
-    np.save(paths["outputs"], np.array([[{}]], object), allow_pickle=True)
-    with pytest.raises((TypeError, ValueError)):
-        load_files(**paths)
+    for role in ("outputs", "types"):
+        content = paths[role].read_bytes()
+        np.save(paths[role], np.array([[{}]], object), allow_pickle=True)
+        with pytest.raises(ValueError, match="cannot be read"):
+            load_files(**paths)
+        paths[role].write_bytes(content)
 
 
-def test_unknown_names_and_roles_are_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="'coco'; known: emoji"):
+def test_unknown_names_and_missing_files_are_refused_with_what_is_known(files):
+    with pytest.raises(ValueError, match="'coco'; known: emoji, mixture"):
         load("coco")
-    with pytest.raises(ValueError, match="outputs, prompts and .*received labels, outputs"):
-        load({"outputs": "x.npy", "labels": "y.npy"})
-    with pytest.raises(ValueError, match="received none"):
-        load({})
+    with pytest.raises(ValueError, match="--prompts: one's own data need"):
+        load_files(outputs=files[0]["outputs"])
+    with pytest.raises(ValueError, match="--outputs: one's own data need"):
+        load_files()
 
 
 def test_the_pairs_are_frozen_and_of_one_length():
     own = PairedEmbeddings("own", np.zeros((3, 2)), np.zeros((3, 1)), "three pairs")
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(own, "name", "other")  # noqa: B010 - a plain assignment does not type-check.
-    with pytest.raises(ValueError, match="outputs and designers .*received 3 and 2"):
-        dataclasses.replace(own, designers=np.array(["a", "b"]))
+    with pytest.raises(ValueError, match="outputs and models .*received 3 and 2"):
+        dataclasses.replace(own, labels={"models": np.array(["a", "b"])})
+
+
+# --- the registry --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_every_set_says_what_it_is_and_whose(name):
+    found = SETS[name]
+    pairs = load(name)
+    assert pairs.name == name
+    assert found.description and "\n" not in found.description
+    assert any(licence in found.licence for licence in ALLOWED)
+    assert found.builder == "-" or found.builder.startswith("python -m experiments.data.")
+    assert pairs.outputs.dtype == pairs.prompts.dtype == np.float32
+    assert {len(label) for label in pairs.labels.values()} <= {len(pairs)}
+
+
+def test_a_mixture_is_filled_alike_whatever_its_size():
+    def filled(n, seed):
+        arrays = [np.empty((n, d), np.float32) for d in (6, 4)]
+        mixture.fill_mixture(*arrays, seed)
+        return arrays
+
+    for longer, shorter, other in zip(filled(50, 3), filled(40, 3), filled(40, 4), strict=True):
+        np.testing.assert_array_equal(longer[:40], shorter)
+        assert (shorter != other).all(axis=1).any()
+
+
+# --- the builder ---------------------------------------------------------------------------------
+
+
+class _Encoder:
+    """The mean colours of a picture, and of a text its letters."""
+
+    name, dimension = "means", 3
+
+    def __init__(self):
+        self.encoded = 0
+
+    def encode(self, items):
+        self.encoded += len(items)
+        if isinstance(items, np.ndarray):
+            return items.mean(axis=(1, 2)).astype(np.float32)
+        return np.array([[len(text), text.count("a"), 1.0] for text in items], np.float32)
+
+
+@pytest.fixture
+def builder(monkeypatch):
+    """The builder over two designers of three emoji, with encoders that need no weights."""
+    build_emoji = pytest.importorskip("experiments.data.build_emoji")
+    codes = ("1a", "2b", "3c")
+    concepts = [build_emoji.Concept(code, f"name {code}", "group", "sub") for code in codes]
+
+    def icon_set(designer, cache_dir):
+        body = {"One": "M0 0h8v16z", "Two": "M0 0h16v4z"}[designer]
+        icons = {c.code: {"body": f'<path d="{body}"/><!-- {c.code} -->'} for c in concepts}
+        characters = {c.code: c.code for c in concepts if (designer, c.code) != ("Two", "3c")}
+        info = {"license": {"spdx": "MIT"}, "author": {"url": "https://example.org"}}
+        return build_emoji.IconSet(designer, f"{designer}@1", info, {"icons": icons}, characters)
+
+    encoders = _Encoder(), _Encoder()
+    monkeypatch.setattr(build_emoji, "DESIGNERS", {"One": "one@1", "Two": "two@1"})
+    monkeypatch.setattr(build_emoji, "load_icon_set", icon_set)
+    monkeypatch.setattr(build_emoji, "load_concepts", lambda cache_dir: concepts)
+    monkeypatch.setattr(build_emoji, "load_efficientnet", lambda: encoders[0])
+    monkeypatch.setattr(build_emoji, "load_minilm", lambda: encoders[1])
+    monkeypatch.setattr(build_emoji, "provenance", lambda: ["one 1"])
+    picture = np.zeros((4, 4, 3), np.uint8)
+    monkeypatch.setattr(build_emoji, "render", lambda svg: picture + len(svg) % 200 + 1)
+    return build_emoji, encoders
+
+
+def test_a_built_set_has_a_row_a_drawing_and_its_embeddings_are_kept(builder, tmp_path):
+    build_emoji, (pictures, texts) = builder
+    first = build_emoji.build(tmp_path)
+    assert first["prompt_index"].tolist() == [0, 0, 1, 1, 2]
+    assert first["designer_index"].tolist() == [0, 1, 0, 1, 0]
+    assert first["outputs"].shape == (5, 3)
+    np.testing.assert_allclose(np.linalg.norm(first["outputs"].astype(float), axis=1), 1, atol=1e-3)
+    again = build_emoji.build(tmp_path)
+    np.testing.assert_array_equal(again["outputs"], first["outputs"])
+    assert (pictures.encoded, texts.encoded) == (5, 6)
+
+
+def test_other_drawings_or_packages_are_embedded_anew(builder, tmp_path, monkeypatch):
+    build_emoji, (pictures, _) = builder
+    build_emoji.build(tmp_path)
+    monkeypatch.setattr(build_emoji, "provenance", lambda: ["one 2"])
+    build_emoji.build(tmp_path)
+    assert pictures.encoded == 10
+    monkeypatch.setattr(build_emoji, "SIDE", 32)  # Part of every drawing.
+    build_emoji.build(tmp_path)
+    assert pictures.encoded == 15

@@ -159,7 +159,11 @@ def test_a_complete_krylov_space_is_exact(x64):
         assert abs(found.value - exact(entropy, values)) <= found.half_width + 1e-10
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 40])
+@pytest.mark.parametrize(
+    "n, dtype",
+    [(1, "float64"), (2, "float64"), (5, "float32"), (40, "float64")],
+    indirect=["dtype"],
+)
 def test_fewer_points_than_a_block_are_solved_entirely(n, dtype):
     points = draw_pairs(n, dtype=dtype)[0]
     measure = spectral_measure(cv.gram(cv.Gaussian(0.5), points), key=KEY)
@@ -172,7 +176,12 @@ def test_fewer_points_than_a_block_are_solved_entirely(n, dtype):
         measure.entropy(cv.truncated(n + 1))
 
 
-@pytest.mark.parametrize("kernel", [cv.Gaussian(0.7), cv.Cosine()], ids=["gaussian", "cosine"])
+@pytest.mark.parametrize(
+    "kernel, dtype",
+    [(cv.Gaussian(0.7), "float32"), (cv.Gaussian(0.7), "float64"), (cv.Cosine(), "float64")],
+    ids=["gaussian-float32", "gaussian-float64", "cosine"],
+    indirect=["dtype"],
+)
 def test_representations_give_the_same_measure(kernel, dtype):
     points = draw_pairs(N, dtype=dtype, d_x=6)[0]
     found = []

@@ -1,7 +1,7 @@
 """The benchmark: what its contestants compute, who takes part, what is derived, how it is run."""
 
+import dataclasses
 import importlib.util
-import json
 import math
 import os
 import subprocess
@@ -13,12 +13,15 @@ import jax
 import numpy as np
 import pytest
 from oracles import entropy, gaussian_gram, shifted
+from processes import started
 
-from experiments import harness, plots
-from experiments.scaling import engines, peers, reference, report, study, worker
+from experiments.data import PairedEmbeddings
+from experiments.lab import Context, Run, Setup, choices
+from experiments.scaling import contests, engines, figures, peers, reference, report, study, worker
 from experiments.scaling.contestant import Contestant
+from experiments.scaling.contests import Entry, Limits
 from experiments.scaling.processes import Worker, WorkerError
-from experiments.scaling.study import Entry, Limits
+from experiments.scaling.records import Cell, Measured, Record
 
 # So many that the default Krylov space, of 256 dimensions, leaves the measure something to sample.
 N = 600
@@ -203,9 +206,9 @@ def test_an_output_and_its_prompt_are_of_one_kind(points):
 
 def test_own_points_are_shuffled_together(tmp_path):
     rows = np.arange(50, dtype=np.float32)[:, None]
+    pairs = PairedEmbeddings("own", rows, -rows, "own")
     first, second = (
-        [np.load(p) for p in study.write_points(tmp_path, "own", rows, -rows, seed)]
-        for seed in (0, 1)
+        [np.load(p) for p in study.write_points(tmp_path, pairs, seed)] for seed in (0, 1)
     )
     np.testing.assert_array_equal(first[0], -first[1])
     np.testing.assert_array_equal(np.sort(first[0], axis=0), rows)
@@ -221,19 +224,41 @@ def test_sizes_double_and_end_at_the_largest():
     assert study.truncations(4000) == [10, 200, 1600]
 
 
-def test_cells_follow_the_configuration():
-    of = {
-        name: study.DataSet("", None, None, n, (1.0, 1.0))
-        for name, n in (("mixture", 8000), ("emoji", 6000), ("emoji, narrow", 6000))
-    }
-    largest = {"order 2": 8000, "exact": 500, "measure": 8000}
-    parts = {"largest": largest, "full": False}
-    found = study.cells(parts | {"parts": ["exact", "cold start"]}, of)
-    assert found == [("exact", "mixture", 500), ("exact", "emoji", 500), ("cold start", "none", 0)]
-    found = study.cells(parts | {"parts": ["measure"]}, of)
-    assert [c[2] for c in found if c[1] == "emoji, narrow"] == [4000]
-    found = study.cells(parts | {"parts": ["measure"], "full": True}, of)
-    assert [c[2] for c in found if c[1] == "emoji"] == [2000, 6000]
+def settings(**changes):
+    """Settings of a run on a mixture and an own set of points, under two bandwidths."""
+    widths = choices.Bandwidths(0.7, 0.9, "given")
+    sizes = {"mixture": 20_000, "own": 6000, "own, narrow": 6000}
+    found = study.Settings(
+        device="1 x cpu (cpu)",
+        platform="cpu",
+        cores=2,
+        data={name: study.Points("a mixture", n, widths) for name, n in sizes.items()},
+        parts=("order 2", "measure"),
+        full=False,
+        largest={"order 2": 20_000, "exact": 500, "measure": 8000},
+        dimensions=(768, 512),
+        bandwidth=0.7,
+        repeats=3,
+        seeds=3,
+        rtol=2e-3,
+        patience=10.0,
+        enough=8.0,
+        peers={"torch": "2.13"},
+    )
+    return dataclasses.replace(found, **changes)
+
+
+def test_cells_follow_the_settings():
+    found = study.cells(settings(parts=("exact", "cold start")))
+    assert found == [
+        Cell("exact", "mixture", 500),
+        Cell("exact", "own", 500),
+        Cell("cold start", "none", 0),
+    ]
+    found = study.cells(settings(parts=("measure",)))
+    assert [cell.n for cell in found if cell.data == "own, narrow"] == [4000]
+    found = study.cells(settings(parts=("measure",), full=True))
+    assert [cell.n for cell in found if cell.data == "own"] == [2000, 6000]
 
 
 LIMITS = Limits(repeats=3, seeds=5, patience=10.0, enough=8.0, memory=10**9)
@@ -255,13 +280,16 @@ def test_who_takes_part(changed, limits, reason):
         "small only": Entry("engines", "by_budget", 2, up_to=500),
     }
     # Twice the n in four times the time; the first call, of 50 s, does not count.
-    earlier = [{"n": 500, "results": {"peer": {"seconds": [50.0, 2.0, 2.0]}}, "left_out": {}}]
+    times = {"peer": {"seconds": [50.0, 2.0, 2.0]}}
+    earlier = [Record("order 2", "mixture", 500, (), times, {})]
     arguments = {"largest": False, "missing": []} | changed
-    names, left_out = study.choose(entries, 1000, LIMITS._replace(**limits), earlier, **arguments)
+    names, left_out = contests.choose(
+        entries, 1000, LIMITS._replace(**limits), earlier, **arguments
+    )
     assert names == ([] if reason else ["peer"])
     assert left_out == ({"peer": reason} if reason else {})
     arguments["largest"] = True
-    names, _ = study.choose(entries, 500, LIMITS, [], **arguments | {"missing": []})
+    names, _ = contests.choose(entries, 500, LIMITS, [], **arguments | {"missing": []})
     assert names == list(entries)
 
 
@@ -280,7 +308,7 @@ def test_who_takes_part(changed, limits, reason):
     ],
 )
 def test_who_is_called_again(entry, seconds, due):
-    assert study._due(entry, seconds, LIMITS) == due
+    assert contests._due(entry, seconds, LIMITS) == due
 
 
 def test_an_absent_peer_is_one_line(monkeypatch):
@@ -290,7 +318,7 @@ def test_an_absent_peer_is_one_line(monkeypatch):
         return None if name == "torch" else found(name, *rest)
 
     monkeypatch.setattr(importlib.util, "find_spec", find)
-    present, lines = study.find_peers(["torch", "numpy"])
+    present, lines = contests.find_peers(["torch", "numpy"])
     assert present == ["numpy"]
     (line,) = lines
     assert line.startswith("torch is not installed, left out: dense torch, torch.linalg.eigvalsh")
@@ -305,7 +333,7 @@ def test_contestants_are_called_in_turn_each_in_its_process(cell):
         "ended": Entry("no_such_module", "norms", 2),
     }
     turns = []
-    results, failed = study.run_cell(entries, cell, LIMITS._replace(repeats=2), turns.append)
+    results, failed = contests.run_cell(entries, cell, LIMITS._replace(repeats=2), turns.append)
     assert len(results["norms"]["seconds"]) == len(results["norms"]["values"]) == 3
     assert len(results["once"]["seconds"]) == 1
     assert set(results["norms"]) >= {"memory_bytes", "idle_share", "compile_seconds"}
@@ -406,29 +434,22 @@ def fabricated():
         "plain SLQ": timed(1.0)
         | {"values": [{"joint 448 56x8": [0.05] * 3, "joint 448 28x16": [-0.02] * 3}]},
     }
-    common = {"data": "mixture", "bandwidths": [1.0, 1.0], "dimensions": [768, 512], "left_out": {}}
-    bandwidths = {"description": "a mixture", "n": 20_000, "bandwidths": [0.7, 0.9]}
-    return {
-        "configuration": {"seed": 5, "repeats": 3, "seeds": 3, "rtol": 2e-3}
-        | {"data": {"mixture": bandwidths}},
-        "provenance": {
-            "device": "1 x cpu (cpu)",
-            "cores": 2,
-            "platform": "Linux x86_64",
-            "x64": False,
-            "date": "2026-11-21T00:00:00",
-            "versions": {"jax": "0.10"},
-            "peers": {"torch": "2.13"},
-        },
-        "cells": [
-            common | {"part": "order 2", "n": 20_000, "results": order_two},
-            common | {"part": "measure", "n": 14_000, "results": measure},
-        ],
+    results = {
+        Cell("order 2", "mixture", 20_000): Measured((768, 512), order_two, {}),
+        Cell("measure", "mixture", 14_000): Measured((768, 512), measure, {}),
     }
+    origin = {
+        "platform": "Linux x86_64",
+        "dtype": "float32",
+        "date": "2026-11-21T00:00:00",
+        "versions": {"jax": "0.10"},
+    }
+    origins = dict.fromkeys(results, origin)
+    return Run(study.STUDY, None, {"seed": 5}, settings(), results, origins, [])
 
 
 def test_ratios_are_of_pairs_and_the_first_round_warms_up():
-    record = fabricated()["cells"][0]
+    record = report.records(fabricated())[0]
     assert report.seconds(record, "tiles") == 2.0
     assert report.ratio(record, "dense torch", "tiles") == 3.5  # The median of 4 and 3.
     assert report.ratio(record, "value and gradient", "tiles") == pytest.approx(4 / 9)
@@ -439,7 +460,7 @@ def test_ratios_are_of_pairs_and_the_first_round_warms_up():
 
 
 def test_errors_and_coverage_are_counted_over_seeds():
-    record = fabricated()["cells"][1]
+    record = report.records(fabricated())[1]
     found = report.accuracy(record, "by tolerance", "vendi")
     assert found.errors == pytest.approx(np.expm1([0.001, -0.001, 0.003, -0.002]))
     assert found.rms == pytest.approx(math.sqrt(15e-6 / 4), rel=2e-3)
@@ -465,113 +486,186 @@ def test_targets_stand_beside_what_was_measured():
     assert rows["measure, n = 8k: share of the exact time"].met is None
     assert rows["rms error at 448 products, the default budget: plain SLQ / ours"].met is False
     assert not any("H200" in what or "1,000,000" in what for what in rows)
-    on_gpu = fabricated()
-    on_gpu["provenance"]["device"] = "1 x gpu (NVIDIA H200)"
-    on_gpu["cells"][0]["n"] = 25_000
+    run = fabricated()
+    (first, measured), second = list(run.results.items())[0], list(run.results.items())[1]
+    on_gpu = dataclasses.replace(
+        run,
+        settings=settings(device="1 x gpu (NVIDIA H200)"),
+        results={dataclasses.replace(first, n=25_000): measured, second[0]: second[1]},
+    )
     fast = {row.what: row for row in report.rows(on_gpu)}["Conditional-RKE, n = 25,000"]
     assert (fast.met, fast.measured[:3]) == (False, "2 s")
 
 
-def test_markdown_and_figures_come_out_of_a_saved_result(tmp_path):
-    path = tmp_path / "scaling-gpu.json"
-    path.write_text(json.dumps(fabricated()))
-    text = report.markdown(report.load(path))
+def test_markdown_and_figures_come_out_of_a_saved_result():
+    run = fabricated()
+    text = report.markdown(run)
     assert "1 x cpu (cpu), 2 processor cores, Linux x86_64, float32, 2026-11-21" in text
+    assert "torch 2.13" in text
     assert "| mixture | 20,000 | 2 (3) |" in text
-    names = ["scaling_time-gpu", "scaling_memory-gpu", "scaling_error-gpu"]
-    paths = plots.draw_scaling(path, tmp_path)
-    assert [p.name for p in paths] == [n + s for n in names for s in (".png", ".pdf")]
-    assert all(p.stat().st_size > 5000 for p in paths)
-    caption = plots._scaling_caption(report.load(path), ["mixture"])
+    drawn = study.draw([run], [])
+    assert set(drawn) == {"scaling_time", "scaling_memory", "scaling_error"}
+    elsewhere = dataclasses.replace(
+        run, settings=settings(platform="accelerator", device="1 x gpu")
+    )
+    assert set(study.draw([elsewhere], [])) == {name + "_1-x-gpu" for name in drawn}
+    caption = drawn["scaling_error"]._supxlabel.get_text().replace("\n", " ")
     for part in (
         "a mixture",
-        "14,000 to 20,000",
+        "n = 14,000 to 20,000",
         "0.7 and 0.9",
-        "Seed 5",
+        "seed 5",
         "float32",
-        "2 processor",
+        "2 cores",
     ):
         assert part in caption
+    first = drawn["scaling_time"].axes[0].get_lines()[0]
+    assert first.get_ydata().tolist() == [2.0]
+    assert first.get_linestyle() == "-"
 
 
-def test_what_is_no_result_is_named(tmp_path):
-    (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"other\.json: is no result"):
-        report.load(tmp_path / "other.json")
-    with pytest.raises(ValueError, match="no readable result"):
-        report.load(tmp_path / "none.json")
+def test_memory_that_is_not_resolved_is_not_drawn():
+    run = fabricated()
+    tiny = timed(1.0) | {"memory_bytes": 1000}
+    (cell, found), *rest = run.results.items()
+    results = {cell: dataclasses.replace(found, results=found.results | {"tiles": tiny})}
+    drawn = figures.draw(dataclasses.replace(run, results=results | dict(rest)))
+    labels = [line.get_label() for line in drawn["memory"].axes[0].get_lines()]
+    assert labels == ["dense torch"]
+    assert "not resolved" in drawn["memory"]._supxlabel.get_text().replace("\n", " ")
 
 
-def test_an_interrupted_run_keeps_its_cells_and_resumes(tmp_path, monkeypatch):
-    of = study.DataSet("", None, None, 500, (1.0, 1.0))
-    data = dict.fromkeys(("mixture", "own", "own, narrow"), of)
-    configuration = {"parts": ["exact"], "largest": {"exact": 1000}, "full": False}
-    seen = []
-
-    def measure(cell, earlier, *_):
-        seen.append((cell, [record["n"] for record in earlier]))
-        if len(seen) == 2:
-            raise KeyboardInterrupt
-        return {"part": cell[0], "data": cell[1], "n": cell[2], "value": math.inf}
-
-    monkeypatch.setattr(study, "measure", measure)
-    store = harness.Store(tmp_path / "partial", configuration)
-    with pytest.raises(KeyboardInterrupt):
-        study.run(store, data, 10**9, tmp_path)
-    records = study.run(store, data, 10**9, tmp_path)
-    store.close()
-    assert [c for c, _ in seen] == [
-        ("exact", "mixture", 500),
-        ("exact", "mixture", 1000),
-        ("exact", "mixture", 1000),
-        ("exact", "own", 500),
-    ]
-    assert [e for _, e in seen] == [[], [500], [500], [500, 1000]]
-    assert [record["n"] for record in records] == [500, 1000, 500]
-    assert records[0]["value"] is None  # An infinity is no JSON.
+def test_the_table_says_who_was_left_out_and_on_what_machine():
+    run = fabricated()
+    (cell, found), *rest = run.results.items()
+    results = {cell: dataclasses.replace(found, left_out={"rke-score": "is not there"})}
+    grid = study.table(dataclasses.replace(run, results=results | dict(rest)))
+    assert "left out: rke-score (order 2, mixture, n = 20,000): is not there" in grid.caption
+    assert "2 processor cores" in grid.caption
 
 
-def scaling(*arguments):
-    command = [sys.executable, "-m", "experiments.scaling", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+def test_a_cell_tells_the_contests_what_it_is_about(tmp_path, monkeypatch):
+    """Packages that were not found are left out, and earlier cells say how long a call takes."""
+    paths = study.write_mixture(tmp_path, 500, (24, 16), seed=3)
+    state = study._State({"mixture": paths}, 10**9, tmp_path)
+    setup = Setup(settings(), {}, state)
+    asked = {}
+
+    def run_cell(entries, request, limits, advance):
+        asked.update(request=request, entries=list(entries), limits=limits)
+        return {"spectrum": timed(1.0)}, {"float64": "failed"}
+
+    monkeypatch.setattr(contests, "run_cell", run_cell)
+    slow = Measured((), {"jnp.linalg.eigvalsh": {"seconds": [0.1, 100.0]}}, {})
+    earlier = {Cell("exact", "mixture", 400): slow, Cell("order 2", "mixture", 400): slow}
+    context = Context(None, None, earlier, lambda words: None)
+    found = study.compute(setup, Cell("exact", "mixture", 500), context)
+    assert asked["entries"] == ["spectrum", "torch.linalg.eigvalsh", "float64"]
+    assert asked["request"]["bandwidths"] == [0.7, 0.9]
+    assert asked["request"]["outputs"] == str(paths[0])
+    assert asked["limits"] == Limits(3, 3, 10.0, 8.0, 10**9)
+    assert found.dimensions == (24, 16)
+    assert found.left_out == {
+        "vendi_score": "vendi_score is not there",
+        "jnp.linalg.eigvalsh": "a call would take about 195 s",
+        "float64": "failed",
+    }
 
 
-def test_the_command_measures_saves_and_prints(tmp_path):
-    generator = np.random.default_rng(0)
-    np.save(tmp_path / "x.npy", generator.normal(size=(80, 5)).astype(np.float32))
-    np.save(tmp_path / "t.npy", generator.normal(size=(80, 4)).astype(np.float32))
-    own = (f"--outputs={tmp_path / 'x.npy'}", f"--prompts={tmp_path / 't.npy'}")
-    small = ("--parts=exact", "--exact_n=64", "--repeats=1", "--peers=", f"--output={tmp_path}")
-    result = scaling(*own, *small, "--seed=7", "--output_dimension=6", "--bandwidth=0.5")
-    assert result.returncode == 0, result.stderr
-    saved = report.load(tmp_path / "scaling.json")
-    assert [(c["data"], c["n"]) for c in saved["cells"]] == [("mixture", 64), ("x", 64)]
-    assert saved["configuration"]["seed"] == 7
-    assert saved["cells"][0]["dimensions"] == [6, 512]
-    assert saved["cells"][0]["bandwidths"] == [0.5, 0.5]
-    assert report.norm_error(saved["cells"][1], "spectrum") < 1e-5
-    assert report.seconds(saved["cells"][0], "jnp.linalg.eigvalsh") > 0
-    assert saved["cells"][0]["left_out"]["vendi_score"] == "vendi_score is not there"
-    assert saved["provenance"]["versions"]["jax"]
-    assert "exact spectrum, n = 4,000" in result.stdout
-    assert str(tmp_path / "scaling.json") in result.stdout.replace("\n", "")
-    assert not (tmp_path / "scaling.partial").exists()
-    assert [p.name for p in plots.draw_scaling(tmp_path / "scaling.json", tmp_path)][0] == (
-        "scaling_time.png"
+def test_imports_are_timed_in_fresh_processes():
+    found = contests.cold_starts(1)
+    assert set(found) == {"import jax", "import condvendi_jax"}
+    assert all(len(times["seconds"]) == 2 for times in found.values())
+    assert min(t for times in found.values() for t in times["seconds"]) > 0
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """The benchmark made ready on own points."""
+    folder = tmp_path_factory.mktemp("prepared")
+    pairs = PairedEmbeddings(
+        "own", *(np.load(p) for p in study.write_mixture(folder, 80, (5, 4), 1)), "own pairs"
+    )
+    options = study.Options(
+        parts=("exact", "measure"), exact_n=64, peers=("none",), output_dimension=6, bandwidth=0.5
+    )
+    setup = study.prepare(options, lambda: pairs, 7)
+    yield setup, pairs
+    setup.close()
+
+
+def test_the_settings_follow_the_options_and_the_device(prepared):
+    setup, pairs = prepared
+    found = setup.settings
+    assert found.platform == "cpu"
+    assert found.device.startswith("1 x cpu")
+    assert (found.seeds, found.patience) == (10, 30)
+    assert found.largest == {"order 2": 20_000, "exact": 64, "measure": 4000}
+    assert found.dimensions == (6, 512)
+    assert list(found.data) == ["mixture", "own", "own, narrow"]
+    assert (found.data["mixture"].n, found.data["own"].n) == (4000, 80)
+    assert found.data["mixture"].bandwidths.outputs == 0.5
+    narrow, wide = (found.data[name].bandwidths.outputs for name in ("own, narrow", "own"))
+    assert narrow == pytest.approx(0.65 * wide)
+    assert found.peers == {}
+    assert setup.provenance["device"] == found.device
+
+
+def test_the_points_that_enter_are_hashed_whole(prepared):
+    setup, pairs = prepared
+    assert list(setup.arrays) == [
+        "mixture outputs", "mixture prompts", "own outputs", "own prompts"
+    ]  # fmt: skip
+    assert setup.arrays["mixture outputs"].shape == (4000, 6)
+    np.testing.assert_array_equal(
+        np.sort(setup.arrays["own prompts"], axis=0), np.sort(pairs.prompts, axis=0)
     )
 
 
+def test_a_worker_ends_with_its_parent_in_a_call_even(tmp_path):
+    """The parent is killed while a contestant computes: nothing computes on alone."""
+    code = (
+        "import sys, time\n"
+        "from experiments.scaling.processes import Worker\n"
+        "with Worker('reference') as worker:\n"
+        "    print(worker._process.pid, flush=True)\n"
+        "    cell = dict.fromkeys(['outputs', 'prompts'], sys.argv[1])\n"
+        "    cell |= {'n': 6000, 'bandwidths': [1, 1]}\n"
+        "    worker.request('prepare', function='eigenvalues', cell=cell)\n"
+        "    print('ready', flush=True)\n"
+        "    worker.request('run', seed=0)\n"
+    )
+    path = tmp_path / "x.npy"
+    np.save(path, np.random.default_rng(0).normal(size=(6000, 4)).astype(np.float32))
+    with started([sys.executable, "-c", code, str(path)]) as parent:
+        child = int(parent.stdout.readline())
+        assert parent.stdout.readline() == "ready\n"
+        time.sleep(0.5)
+    deadline = time.monotonic() + 10
+    while _computes(child) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _computes(child)
+
+
+def _computes(process):
+    """Whether it exists and has not ended."""
+    try:
+        with open(f"/proc/{process}/stat") as stream:
+            return stream.read().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("options", "message"),
     [
-        (("--parts=order2,speed",), "--parts: expected some of order2, exact, measure, start"),
-        (("--patience=0",), "--patience: expected a positive number"),
-        (("--output={}/file/below", "--peers="), "file"),
+        ({"patience": 0.0}, "--patience: expected a positive number"),
+        ({"repeats": 0}, "--repeats: expected an integer of at least 1"),
+        ({"exact_n": 1}, "--exact_n: expected an integer of at least 2"),
+        ({"parts": ("exact",), "measure_n": 9}, "--measure_n means nothing without measure"),
+        ({"parts": ("start",), "rtol": 0.1}, "--rtol means nothing without measure"),
     ],
 )
-def test_bad_flags_end_in_one_line(tmp_path, arguments, message):
-    (tmp_path / "file").touch()
-    result = scaling(*(argument.format(tmp_path) for argument in arguments))
-    assert result.returncode == 2
-    assert message in result.stderr
-    assert result.stderr.count("\n") == 1
+def test_options_that_are_wrong_or_would_be_ignored_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        study.prepare(study.Options(**options), lambda: None, 0)

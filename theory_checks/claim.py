@@ -522,7 +522,7 @@ def claim(
     return register
 
 
-_NOT_THEMES = {"__main__", "claim", "report", "figures"}
+_NOT_THEMES = {"__main__", "claim", "report"}
 
 
 def registry() -> dict[str, Claim]:

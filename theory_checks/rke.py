@@ -790,7 +790,9 @@ def entropy_limit(rng: np.random.Generator, budget: Budget) -> Evidence:
     """Gap of the two sides as the bandwidth shrinks."""
     sigmas = np.geomspace(0.5, 1e-5, 12)
     rows = [[_entropy_gap(name, s) for s in sigmas] for name in DENSITIES]
-    return limit(rows, 0.0, sigmas, tolerance=1e-4, data={"sigma": sigmas, "gap": np.array(rows)})
+    return limit(rows, 0.0, sigmas, tolerance=1e-4, data={
+        "sigma": sigmas, "density": list(DENSITIES), "gap": np.array(rows)
+    })  # fmt: skip
 
 
 @claim(
@@ -1348,7 +1350,7 @@ def error_rate(rng: np.random.Generator, budget: Budget) -> Evidence:
         "printed": np.sqrt(np.log(sizes / 0.05) / sizes),
         "sharper": hoeffding_bound(sizes, 0.05, 0.0),
     }
-    data = {"n": sizes, "error": np.array(rows)} | bounds
+    data = {"n": sizes, "population": list(names), "error": np.array(rows)} | bounds
     return rate(rows, (-0.53, -0.47), sizes, data=data)
 
 

@@ -9,6 +9,7 @@ name, embedded by all-MiniLM-L6-v2.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import io
 import json
@@ -25,16 +26,12 @@ from absl import app, flags, logging
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from condvendi_jax.files import atomic_writer, check_writable
-from experiments.data.loading import EMOJI_FILE
+from experiments.data.sets import EMOJI_FILE
 from experiments.encoders import Encoder, load_efficientnet, load_minilm
 from experiments.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
 from experiments.encoders.efficientnet import SIDE
 from experiments.encoders.minilm import PACKAGE as MINILM_PACKAGE
-
-_CACHE_DIR = flags.DEFINE_string(
-    "cache_dir", None, "Folder for downloaded packages.", required=True
-)
-_OUTPUT = flags.DEFINE_string("output", str(EMOJI_FILE), "The file to write.")
+from experiments.lab import store
 
 NAMES_PACKAGE = "openmoji@17.0.0"
 DESIGNERS = {
@@ -292,8 +289,17 @@ def build(cache_dir: Path) -> dict[str, np.ndarray]:
     pictures, texts = load_efficientnet(), load_minilm()
     prompts = texts.encode([concept.text for concept in concepts])
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    # Five minutes, and what an error after them would lose.
+    drawings = [icon_sets[pair.designer].svg(pair.drawing).encode() for pair in pairs]
     with Progress("{task.description}", *columns) as progress:
-        features = embed_pictures(pairs, icon_sets, pictures, progress)
+        features = store.cached(
+            cache_dir,
+            "pictures",
+            version=1,
+            settings={"encoder": pictures.name, "packages": provenance()},
+            arrays={"drawings": np.array([hashlib.sha256(d).hexdigest() for d in drawings])},
+            build=lambda: {"features": embed_pictures(pairs, icon_sets, pictures, progress)},
+        )["features"]
 
     description = (
         f"emoji drawn by {len(icon_sets)} designers, {len(pairs):,} pairs of "
@@ -321,7 +327,7 @@ def main(argv: list[str]) -> None:
     """Download, render, embed and write."""
     if len(argv) > 1:
         raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
-    cache_dir, output = Path(_CACHE_DIR.value), Path(_OUTPUT.value)
+    cache_dir, output = Path(flags.FLAGS.cache_dir), Path(flags.FLAGS.output)
     cache_dir.mkdir(parents=True, exist_ok=True)
     check_writable(output)
     arrays = build(cache_dir)
@@ -331,4 +337,6 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    flags.DEFINE_string("cache_dir", None, "Folder for packages and features.", required=True)
+    flags.DEFINE_string("output", str(EMOJI_FILE), "The file to write.")
     app.run(main)

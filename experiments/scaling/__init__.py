@@ -2,9 +2,9 @@
 
 `python -m experiments.scaling` runs it, `python -m experiments.scaling.report` prints a saved
 result as Markdown. Whatever is timed is a contestant (`contestant.py`) in a process of its own
-(`worker.py`), called in turn with the others (`processes.py`): two runtimes in one process would
-fight over the cores, and apart they still meet on the same data at the same time. `engines.py`
-holds the contestants that run on JAX, `peers.py` those that need a package of the `bench` extra,
-`reference.py` the float64 values. `study.py` says who meets whom, `report.py` derives every ratio,
-error and coverage from what was saved.
+(`worker.py`), called in turn with the others (`processes.py`, `contests.py`): two runtimes in one
+process would fight over the cores, and apart they still meet on the same data at the same time.
+`engines.py` holds the contestants that run on JAX, `peers.py` those that need a package of the
+`bench` extra, `reference.py` the float64 values. `study.py` is the study: options, data, cells;
+`report.py` derives every ratio, error and coverage from what was saved, `figures.py` draws it.
 """

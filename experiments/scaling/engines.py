@@ -15,6 +15,7 @@ from jax import lax
 
 import condvendi_jax as cv
 from condvendi_jax import estimators, grams, provenance, spectra, tiles
+from condvendi_jax.entropies import log_scores
 from experiments.scaling import reference
 from experiments.scaling.contestant import Cell, Contestant, load_points
 
@@ -228,8 +229,7 @@ def exact(cell: Cell) -> Contestant:
         values = {}
         for suffix, entropy in _quantities(cell).items():
             x, t, joint = (reference.entropy(np.asarray(s), entropy.truncation) for s in spectra_of)
-            scores = {"vendi": x, "conditional": joint - t, "information": x + t - joint}
-            for name, nats in (scores | {"joint": joint}).items():
+            for name, nats in (log_scores(x, t, joint)._asdict() | {"joint": joint}).items():
                 values[name + suffix] = [nats] * 3
         return values
 
@@ -288,11 +288,6 @@ def _stored_grams(cell: Cell, outputs: jax.Array, prompts: jax.Array) -> list[cv
     return jax.block_until_ready([gram_x, gram_t, gram_x * gram_t])
 
 
-def _split(x: Any, t: Any, joint: Any) -> dict[str, Any]:
-    """The estimates of the scores' logarithms from those of the entropies."""
-    return {"vendi": x, "conditional": joint - t, "information": x + t - joint}
-
-
 def by_tolerance(cell: Cell) -> Contestant:
     """Ours: the tolerance asked of the three scores of order 1, the same measures truncated."""
     points = _points(cell)
@@ -303,7 +298,7 @@ def by_tolerance(cell: Cell) -> Contestant:
         return lambda: estimators.refine(
             of_grams,
             [cv.von_neumann],
-            lambda estimates: _split(*estimates).values(),
+            lambda estimates: log_scores(*estimates),
             key=jax.random.key(seed),
             rtol=cell["rtol"],
         )
@@ -313,7 +308,9 @@ def by_tolerance(cell: Cell) -> Contestant:
         return {
             name + suffix: _interval(estimate)
             for suffix, entropy in _quantities(cell).items()
-            for name, estimate in _split(*(m.entropy(entropy) for m in measures)).items()
+            for name, estimate in log_scores(*(m.entropy(entropy) for m in measures))
+            ._asdict()
+            .items()
         }
 
     return Contestant(ready, read, device_bytes=_device_bytes)

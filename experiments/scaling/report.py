@@ -1,64 +1,52 @@
 """What a saved result says: ratios of pairs, errors, coverage, and whether the targets are met.
 
-    python -m experiments.scaling.report --results=experiments/results/scaling.json
+    python -m experiments.scaling.report --results=experiments/results/scaling
 
 prints it as Markdown. Nothing here measures anything.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import pathlib
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from absl import flags
 
 from condvendi_jax import command
-from experiments.scaling import study
+from experiments import registry
+from experiments.lab import Run, store
+from experiments.scaling import contests
+from experiments.scaling.records import Record
 
-Record = Mapping[str, Any]
-Result = Mapping[str, Any]
 _DEFAULT_PRODUCTS = 448
 # Whose times stand side by side; who is called once a seed is there for the accuracy.
 _TIMED = {
     part: [n for n, e in entries.items() if not e.seeds and not e.once and n != "matrix product"]
-    for part, entries in study.CONTESTANTS.items()
+    for part, entries in contests.CONTESTANTS.items()
 }
 
 
-def load(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Reads a result.
-
-    Raises:
-      ValueError: it is no result of this benchmark, or cannot be read.
-    """
-    try:
-        result = json.loads(pathlib.Path(path).read_text())
-    except (OSError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path}: no readable result is here: {error}") from error
-    if not isinstance(result, dict) or "cells" not in result:
-        raise ValueError(f"{path}: is no result of `python -m experiments.scaling`.")
-    return result
+def records(run: Run) -> list[Record]:
+    """What each cell of a run measured."""
+    return [Record.of(cell, measured) for cell, measured in run.results.items()]
 
 
 def seconds(record: Record, name: str) -> float | None:
     """The median time of a call after the first, or of the first where there is no other."""
-    if name not in record["results"]:
+    if name not in record.results:
         return None
-    taken = record["results"][name]["seconds"]
+    taken = record.results[name]["seconds"]
     return statistics.median(taken[1:] or taken)
 
 
 def mebibytes(record: Record, name: str) -> float | None:
     """The memory that the calls took at their peak, beyond data and runtime, in MiB."""
-    if name not in record["results"]:
+    if name not in record.results:
         return None
-    return record["results"][name]["memory_bytes"] / 2**20
+    return record.results[name]["memory_bytes"] / 2**20
 
 
 def ratio(record: Record, one: str, other: str) -> float | None:
@@ -66,18 +54,18 @@ def ratio(record: Record, one: str, other: str) -> float | None:
 
     The first round warms up and counts only where there is no other.
     """
-    if one not in record["results"] or other not in record["results"]:
+    if one not in record.results or other not in record.results:
         return None
-    pairs = list(zip(*(record["results"][name]["seconds"] for name in (one, other)), strict=False))
+    pairs = list(zip(*(record.results[name]["seconds"] for name in (one, other)), strict=False))
     return statistics.median(a / b for a, b in pairs[1:] or pairs)
 
 
 def norm_error(record: Record, name: str) -> float | None:
     """The largest relative error of a squared norm or of a Vendi score against float64."""
-    if name not in record["results"] or "float64" not in record["results"]:
+    if name not in record.results or "float64" not in record.results:
         return None
-    exact = record["results"]["float64"]["values"][0]
-    found = record["results"][name]["values"][0]
+    exact = record.results["float64"]["values"][0]
+    found = record.results[name]["values"][0]
     errors = []
     for quantity in set(exact) & set(found):
         if isinstance(exact[quantity], list):  # An entropy and its interval, in nats.
@@ -125,10 +113,10 @@ def accuracy(record: Record, name: str, quantity: str) -> Accuracy | None:
       quantity: such as 'vendi', 'conditional-t200' or 'joint 448'; what follows a space says how
         it was come by and has no part in the exact value.
     """
-    if name not in record["results"] or "exact" not in record["results"]:
+    if name not in record.results or "exact" not in record.results:
         return None
-    exact = record["results"]["exact"]["values"][0].get(quantity.partition(" ")[0])
-    found = [v[quantity] for v in record["results"][name]["values"] if quantity in v]
+    exact = record.results["exact"]["values"][0].get(quantity.partition(" ")[0])
+    found = [v[quantity] for v in record.results[name]["values"] if quantity in v]
     if exact is None or not found:
         return None
     value, low, high = np.array(found, float).T
@@ -141,9 +129,9 @@ def accuracy(record: Record, name: str, quantity: str) -> Accuracy | None:
 
 def quantities(record: Record, name: str) -> list[str]:
     """What a contestant gave at every call."""
-    if name not in record["results"]:
+    if name not in record.results:
         return []
-    return list(record["results"][name]["values"][0])
+    return list(record.results[name]["values"][0])
 
 
 def plain_over_ours(record: Record) -> dict[str, float]:
@@ -173,12 +161,12 @@ class _Found(NamedTuple):
     where: str
 
 
-def _cells(result: Result, part: str, smallest: int = 0) -> Iterator[Record]:
-    return (r for r in result["cells"] if r["part"] == part and r["n"] >= smallest)
+def _cells(run: Run, part: str, smallest: int = 0) -> Iterator[Record]:
+    return (r for r in records(run) if r.part == part and r.n >= smallest)
 
 
 def _where(record: Record, detail: str = "") -> str:
-    return f"{record['data']}, n = {record['n']:,}" + (f", {detail}" if detail else "")
+    return f"{record.data}, n = {record.n:,}" + (f", {detail}" if detail else "")
 
 
 def _each(records: Iterator[Record], measure: Callable[[Record], float | None]) -> list[_Found]:
@@ -188,9 +176,9 @@ def _each(records: Iterator[Record], measure: Callable[[Record], float | None]) 
 
 def peak(record: Record) -> float | None:
     """Operations a second of the fastest matrix product."""
-    if "matrix product" not in record["results"]:
+    if "matrix product" not in record.results:
         return None
-    product = record["results"]["matrix product"]
+    product = record.results["matrix product"]
     return product["values"][0]["operations"] / min(product["seconds"])
 
 
@@ -199,15 +187,15 @@ def share_of_peak(record: Record) -> float | None:
     limit, taken = peak(record), seconds(record, "tiles")
     if limit is None or taken is None:
         return None
-    return record["n"] ** 2 * sum(record["dimensions"]) / taken / limit
+    return record.n**2 * sum(record.dimensions) / taken / limit
 
 
 def _errors(
-    result: Result, kept: Callable[[str], bool], measure: Callable[[Accuracy], float]
+    run: Run, kept: Callable[[str], bool], measure: Callable[[Accuracy], float]
 ) -> list[_Found]:
     """A measure of the accuracy of every score by tolerance, for the names that are kept."""
     found = []
-    for record in _cells(result, "measure"):
+    for record in _cells(run, "measure"):
         for quantity in filter(kept, quantities(record, "by tolerance")):
             of_quantity = accuracy(record, "by tolerance", quantity)
             if of_quantity:
@@ -216,13 +204,13 @@ def _errors(
     return found
 
 
-def _pooled_coverage(result: Result) -> list[_Found]:
+def _pooled_coverage(run: Run) -> list[_Found]:
     """The share of the intervals that held, of all scores and seeds of a cell together.
 
     A score has few seeds where a call takes long, and its share alone says little.
     """
     found = []
-    for record in _cells(result, "measure"):
+    for record in _cells(run, "measure"):
         covered = covered_by_tolerance(record)
         if covered.size:
             found.append(_Found(float(covered.mean()), _where(record, f"{covered.size} intervals")))
@@ -265,32 +253,32 @@ def _seconds_text(value: float) -> str:
     return f"{value:.3g} s"
 
 
-def rows(result: Result) -> list[Row]:
+def rows(run: Run) -> list[Row]:
     """The targets, each beside the worst that was measured."""
 
     def of(part: str, one: str, other: str, smallest: int = 0) -> list[_Found]:
-        return _each(_cells(result, part, smallest), lambda r: ratio(r, one, other))
+        return _each(_cells(run, part, smallest), lambda r: ratio(r, one, other))
 
     def share_of_exact(smallest: int, end: float) -> list[_Found]:
-        records = (r for r in _cells(result, "measure", smallest) if r["n"] < end)
+        records = (r for r in _cells(run, "measure", smallest) if r.n < end)
         return _each(records, lambda r: ratio(r, "stored", "exact"))
 
     def equal_products() -> list[_Found]:
         return [
             _Found(value, _where(record, quantity))
-            for record in _cells(result, "measure")
+            for record in _cells(run, "measure")
             for quantity, value in plain_over_ours(record).items()
             if quantity == f"joint {_DEFAULT_PRODUCTS}"
         ]
 
     large = 20_000
-    exact_4k = (r for r in _cells(result, "exact", 4000) if r["n"] < 8000)
+    exact_4k = (r for r in _cells(run, "exact", 4000) if r.n < 8000)
     found = [
         _row(
             "order 2, n >= 20k: useful share of the measured matrix-product peak",
             ">=",
             0.8,
-            _each(_cells(result, "order 2", large), share_of_peak),
+            _each(_cells(run, "order 2", large), share_of_peak),
             _percent,
         ),
         _row(
@@ -304,7 +292,7 @@ def rows(result: Result) -> list[Row]:
             "order 2: relative error against float64",
             "<=",
             1e-6,
-            _each(_cells(result, "order 2"), lambda r: norm_error(r, "tiles")),
+            _each(_cells(run, "order 2"), lambda r: norm_error(r, "tiles")),
         ),
         *(
             _row(f"order 2, n >= 8k: {name} / one evaluation", "<=", bound, found, _multiple)
@@ -328,21 +316,21 @@ def rows(result: Result) -> list[Row]:
             "Vendi, Conditional- and Information-Vendi: error at 95%",
             "<=",
             0.002,
-            _errors(result, lambda q: "-t" not in q, lambda a: a.within),
+            _errors(run, lambda q: "-t" not in q, lambda a: a.within),
             _percent,
         ),
         _row(
             "truncated, any t: error at 95%",
             "<=",
             0.003,
-            _errors(result, lambda q: "-t" in q, lambda a: a.within),
+            _errors(run, lambda q: "-t" in q, lambda a: a.within),
             _percent,
         ),
         _row(
             "intervals of 95%: coverage",
             ">=",
             0.9,
-            _pooled_coverage(result),
+            _pooled_coverage(run),
             _percent,
         ),
         _row(
@@ -374,14 +362,14 @@ def rows(result: Result) -> list[Row]:
             _multiple,
         ),
     ]
-    return found + (_h200(result) if "H200" in result["provenance"]["device"] else [])
+    return found + (_h200(run) if "H200" in run.settings.device else [])
 
 
-def _h200(result: Result) -> list[Row]:
+def _h200(run: Run) -> list[Row]:
     """What arithmetic says of one H200."""
 
     def time_at(part: str, name: str, n: int) -> list[_Found]:
-        records = (r for r in _cells(result, part, n) if r["n"] < 1.2 * n)
+        records = (r for r in _cells(run, part, n) if r.n < 1.2 * n)
         return _each(records, lambda r: seconds(r, name))
 
     targets = (
@@ -397,26 +385,26 @@ def _h200(result: Result) -> list[Row]:
     ]
 
 
-def machine(result: Result) -> str:
-    """The machine's kind, the versions and the date, in one line."""
-    origin = result["provenance"]
-    versions = origin["versions"] | origin.get("peers", {})
+def machine(run: Run) -> str:
+    """The machine's kind, the versions and the dates, in one line."""
+    origins = list(run.provenance.values())
+    versions = origins[0]["versions"] | run.settings.peers
     words = ", ".join(f"{name} {version}" for name, version in versions.items())
-    precision = "float64" if origin["x64"] else "float32"
+    dates = sorted({origin["date"][:10] for origin in origins})
     return (
-        f"{origin['device']}, {origin['cores']} processor cores, {origin['platform']}, "
-        f"{precision}, {origin['date'][:10]}; {words}"
+        f"{run.settings.device}, {run.settings.cores} processor cores, {origins[0]['platform']}, "
+        f"{origins[0]['dtype']}, {' to '.join(dict.fromkeys((dates[0], dates[-1])))}; {words}"
     )
 
 
-def markdown(result: Result) -> str:
+def markdown(run: Run) -> str:
     """The targets, and the times by n, as Markdown."""
-    lines = [f"Measured on {machine(result)}.", "", "| what | target | measured | met |"]
+    lines = [f"Measured on {machine(run)}.", "", "| what | target | measured | met |"]
     lines.append("|---|---|---|---|")
-    lines += [f"| {r.what} | {r.target} | {r.measured} | {word(r.met)} |" for r in rows(result)]
+    lines += [f"| {r.what} | {r.target} | {r.measured} | {word(r.met)} |" for r in rows(run)]
     for part in ("order 2", "exact", "measure"):
-        records = list(_cells(result, part))
-        found = {name for record in records for name in record["results"]}
+        records = list(_cells(run, part))
+        found = {name for record in records for name in record.results}
         names = [name for name in _TIMED[part] if name in found]
         if not names:
             continue
@@ -424,14 +412,14 @@ def markdown(result: Result) -> str:
         lines.append("|---" * (len(names) + 2) + "|")
         for record in records:
             cells = [_time_and_memory(record, name) for name in names]
-            lines.append(f"| {record['data']} | {record['n']:,} | " + " | ".join(cells) + " |")
-    return "\n".join(lines + _accuracy_table(result)) + "\n"
+            lines.append(f"| {record.data} | {record.n:,} | " + " | ".join(cells) + " |")
+    return "\n".join(lines + _accuracy_table(run)) + "\n"
 
 
-def _accuracy_table(result: Result) -> list[str]:
+def _accuracy_table(run: Run) -> list[str]:
     """The accuracy by tolerance against the exact values: a line a cell, its worst score."""
     lines = []
-    for record in _cells(result, "measure"):
+    for record in _cells(run, "measure"):
         names = quantities(record, "by tolerance")
         found = {name: accuracy(record, "by tolerance", name) for name in names}
         whole = [a for q, a in found.items() if a and "-t" not in q]
@@ -444,7 +432,7 @@ def _accuracy_table(result: Result) -> list[str]:
                 _percent(max(a.within for a in cut)),
                 _percent(float(covered_by_tolerance(record).mean())),
             ]
-            of = f"| {record['data']} | {record['n']:,} | "
+            of = f"| {record.data} | {record.n:,} | "
             lines.append(of + " | ".join(numbers) + " |")
     if not lines:
         return []
@@ -471,9 +459,9 @@ def main(argv: list[str]) -> None:
     """Prints a saved result."""
     if len(argv) > 1:
         raise ValueError(f"unexpected argument {argv[1]!r}; flags are written --name=value.")
-    print(markdown(load(flags.FLAGS.results)), end="")
+    print(markdown(store.read_run(flags.FLAGS.results, registry.load("scaling"))), end="")
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("results", "experiments/results/scaling.json", "A saved result.")
+    flags.DEFINE_string("results", "experiments/results/scaling", "The folder of a run.")
     command.run(main)

@@ -1,205 +1,285 @@
-"""Who meets whom, on what data and at which n; the rounds, and what a cell records.
+"""How fast, how large and how exact: the benchmark as a study.
 
-A cell is one part of the benchmark on one data set at one n. In every round its contestants are
-called in turn, so that what else the machine does meets all of them, and the next cell starts when
-all their processes have ended.
+A cell is one part of the benchmark on one data set at one n; its contestants meet in `contests`,
+`report` derives every ratio and `figures` draws.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import importlib.metadata
-import importlib.util
-import json
-import math
+import dataclasses
 import pathlib
-import statistics
-import subprocess
+import re
 import sys
-import time
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
-from rich import progress
+from matplotlib.figure import Figure
+from rich.table import Table
 
-from condvendi_jax import command, files
-from experiments import harness
-from experiments.scaling.processes import Worker, WorkerError
+from condvendi_jax import validation
+from experiments import lab
+from experiments.data import PairedEmbeddings, mixture
+from experiments.lab import choices
+from experiments.lab.examples import small_pairs
+from experiments.lab.study import option, positive
+from experiments.scaling import contests, figures, report
+from experiments.scaling.contests import CONTESTANTS, PACKAGES, Limits
+from experiments.scaling.processes import Worker
+from experiments.scaling.records import Cell, Measured, Record
 
+_PARTS = {
+    "order2": "order 2",
+    "exact": "exact",
+    "measure": "measure",
+    "start": "cold start",
+}
 _SMALLEST = {"order 2": 500, "exact": 500, "measure": 2000}
-_SUPERMODES, _MODES = 10, 10
-_CHUNK = 65_536
-_COLD_STARTS = ("import jax", "import condvendi_jax")
+# Of the median distance: about what the papers' variance rule finds, and a far harder spectrum.
+_NARROW = 0.65
+# Options that one part alone looks at.
+_OF_PART = {
+    "order_two_n": "order2",
+    "exact_n": "exact",
+    "measure_n": "measure",
+    "rtol": "measure",
+    "seeds": "measure",
+}
 # Without --full the measure takes the real data at this n only.
 _REAL_MEASURE_N = 4000
 
 
-class Entry(NamedTuple):
-    """A contestant as the study knows it.
+class _Defaults(NamedTuple):
+    """The largest n of each part, the seeds, the patience and what is enough, in seconds."""
 
-    Attributes:
-      module, function: where it is, under `experiments.scaling`.
-      power: its time grows as n^power.
-      arrays: how many n x n arrays of float32 it holds at the peak.
-      package: what must be installed for it.
-      once: it is called once only, for its values.
-      seeds: it is called once a seed, for its values.
-      largest_only: it takes part at the largest n of the mixture only.
-      up_to: the largest n at which it takes part.
-    """
-
-    module: str
-    function: str
-    power: int
-    arrays: float = 0
-    package: str | None = None
-    once: bool = False
-    seeds: bool = False
-    largest_only: bool = False
-    up_to: float = math.inf
+    order_two_n: int
+    exact_n: int
+    measure_n: int
+    seeds: int
+    patience: float
+    enough: float
 
 
-# The first of each part is what the others are compared with.
-CONTESTANTS: dict[str, dict[str, Entry]] = {
-    "order 2": {
-        "tiles": Entry("engines", "tile_norms", 2),
-        "all prefixes": Entry("engines", "all_prefixes", 2, largest_only=True),
-        "16 bandwidths": Entry("engines", "many_bandwidths", 2, largest_only=True),
-        "value and gradient": Entry("engines", "value_and_gradient", 2, largest_only=True),
-        "matrix product": Entry("engines", "matrix_product", 0, largest_only=True),
-        "dense JAX": Entry("engines", "dense_norms", 2, arrays=3),
-        "dense torch": Entry("peers", "torch_norms", 2, arrays=2, package="torch"),
-        "rke-score": Entry("peers", "rke_score", 2, package="rke_score"),
-        "float64": Entry("reference", "norms", 2, once=True),
-    },
-    "exact": {
-        "spectrum": Entry("engines", "spectrum", 3, arrays=3),
-        "jnp.linalg.eigvalsh": Entry("engines", "eigvalsh", 3, arrays=4),
-        "torch.linalg.eigvalsh": Entry("peers", "torch_eigvalsh", 3, arrays=3, package="torch"),
-        "vendi_score": Entry("peers", "vendi_score", 3, arrays=3, package="vendi_score"),
-        "float64": Entry("reference", "eigenvalues", 3, arrays=5, once=True),
-    },
-    "measure": {
-        "exact": Entry("engines", "exact", 3, arrays=4),
-        "stored": Entry("engines", "stored", 2, arrays=3),
-        "matrix-free": Entry("engines", "matrix_free", 2),
-        "by tolerance": Entry("engines", "by_tolerance", 2, arrays=3, seeds=True),
-        "by budget": Entry("engines", "by_budget", 2, arrays=3, seeds=True, up_to=4000),
-        "plain SLQ": Entry(
-            "peers", "plain_quadrature", 2, arrays=3, package="matfree", seeds=True, up_to=4000
-        ),
-    },
-}
-PACKAGES = ("torch", "rke_score", "vendi_score", "matfree")
-# Products with the matrix -> how ours spends them, and the splits that plain quadrature may choose
-# among (the best in hindsight counts): probes x steps.
-BUDGETS = {
-    "160": {"block": 12, "sweeps": 8, "probes": 8, "steps": 8},
-    "448": {"block": 32, "sweeps": 8, "probes": 16, "steps": 12},
-    "1024": {"block": 64, "sweeps": 9, "probes": 28, "steps": 16},
-}
-SPLITS = {
-    "160": [(20, 8), (10, 16)],
-    "448": [(56, 8), (28, 16)],
-    "1024": [(128, 8), (64, 16)],
+_DEFAULTS = {
+    ("cpu", False): _Defaults(20_000, 4000, 4000, 10, 30, 10),
+    ("cpu", True): _Defaults(30_000, 16_000, 30_000, 200, 600, 60),
+    ("accelerator", False): _Defaults(100_000, 8000, 32_000, 20, 10, 5),
+    ("accelerator", True): _Defaults(1_000_000, 25_000, 100_000, 200, 60, 20),
 }
 
 
-class DataSet(NamedTuple):
-    """Points on disk, float32, in random order, and the bandwidths they are scored with."""
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The flags of the benchmark; where a default depends on the device, it is None here."""
+
+    full: bool = option(False, "Sizes up to what fits, 200 seeds: hours.")
+    parts: tuple[str, ...] = option(
+        tuple(_PARTS),
+        "What is measured: order 2, exact spectra, the spectral measure, the cold start.",
+        choices=_PARTS,
+    )
+    order_two_n: int | None = option(None, "The largest n of order 2.")
+    exact_n: int | None = option(None, "The largest n of the exact spectra.")
+    measure_n: int | None = option(None, "The largest n of the spectral measure.")
+    output_dimension: int = option(768, "d_x of the mixture.")
+    prompt_dimension: int = option(512, "d_t of the mixture.")
+    bandwidth: float = option(0.7, "Of the mixture's outputs and prompts.")
+    repeats: int = option(5, "Rounds at most, after the first.")
+    seeds: int | None = option(None, "Seeds that errors and coverage are taken over.")
+    rtol: float = option(2e-3, "The tolerance asked of the measure.")
+    patience: float | None = option(
+        None, "Seconds; what should take longer for one call is left out."
+    )
+    enough: float | None = option(
+        None, "Seconds; who took that long, after the first call, is not called again."
+    )
+    peers: tuple[str, ...] | None = option(
+        None,
+        "Packages compared with; all that are installed if unset.",
+        choices=(*PACKAGES, "none"),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Points:
+    """A data set of the benchmark: what it is, how many pairs, and the bandwidths."""
 
     description: str
-    outputs: pathlib.Path
-    prompts: pathlib.Path
     n: int
-    bandwidths: tuple[float, float]
+    bandwidths: choices.Bandwidths
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What the measurements depend on, the device and the peers' versions among it."""
+
+    device: str
+    platform: str
+    cores: int | None
+    data: dict[str, Points]
+    parts: tuple[str, ...]
+    full: bool
+    largest: dict[str, int]
+    dimensions: tuple[int, int]
+    bandwidth: float
+    repeats: int
+    seeds: int
+    rtol: float
+    patience: float
+    enough: float
+    peers: dict[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class _State:
+    """Where the points lie on disk, by the name of the data set, and the device's memory."""
+
+    paths: Mapping[str, tuple[pathlib.Path, pathlib.Path]]
+    memory: int
+    scratch: pathlib.Path
+
+
+def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -> lab.Setup:
+    """Asks for the device, finds the peers, and writes the points that the processes read."""
+    _check(options)
+    peers = _find_peers(options.peers)
+    # This process measures nothing and must not take the accelerator from those that do.
+    jax.config.update("jax_platforms", "cpu")
+    real = load()
+    with Worker("engines") as worker:
+        device = worker.request("ask", function="describe")
+    platform = "cpu" if device["platform"] == "cpu" else "accelerator"
+    defaults = _DEFAULTS[platform, options.full]
+    chosen = {
+        name: value if (value := getattr(options, name)) is not None else default
+        for name, default in defaults._asdict().items()
+    }
+    largest = {
+        "order 2": chosen["order_two_n"],
+        "exact": chosen["exact_n"],
+        "measure": chosen["measure_n"],
+    }
+    parts = tuple(_PARTS[name] for name in options.parts)
+    dimensions = (options.output_dimension, options.prompt_dimension)
+    scratch = tempfile.TemporaryDirectory()
+    folder = pathlib.Path(scratch.name)
+    n = max((largest[part] for part in parts if part in largest), default=2)
+    paths = {"mixture": write_mixture(folder, n, dimensions, seed)}
+    given = choices.Bandwidths(options.bandwidth, options.bandwidth, "given")
+    data = {"mixture": Points(mixture.describe(dimensions), n, given)}
+    median = choices.by_rules(real, ["median"], seed)["median"]
+    of_real = write_points(folder, real, seed)
+    # Never the name of the mixture.
+    name = real.name if real.name != "mixture" else "mixture (set)"
+    for suffix, bandwidths in (("", median), (", narrow", median.scaled(_NARROW))):
+        data[name + suffix] = Points(real.description, len(real), bandwidths)
+        paths[name + suffix] = of_real
+    settings = Settings(
+        device=device["provenance"]["device"],
+        platform=platform,
+        cores=device["cores"],
+        data=data,
+        parts=parts,
+        full=options.full,
+        largest=largest,
+        dimensions=dimensions,
+        bandwidth=options.bandwidth,
+        repeats=options.repeats,
+        seeds=chosen["seeds"],
+        rtol=options.rtol,
+        patience=chosen["patience"],
+        enough=chosen["enough"],
+        peers=contests.versions(peers),
+    )
+    arrays = {
+        f"{name} {role}": np.load(path, mmap_mode="r")
+        for name in (list(paths)[:2])
+        for role, path in zip(("outputs", "prompts"), paths[name], strict=True)
+    }
+    state = _State(paths, device["memory_bytes"], folder)
+    measured_on = {"device": settings.device, "cores": settings.cores}
+    return lab.Setup(settings, arrays, state, measured_on, close=scratch.cleanup)
+
+
+def _check(options: Options) -> None:
+    defaults = Options()
+    for name, part in _OF_PART.items():
+        if getattr(options, name) != getattr(defaults, name) and part not in options.parts:
+            raise ValueError(f"--{name} means nothing without {part} among --parts.")
+    sizes = ("order_two_n", "exact_n", "measure_n", "output_dimension", "prompt_dimension")
+    for names, minimum in ((sizes, 2), (("repeats", "seeds"), 1)):
+        for name in names:
+            if getattr(options, name) is not None:
+                validation.check_count(getattr(options, name), name=f"--{name}", minimum=minimum)
+    for name in ("bandwidth", "rtol", "patience", "enough"):
+        if getattr(options, name) is not None:
+            positive(getattr(options, name), name=name)
+
+
+def _find_peers(wanted: tuple[str, ...] | None) -> list[str]:
+    """The peers that are wanted and there; says in a line which are not."""
+    wanted = PACKAGES if wanted is None else wanted
+    present, absences = contests.find_peers([name for name in wanted if name != "none"])
+    for line in absences:
+        sys.stderr.write(line + "\n")
+    return present
 
 
 def write_mixture(
     folder: pathlib.Path, n: int, dimensions: Sequence[int], seed: int
 ) -> tuple[pathlib.Path, pathlib.Path]:
-    """A mixture of mixtures: 10 kinds of prompts of 10 modes each, and what the model adds to them.
-
-    A prompt is its kind, its mode and noise; its output the same kind, a mode of its own and noise.
-    The squared distances of two outputs are about 2, 1 and 0.3 within a mode, within a kind and
-    between kinds, in the reverse order.
-
-    Args:
-      folder: where the two files go.
-      n: the number of pairs.
-      dimensions: d_x and d_t.
-      seed: fixes the centres; the first rows are the same for every n.
-
-    Returns:
-      The paths of the outputs `[n, d_x]` and the prompts `[n, d_t]`.
-    """
+    """The files of n outputs `[n, d_x]` and prompts `[n, d_t]` of `mixture.fill_mixture`."""
     paths = (folder / "mixture-outputs.npy", folder / "mixture-prompts.npy")
-    for role, (path, d) in enumerate(zip(paths, dimensions, strict=True)):
-        centres = np.random.default_rng((seed, role))
-        kinds = centres.standard_normal((_SUPERMODES, d), np.float32)
-        modes = 0.6 * centres.standard_normal((_SUPERMODES * _MODES, d), np.float32)
-        points = np.lib.format.open_memmap(path, "w+", np.float32, (n, d))
-        for chunk, start in enumerate(range(0, n, _CHUNK)):
-            # The same stream for both roles: an output and its prompt are of the same kind.
-            shared = np.random.default_rng((seed, 2, chunk))
-            own = np.random.default_rng((seed, 3 + role, chunk))
-            rows = min(_CHUNK, n - start)
-            kind = shared.integers(_SUPERMODES, size=_CHUNK)[:rows]
-            mode = kind * _MODES + own.integers(_MODES, size=_CHUNK)[:rows]
-            noise = own.standard_normal((rows, d), np.float32)
-            points[start : start + rows] = kinds[kind] + modes[mode] + 0.4 * noise
-            points[start : start + rows] /= np.float32(math.sqrt(d))
-        points.flush()
+    outputs, prompts = (
+        np.lib.format.open_memmap(path, "w+", np.float32, (n, d))
+        for path, d in zip(paths, dimensions, strict=True)
+    )
+    mixture.fill_mixture(outputs, prompts, seed)
+    outputs.flush()
+    prompts.flush()
     return paths
 
 
 def write_points(
-    folder: pathlib.Path, name: str, outputs: np.ndarray, prompts: np.ndarray, seed: int
+    folder: pathlib.Path, pairs: PairedEmbeddings, seed: int
 ) -> tuple[pathlib.Path, pathlib.Path]:
-    """The pairs in a random order, so that the first n of them are a sample."""
-    order = np.random.default_rng(seed).permutation(len(outputs))
-    paths = (folder / f"{name}-outputs.npy", folder / f"{name}-prompts.npy")
-    for path, points in zip(paths, (outputs, prompts), strict=True):
+    """The files of the pairs in a random order, so that the first n of them are a sample."""
+    order = np.random.default_rng(seed).permutation(len(pairs))
+    paths = (folder / "real-outputs.npy", folder / "real-prompts.npy")
+    for path, points in zip(paths, (pairs.outputs, pairs.prompts), strict=True):
         np.save(path, np.asarray(points, np.float32)[order])
     return paths
 
 
+def cells(settings: Settings) -> list[Cell]:
+    """Every part on the mixture at doubling sizes, then on the real data."""
+    first, real, narrow = list(settings.data)
+    found = []
+    for part in settings.parts:
+        if part == "cold start":
+            found.append(Cell(part, "none", 0))
+            continue
+        largest = settings.largest[part]
+        found += [Cell(part, first, n) for n in sizes(part, largest)]
+        largest = min(largest, settings.data[real].n)
+        if part != "measure":
+            found.append(Cell(part, real, largest))
+            continue
+        of_real = sizes(part, largest) if settings.full else [min(largest, _REAL_MEASURE_N)]
+        found += [Cell(part, name, n) for name in (real, narrow) for n in of_real]
+    return found
+
+
 def sizes(part: str, largest: int) -> list[int]:
     """Doubling sizes, ending at `largest`: none lies between half of it and itself."""
-    found = [largest]
-    size = _SMALLEST[part]
     below = []
+    size = _SMALLEST[part]
     while size <= largest / 2:
         below.append(size)
         size *= 2
-    return below + found
-
-
-def find_peers(wanted: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Which of the packages are installed, none of them imported; a line on each that is not."""
-    present = [name for name in wanted if importlib.util.find_spec(name) is not None]
-    lines = []
-    for package in wanted:
-        if package not in present:
-            names = [
-                name
-                for entries in CONTESTANTS.values()
-                for name, entry in entries.items()
-                if entry.package == package
-            ]
-            lines.append(
-                f"{package} is not installed, left out: {', '.join(names)}; "
-                "pip install -e '.[bench]' brings it"
-            )
-    return present, lines
-
-
-def versions(names: Sequence[str]) -> dict[str, str]:
-    """The versions of packages that are installed."""
-    distributions = {name: name.replace("_", "-") for name in names}
-    return {distributions[name]: importlib.metadata.version(distributions[name]) for name in names}
+    return [*below, largest]
 
 
 def truncations(n: int) -> list[int]:
@@ -207,269 +287,97 @@ def truncations(n: int) -> list[int]:
     return sorted({min(10, n), max(1, n // 20), max(1, round(0.4 * n))})
 
 
-class Limits(NamedTuple):
-    """What a cell may take.
-
-    Attributes:
-      repeats: rounds at most, after the first.
-      seeds: calls at most of what is called once a seed.
-      patience: seconds; what is expected to take longer for a call is left out.
-      enough: seconds; who took that long, in all its calls after the first, is not called again.
-      memory: bytes of the device.
-    """
-
-    repeats: int
-    seeds: int
-    patience: float
-    enough: float
-    memory: int
-
-
-def choose(
-    entries: Mapping[str, Entry],
-    n: int,
-    limits: Limits,
-    earlier: Sequence[Mapping[str, Any]],
-    *,
-    largest: bool,
-    missing: Sequence[str],
-) -> tuple[list[str], dict[str, str]]:
-    """Who takes part at n, and why the others do not.
-
-    Args:
-      entries: the contestants of the part.
-      n: the number of points.
-      limits: what a cell may take.
-      earlier: the records of the same part that are there.
-      largest: whether this is the largest n of the mixture.
-      missing: the packages that are not installed or not wanted.
-
-    Returns:
-      The names of those who take part, and the reason by the name of those left out. Who does not
-      belong to this n is in neither.
-    """
-    taking_part, left_out = [], {}
-    for name, entry in entries.items():
-        if n > entry.up_to or (entry.largest_only and not largest):
-            continue
-        needed = 4 * entry.arrays * n * n
-        expected = _expected_seconds(name, entry.power, n, earlier)
-        if entry.package in missing:
-            left_out[name] = f"{entry.package} is not there"
-        elif needed > limits.memory:
-            left_out[name] = f"needs about {needed / 2**30:.0f} GiB"
-        elif expected > limits.patience:
-            left_out[name] = f"a call would take about {expected:.0f} s"
-        else:
-            taking_part.append(name)
-    return taking_part, left_out
+def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Measured:
+    """Lets the contestants of a cell meet."""
+    settings, state = setup.settings, setup.state
+    if cell.part == "cold start":
+        return Measured((), contests.cold_starts(settings.repeats), {})
+    limits = Limits(
+        repeats=settings.repeats,
+        seeds=settings.seeds,
+        patience=settings.patience,
+        enough=settings.enough,
+        memory=state.memory,
+    )
+    earlier = [Record.of(c, m) for c, m in context.finished.items() if c.part == cell.part]
+    taking_part, left_out = contests.choose(
+        CONTESTANTS[cell.part],
+        cell.n,
+        limits,
+        earlier,
+        largest=cell.data == next(iter(settings.data)) and cell.n == settings.largest[cell.part],
+        missing=[p for p in PACKAGES if p.replace("_", "-") not in settings.peers],
+    )
+    outputs, prompts = state.paths[cell.data]
+    bandwidths = settings.data[cell.data].bandwidths
+    request: dict[str, Any] = {
+        "outputs": str(outputs),
+        "prompts": str(prompts),
+        "n": cell.n,
+        "bandwidths": [bandwidths.outputs, bandwidths.prompts],
+        "truncations": truncations(cell.n),
+        "rtol": settings.rtol,
+        "budgets": {
+            products: budget
+            for products, budget in contests.BUDGETS.items()
+            if budget["block"] * budget["sweeps"] < cell.n
+        },
+        "splits": contests.SPLITS,
+        "eigenvalues": str(state.scratch / "eigenvalues.npy"),
+    }
+    entries = {name: CONTESTANTS[cell.part][name] for name in taking_part}
+    results, failed = contests.run_cell(entries, request, limits, context.say)
+    dimensions = tuple(int(np.load(p, mmap_mode="r").shape[1]) for p in (outputs, prompts))
+    return Measured(dimensions, results, left_out | failed)
 
 
-def _expected_seconds(name: str, power: int, n: int, earlier: Sequence[Mapping[str, Any]]) -> float:
-    """What a call should take, by the largest n at which it was timed; 0 where it never was."""
-    timed = [record for record in earlier if name in record["results"]]
-    if not timed:
-        return 0.0
-    last = max(timed, key=lambda record: record["n"])
-    taken = last["results"][name]["seconds"]
-    return statistics.median(taken[1:] or taken) * (n / last["n"]) ** power
+def table(run: lab.Run) -> Table:
+    """The targets and what was measured; below them who was left out, and the machine."""
+    grid = Table("what", "target", "measured", "met")
+    for row in report.rows(run):
+        grid.add_row(row.what, row.target, row.measured, report.word(row.met))
+    records = report.records(run)
+    notes = [
+        f"left out: {name} ({record.part}, {record.data}, n = {record.n:,}): {reason}"
+        for record in records
+        for name, reason in record.left_out.items()
+    ]
+    shares = [of.get("idle_share", 0.0) for record in records for of in record.results.values()]
+    notes.append(f"waiting took a process at most {max(shares, default=0):.1%} of a core")
+    grid.caption = "\n".join([*notes, f"on {report.machine(run)}"])
+    grid.caption_justify = "left"
+    return grid
 
 
-def run_cell(
-    entries: Mapping[str, Entry],
-    cell: Mapping[str, Any],
-    limits: Limits,
-    advance: Callable[[str], None] = lambda text: None,
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """Starts the contestants' processes, compiles one after the other, calls all in turn.
-
-    Args:
-      entries: who takes part.
-      cell: what the contestants need to know, as plain data.
-      limits: what it may take.
-      advance: called with the name of whose turn it is.
-
-    Returns:
-      The results by name, and the reason by the name of those that failed.
-    """
-    results: dict[str, Any] = {}
-    failed: dict[str, str] = {}
-    with contextlib.ExitStack() as stack:
-        workers = {
-            name: stack.enter_context(Worker(entry.module)) for name, entry in entries.items()
-        }
-
-        def attempt(name: str, do: str, **arguments: Any) -> Any:
-            advance(f"{name}: {do}")
-            try:
-                return workers[name].request(do, **arguments)
-            except WorkerError as error:
-                failed[name] = str(error)
-                results.pop(name, None)
-                return None
-
-        for name, entry in entries.items():
-            reply = attempt(name, "prepare", function=entry.function, cell=dict(cell))
-            if reply is not None:
-                results[name] = reply | {"seconds": [], "values": []}
-        round_ = 0
-        while due := [n for n in results if _due(entries[n], results[n]["seconds"], limits)]:
-            for name in due:
-                reply = attempt(name, "run", seed=round_)
-                if reply is not None:
-                    results[name]["seconds"].append(reply["seconds"])
-                    results[name]["values"].append(reply["values"])
-            round_ += 1
-        for name in list(results):
-            reply = attempt(name, "finish")
-            if reply is not None:
-                results[name] |= reply
-    return results, failed
-
-
-def _due(entry: Entry, seconds: Sequence[float], limits: Limits) -> bool:
-    """Whether another call is wanted after calls of these seconds."""
-    if not seconds:
-        return True
-    if entry.once:
-        return False
-    if entry.seeds:
-        return len(seconds) < limits.seeds and sum(seconds[1:]) < limits.enough
-    # The first call warms up and counts only where it was long enough to be the last.
-    again = len(seconds) <= limits.repeats and seconds[0] < limits.enough
-    return again and sum(seconds[1:]) < limits.enough
-
-
-def cells(
-    configuration: Mapping[str, Any], data: Mapping[str, DataSet]
-) -> list[tuple[str, str, int]]:
-    """Part, data and n of every cell, in the order in which they are measured.
-
-    Args:
-      configuration: `parts`, the `largest` n of each, and whether the real data are taken `full`.
-      data: the mixture, the real data and the same with narrow bandwidths, by name.
-    """
-    mixture, real, narrow = data
-    found = []
-    for part in configuration["parts"]:
-        if part == "cold start":
-            found.append((part, "none", 0))
-            continue
-        largest = configuration["largest"][part]
-        found += [(part, mixture, n) for n in sizes(part, largest)]
-        largest = min(largest, data[real].n)
-        if part != "measure":
-            found.append((part, real, largest))
-            continue
-        of_real = sizes(part, largest) if configuration["full"] else [min(largest, _REAL_MEASURE_N)]
-        found += [(part, name, n) for name in (real, narrow) for n in of_real]
+def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
+    """Time, memory and error of each run; one of an accelerator bears its name."""
+    found = {}
+    for run in runs:
+        kind = re.sub(r"[^a-z0-9]+", "-", run.settings.device.lower()).strip("-")
+        suffix = "" if run.settings.platform == "cpu" else f"_{kind}"
+        for name, figure in figures.draw(run).items():
+            found[f"scaling_{name}{suffix}"] = figure
     return found
 
 
-def run(
-    store: harness.Store, data: Mapping[str, DataSet], memory: int, scratch: pathlib.Path
-) -> list[dict[str, Any]]:
-    """The records of all cells; those of an interrupted run are read and not measured again.
-
-    Args:
-      store: holds the configuration and what is finished.
-      data: by name.
-      memory: bytes of the device.
-      scratch: a folder for what one contestant leaves to another.
-    """
-    every = cells(store.configuration, data)
-    names = ["-".join(map(str, cell)).replace(" ", "_") for cell in every]
-    missing = store.missing(names)
-    _, saved = harness.load_run(store.folder)
-    records: list[dict[str, Any]] = []
-    with command.progress_bar() as bar:
-        task = bar.add_task("", total=len(every))
-        for name, cell in zip(names, every, strict=True):
-            if name in missing:
-                title = f"{cell[0]}, {cell[1]}, n = {cell[2]:,}"
-                earlier = [record for record in records if record["part"] == cell[0]]
-                advance = functools.partial(_describe, bar, task, title)
-                record = measure(cell, earlier, data, store.configuration, memory, scratch, advance)
-                store.save(name, {"record": np.array(json.dumps(files.jsonable(record)))})
-            else:
-                record = json.loads(str(saved[name]["record"]))
-            records.append(record)
-            bar.advance(task)
-    return records
-
-
-def _describe(bar: progress.Progress, task: progress.TaskID, title: str, text: str) -> None:
-    bar.update(task, description=f"{title}: {text}")
-
-
-def measure(
-    cell: tuple[str, str, int],
-    earlier: Sequence[Mapping[str, Any]],
-    data: Mapping[str, DataSet],
-    configuration: Mapping[str, Any],
-    memory: int,
-    scratch: pathlib.Path,
-    advance: Callable[[str], None],
-) -> dict[str, Any]:
-    """The record of one cell.
-
-    Args:
-      cell: part, data and n.
-      earlier: the records of the same part that are there.
-      data: by name.
-      configuration: of the run.
-      memory: bytes of the device.
-      scratch: a folder for what one contestant leaves to another.
-      advance: called with what is being done.
-    """
-    part, name, n = cell
-    record: dict[str, Any] = {"part": part, "data": name, "n": n}
-    if part == "cold start":
-        return record | {"results": _cold_starts(configuration["repeats"]), "left_out": {}}
-    limits = Limits(
-        repeats=configuration["repeats"],
-        seeds=configuration["seeds"],
-        patience=configuration["patience"],
-        enough=configuration["enough"],
-        memory=memory,
-    )
-    taking_part, left_out = choose(
-        CONTESTANTS[part],
-        n,
-        limits,
-        earlier,
-        largest=name == next(iter(data)) and n == configuration["largest"][part],
-        missing=[p for p in PACKAGES if p not in configuration["peers"]],
-    )
-    points = data[name]
-    request = {
-        "outputs": str(points.outputs),
-        "prompts": str(points.prompts),
-        "n": n,
-        "bandwidths": list(points.bandwidths),
-        "truncations": truncations(n),
-        "rtol": configuration["rtol"],
-        "budgets": {products: b for products, b in BUDGETS.items() if b["block"] * b["sweeps"] < n},
-        "splits": SPLITS,
-        "eigenvalues": str(scratch / "eigenvalues.npy"),
-    }
-    entries = {name: CONTESTANTS[part][name] for name in taking_part}
-    results, failed = run_cell(entries, request, limits, advance)
-    dimensions = [int(np.load(p, mmap_mode="r").shape[1]) for p in points[1:3]]
-    return record | {
-        "bandwidths": list(points.bandwidths),
-        "dimensions": dimensions,
-        "results": results,
-        "left_out": left_out | failed,
-    }
-
-
-def _cold_starts(repeats: int) -> dict[str, Any]:
-    """Seconds that fresh processes take to import JAX and the library, in turn."""
-    results: dict[str, Any] = {name: {"seconds": []} for name in _COLD_STARTS}
-    for _ in range(repeats + 1):
-        for name in _COLD_STARTS:
-            started = time.perf_counter()
-            subprocess.run([sys.executable, "-c", name], check=True, capture_output=True)
-            results[name]["seconds"].append(time.perf_counter() - started)
-    return results
+STUDY = lab.Study(
+    name="scaling",
+    version=1,
+    question="How fast, how large and how exact are the engines, beside their peers?",
+    reproduces="-",
+    duration="20 minutes",
+    options=Options,
+    settings=Settings,
+    cell=Cell,
+    result=Measured,
+    prepare=prepare,
+    cells=cells,
+    compute=compute,
+    table=table,
+    draw=draw,
+    small=small_pairs(
+        "--parts=exact", "--exact_n=64", "--repeats=1", "--peers=none", "--output_dimension=6"
+    ),
+    committed=(("--measure_n=14000", "--patience=400", "--repeats=3"),),
+    figures=("scaling_time", "scaling_memory", "scaling_error"),
+)

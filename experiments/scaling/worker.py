@@ -11,10 +11,13 @@ import gc
 import importlib
 import json
 import os
+import queue
 import resource
 import sys
+import threading
 import time
 import types
+from collections.abc import Iterator
 from typing import Any
 
 from experiments.scaling.contestant import Cell, Contestant
@@ -103,14 +106,27 @@ def _host_bytes() -> tuple[int, int]:
         return peak, peak
 
 
+def _requests() -> Iterator[dict[str, Any]]:
+    """The requests as they come. When the parent has gone the process ends, in a call even."""
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def read() -> None:
+        for line in sys.stdin:
+            lines.put(line)
+        os._exit(0)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        yield json.loads(lines.get())
+
+
 def main() -> None:
     """Serves until standard input ends."""
     # What a library prints is no reply.
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     server = Server(importlib.import_module(f"experiments.scaling.{sys.argv[1]}"))
-    for line in sys.stdin:
-        request = json.loads(line)
+    for request in _requests():
         try:
             reply = {"reply": getattr(server, request.pop("do"))(**request)}
         except Exception as error:  # Whatever a contestant raises is its result.

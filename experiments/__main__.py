@@ -1,0 +1,151 @@
+"""The studies of the project: what there is, running them, drawing their figures.
+
+    python -m experiments                              # the studies and where they stand
+    python -m experiments run NAME...|all [--flags]    # each in a process of its own
+    python -m experiments draw NAME...|all             # saved results into figures/
+    python -m experiments table                        # the README's table of figures
+
+The flags of `run` go to every study that is named. `draw` reads --results=experiments/results and
+writes --figures=figures.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+
+from absl import flags
+from rich import console
+from rich.table import Table
+
+from condvendi_jax import command
+from experiments import registry
+from experiments.lab import Study, runner, store
+
+VERBS = ("list", "run", "draw", "table")
+_OWN = pathlib.Path("results")
+
+
+def main(argv: list[str]) -> int | None:
+    """Lists, runs, draws."""
+    words, rest = _split(argv[1:])
+    if {"--help", "-h"} & set(rest) and words[:1] != ["run"]:
+        print(__doc__)
+        return None
+    verb, names = (words[0], words[1:]) if words else ("list", [])
+    if verb not in VERBS:
+        raise ValueError(f"expected one of {', '.join(VERBS)}, received {verb!r}.")
+    if verb in ("run", "draw"):
+        studies = [registry.load(name) for name in _names(names)]
+        return _run(studies, rest) if verb == "run" else _draw(studies, rest)
+    if names or rest:
+        raise ValueError(f"unexpected argument {(names + rest)[0]!r}.")
+    if verb == "table":
+        print(markdown(), end="")
+    else:
+        console.Console().print(_overview())
+    return None
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words, and the flags."""
+    words = [argument for argument in arguments if not argument.startswith("-")]
+    return words, [argument for argument in arguments if argument.startswith("-")]
+
+
+def _names(names: Sequence[str]) -> Sequence[str]:
+    if not names:
+        raise ValueError(f"which study? One or more of {', '.join(registry.NAMES)}, or all.")
+    return registry.NAMES if list(names) == ["all"] else names
+
+
+def _run(studies: Sequence[Study], rest: Sequence[str]) -> int:
+    """Runs each study in a process of its own; ends with the first status that is not 0."""
+    for study in studies:
+        print(f"{study.name}: {study.question}", flush=True)
+        process = subprocess.Popen([sys.executable, "-m", f"experiments.{study.name}", *rest])
+        try:
+            status = process.wait()
+        except KeyboardInterrupt:
+            # Where the terminal has not told it already.
+            process.send_signal(signal.SIGINT)
+            process.wait()
+            raise
+        if status:
+            return status
+    return 0
+
+
+def _draw(studies: Sequence[Study], rest: Sequence[str]) -> None:
+    """Draws what is saved, and computes nothing."""
+    values = flags.FlagValues()
+    for name, default, words in (
+        ("results", "experiments/results", "Folder of the saved results."),
+        ("figures", "figures", "Folder that the figures are written to."),
+    ):
+        flags.DEFINE_string(name, default, words, flag_values=values)
+    try:
+        values(["draw", *rest])
+    except flags.Error as error:
+        raise ValueError(str(error)) from error
+    results, figures = (pathlib.Path(str(values[name].value)) for name in ("results", "figures"))
+    found = {
+        study.name: [store.read_run(f, study) for f in runner.run_folders(study, results)]
+        for study in studies
+    }
+    if not any(found.values()):
+        raise ValueError(f"{results}: there are no results to draw.")
+    for study in studies:
+        if found[study.name]:
+            for path in runner.draw(study, found[study.name], figures):
+                print(path)
+
+
+def _overview() -> Table:
+    """The studies, what they reproduce, how long they take, and which results there are."""
+    grid = Table("study", "reproduces", "takes", "committed", "yours", show_lines=True)
+    for study in map(registry.load, registry.NAMES):
+        states = [_state(study, folder) for folder in (runner.COMMITTED, _OWN)]
+        name = f"[bold]{study.name}[/bold]\n{study.question}"
+        grid.add_row(name, study.reproduces, study.duration, *states)
+    return grid
+
+
+def _state(study: Study, results: pathlib.Path) -> str:
+    """Which runs are there, and whether they are whole."""
+    lines = []
+    for folder in runner.run_folders(study, results):
+        variant = folder.name.removeprefix(study.name).lstrip("-")
+        try:
+            run = store.read_run(folder, study)
+        except ValueError as error:
+            lines.append(f"{variant or 'unreadable'}: {error}")
+            continue
+        total = len(run.results) + len(run.missing)
+        whole = "complete" if not run.missing else f"{len(run.results)} of {total} cells"
+        lines.append(f"{variant}: {whole}" if variant else whole)
+    return "\n".join(lines) or "-"
+
+
+def markdown() -> str:
+    """The README's table: which figure comes from which command."""
+    rows = ["| figure | reproduces | commands | takes |", "|---|---|---|---|"]
+    rows += ["| " + " | ".join(row) + " |" for row in _rows()]
+    return "\n".join(rows) + "\n"
+
+
+def _rows() -> Iterator[tuple[str, ...]]:
+    for study in map(registry.load, registry.NAMES):
+        names = ", ".join(f"`{name}`" for name in study.figures) or f"a table (`{study.name}`)"
+        commands = [
+            " ".join([f"`python -m experiments.{study.name}", *given]).strip() + "`"
+            for given in study.committed or ((),)
+        ]
+        yield names, study.reproduces, ", ".join(commands), study.duration
+
+
+if __name__ == "__main__":
+    command.run(main, parse_flags=False)

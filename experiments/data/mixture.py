@@ -1,0 +1,44 @@
+"""A mixture of mixtures: what the benchmark and the rehearsal of many devices run on."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+KINDS, MODES = 10, 10
+_CHUNK = 65_536
+
+
+def describe(dimensions: tuple[int, int]) -> str:
+    """One line for a caption."""
+    return f"mixture of {KINDS} kinds of {MODES} modes, d = {dimensions[0]} and {dimensions[1]}"
+
+
+def fill_mixture(outputs: np.ndarray, prompts: np.ndarray, seed: int) -> None:
+    """Writes pairs into two arrays, or memory maps: 10 kinds of prompts of 10 modes each.
+
+    A prompt is its kind, its mode and noise; its output the same kind, a mode of its own and noise.
+    The squared distances of two outputs are about 2, 1 and 0.3 within a mode, within a kind and
+    between kinds, in the reverse order.
+
+    Args:
+      outputs: float32 `[n, d_x]`, overwritten.
+      prompts: float32 `[n, d_t]`, overwritten.
+      seed: fixes the centres; the first rows are the same for every n.
+    """
+    for role, points in enumerate((outputs, prompts)):
+        n, d = points.shape
+        centres = np.random.default_rng((seed, role))
+        kinds = centres.standard_normal((KINDS, d), np.float32)
+        modes = 0.6 * centres.standard_normal((KINDS * MODES, d), np.float32)
+        for chunk, start in enumerate(range(0, n, _CHUNK)):
+            # The same stream for both roles: an output and its prompt are of the same kind.
+            shared = np.random.default_rng((seed, 2, chunk))
+            own = np.random.default_rng((seed, 3 + role, chunk))
+            rows = min(_CHUNK, n - start)
+            kind = shared.integers(KINDS, size=_CHUNK)[:rows]
+            mode = kind * MODES + own.integers(MODES, size=_CHUNK)[:rows]
+            noise = own.standard_normal((rows, d), np.float32)
+            points[start : start + rows] = kinds[kind] + modes[mode] + 0.4 * noise
+            points[start : start + rows] /= np.float32(math.sqrt(d))

@@ -1,0 +1,109 @@
+"""Paired (output, prompt) embeddings with labels, and the loader of one's own."""
+
+from __future__ import annotations
+
+import os
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from condvendi_jax import validation
+from condvendi_jax.files import read_array
+
+
+@dataclass(frozen=True, eq=False)
+class PairedEmbeddings:
+    """The embeddings of n (output, prompt) pairs, and what is known about each pair.
+
+    Attributes:
+      name: short name of the set.
+      outputs: X, float32 `[n, d_x]`.
+      prompts: T, float32 `[n, d_t]`; pairs of one prompt have identical rows.
+      description: one line for a figure's caption: what the data are and how they were embedded.
+      labels: by role, one label a pair, each `[n]` of numbers or strings: `types` (the group that
+        a pair belongs to), `models` (who or what made the output), `prompt` (equal for the pairs
+        of one prompt), and whatever else a set knows.
+
+    Raises:
+      ValueError: if the length of an array is not that of `outputs`, with both lengths.
+    """
+
+    name: str
+    outputs: np.ndarray
+    prompts: np.ndarray
+    description: str
+    labels: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check that the arrays describe the same pairs."""
+        for role, values in {"prompts": self.prompts, **self.labels}.items():
+            if len(values) != len(self.outputs):
+                raise ValueError(
+                    f"outputs and {role} must have the same length, "
+                    f"received {len(self.outputs)} and {len(values)}"
+                )
+
+    def __len__(self) -> int:
+        """The number of pairs n."""
+        return len(self.outputs)
+
+
+def load_files(
+    *,
+    outputs: str | os.PathLike[str] | None = None,
+    prompts: str | os.PathLike[str] | None = None,
+    keys: Mapping[str, str | None] = types.MappingProxyType({}),
+    **labels: str | os.PathLike[str],
+) -> PairedEmbeddings:
+    """One's own embeddings, from .npy, .npz or .safetensors files.
+
+    Args:
+      outputs: file of `[n, d_x]` numbers.
+      prompts: file of `[n, d_t]` numbers, row by row the prompts of the outputs.
+      keys: which array of a file that holds several, by role: `{"outputs": "x"}`.
+      **labels: by role, a file of n labels (numbers or strings), or a .txt of one label a line.
+
+    Returns:
+      The pairs, under the stem of the outputs' file as their name.
+
+    Raises:
+      TypeError, ValueError: if a file is missing or cannot be read, if an embedding file does not
+        hold a matrix of finite numbers, with the first bad row; if the labels are not one column,
+        or if the lengths differ.
+    """
+    given = {"outputs": outputs, "prompts": prompts}
+    absent = [role for role, path in given.items() if path is None]
+    if outputs is None or prompts is None:
+        raise ValueError(
+            f"--{absent[0]}: one's own data need a file of outputs and one of prompts."
+        )
+    arrays = validation.check_pairs(
+        *(read_array(path, key=keys.get(role)) for role, path in given.items() if path is not None)
+    )
+    name, n = Path(outputs).stem, arrays[0].shape[0]
+    return PairedEmbeddings(
+        name,
+        *map(np.asarray, arrays),
+        description=f"{name}: {n:,} pairs from {Path(outputs).name} and {Path(prompts).name}",
+        labels={role: _labels(path, role, keys.get(role)) for role, path in labels.items()},
+    )
+
+
+def _labels(path: str | os.PathLike[str], role: str, key: str | None) -> np.ndarray:
+    if Path(path).suffix == ".txt":
+        if not Path(path).is_file():
+            raise ValueError(f"{path}: there is no such file.")
+        try:
+            return np.array(Path(path).read_text(encoding="utf-8").splitlines())
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}: cannot be read as text: {error}") from error
+    array = read_array(path, key=key)
+    if array.ndim != 1 or array.dtype.kind not in "iubUSf":
+        raise ValueError(
+            f"{role} must be one label a pair [n], "
+            f"received {array.dtype} of shape {array.shape} from {os.fspath(path)}"
+        )
+    return array

@@ -1,0 +1,18 @@
+"""What all studies share.
+
+| file | what it is |
+|---|---|
+| study.py | `Study`: a study as data; its options, cells and results are dataclasses |
+| store.py | whose a result is; saving, resuming and reading cells; the cache of dear artefacts |
+| runner.py | the command line of a study: flags, keys, progress, interruption, drawing |
+| choices.py | kernels and bandwidths, as options and as what is made of them |
+| style.py | what makes the figures one family: palette, panels, captions, saving |
+
+A new study is a module with a `STUDY`, a line in `experiments.registry`, and nothing else.
+"""
+
+from experiments.lab.runner import main
+from experiments.lab.store import Run
+from experiments.lab.study import Context, Setup, Study, option
+
+__all__ = ["Context", "Run", "Setup", "Study", "main", "option"]

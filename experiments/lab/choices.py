@@ -1,0 +1,118 @@
+"""Kernels and bandwidths, chosen in one place for all studies."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import jax
+
+import condvendi_jax as cv
+from condvendi_jax import bandwidth, scores
+from experiments.data import PairedEmbeddings
+from experiments.lab.study import option, positive
+
+KERNELS = ("gaussian", "cosine")
+_KEY = 0x5E1EC7  # Of the rules' random subsets.
+
+
+@dataclasses.dataclass(frozen=True)
+class Bandwidths:
+    """The Gaussian bandwidths of outputs and prompts in their units, and the rule in words.
+
+    Both are None for the cosine kernel.
+    """
+
+    outputs: float | None
+    prompts: float | None
+    rule: str
+
+    def scaled(self, scale: float) -> Bandwidths:
+        """Both, multiplied."""
+        if self.outputs is None or self.prompts is None:
+            return self
+        rule = f"{scale:g} of the {self.rule}"
+        return Bandwidths(scale * self.outputs, scale * self.prompts, rule)
+
+    def kernels(self) -> dict[str, cv.Kernel]:
+        """The two kernels, as the scores take them."""
+        output_kernel, prompt_kernel = (
+            cv.Cosine() if width is None else cv.Gaussian(width)
+            for width in (self.outputs, self.prompts)
+        )
+        return {"output_kernel": output_kernel, "prompt_kernel": prompt_kernel}
+
+
+@dataclasses.dataclass(frozen=True)
+class KernelOptions:
+    """The options of a study that is repeated for several ways of choosing the bandwidths."""
+
+    kernel: str = option("gaussian", "The kernel of outputs and prompts.", choices=KERNELS)
+    rules: tuple[str, ...] | None = option(
+        None,
+        "How the bandwidths are chosen: variance (CV), std (RKE), median (median distance); each "
+        "is a panel. All of them where neither they nor bandwidths are given.",
+        choices=bandwidth.RULES,
+        needs={"kernel": "gaussian"},
+    )
+    output_bandwidth: float | None = option(
+        None, "The bandwidth of the outputs, in their units.", needs={"kernel": "gaussian"}
+    )
+    prompt_bandwidth: float | None = option(
+        None, "The bandwidth of the prompts, in their units.", needs={"kernel": "gaussian"}
+    )
+
+
+def choose(pairs: PairedEmbeddings, options: KernelOptions, seed: int) -> dict[str, Bandwidths]:
+    """The bandwidths by the name of their rule: 'variance', 'std', 'median', 'given' or 'cosine'.
+
+    Raises:
+      ValueError: one bandwidth of two is given, or bandwidths beside rules; a rule cannot be
+        followed on these pairs; the kernel is not defined on a row.
+    """
+    given = {
+        name: value
+        for name in ("output_bandwidth", "prompt_bandwidth")
+        if (value := getattr(options, name)) is not None
+    }
+    if options.kernel == "cosine":
+        found = {"cosine": Bandwidths(None, None, "no bandwidth")}
+    elif given:
+        if options.rules is not None:
+            raise ValueError(f"--rules and --{next(iter(given))}: give one or the other.")
+        if len(given) < 2:
+            raise ValueError("give both --output_bandwidth and --prompt_bandwidth, or neither.")
+        of_x, of_t = (positive(value, name=name) for name, value in given.items())
+        found = {"given": Bandwidths(of_x, of_t, "given")}
+    else:
+        found = by_rules(pairs, options.rules or bandwidth.RULES, seed)
+    for bandwidths in found.values():
+        # Rows are named in the order of the user's files.
+        scores.check_inputs(pairs.outputs, pairs.prompts, *bandwidths.kernels().values())
+    return found
+
+
+def by_rules(pairs: PairedEmbeddings, rules: Sequence[str], seed: int) -> dict[str, Bandwidths]:
+    """The bandwidths by each of some rules, for outputs and prompts each by itself.
+
+    Raises:
+      ValueError: a rule cannot be followed on these pairs.
+    """
+    keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), _KEY))
+    found = {}
+    for rule in rules:
+        try:
+            of_x, of_t = (
+                bandwidth.bandwidth_by_rule(points, rule, key=key)
+                for points, key in zip((pairs.outputs, pairs.prompts), keys, strict=True)
+            )
+        except ValueError as error:
+            raise ValueError(f"--rules={rule}: {error}") from error
+        found[rule] = Bandwidths(of_x.bandwidth, of_t.bandwidth, of_x.rule)
+    return found
+
+
+def describe(bandwidths: Mapping[str, Bandwidths]) -> str:
+    """The rules in words, for a caption; nothing for the cosine kernel."""
+    rules = [b.rule for b in bandwidths.values() if b.outputs is not None]
+    return f"Bandwidths: {'; '.join(rules)}" if rules else ""

@@ -1,0 +1,347 @@
+"""The command line of a study: its flags, its progress, its interruption, its figures.
+
+`python -m experiments.NAME` is `main(STUDY)`: the flags become the study's options, the cells that
+are missing are computed and saved one by one, and the table and the figures come from what was
+saved.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import pathlib
+import sys
+import time
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from absl import flags
+from rich import console
+
+from condvendi_jax import command, files, provenance
+from experiments import data
+from experiments.lab import store, style
+from experiments.lab.study import Context, Study, cell_name, check_needs, optional
+
+COMMITTED = pathlib.Path(__file__).parents[1] / "results"
+_OUTPUT = "results"
+_PAIRS = {"outputs": "[n, d_x]", "prompts": "[n, d_t]"}
+
+
+def main(study: Study) -> None:
+    """The entry of `python -m experiments.NAME`."""
+    command.run(functools.partial(execute, study), parse_flags=False)
+
+
+def execute(study: Study, argv: Sequence[str]) -> None:
+    """Runs a study as its command line says: computes what is missing, prints, draws.
+
+    Args:
+      study: what is run.
+      argv: the program's name and its flags.
+
+    Raises:
+      ValueError, TypeError: a flag or the data are refused, or the folder holds another run.
+      OSError: the folder cannot be written to.
+    """
+    values = define_flags(study)
+    try:
+        rest = values(argv)
+    except flags.Error as error:
+        raise ValueError(str(error)) from error
+    if values["help"].value:
+        print(usage(study, values))
+        return
+    if len(rest) > 1:
+        raise ValueError(f"unexpected argument {rest[1]!r}; flags are written --name=value.")
+    given = {f.name: _typed_flag(values[f.name]) for f in dataclasses.fields(study.options)}
+    options = study.options(**given)
+    check_needs(options)
+    if not values["output"].value:
+        raise ValueError("--output: expected a folder, received nothing.")
+    folder = pathlib.Path(values["output"].value) / study.folder(options)
+    load = functools.partial(_load, study, values)
+    seed = int(values["seed"].value or 0) if study.random else 0
+    finished = run(study, options, load, seed, folder)
+    if finished is not None:
+        console.Console().print(study.table(finished))
+        for path in draw(study, [finished], folder, references(finished)):
+            print(path)
+
+
+def define_flags(study: Study) -> flags.FlagValues:
+    """The flags of a study: its own options first, then those that all studies have."""
+    values = flags.FlagValues()
+    hints = typing.get_type_hints(study.options)
+    for field in dataclasses.fields(study.options):
+        _define(field, hints[field.name], values)
+    if study.data is not None:
+        flags.DEFINE_enum(
+            "data",
+            None,
+            list(data.SETS),
+            f"A data set of the project; {study.data} where none is named.",
+            flag_values=values,
+        )
+        roles = _PAIRS | dict.fromkeys(study.labels, "[n], .npy, or a .txt of one a line")
+        for role, shape in roles.items():
+            flags.DEFINE_string(role, None, f"Your own {role} {shape}.", flag_values=values)
+            flags.DEFINE_string(
+                f"{role}_key", None, f"Which array of the {role}' file.", flag_values=values
+            )
+    if study.random:
+        flags.DEFINE_integer(
+            "seed", 0, "Every random choice derives from it.", lower_bound=0, flag_values=values
+        )
+    flags.DEFINE_string(
+        "output", _OUTPUT, "Folder of the results; an unfinished run resumes.", flag_values=values
+    )
+    flags.DEFINE_bool("help", False, "List these flags.", short_name="h", flag_values=values)
+    return values
+
+
+def _define(field: dataclasses.Field, kind: Any, values: flags.FlagValues) -> None:
+    """The flag of one option, by its annotation."""
+    choices, inner = list(field.metadata["choices"]), optional(kind) or kind
+    default: Any = field.default
+    arguments = (field.name, default, field.metadata["help"])
+    if typing.get_origin(inner) is tuple:
+        (element, *_) = typing.get_args(inner)
+        words = None if default is None else [str(value) for value in default]
+        flags.DEFINE(
+            _TupleParser(element, choices),
+            field.name,
+            words,
+            field.metadata["help"],
+            flag_values=values,
+            serializer=flags.CsvListSerializer(","),
+        )
+    elif choices:
+        flags.DEFINE_enum(*arguments[:2], choices, arguments[2], flag_values=values)
+    else:
+        define = {
+            bool: flags.DEFINE_bool,
+            int: flags.DEFINE_integer,
+            float: flags.DEFINE_float,
+            str: flags.DEFINE_string,
+        }[inner]
+        define(*arguments, flag_values=values)
+
+
+class _TupleParser(flags.ListParser):
+    """Values of one type, separated by commas."""
+
+    def __init__(self, element: type, choices: Sequence[str]):
+        super().__init__()
+        self._element, self._choices = element, choices
+
+    def parse(self, argument: str | list[str]) -> list[Any]:
+        words = [word for word in super().parse(argument) if word]
+        if not words and argument != []:
+            raise ValueError("expected at least one value, separated by commas")
+        return [self._convert(word) for word in words]
+
+    def _convert(self, word: str) -> Any:
+        if self._choices and word not in self._choices:
+            raise ValueError(f"expected some of {', '.join(self._choices)}, received {word!r}")
+        try:
+            return self._element(word)
+        except ValueError as error:
+            kind = {int: "whole numbers", float: "numbers"}.get(self._element, "words")
+            raise ValueError(f"expected {kind}, received {word!r}") from error
+
+
+def _typed_flag(flag: flags.Flag) -> Any:
+    return tuple(flag.value) if isinstance(flag.value, list) else flag.value
+
+
+def usage(study: Study, values: flags.FlagValues) -> str:
+    """The help of a study: what it asks, and every flag that works."""
+    lines = [study.question, f"Reproduces: {study.reproduces}. Takes {study.duration}.", ""]
+    lines += [f"usage: python -m experiments.{study.name} [--flag=value ...]", ""]
+    needs = {f.name: f.metadata["needs"] for f in dataclasses.fields(study.options)}
+    for name in dict.fromkeys([*needs, *values]):
+        flag = values[name]
+        if name == flag.short_name:
+            continue
+        notes = [f"only with --{k}={v}" for k, v in needs.get(name, {}).items()]
+        if flag.default is not None and name != "help":
+            notes.append(f"default {flag.serialize().partition('=')[2] or flag.default_as_str}")
+        choices = getattr(flag.parser, "enum_values", None) or getattr(flag.parser, "_choices", ())
+        if choices:
+            notes.append(f"of {', '.join(choices)}")
+        lines.append(f"  --{name}: {flag.help}" + (f" ({'; '.join(notes)})" if notes else ""))
+    return "\n".join(lines)
+
+
+def _load(study: Study, values: flags.FlagValues) -> data.PairedEmbeddings:
+    """The pairs that the flags name.
+
+    Raises:
+      ValueError: an unknown name, one file of two, unreadable files, or flags that contradict.
+    """
+    if study.data is None:
+        raise ValueError(f"the study {study.name} takes no pairs.")
+    roles = [*_PAIRS, *study.labels]
+    own: dict[str, Any] = {r: values[r].value for r in roles if values[r].value is not None}
+    named: dict[str, Any] = {role: values[f"{role}_key"].value for role in roles}
+    keys = {role: key for role, key in named.items() if key is not None}
+    alone = [role for role in keys if role not in own]
+    if alone:
+        raise ValueError(f"--{alone[0]}_key without --{alone[0]}: there is no file to look in.")
+    if own and values["data"].value is not None:
+        raise ValueError(f"--data and --{next(iter(own))}: give a data set or your own files.")
+    pairs = (
+        data.load_files(**own, keys=keys) if own else data.load(values["data"].value or study.data)
+    )
+    absent = [role for role in study.labels if role not in pairs.labels]
+    if absent:
+        raise ValueError(f"--{absent[0]}: the study {study.name} needs {absent[0]} for each row.")
+    return pairs
+
+
+def run(
+    study: Study,
+    options: Any,
+    load: Callable[[], data.PairedEmbeddings],
+    seed: int,
+    folder: pathlib.Path,
+) -> store.Run | None:
+    """Computes and saves the cells that are missing.
+
+    Args:
+      study: what is run.
+      options: an instance of its options.
+      load: gives the pairs that it runs on.
+      seed: what every random choice derives from.
+      folder: of its results.
+
+    Returns:
+      All results, read back from the folder. None in a process that is not the first of several.
+
+    Raises:
+      ValueError, TypeError: an option or the data are refused, or the folder holds another run.
+      OSError: the folder cannot be written to.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    files.check_writable(folder / store.RUN)  # Before anything takes long.
+    with contextlib.ExitStack() as stack:
+        setup = study.prepare(options, load, seed)
+        stack.callback(setup.close)
+        identity = store.identify(study.name, study.version, setup.settings, setup.arrays, seed)
+        cells = list(study.cells(setup.settings))
+        first = jax.process_index() == 0
+        saved = None
+        if first:
+            saved = stack.enter_context(store.Store(folder, study, identity, cells))
+        finished = dict(saved.finished) if saved else {}
+        missing = _agree([cell not in finished for cell in cells])
+        say = stack.enter_context(_progress(len(cells), sum(missing), shown=first))
+        for cell, wanted in zip(cells, missing, strict=True):
+            if not wanted:
+                continue
+            name = cell_name(cell)
+            say(name)
+            context = Context(
+                cell_key(seed, name), jax.random.key(seed), finished, functools.partial(say, name)
+            )
+            started = time.perf_counter()
+            finished[cell] = study.compute(setup, cell, context)
+            seconds = time.perf_counter() - started
+            if saved:
+                origin = {**provenance.collect(), **setup.provenance, "seconds": seconds}
+                saved.save(cell, finished[cell], origin)
+            say(name, seconds=seconds)
+    return store.read_run(folder, study) if first else None
+
+
+def cell_key(seed: int, name: str) -> jax.Array:
+    """The random key of a cell, the same whatever was computed before it."""
+    word = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
+    return jax.random.fold_in(jax.random.key(seed), word)
+
+
+def _agree(missing: Sequence[bool]) -> list[bool]:
+    """Which cells are missing, by the first process: all must compute the same ones together."""
+    if jax.process_count() == 1:
+        return list(missing)
+    from jax.experimental import multihost_utils  # Where there are several processes only.
+
+    return np.asarray(multihost_utils.broadcast_one_to_all(np.array(missing))).tolist()
+
+
+@contextlib.contextmanager
+def _progress(count: int, missing: int, *, shown: bool) -> Iterator[Callable[..., None]]:
+    """A bar on a terminal, a line a finished cell elsewhere, both on standard error."""
+    done = count - missing
+    if not shown or not sys.stderr.isatty():
+
+        def tell(name: str, words: str = "", *, seconds: float | None = None) -> None:
+            nonlocal done
+            if shown and seconds is not None:
+                done += 1
+                sys.stderr.write(f"[{done}/{count}] {name}: {seconds:.1f} s\n")
+                sys.stderr.flush()
+
+        yield tell
+        return
+    with command.progress_bar() as bar:
+        task = bar.add_task("", total=count, completed=done)
+
+        def show(name: str, words: str = "", *, seconds: float | None = None) -> None:
+            description = f"{name}: {words}" if words else name
+            bar.update(task, description=description, advance=0 if seconds is None else 1)
+
+        yield show
+
+
+def draw(
+    study: Study,
+    runs: Sequence[store.Run],
+    folder: pathlib.Path,
+    references: Sequence[store.Run] = (),
+) -> list[pathlib.Path]:
+    """Draws a study's figures from saved results into a folder, as PNG and PDF.
+
+    Raises:
+      ValueError: a run is not whole; part of it might be taken for all.
+    """
+    for run in runs:
+        if run.missing:
+            count = len(run.missing) + len(run.results)
+            raise ValueError(
+                f"{run.folder}: {len(run.missing)} of {count} cells are missing; repeat the "
+                "command of the run to finish it."
+            )
+    if study.draw is None:
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    figures = study.draw(runs, references)
+    return [path for name, figure in figures.items() for path in style.save(figure, folder / name)]
+
+
+def run_folders(study: Study, results: pathlib.Path) -> list[pathlib.Path]:
+    """The folders of the study's runs among some results, in the order of their names."""
+    folders = sorted(path.parent for path in results.glob(f"{study.name}*/{store.RUN}"))
+    return [f for f in folders if f.name == study.name or f.name.startswith(f"{study.name}-")]
+
+
+def references(run: store.Run) -> list[store.Run]:
+    """The committed runs of the very same arrays, other than the run itself."""
+    found = []
+    for folder in run_folders(run.study, COMMITTED):
+        # What cannot be read is no reference, and no reason to lose what was just computed.
+        with contextlib.suppress(ValueError):
+            found.append(store.read_run(folder, run.study))
+    return [
+        other
+        for other in found
+        if not other.missing
+        and other.identity["arrays"] == run.identity["arrays"]
+        and other.folder.resolve() != run.folder.resolve()
+    ]

@@ -1,0 +1,183 @@
+"""What makes the figures one family: palette, panels, labels, captions, saving."""
+
+from __future__ import annotations
+
+import io
+import pathlib
+import textwrap
+from collections.abc import Sequence
+from typing import Literal
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from condvendi_jax import files
+
+# Okabe and Ito (2008): eight colours that colour-blind readers tell apart.
+BLUE, ORANGE, GREEN, PINK = "#0072B2", "#E69F00", "#009E73", "#CC79A7"
+SKY, VERMILION, BLACK, GREY = "#56B4E9", "#D55E00", "#000000", "#777777"
+CYCLE = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+# A score has one colour in every figure; its truncated forms share it and differ in the dashes.
+SCORES = {
+    "Conditional-Vendi": BLUE,
+    "Conditional-RKE": VERMILION,
+    "Information-Vendi": GREEN,
+    "Information-RKE": ORANGE,
+    "Vendi": PINK,
+    "RKE": BLACK,
+}
+# What stands beside a bound in the figures of theorems.
+MEASURED, PRINTED, PROVED = BLUE, VERMILION, GREEN
+
+Shared = bool | Literal["none", "all", "row", "col"]
+
+_PANEL = (3.6, 3.0)  # Inches.
+_TEXT = 7.5  # Points: captions, legends and labels at lines.
+
+matplotlib.rcParams.update(
+    {
+        "axes.axisbelow": True,
+        "axes.grid": True,
+        "axes.labelsize": 9,
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "axes.titlesize": 9,
+        "figure.titlesize": 10,
+        "font.size": 9,
+        "grid.alpha": 0.3,
+        "grid.linewidth": 0.5,
+        "legend.fontsize": _TEXT,
+        "legend.frameon": False,
+        "lines.linewidth": 1.5,
+        "lines.markersize": 4,
+        "pdf.fonttype": 42,  # Letters that can be searched and copied.
+        "xtick.labelsize": 8,
+        "ytick.labelsize": 8,
+    }
+)
+
+
+def score_colour(name: str) -> str:
+    """The colour of a score by its name; what follows a comma ('Vendi, t = 200') has no part."""
+    return SCORES.get(name.partition(",")[0], GREY)
+
+
+def panels(
+    count: int,
+    *,
+    columns: int | None = None,
+    size: tuple[float, float] = _PANEL,
+    sharex: Shared = False,
+    sharey: Shared = False,
+) -> tuple[Figure, list[Axes]]:
+    """A figure of `count` panels of a size in inches, row by row.
+
+    Args:
+      count: how many panels.
+      columns: in a row; by default three at most, and two where there are four.
+      size: width and height of one.
+      sharex, sharey: as `Figure.subplots`; shared where panels are compared.
+    """
+    columns = columns or (2 if count == 4 else min(count, 3))
+    rows = -(-count // columns)
+    # Not pyplot's: nothing is shown, and nothing stays open.
+    figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey)
+    for axes in grid.flat[count:]:
+        axes.remove()
+    return figure, list(grid.flat[:count])
+
+
+def log_counts(axes: Axes, ticks: Sequence[int]) -> None:
+    """A logarithmic axis of sample sizes, with ticks at some of them written out."""
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n:,.0f}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def log_numbers(axis: Axis) -> None:
+    """A logarithmic axis whose few decades are written out as numbers: 0.1, 1, 10."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def label_lines(axes: Axes, *, gap: float = 1.25) -> None:
+    """Writes the label of each line at its right end, off the data and off each other.
+
+    Args:
+      axes: whose lines carry labels; lines without one are left alone. Its limits and scales must
+        be final.
+      gap: the least distance of two labels, in lines of text.
+    """
+    figure = axes.figure.get_figure(root=True)
+    figure.draw_without_rendering()  # Only then do the panels have their heights.
+    lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
+    ends = [axes.transData.transform(_last_point(line))[1] for line in lines]
+    order = np.argsort(ends)
+    heights = _apart(np.array(ends)[order], gap * _TEXT * figure.dpi / 72)
+    for index, height in zip(order, heights, strict=True):
+        axes.text(
+            1.02,
+            axes.transAxes.inverted().transform((0, height))[1],
+            str(lines[index].get_label()),
+            transform=axes.transAxes,
+            color=lines[index].get_color(),
+            fontsize=_TEXT,
+            va="center",
+        )
+
+
+def _apart(heights: np.ndarray, spacing: float) -> np.ndarray:
+    """Ascending heights, moved as little as needed to be `spacing` apart."""
+    placed = np.array(heights, float)
+    for _ in range(200):  # Neighbours push each other; a few rounds suffice.
+        overlaps = np.maximum(spacing - np.diff(placed), 0)
+        placed[:-1] -= overlaps / 2
+        placed[1:] += overlaps / 2
+    return placed
+
+
+def _last_point(line: Line2D) -> tuple[float, float]:
+    points = np.column_stack([np.asarray(line.get_xdata(), float), line.get_ydata()])
+    return tuple(points[np.isfinite(points).all(axis=1)][-1])
+
+
+def legend_above(figure: Figure, axes: Axes, *, columns: int = 4) -> None:
+    """One legend for all panels, above them: their lines mean the same."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=columns)
+
+
+def caption(figure: Figure, text: str) -> None:
+    """What data, n, bandwidths and seed a figure shows: a line or two below the panels."""
+    width = int(figure.get_size_inches()[0] * 72 / (0.53 * _TEXT))
+    figure.supxlabel(textwrap.fill(text, width), fontsize=_TEXT, x=0.01, ha="left")
+
+
+def save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:
+    """Writes PNG and PDF, whole or not at all; the same figure gives the same bytes.
+
+    Args:
+      figure: complete, with its caption.
+      path: without a suffix.
+
+    Returns:
+      The paths of the two files.
+    """
+    paths = []
+    for suffix in (".png", ".pdf"):
+        image = io.BytesIO()
+        # Without a date the same results give the same bytes.
+        metadata = {"CreationDate": None} if suffix == ".pdf" else {"Software": None}
+        figure.savefig(image, format=suffix[1:], dpi=160, metadata=metadata)
+        paths.append(path.with_name(path.name + suffix))
+        with files.atomic_writer(paths[-1]) as stream:
+            stream.write(image.getvalue())
+    return paths

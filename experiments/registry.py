@@ -1,0 +1,26 @@
+"""The studies, by name. A study belongs to the project once it is here."""
+
+from __future__ import annotations
+
+import importlib
+
+from experiments.lab.study import Study
+
+_MODULES = {
+    "convergence": "experiments.convergence",
+    "scaling": "experiments.scaling.study",
+    "many_devices": "experiments.many_devices",
+    "theorems": "experiments.theorems",
+}
+NAMES = tuple(_MODULES)
+
+
+def load(name: str) -> Study:
+    """The study of that name.
+
+    Raises:
+      ValueError: there is none, with the names of those that there are.
+    """
+    if name not in _MODULES:
+        raise ValueError(f"unknown study {name!r}; the studies are {', '.join(NAMES)}.")
+    return importlib.import_module(_MODULES[name]).STUDY

@@ -1,0 +1,179 @@
+"""Time and memory against n, and error against products and against the tolerance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments.lab import Run, style
+from experiments.scaling import report
+from experiments.scaling.records import Record
+
+# Who is drawn of each part; the first are ours.
+_CONTESTANTS = {
+    "order 2": (("tiles",), ("dense JAX", "dense torch", "rke-score")),
+    "exact": (("spectrum",), ("jnp.linalg.eigvalsh", "torch.linalg.eigvalsh", "vendi_score")),
+    "measure": (("stored", "matrix-free", "exact"), ()),
+}
+_TITLES = {
+    "order 2": "order 2: three squared norms",
+    "exact": "all eigenvalues of one Gram",
+    "measure": "three scores of order 1",
+}
+_WORDS = {"exact": "all eigenvalues"}
+_OURS = (style.BLUE, style.SKY, style.BLACK)
+_PEERS = (style.VERMILION, style.ORANGE, style.PINK, style.GREEN)
+# Below this the memory of a process says nothing about the call.
+_RESOLVED_MIB = 1.0
+_SCORES = ("vendi", "conditional", "information")
+
+
+def draw(run: Run) -> Mapping[str, Figure]:
+    """The figures 'time', 'memory' and 'error', those of them that have something to show."""
+    mixture = next(iter(run.settings.data))
+    of_mixture = [record for record in report.records(run) if record.data == mixture]
+    figures = {}
+    for name, measure, unit in (
+        ("time", report.seconds, "seconds a call"),
+        ("memory", _resolved, "memory beyond the points, MiB"),
+    ):
+        parts = [part for part in _CONTESTANTS if any(r.part == part for r in of_mixture)]
+        if not parts:
+            continue
+        figure, grid = style.panels(len(parts), size=(4.4, 3.2), sharey=True)
+        for axes, part in zip(grid, parts, strict=True):
+            _against_n(axes, [r for r in of_mixture if r.part == part], measure)
+            axes.set_title(_TITLES[part])
+        grid[0].set_ylabel(unit)
+        for axes in grid:
+            style.label_lines(axes)
+        words = "Whole lines: ours; dashed: peers"
+        if name == "memory":
+            words += f"; what took less than {_RESOLVED_MIB:g} MiB is not resolved and not drawn"
+        style.caption(figure, _caption(run, [mixture], words))
+        figures[name] = figure
+    compared = _compared(run)
+    if compared:
+        figures["error"] = _errors(run, compared)
+    return figures
+
+
+def _resolved(record: Record, name: str) -> float | None:
+    found = report.mebibytes(record, name)
+    return found if found is not None and found >= _RESOLVED_MIB else None
+
+
+def _against_n(
+    axes: Axes, records: Sequence[Record], measure: Callable[[Record, str], float | None]
+) -> None:
+    ours, peers = _CONTESTANTS[records[0].part]
+    looks = [*zip(ours, _OURS, strict=False), *zip(peers, _PEERS, strict=False)]
+    for (name, colour), marker in zip(looks, style.MARKERS, strict=False):
+        points = [(record.n, measure(record, name)) for record in records]
+        points = [(n, value) for n, value in points if value]
+        if points:
+            axes.plot(
+                *zip(*points, strict=True),
+                color=colour,
+                marker=marker,
+                linestyle="-" if name in ours else "--",
+                label=_WORDS.get(name, name),
+            )
+    axes.set_yscale("log")
+    style.log_counts(axes, [record.n for record in records])  # They double.
+    axes.set_xlabel("sample size n")
+
+
+def _compared(run: Run) -> list[Record]:
+    """The largest n of each data set at which ours met plain quadrature and the exact values."""
+    found = [r for r in report.records(run) if "exact" in r.results and report.plain_over_ours(r)]
+    return list({record.data: record for record in found}.values())
+
+
+def _errors(run: Run, compared: Sequence[Record]) -> Figure:
+    """One panel a data set against products; the last, every data set at the tolerance."""
+    figure, grid = style.panels(len(compared) + 1, columns=len(compared) + 1, size=(3.4, 3.2))
+    for axes, record in zip(grid, compared, strict=False):
+        if axes is not grid[0]:
+            axes.sharey(grid[0])
+            axes.tick_params(labelleft=False)
+        _against_products(axes, record)
+    grid[0].set_ylabel("rms error of exp H(X, T), %")
+    style.log_numbers(grid[0].yaxis)
+    style.label_lines(grid[len(compared) - 1])
+    _at_tolerance(grid[-1], run)
+    names = list(dict.fromkeys(r.data for r in report.records(run) if r.part == "measure"))
+    style.caption(figure, _caption(run, names, "Errors are relative"))
+    return figure
+
+
+def _against_products(axes: Axes, record: Record) -> None:
+    """The rms error of the joint entropy by the number of products, of ours and of plain SLQ."""
+    for name, label, colour, dashes in (
+        ("by budget", "ours: deflated,\nwith moments", style.BLUE, "-"),
+        ("plain SLQ", "plain SLQ,\nbest split", style.VERMILION, "--"),
+    ):
+        best: dict[int, float] = {}
+        for quantity in report.quantities(record, name):
+            entropy, products, *_ = quantity.split()
+            found = report.accuracy(record, name, quantity)
+            if entropy == "joint" and found:
+                best[int(products)] = min(100 * found.rms, best.get(int(products), np.inf))
+        axes.plot(*zip(*best.items(), strict=True), dashes, color=colour, marker="o", label=label)
+    axes.set_yscale("log")
+    style.log_counts(axes, list(best))
+    axes.set_xlabel("matrix-vector products")
+    axes.set_title(f"{record.data}, n = {record.n:,}")
+
+
+def _at_tolerance(axes: Axes, run: Run) -> None:
+    """By data and n: the error of the worst score of order 1, and the interval it was given."""
+    found = [(r, _worst(r)) for r in report.records(run) if r.part == "measure"]
+    rows = [(record, worst) for record, worst in reversed(found) if worst is not None]
+    heights = range(len(rows))
+    for values, face, label in (
+        ([100 * worst.within for _, worst in rows], style.BLUE, "error at 95%"),
+        ([100 * float(np.mean(w.half_widths)) for _, w in rows], "white", "mean half interval"),
+    ):
+        look: dict[str, Any] = {"color": style.BLUE, "markerfacecolor": face, "label": label}
+        axes.plot(values, heights, "o", **look)
+    tolerance = 100 * run.settings.rtol
+    axes.axvline(tolerance, color=style.GREY, linestyle=":", label="tolerance")
+    axes.set_yticks(heights, [f"{r.data}, {r.n:,}\n({len(w.errors)} seeds)" for r, w in rows])
+    axes.set(xlabel="worst score of order 1, %", xlim=(0, 1.15 * tolerance))
+    axes.set_ylim(-0.6, len(rows) - 0.4)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2)
+
+
+def _worst(record: Record) -> report.Accuracy | None:
+    """The accuracy of the score of order 1 that came off worst."""
+    found = [report.accuracy(record, "by tolerance", quantity) for quantity in _SCORES]
+    return max((a for a in found if a is not None), key=lambda a: a.within, default=None)
+
+
+def _caption(run: Run, names: Sequence[str], words: str) -> str:
+    """Data, n, bandwidths, precision, seeds and machine kind."""
+    settings, records = run.settings, report.records(run)
+    parts = []
+    for name in names:
+        data = settings.data[name]
+        sizes = sorted({r.n for r in records if r.data == name})
+        spread = f"n = {sizes[0]:,}" + (f" to {sizes[-1]:,}" if sizes[1:] else "")
+        widths = f"{data.bandwidths.outputs:.3g} and {data.bandwidths.prompts:.3g}"
+        # A set under several bandwidths is described once.
+        described = name.removesuffix(", narrow") != name and name.removesuffix(", narrow") in names
+        of = "" if described else f"{data.description.rstrip('.')}, "
+        parts.append(f"{name}: {of}{spread}, bandwidths {widths}")
+    parts.append(
+        f"{words}; medians of up to {settings.repeats} rounds, seed {run.seed}, up to "
+        f"{settings.seeds} seeds at a tolerance of {settings.rtol:.1%}"
+    )
+    origin = next(iter(run.provenance.values()))
+    parts.append(
+        f"{settings.device}, {settings.cores} cores, {origin['dtype']}, {origin['date'][:10]}"
+    )
+    return ". ".join(parts) + "."

@@ -1,0 +1,62 @@
+"""Starting commands as users do, on a terminal if need be, and never leaving one behind."""
+
+import contextlib
+import os
+import pty
+import subprocess
+import time
+
+
+@contextlib.contextmanager
+def started(command, **options):
+    """A process that has ended, in whatever way, when the block does; its output is captured."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, **(pipes | options))
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+class Terminal:
+    """A terminal that a process writes its errors to."""
+
+    def __init__(self):
+        self._reading, self.writing = pty.openpty()
+        self.text = ""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        os.close(self._reading)
+        os.close(self.writing)
+
+    def wait_for(self, words, process, timeout=120):
+        """Reads until the words appear, or fails when the process has ended or time has."""
+        os.set_blocking(self._reading, False)
+        deadline = time.monotonic() + timeout
+        while words not in self.text:
+            assert process.poll() is None, f"it ended with {process.returncode}:\n{self.text}"
+            assert time.monotonic() < deadline, f"{words!r} never appeared:\n{self.text}"
+            self.read()
+            time.sleep(0.02)
+
+    def read(self):
+        """What has been written so far."""
+        with contextlib.suppress(BlockingIOError):
+            self.text += os.read(self._reading, 65536).decode()
+        return self.text
+
+
+def wait_until(condition, process, timeout=120):
+    """Waits for a condition, or fails when the process has ended or time has."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "the condition never came true"
+        time.sleep(0.02)

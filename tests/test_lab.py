@@ -1,0 +1,650 @@
+"""The lab on a study of its own: whose results are shown, flags, labels, keys, drawing, the cache.
+
+The defects that the store was built against are tried here one by one; `test_studies.py` tries
+every study of the project in the same ways.
+"""
+
+import dataclasses
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from rich.table import Table
+
+from experiments.lab import Setup, Study, choices, examples, option, runner, store, style
+from experiments.lab.study import cell_name, plain, typed
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    kind: str = option("mean", "What is taken.", choices=("mean", "sum"))
+    powers: tuple[int, ...] = option((1, 2), "Of the outputs.")
+    scale: float | None = option(None, "Of the mean.", needs={"kind": "mean"})
+    loud: bool = option(False, "Nothing.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    data: str
+    kind: str
+    powers: tuple[int, ...]
+    scale: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    kind: str
+    power: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    value: float
+    by_type: np.ndarray
+    noise: float
+
+
+def prepare(options, load, seed):
+    pairs = load()
+    settings = Settings(pairs.description, options.kind, options.powers, options.scale)
+    arrays = {"outputs": pairs.outputs, "types": pairs.labels["types"]}
+    return Setup(settings, arrays, state=pairs)
+
+
+def compute(setup, cell, context):
+    pairs = setup.state
+    powers = pairs.outputs.astype(float) ** cell.power
+    scale = setup.settings.scale or 1.0
+    types = pairs.labels["types"]
+    return Result(
+        value=float(getattr(np, cell.kind)(powers) * scale),
+        by_type=np.array([powers[types == t].sum() for t in np.unique(types)]),
+        noise=float(jax.random.uniform(context.key)),
+    )
+
+
+def table(run):
+    grid = Table("cell", "value")
+    for cell, result in run.results.items():
+        grid.add_row(cell_name(cell), f"{result.value:.6g}")
+    return grid
+
+
+def draw(runs, references):
+    figure, (axes,) = style.panels(1)
+    for run in runs:
+        axes.plot([result.value for result in run.results.values()], label="values")
+    style.label_lines(axes)
+    style.caption(figure, f"{runs[0].settings.data}, seed {runs[0].seed}")
+    return {"toy": figure}
+
+
+TOY = Study(
+    name="toy",
+    version=1,
+    question="What is the mean?",
+    reproduces="-",
+    duration="seconds",
+    options=Options,
+    settings=Settings,
+    cell=Cell,
+    result=Result,
+    prepare=prepare,
+    cells=lambda settings: [Cell(settings.kind, power) for power in settings.powers],
+    compute=compute,
+    table=table,
+    draw=draw,
+    small=examples.small_pairs(),
+    variant=lambda options: options.kind,
+    labels=("types",),
+)
+
+
+@pytest.fixture
+def own(tmp_path):
+    """The flags of data written into the folder, whose contents another seed changes."""
+
+    def write(seed=0, folder=tmp_path):
+        folder.mkdir(exist_ok=True)
+        return [*examples.write_pairs(folder, seed), f"--types={folder / 'types.txt'}"]
+
+    return write
+
+
+def execute(tmp_path, *flags, study=TOY):
+    runner.execute(study, ["toy", *flags, f"--output={tmp_path / 'results'}"])
+    return store.read_run(tmp_path / "results" / "toy-mean", study)
+
+
+def refuses_to_compute(study=TOY):
+    def refused(*_):
+        raise AssertionError("it was computed again")
+
+    return dataclasses.replace(study, compute=refused)
+
+
+def files_of(tmp_path, *suffixes):
+    folder = tmp_path / "results" / "toy-mean"
+    return {p: p.stat().st_mtime_ns for s in suffixes for p in folder.glob(f"mean-*{s}")}
+
+
+# --- results of other data --------------------------------------------------------------------
+
+
+def test_a_finished_run_is_read_back_typed_with_its_origin(tmp_path, own):
+    run = execute(tmp_path, *own())
+    outputs = np.load(tmp_path / "x.npy").astype(float)
+    assert list(run.results) == [Cell("mean", 1), Cell("mean", 2)]
+    found = run.results[Cell("mean", 2)]
+    assert found.value == np.mean(outputs**2)
+    assert found.by_type.sum() == pytest.approx(np.sum(outputs**2))
+    assert run.settings == Settings("x: 150 pairs from x.npy and t.npy", "mean", (1, 2), None)
+    origin = run.provenance[Cell("mean", 1)]
+    assert origin["dtype"] == "float32"
+    assert origin["versions"]["jax"] == jax.__version__
+    assert set(origin) >= {"device", "date", "seconds", "platform"}
+    assert run.missing == []
+
+
+def test_the_same_command_again_computes_nothing(tmp_path, own):
+    first = execute(tmp_path, *own())
+    again = execute(tmp_path, *own(), study=refuses_to_compute())
+    assert plain(again.results[Cell("mean", 1)]) == plain(first.results[Cell("mean", 1)])
+
+
+def test_other_contents_under_the_same_names_are_refused(tmp_path, own):
+    execute(tmp_path, *own())
+    with pytest.raises(ValueError, match="outputs: other contents .*choose another --output"):
+        execute(tmp_path, *own(seed=1), study=refuses_to_compute())
+
+
+def test_rows_in_another_order_are_other_data(tmp_path, own):
+    flags = own()
+    execute(tmp_path, *flags)
+    for name in ("x", "t"):
+        np.save(tmp_path / f"{name}.npy", np.load(tmp_path / f"{name}.npy")[::-1])
+    with pytest.raises(ValueError, match="outputs: other contents"):
+        execute(tmp_path, *flags, study=refuses_to_compute())
+
+
+def test_another_models_file_of_the_same_name_is_refused(tmp_path, own):
+    execute(tmp_path, *own(folder=tmp_path / "model_a"))
+    shutil.copytree(tmp_path / "model_a", tmp_path / "model_b")
+    execute(tmp_path, *own(folder=tmp_path / "model_b"), study=refuses_to_compute())
+    with pytest.raises(ValueError, match="outputs: other contents"):
+        execute(tmp_path, *own(seed=1, folder=tmp_path / "model_b"))
+
+
+def test_other_labels_are_other_data(tmp_path, own):
+    flags = own()
+    execute(tmp_path, *flags)
+    (tmp_path / "types.txt").write_text("one\n" * 150)
+    with pytest.raises(ValueError, match="types: <U6 .* there, <U3 .* asked for"):
+        execute(tmp_path, *flags)
+
+
+def test_a_half_finished_run_does_not_mix_with_other_data(tmp_path, own):
+    half = dataclasses.replace(TOY, compute=interrupted_after(1))
+    with pytest.raises(KeyboardInterrupt):
+        execute(tmp_path, *own(), study=half)
+    with pytest.raises(ValueError, match="outputs: other contents"):
+        execute(tmp_path, *own(seed=1))
+    assert len(files_of(tmp_path, ".json")) == 1
+
+
+def interrupted_after(count):
+    done = []
+
+    def computing(*arguments):
+        if len(done) == count:
+            raise KeyboardInterrupt
+        done.append(arguments)
+        return compute(*arguments)
+
+    return computing
+
+
+def test_another_configuration_is_refused_with_both_shown(tmp_path, own):
+    execute(tmp_path, *own())
+    with pytest.raises(ValueError) as caught:
+        execute(tmp_path, *own(), "--seed=3", "--scale=2", "--powers=1,4")
+    for words in ("seed: 0 there, 3 asked for", "scale: null there, 2.0 asked for"):
+        assert words in str(caught.value)
+    assert "powers: [1, 2] there, [1, 4] asked for" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_another_version_of_the_study_is_refused(tmp_path, own):
+    execute(tmp_path, *own())
+    newer = dataclasses.replace(TOY, version=2)
+    with pytest.raises(ValueError, match="version: 1 there, 2 asked for"):
+        execute(tmp_path, *own(), study=newer)
+    with pytest.raises(ValueError, match="version: 1 there, 2 asked for"):
+        store.read_run(tmp_path / "results" / "toy-mean", newer)
+
+
+def test_cells_without_their_run_are_not_anothers(tmp_path, own):
+    """run.json is deleted, then another seed: the old cells say whose they are."""
+    execute(tmp_path, *own())
+    (tmp_path / "results" / "toy-mean" / "run.json").unlink()
+    with pytest.raises(ValueError, match=r"mean-1\.json: of another run \(seed: 0 there, 1 asked"):
+        execute(tmp_path, *own(), "--seed=1")
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{}", b"[]", b"{damaged", b"\xff"])
+def test_a_run_without_its_description_is_resumed_where_all_cells_match(
+    tmp_path, own, content, capsys
+):
+    execute(tmp_path, *own())
+    path = tmp_path / "results" / "toy-mean" / "run.json"
+    before = path.read_bytes()
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    execute(tmp_path, *own(), study=refuses_to_compute())
+    state = "missing" if content is None else "damaged"
+    assert f"run.json: {state}; 2 cells match and are kept." in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
+def test_results_of_another_program_are_left_alone(tmp_path, own):
+    folder = tmp_path / "results" / "toy-mean"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({"configuration": {"seed": 0}}))
+    with pytest.raises(ValueError, match="holds results of another program"):
+        execute(tmp_path, *own())
+    assert [p.name for p in folder.iterdir() if p.name != ".lock"] == ["run.json"]
+
+
+def _flip(path, at):
+    content = bytearray(path.read_bytes())
+    content[at % len(content)] ^= 1
+    path.write_bytes(bytes(content))
+
+
+DAMAGE = {
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[:-20]),
+    "empty": lambda path: path.write_bytes(b""),
+    "no JSON": lambda path: path.write_text("[]"),
+    "{}": lambda path: path.write_text("{}"),
+    **{f"bit {at}": lambda path, at=at: _flip(path, at) for at in (5, 71, 150, -40, -7)},
+}
+
+
+@pytest.mark.parametrize("suffix", [".json", ".npz"])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_cell_is_named_and_computed_anew(tmp_path, own, suffix, damage, capsys):
+    first = execute(tmp_path, *own())
+    path = tmp_path / "results" / "toy-mean" / f"mean-1{suffix}"
+    DAMAGE[damage](path)
+    with pytest.raises(ValueError, match="mean-1: damaged"):
+        store.read_run(path.parent, TOY)
+    kept = files_of(tmp_path, "-2.json", "-2.npz")
+    capsys.readouterr()
+    again = execute(tmp_path, *own())
+    (line,) = [x for x in capsys.readouterr().err.splitlines() if not x.startswith("[")]
+    assert "mean-1: damaged (" in line and line.endswith("computed anew.")
+    assert files_of(tmp_path, "-2.json", "-2.npz") == kept
+    for cell, result in first.results.items():
+        np.testing.assert_array_equal(again.results[cell].by_type, result.by_type)
+        assert plain(again.results[cell]) == plain(result)
+
+
+def test_no_bit_of_a_cell_can_change_unseen(tmp_path, own):
+    first = execute(tmp_path, *own())
+    stem = tmp_path / "results" / "toy-mean" / "mean-1"
+    expected = plain(first.results[Cell("mean", 1)])
+    for suffix in (".json", ".npz"):
+        path = stem.with_name(stem.name + suffix)
+        content = path.read_bytes()
+        for at in range(0, len(content), 7):
+            _flip(path, at)
+            try:
+                record, arrays = store.read(stem)
+            except store.DamagedError:
+                continue
+            finally:
+                path.write_bytes(content)
+            # White space between the tokens of JSON is no content.
+            assert record["result"] == expected, at
+            np.testing.assert_array_equal(arrays["by_type"], first.results[Cell("mean", 1)].by_type)
+
+
+def test_a_cell_of_another_run_is_not_taken_in(tmp_path, own):
+    execute(tmp_path, *own())
+    other = tmp_path / "other"
+    execute(other, *own(), "--seed=1")
+    folder = tmp_path / "results" / "toy-mean"
+    for suffix in (".json", ".npz"):
+        foreign = other / "results" / "toy-mean" / f"mean-2{suffix}"
+        (folder / foreign.name).write_bytes(foreign.read_bytes())
+    for read in (lambda: store.read_run(folder, TOY), lambda: execute(tmp_path, *own())):
+        with pytest.raises(ValueError, match=r"mean-2\.json: of another run \(seed: 1 there, 0"):
+            read()
+
+
+def test_a_half_written_cell_never_appears(tmp_path, own, monkeypatch):
+    fsync = os.fsync
+    calls = []
+
+    def disk_full(descriptor):
+        calls.append(descriptor)
+        if len(calls) > 1:  # run.json is there by then.
+            raise OSError(28, "No space left on device")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", disk_full)
+    with pytest.raises(OSError, match="No space left"):
+        execute(tmp_path, *own())
+    monkeypatch.undo()
+    folder = tmp_path / "results" / "toy-mean"
+    assert sorted(path.name for path in folder.iterdir()) == [".lock", "run.json"]
+    assert not execute(tmp_path, *own()).missing
+
+
+def test_two_runs_on_one_folder_do_not_mix(tmp_path, own):
+    run = execute(tmp_path, *own())
+    arguments = (run.folder, TOY, run.identity, list(run.results))
+    with (
+        store.Store(*arguments),
+        pytest.raises(ValueError, match="another run is writing here"),
+    ):
+        execute(tmp_path, *own())
+    execute(tmp_path, *own())
+
+
+def test_an_output_that_cannot_be_written_is_found_out_before_anything_is_read(tmp_path, own):
+    (tmp_path / "results").write_text("a file")
+
+    def prepared(*_):
+        raise AssertionError("it was prepared")
+
+    with pytest.raises(OSError, match="results"):
+        execute(tmp_path, *own(), study=dataclasses.replace(TOY, prepare=prepared))
+
+
+# --- flags ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--kind=median"], "kind.*mean.*sum"),
+        (["--powers=1,x"], "expected whole numbers, received 'x'"),
+        (["--powers="], "expected at least one value"),
+        (["--kind=sum", "--scale=2"], "--scale means nothing with --kind=sum.*--kind=mean"),
+        (["--data=emoji"], "--data and --outputs: give a data set or your own files"),
+        (["--output="], "--output: expected a folder"),
+        (["--models=m.txt"], "Unknown command line flag 'models'"),
+        (["--seed=-1"], "seed"),
+        (["--size=4"], "Unknown command line flag 'size'"),
+        (["word"], "unexpected argument 'word'"),
+        (["--prompts_key=a"], "t.npy: a .npy file holds one array"),
+    ],
+)
+def test_flags_that_are_wrong_or_would_be_ignored_are_refused(tmp_path, own, flags, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        runner.execute(TOY, ["toy", *own(), f"--output={tmp_path / 'results'}", *flags])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--outputs=x.npy"], "--prompts: one's own data need a file of outputs and one of"),
+        (["--types=types.txt"], "--outputs: one's own data need"),
+        (["--outputs_key=x"], "--outputs_key without --outputs"),
+        (["--outputs=x.npy", "--prompts=t.npy"], "--types: the study toy needs types for each row"),
+        (["--data=mixture"], "--types: the study toy needs types"),
+    ],
+)
+def test_data_that_are_not_whole_are_refused(tmp_path, own, flags, message, monkeypatch):
+    own()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        runner.execute(TOY, ["toy", *flags])
+
+
+def test_flags_reach_the_study_in_their_types(tmp_path, own):
+    run = execute(tmp_path, *own(), "--powers=3", "--scale=0.5", "--noloud")
+    assert run.settings.powers == (3,)
+    assert run.settings.scale == 0.5
+    outputs = np.load(tmp_path / "x.npy").astype(float)
+    assert run.results[Cell("mean", 3)].value == pytest.approx(np.mean(outputs**3) / 2)
+    runner.execute(TOY, ["toy", *own(), "--kind=sum", f"--output={tmp_path / 'results'}"])
+    sums = store.read_run(tmp_path / "results" / "toy-sum", TOY)
+    assert sums.results[Cell("sum", 1)].value == pytest.approx(outputs.sum())
+
+
+def test_help_lists_every_flag_and_what_it_needs(capsys):
+    runner.execute(TOY, ["toy", "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    listed = {line.split(":")[0].strip() for line in lines if line.startswith("  --")}
+    options = {f"--{field.name}" for field in dataclasses.fields(Options)}
+    shared = {"--data", "--outputs", "--prompts", "--types", "--seed", "--output", "--help"}
+    keys = {"--outputs_key", "--prompts_key", "--types_key"}
+    assert listed == options | shared | keys
+    assert any("only with --kind=mean" in line for line in lines)
+    assert any("default 1,2" in line for line in lines)
+
+
+def test_bad_rows_are_the_users_rows(tmp_path, own):
+    flags = own()
+    outputs = np.load(tmp_path / "x.npy")
+    outputs[5, 2] = np.nan
+    np.save(tmp_path / "x.npy", outputs)
+    with pytest.raises(ValueError, match="outputs: .*row 5"):
+        execute(tmp_path, *flags)
+
+
+def test_the_kernel_names_the_users_row_too(tmp_path):
+    outputs = np.ones((30, 3), np.float32)
+    outputs[17] = 0
+    pairs = examples_pairs(outputs)
+    with pytest.raises(ValueError, match="outputs: .*17"):
+        choices.choose(pairs, choices.KernelOptions(kernel="cosine"), seed=0)
+
+
+def examples_pairs(outputs):
+    from experiments.data import PairedEmbeddings
+
+    prompts = np.random.default_rng(0).normal(size=(len(outputs), 2)).astype(np.float32)
+    return PairedEmbeddings("own", outputs, prompts, "own")
+
+
+# --- keys, progress, interruption --------------------------------------------------------------
+
+
+def test_a_cell_has_its_own_key_whatever_was_computed_before(tmp_path, own):
+    both = execute(tmp_path, *own())
+    noises = [result.noise for result in both.results.values()]
+    assert len(set(noises)) == 2
+    alone = execute(tmp_path / "alone", *own(), "--powers=2")
+    assert alone.results[Cell("mean", 2)].noise == noises[1]
+    other = execute(tmp_path / "seed", *own(), "--seed=1")
+    assert other.results[Cell("mean", 1)].noise not in noises
+
+
+def test_an_interrupted_run_keeps_its_cells_and_resumes(tmp_path, own, capsys):
+    half = dataclasses.replace(TOY, compute=interrupted_after(2))
+    with pytest.raises(KeyboardInterrupt):
+        execute(tmp_path, *own(), "--powers=1,2,3,4", study=half)
+    kept = files_of(tmp_path, ".json", ".npz")
+    assert len(kept) == 4
+    partial = store.read_run(tmp_path / "results" / "toy-mean", TOY)
+    assert partial.missing == [Cell("mean", 3), Cell("mean", 4)]
+    with pytest.raises(ValueError, match="2 of 4 cells are missing; repeat the command"):
+        runner.draw(TOY, [partial], tmp_path)
+    capsys.readouterr()
+    rest = dataclasses.replace(TOY, compute=interrupted_after(2))
+    execute(tmp_path, *own(), "--powers=1,2,3,4", study=rest)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["[3/4] mean-3", "[4/4] mean-4"]
+    assert kept.items() <= files_of(tmp_path, ".json", ".npz").items()
+
+
+def test_cells_see_what_is_finished(tmp_path, own):
+    seen = []
+
+    def computing(setup, cell, context):
+        seen.append(list(context.finished))
+        return compute(setup, cell, context)
+
+    execute(tmp_path, *own(), study=dataclasses.replace(TOY, compute=computing))
+    assert seen == [[], [Cell("mean", 1)]]
+
+
+def test_two_cells_of_one_name_are_refused(tmp_path, own):
+    twice = dataclasses.replace(TOY, cells=lambda settings: [Cell("a b", 1), Cell("a_b", 1)])
+    with pytest.raises(ValueError, match="two cells have the same name"):
+        execute(tmp_path, *own(), study=twice)
+
+
+# --- types ------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Inner:
+    a: float | None
+    b: tuple[int, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Outer:
+    x: float
+    many: tuple[float, ...]
+    by_name: dict[str, Inner]
+    word: str
+    maybe: int | None
+
+
+@pytest.mark.parametrize("x", [1.5, math.inf, -math.inf])
+def test_what_is_written_is_read_back_equal(x, tmp_path):
+    outer = Outer(x, (1.0, x), {"one": Inner(None, (1, "b")), "two": Inner(x, (2, ""))}, "w", None)
+    store.write(tmp_path / "stem", {"result": plain(outer)}, {})
+    text = (tmp_path / "stem.json").read_text()
+    assert "Infinity" not in text
+    record, arrays = store.read(tmp_path / "stem")
+    assert typed(Outer, record["result"]) == outer
+    assert arrays == {}
+
+
+def test_a_hash_tells_order_dtype_shape_and_contents_apart():
+    base = np.arange(6, dtype=np.float32)
+    others = [
+        base[::-1],
+        base.astype(np.float64),
+        base.reshape(2, 3),
+        np.concatenate([base[:5], [np.float32(5.0000005)]]),
+        np.array(["a", "b"]),
+        np.array(["b", "a"]),
+        np.array(1.0),
+        np.zeros((0, 3)),
+    ]
+    hashes = [store.hash_array(array) for array in (base, *others)]
+    assert len(set(hashes)) == len(hashes)
+    assert store.hash_array(base.copy()) == hashes[0]
+    assert store.hash_array(np.tile(base, 2)[::2]) == store.hash_array(np.tile(base, 2)[::2].copy())
+    with pytest.raises(TypeError, match="no contents"):
+        store.hash_array(np.array([{}], object))
+
+
+def test_a_hash_of_many_rows_is_that_of_the_whole(monkeypatch):
+    array = np.random.default_rng(0).normal(size=(9000, 300))  # More than one block.
+    assert array.nbytes > 1 << 24
+    changed = array.copy()
+    changed[-1, -1] += 1
+    assert store.hash_array(array) == store.hash_array(np.asfortranarray(array))
+    assert store.hash_array(array) != store.hash_array(changed)
+
+
+# --- the cache --------------------------------------------------------------------------------
+
+
+def test_what_is_dear_is_made_once_an_identity(tmp_path, capsys):
+    made = []
+
+    def get(version=1, width=2, points=(1.0, 2.0)):
+        def build():
+            made.append(1)
+            return {"embeddings": np.array(points) * width}
+
+        arrays = {"points": np.array(points)}
+        settings = {"width": width}
+        found = store.cached(
+            tmp_path, "embeddings", version=version, settings=settings, arrays=arrays, build=build
+        )
+        return found["embeddings"].tolist()
+
+    assert get() == get() == [2.0, 4.0]
+    assert len(made) == 1
+    assert get(width=3) == [3.0, 6.0]
+    assert get(points=(2.0, 1.0)) == [4.0, 2.0]
+    assert get(version=2) == [2.0, 4.0]
+    assert len(made) == 4
+    for path in tmp_path.glob("*.npz"):
+        path.write_bytes(path.read_bytes()[:-9])
+    assert get() == [2.0, 4.0]
+    assert len(made) == 5
+    assert "made anew" in capsys.readouterr().err
+
+
+# --- figures ----------------------------------------------------------------------------------
+
+
+def test_figures_are_redrawn_from_the_results_alone(tmp_path, own):
+    run = execute(tmp_path, *own())
+    paths = runner.draw(TOY, [run], tmp_path / "figures")
+    assert [path.name for path in paths] == ["toy.png", "toy.pdf"]
+    first = [path.read_bytes() for path in paths]
+    assert all(len(content) > 3000 for content in first)
+    drawn = runner.draw(refuses_to_compute(), [run], tmp_path / "figures")
+    assert [path.read_bytes() for path in drawn] == first
+    assert [(run.folder / path.name).read_bytes() for path in paths] == first
+
+
+def test_labels_of_lines_that_end_together_do_not_overlap():
+    figure, (axes,) = style.panels(1)
+    for k, end in enumerate((1.0, 1.01, 1.02, 5.0)):
+        axes.plot([0, 1], [0, end], label=f"line {k}")
+    axes.plot([0, 1], [0, 3])
+    style.label_lines(axes)
+    figure.draw_without_rendering()
+    boxes = sorted((text.get_window_extent() for text in axes.texts), key=lambda box: box.y0)
+    assert len(boxes) == 4
+    assert all(below.y1 <= above.y0 + 1 for below, above in zip(boxes, boxes[1:], strict=False))
+    assert all(box.x0 > axes.get_window_extent().x1 for box in boxes)
+
+
+def test_a_caption_stays_within_the_figure():
+    figure, _ = style.panels(2)
+    style.caption(figure, "one of the many words that stand below a figure, " * 12)
+    figure.draw_without_rendering()
+    box = figure._supxlabel.get_window_extent()
+    assert box.x1 <= figure.bbox.x1
+    assert box.y0 >= 0
+
+
+def test_a_score_has_one_colour_truncated_or_not():
+    assert style.score_colour("Conditional-Vendi, t = 200") == style.score_colour(
+        "Conditional-Vendi"
+    )
+    assert len({style.score_colour(name) for name in style.SCORES}) == len(style.SCORES)
+
+
+# --- imports ----------------------------------------------------------------------------------
+
+
+def test_a_study_imports_neither_the_benchmark_nor_theory_checks():
+    code = (
+        "import sys, experiments.convergence; "
+        "print([m for m in sys.modules if m.startswith(('experiments.scaling', 'theory_checks'))])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
