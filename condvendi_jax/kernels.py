@@ -68,6 +68,12 @@ def _inner(left: jax.Array, right: jax.Array) -> jax.Array:
     return lax.dot_general(left, right, (((1,), (1,)), ((), ())), precision=_PRECISION)
 
 
+@jax.jit
+def _extent(points: jax.Array) -> jax.Array:
+    """The largest distance of an entry from the first point's."""
+    return jnp.max(jnp.abs(points - points[:1]))
+
+
 @jax.tree_util.register_pytree_node_class
 class Gaussian(Kernel):
     """The Gaussian kernel k(x, y) = exp(-|x - y|^2 / (2 bandwidth^2)) (CV section 3.2).
@@ -92,7 +98,7 @@ class Gaussian(Kernel):
 
     def check_points(self, points: jax.Array, *, name: str) -> None:
         """Raises ValueError where squared distances would overflow."""
-        largest = float(jnp.max(jnp.abs(points - points[:1])))
+        largest = float(_extent(points))
         limit = math.sqrt(float(jnp.finfo(points.dtype).max) / points.shape[1]) / 4
         if not largest < limit:
             raise ValueError(

@@ -288,17 +288,41 @@ def entropies_of_pairs(
     ]
 
 
-@functools.partial(jax.jit, static_argnums=(2, 3))
 def _exact_entropies(
     points: tuple[jax.Array, jax.Array],
     kernels: tuple[Kernel, Kernel],
     wanted: tuple[Entropy, ...],
     layout: sharding.Layout | None,
 ) -> list[tuple[jax.Array, ...]]:
+    if not any(entropy.needs_spectrum for entropy in wanted):
+        return [_frobenius_entropies(points, kernels, entropy, layout) for entropy in wanted]
     gram_x, gram_t = represent(points, kernels, layout)
-    if len(wanted) == 1:
-        return [entropies.entropies(wanted[0], gram_x, gram_t)]
-    spectra = [gram.eigenvalues() for gram in (gram_x, gram_t, gram_x * gram_t)]
+    spectra = tuple(_eigenvalues(gram) for gram in (gram_x, gram_t, gram_x * gram_t))
+    return _of_spectra(spectra, wanted)
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def _frobenius_entropies(
+    points: tuple[jax.Array, jax.Array],
+    kernels: tuple[Kernel, Kernel],
+    entropy: Entropy,
+    layout: sharding.Layout | None,
+) -> tuple[jax.Array, ...]:
+    return entropies.entropies(entropy, *represent(points, kernels, layout))
+
+
+# A program of its own: compiling it takes most of the time of a first call, and it serves outputs,
+# prompts and their joint, of every order and truncation.
+@jax.jit
+def _eigenvalues(gram: Gram) -> jax.Array:
+    return gram.eigenvalues()
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _of_spectra(
+    spectra: tuple[jax.Array, ...], wanted: tuple[Entropy, ...]
+) -> list[tuple[jax.Array, ...]]:
+    """Each entropy of every spectrum."""
     return [tuple(entropy.of_spectrum(spectrum) for spectrum in spectra) for entropy in wanted]
 
 
@@ -424,7 +448,8 @@ def _off_diagonal_range(
     rows = points[:: -(-points.shape[0] // _PROBED_ROWS)]
     prepared = kernel.prepare(rows)
     values = kernel.cross(prepared, prepared)
-    diagonal = jnp.eye(rows.shape[0], dtype=bool)
+    # A constant of NumPy: inside of compile-time evaluation JAX would compile its making.
+    diagonal = np.eye(rows.shape[0], dtype=bool)
     smallest = jnp.min(jnp.where(diagonal, jnp.inf, values))
     return (rows == rows[:1]).all(), smallest, jnp.max(jnp.where(diagonal, -jnp.inf, values))
 
@@ -471,14 +496,20 @@ def conditional_vendi(
     return jnp.exp(log_scores(0.0, of_t, joint).conditional)
 
 
-@functools.partial(jax.jit, static_argnums=(2, 3))
 def _conditional(
     points: tuple[jax.Array, jax.Array],
     kernels: tuple[Kernel, Kernel],
     entropy: Entropy,
     layout: sharding.Layout | None,
 ) -> jax.Array:
-    return jnp.exp(entropies.conditional(entropy, *represent(points, kernels, layout)))
+    if not entropy.needs_spectrum:
+        of_x, of_t, joint = _frobenius_entropies(points, kernels, entropy, layout)
+    else:
+        gram_x, gram_t = represent(points, kernels, layout)
+        spectra = (_eigenvalues(gram_t), _eigenvalues(gram_x * gram_t))
+        ((of_t, joint),) = _of_spectra(spectra, (entropy,))
+        of_x = joint  # H(X) has no part in it, and would cost a spectrum.
+    return jnp.exp(log_scores(of_x, of_t, joint).conditional)
 
 
 def information_vendi(
@@ -640,8 +671,21 @@ def vendi_with_interval(
     return VendiWithInterval(jnp.exp(value), chosen, _standard_error(log), (low, high))
 
 
-@functools.partial(jax.jit, static_argnums=(2, 3))
 def _vendi(
+    points: tuple[jax.Array],
+    kernels: tuple[Kernel],
+    entropy: Entropy,
+    layout: sharding.Layout | None,
+) -> jax.Array:
+    if not entropy.needs_spectrum:
+        return _frobenius_vendi(points, kernels, entropy, layout)
+    (gram,) = represent(points, kernels, layout)
+    ((value,),) = _of_spectra((_eigenvalues(gram),), (entropy,))
+    return jnp.exp(value)
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def _frobenius_vendi(
     points: tuple[jax.Array],
     kernels: tuple[Kernel],
     entropy: Entropy,

@@ -87,10 +87,13 @@ def _check_arrays(
             "enable it with jax.config.update('jax_enable_x64', True).",
             stacklevel=4,
         )
-    cast = [place(array.astype(compute_dtype())) for array in arrays.values()]
-    for name, array in zip(arrays, cast, strict=True):
-        _check_finite(array, name=name)
-    return cast
+    placed = []
+    for name, array in arrays.items():
+        cast = array.astype(compute_dtype())
+        placed.append(place(cast))
+        # What is on the host is looked at there: nothing is compiled for it.
+        _check_finite(cast if isinstance(cast, np.ndarray) else placed[-1], name=name)
+    return placed
 
 
 def _check_static(array: Any, *, name: str) -> None:
@@ -108,13 +111,17 @@ def _check_static(array: Any, *, name: str) -> None:
         )
 
 
-def _check_finite(array: jax.Array, *, name: str) -> None:
+def _check_finite(array: np.ndarray | jax.Array, *, name: str) -> None:
     if not is_concrete(array):
         return
-    # At once, also for a constant inside jit; and in JAX, not NumPy: the rows may lie on several
-    # hosts, and only a scalar is on all of them.
-    with jax.ensure_compile_time_eval():
-        row, count = map(int, _not_finite(array))
+    if isinstance(array, np.ndarray):
+        bad = ~np.isfinite(array).all(axis=1)
+        row, count = int(np.argmax(bad)), int(bad.sum())
+    else:
+        # At once, also for a constant inside jit; and in JAX, not NumPy: the rows may lie on
+        # several hosts, and only a scalar is on all of them.
+        with jax.ensure_compile_time_eval():
+            row, count = map(int, _not_finite(array))
     if count == 0:
         return
     raise ValueError(

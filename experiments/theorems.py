@@ -162,7 +162,7 @@ def _rates(curves: Mapping[str, Mapping[str, Any]]) -> Figure:
     panels[3].set(title="RKE Theorem 6: RKE", ylabel="error of exp(-H), rms")
     for axes in panels:
         axes.set_xlabel("sample size n")
-        style.label_lines(axes)
+    style.label_lines(*panels)
     figure.suptitle("Measured errors and the theorems' bounds at failure probability 0.05")
     return figure
 

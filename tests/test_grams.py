@@ -53,7 +53,11 @@ CASES = {name: _single for name in REPRESENTATIONS} | {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name, dtype",
+    [(name, "float64") for name in CASES] + [(name, "float32") for name in REPRESENTATIONS],
+    indirect=["dtype"],
+)
 def test_all_representations_agree_on_every_method(name, dtype):
     gram, expected = CASES[name](name, dtype)
     assert (gram.n, gram.dtype) == (N, dtype)

@@ -383,6 +383,7 @@ def test_an_output_that_cannot_be_written_is_found_out_before_anything_is_read(t
         (["--output="], "--output: expected a folder"),
         (["--models=m.txt"], "Unknown command line flag 'models'"),
         (["--seed=-1"], "seed"),
+        (["--seed=99999999999999999999"], "seed"),
         (["--size=4"], "Unknown command line flag 'size'"),
         (["word"], "unexpected argument 'word'"),
         (["--prompts_key=a"], "t.npy: a .npy file holds one array"),

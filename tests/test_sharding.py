@@ -282,12 +282,14 @@ def test_the_compiled_stored_gram_gathers_vectors_only(found):
     assert compiled["store"][1] == compiled["stored norm"][1] == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("index", range(runs.PROCESSES))
 def test_two_processes_agree_with_numpy(index, of_processes):
     count = runs.PROCESSES * runs.DEVICES_EACH
     assert_right(part(of_processes[index], "whole"), runs.N, count)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("index", range(runs.PROCESSES))
 def test_each_process_may_bring_its_own_rows(index, of_processes):
     outputs, prompts = (p[:200] for p in draw_pairs(runs.N, **runs.DIMENSIONS))
@@ -313,6 +315,7 @@ def oracle_scores(n, *, order):
     return list(scores(*grams, order=order).values())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("index", range(runs.PROCESSES))
 def test_the_scores_in_two_processes(index, found, of_processes):
     """Of arrays that every host has, and of arrays of which each has its own rows."""

@@ -96,7 +96,12 @@ def define_flags(study: Study) -> flags.FlagValues:
             )
     if study.random:
         flags.DEFINE_integer(
-            "seed", 0, "Every random choice derives from it.", lower_bound=0, flag_values=values
+            "seed",
+            0,
+            "Every random choice derives from it.",
+            lower_bound=0,
+            upper_bound=2**31 - 1,
+            flag_values=values,
         )
     flags.DEFINE_string(
         "output", _OUTPUT, "Folder of the results; an unfinished run resumes.", flag_values=values

@@ -108,30 +108,31 @@ def log_numbers(axis: Axis) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def label_lines(axes: Axes, *, gap: float = 1.25) -> None:
+def label_lines(*panels: Axes, gap: float = 1.25) -> None:
     """Writes the label of each line at its right end, off the data and off each other.
 
     Args:
-      axes: whose lines carry labels; lines without one are left alone. Its limits and scales must
-        be final.
+      *panels: of one figure, whose lines carry labels; lines without one are left alone. Their
+        limits and scales must be final.
       gap: the least distance of two labels, in lines of text.
     """
-    figure = axes.figure.get_figure(root=True)
+    figure = panels[0].figure.get_figure(root=True)
     figure.draw_without_rendering()  # Only then do the panels have their heights.
-    lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
-    ends = [axes.transData.transform(_last_point(line))[1] for line in lines]
-    order = np.argsort(ends)
-    heights = _apart(np.array(ends)[order], gap * _TEXT * figure.dpi / 72)
-    for index, height in zip(order, heights, strict=True):
-        axes.text(
-            1.02,
-            axes.transAxes.inverted().transform((0, height))[1],
-            str(lines[index].get_label()),
-            transform=axes.transAxes,
-            color=lines[index].get_color(),
-            fontsize=_TEXT,
-            va="center",
-        )
+    for axes in panels:
+        lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
+        ends = [axes.transData.transform(_last_point(line))[1] for line in lines]
+        order = np.argsort(ends)
+        heights = _apart(np.array(ends)[order], gap * _TEXT * figure.dpi / 72)
+        for index, height in zip(order, heights, strict=True):
+            axes.text(
+                1.02,
+                axes.transAxes.inverted().transform((0, height))[1],
+                str(lines[index].get_label()),
+                transform=axes.transAxes,
+                color=lines[index].get_color(),
+                fontsize=_TEXT,
+                va="center",
+            )
 
 
 def _apart(heights: np.ndarray, spacing: float) -> np.ndarray:

@@ -49,8 +49,7 @@ def draw(run: Run) -> Mapping[str, Figure]:
             _against_n(axes, [r for r in of_mixture if r.part == part], measure)
             axes.set_title(_TITLES[part])
         grid[0].set_ylabel(unit)
-        for axes in grid:
-            style.label_lines(axes)
+        style.label_lines(*grid)
         words = "Whole lines: ours; dashed: peers"
         if name == "memory":
             words += f"; what took less than {_RESOLVED_MIB:g} MiB is not resolved and not drawn"
