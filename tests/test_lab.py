@@ -235,6 +235,8 @@ def test_cells_without_their_run_are_not_anothers(tmp_path, own):
     (tmp_path / "results" / "toy-mean" / "run.json").unlink()
     with pytest.raises(ValueError, match=r"mean-1\.json: of another run \(seed: 0 there, 1 asked"):
         execute(tmp_path, *own(), "--seed=1")
+    # Found out before anything was written over them.
+    assert not (tmp_path / "results" / "toy-mean" / "run.json").exists()
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{}", b"[]", b"{damaged", b"\xff"])
@@ -327,6 +329,19 @@ def test_a_cell_of_another_run_is_not_taken_in(tmp_path, own):
     for read in (lambda: store.read_run(folder, TOY), lambda: execute(tmp_path, *own())):
         with pytest.raises(ValueError, match=r"mean-2\.json: of another run \(seed: 1 there, 0"):
             read()
+
+
+def test_a_cell_under_the_name_of_another_is_not_taken_for_it(tmp_path, own, capsys):
+    first = execute(tmp_path, *own())
+    folder = tmp_path / "results" / "toy-mean"
+    for suffix in (".json", ".npz"):
+        one, other = folder / f"mean-1{suffix}", folder / f"mean-2{suffix}"
+        one.write_bytes(other.read_bytes())
+    with pytest.raises(ValueError, match="mean-1: damaged .it is the cell .*'power': 2"):
+        store.read_run(folder, TOY)
+    again = execute(tmp_path, *own())
+    assert "mean-1: damaged (it is the cell" in capsys.readouterr().err
+    assert plain(again.results[Cell("mean", 1)]) == plain(first.results[Cell("mean", 1)])
 
 
 def test_a_half_written_cell_never_appears(tmp_path, own, monkeypatch):

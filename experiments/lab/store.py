@@ -141,16 +141,19 @@ def write(stem: pathlib.Path, record: Mapping[str, Any], arrays: Mapping[str, np
     files.write_json(_json(stem), {**content, "sha256": _digest(content)})
 
 
-def read(stem: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """What `write` wrote.
+def read(stem: pathlib.Path, cell: Any = None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """What `write` wrote, of this cell where one is given.
 
     Raises:
-      DamagedError: a file is missing, or any bit of its content is not as it was written.
+      DamagedError: a file is missing, any bit of its content is not as it was written, or it is
+        another cell's under this cell's name.
     """
     try:
         record = json.loads(_json(stem).read_bytes())
         if record.pop("sha256") != _digest(record):
             raise ValueError("its content is not what its checksum says")
+        if cell is not None and record["cell"] != files.jsonable(plain(cell)):
+            raise ValueError(f"it is the cell {record['cell']}")
         if "npz_sha256" not in record:
             return record, {}
         content = _npz(stem).read_bytes()
@@ -231,20 +234,21 @@ class Store:
         there = _read_identity(run)
         if there is not None:
             _refuse_others(run, there, self._identity)
+        cells = {stem: cell for cell, stem in self._stems.items()}
         found = {}
         for path in sorted(self._folder.glob("*.json")):
             stem = path.with_suffix("")
             if path == run:
                 continue
             try:
-                record, arrays = read(stem)
+                record, arrays = read(stem, cells.get(stem))
             except DamagedError as error:
-                if stem in self._stems.values():
+                if stem in cells:
                     sys.stderr.write(f"{error}; computed anew.\n")
                 continue
             _refuse_others(path, record.get("identity", {}), self._identity)
             found[stem] = typed(self._study.result, record["result"] | arrays)
-        finished = {cell: found[stem] for cell, stem in self._stems.items() if stem in found}
+        finished = {cell: found[stem] for stem, cell in cells.items() if stem in found}
         if there is None:
             if run.exists() or finished:
                 state = "damaged" if run.exists() else "missing"
@@ -308,7 +312,7 @@ def read_run(folder: str | pathlib.Path, study: Study) -> Run:
         if not _json(stem).exists():
             missing.append(cell)
             continue
-        record, arrays = read(stem)
+        record, arrays = read(stem, cell)
         _refuse_others(_json(stem), record["identity"], identity)
         results[cell] = typed(study.result, record["result"] | arrays)
         origins[cell] = record["provenance"]
