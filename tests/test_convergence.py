@@ -14,7 +14,9 @@ ROWS, MODES = 150, 10
 
 
 def execute(folder, *flags):
-    runner.execute(STUDY, ["convergence", *flags, f"--output={folder / 'results'}"])
+    """Runs the study without its figures; test_studies.py draws them too."""
+    study = dataclasses.replace(STUDY, draw=None)
+    runner.execute(study, ["convergence", *flags, f"--output={folder / 'results'}"])
     (found,) = runner.run_folders(STUDY, folder / "results")
     return store.read_run(found, STUDY)
 

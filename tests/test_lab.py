@@ -117,7 +117,9 @@ def own(tmp_path):
     return write
 
 
-def execute(tmp_path, *flags, study=TOY):
+def execute(tmp_path, *flags, study=TOY, drawn=False):
+    """Runs the study; figures take most of the time, and few tests look at them."""
+    study = study if drawn else dataclasses.replace(study, draw=None)
     runner.execute(study, ["toy", *flags, f"--output={tmp_path / 'results'}"])
     return store.read_run(tmp_path / "results" / "toy-mean", study)
 
@@ -615,7 +617,7 @@ def test_what_is_dear_is_made_once_an_identity(tmp_path, capsys):
 
 
 def test_figures_are_redrawn_from_the_results_alone(tmp_path, own):
-    run = execute(tmp_path, *own())
+    run = execute(tmp_path, *own(), drawn=True)
     paths = runner.draw(TOY, [run], tmp_path / "figures")
     assert [path.name for path in paths] == ["toy.png", "toy.pdf"]
     first = [path.read_bytes() for path in paths]

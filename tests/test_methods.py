@@ -137,7 +137,7 @@ def test_cosine_marginals_are_solved_in_the_dual_beside_an_estimated_joint(metho
     outputs, prompts = draw_pairs(N, d_x=40, d_t=30, dtype=dtype, modes=30)
     kernels = {"output_kernel": cv.Cosine(), "prompt_kernel": cv.Cosine()}
     exact = cv.decompose(outputs, prompts, **kernels)
-    found = cv.decompose(outputs, prompts, **kernels, method=method, key=KEY)
+    found = cv.decompose(outputs, prompts, **kernels, method=method, key=KEY, rtol=0.01)
     np.testing.assert_allclose(found.vendi, exact.vendi, rtol=1e-4)
     assert found.estimation.standard_errors.vendi == 0
     low, high = found.estimation.intervals.conditional
