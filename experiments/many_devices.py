@@ -196,6 +196,12 @@ def _with_interval(value: float, ends: tuple[float, float]) -> str:
     return f"{value:.6g}" + (f" ± {(high - low) / 2:.1g}" if high > low else "")
 
 
+def variant(options: Options) -> str:
+    """A folder for each number of devices and processes that is asked for: '8', '2x2'."""
+    counts = (options.num_processes, options.devices)
+    return "x".join(str(count) for count in counts if count is not None)
+
+
 STUDY = lab.Study(
     name="many_devices",
     version=1,
@@ -210,6 +216,7 @@ STUDY = lab.Study(
     cells=cells,
     compute=compute,
     table=table,
+    variant=variant,
     small=small_pairs("--n=100", "--rtol=0.05"),
     data="mixture",
 )

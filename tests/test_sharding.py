@@ -403,7 +403,7 @@ def test_the_example_gives_the_same_scores_by_every_way_in_two_processes(tmp_pat
     assert [process.returncode for process in processes] == [0, 0], ends
     assert "201 pairs, 2 x cpu of 2 processes" in ends[0][0]
     assert "pairs" not in ends[1][0]
-    run = store.read_run(tmp_path / "many_devices", many_devices.STUDY)
+    run = store.read_run(tmp_path / "many_devices-2x1", many_devices.STUDY)
     assert run.settings.processes == 2
     assert not run.missing
     scored = {(cell.way, cell.devices): found for cell, found in run.results.items()}
