@@ -4,6 +4,8 @@ H(X) = H(X|T) + I(X;T): how much of the diversity of outputs X the model adds, a
 owes to the prompts T. See the README for a tour and `decompose` for the main call.
 """
 
+__version__ = "0.1.0"
+
 from condvendi_jax.bandwidth import bandwidth_by_rule, median_heuristic, select_bandwidth
 from condvendi_jax.entropies import (
     Entropy,

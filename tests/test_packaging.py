@@ -1,0 +1,45 @@
+"""What an installation holds: one version, a command, the library alone."""
+
+import pathlib
+import re
+import tomllib
+import zipfile
+
+import pytest
+
+import condvendi_jax
+
+ROOT = pathlib.Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def test_there_is_one_version():
+    cited = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert cited
+    assert cited[1] == condvendi_jax.__version__
+    assert PROJECT["project"]["dynamic"] == ["version"]
+    source = ROOT / PROJECT["tool"]["hatch"]["version"]["path"]
+    assert f'__version__ = "{condvendi_jax.__version__}"' in source.read_text()
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest
+    assert newest[1] == condvendi_jax.__version__
+
+
+def test_the_library_alone_is_packaged_with_its_types():
+    build = PROJECT["tool"]["hatch"]["build"]
+    assert build["targets"]["wheel"]["packages"] == ["condvendi_jax"]
+    assert build["dev-mode-dirs"] == ["."]
+    assert (ROOT / "condvendi_jax" / "py.typed").exists()
+
+
+def test_a_wheel_holds_nothing_but_the_library(tmp_path):
+    builder = pytest.importorskip("hatchling.builders.wheel")
+    (built,) = builder.WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    with zipfile.ZipFile(built) as wheel:
+        names = set(wheel.namelist())
+    version = condvendi_jax.__version__
+    assert {name.split("/")[0] for name in names} == {
+        "condvendi_jax",
+        f"condvendi_jax-{version}.dist-info",
+    }
+    assert {"condvendi_jax/py.typed", "condvendi_jax/__init__.py"} <= names
