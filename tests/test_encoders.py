@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from experiments.encoders import Encoder, weights
-from experiments.encoders.efficientnet import (
+from condvendi_jax.encoders import Encoder, weights
+from condvendi_jax.encoders.efficientnet import (
     SIDE,
     Block,
     Depthwise,
@@ -26,8 +26,8 @@ from experiments.encoders.efficientnet import (
     load_efficientnet,
     same_padding,
 )
-from experiments.encoders.interface import padded_size
-from experiments.encoders.minilm import (
+from condvendi_jax.encoders.interface import padded_size
+from condvendi_jax.encoders.minilm import (
     LENGTHS,
     BertConfig,
     MiniLM,

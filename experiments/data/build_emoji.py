@@ -25,12 +25,12 @@ import numpy as np
 from absl import app, flags, logging
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
+from condvendi_jax.encoders import Encoder, load_efficientnet, load_minilm
+from condvendi_jax.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
+from condvendi_jax.encoders.efficientnet import SIDE
+from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
 from condvendi_jax.files import atomic_writer, check_writable
 from experiments.data.sets import EMOJI_FILE
-from experiments.encoders import Encoder, load_efficientnet, load_minilm
-from experiments.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
-from experiments.encoders.efficientnet import SIDE
-from experiments.encoders.minilm import PACKAGE as MINILM_PACKAGE
 from experiments.lab import store
 
 NAMES_PACKAGE = "openmoji@17.0.0"

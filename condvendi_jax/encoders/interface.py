@@ -22,7 +22,8 @@ class Encoder(Protocol):
             def encode(self, items):
                 return np.asarray(clip_model.image_features(items), np.float32)
 
-    Whoever has the embeddings already needs no encoder: `experiments.data.load_files` reads them.
+    Whoever has the embeddings already needs no encoder: `condvendi_jax.files.read_array` reads
+    them.
     """
 
     @property

