@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib.metadata
 import platform
+import sys
 from typing import Any
 
 import jax
@@ -22,7 +23,7 @@ def collect() -> dict[str, Any]:
     """
     device = jax.devices()[0]
     return {
-        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "versions": {name: version(name) for name in _PACKAGES},
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "device": f"{len(jax.devices())} x {device.platform} ({device.device_kind})",
@@ -30,3 +31,19 @@ def collect() -> dict[str, Any]:
         "x64": jnp.zeros(()).dtype == jnp.float64,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
+
+
+def version(package: str) -> str | None:
+    """The version of a package by its import name, as it was installed or as the module says.
+
+    A folder on the path is imported without having been installed, and frozen programs carry no
+    metadata: results are written all the same.
+
+    Returns:
+      None where neither the metadata nor an imported module gives one.
+    """
+    try:
+        installed = importlib.metadata.version(package)
+    except (importlib.metadata.PackageNotFoundError, KeyError):
+        installed = None
+    return installed or getattr(sys.modules.get(package), "__version__", None)
