@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import json
 import math
 import os
 import pathlib
+import re
+import secrets
+import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from typing import Any, BinaryIO
@@ -14,51 +20,100 @@ from typing import Any, BinaryIO
 import numpy as np
 
 _SUFFIXES = (".npy", ".npz", ".safetensors")
+_DESCRIPTOR = re.compile(
+    r"/dev/fd/(?P<own>\d+)|/proc/(?P<process>\d+)(?:/task/\d+)?/fd/(?P<number>\d+)"
+)
+_LINKS = 40  # As many as Linux follows before it calls them a loop.
+
+
+def expanded(path: str | os.PathLike[str]) -> pathlib.Path:
+    """The path with a leading `~` or `~user` replaced: no shell does that in --name=~/file."""
+    return pathlib.Path(os.path.expanduser(path))
 
 
 def read_array(path: str | os.PathLike[str], *, key: str | None = None) -> np.ndarray:
-    """Reads one array from a .npy, .npz or .safetensors file.
+    """Reads one array from a .npy, .npz or .safetensors file, whatever the ending's case.
 
     Args:
-      path: the file.
+      path: the file; `~` is the home folder.
       key: which array of a .npz or .safetensors file; may be None where it holds only one.
 
     Returns:
-      The array. Pickled objects are never loaded.
+      The array; bfloat16 and smaller floats of a .safetensors file become float32, exactly.
+      Pickled objects are never loaded.
 
     Raises:
-      ValueError: the file is missing, damaged, of another format or holds no such array; the
-        message gives the path and the keys that were found.
+      ValueError: the file is missing, damaged, of another format, holds no such array or holds
+        records in its place; the message gives the path and the keys that were found.
+      OSError: a folder on the way to it may not be entered.
     """
-    path = pathlib.Path(path)
-    if path.suffix not in _SUFFIXES:
+    path = expanded(path)
+    suffix = path.suffix.lower()
+    if suffix not in _SUFFIXES:
         raise ValueError(f"{path}: expected a file ending in {', '.join(_SUFFIXES)}.")
-    if not path.is_file():
+    if not path.exists():
         raise ValueError(f"{path}: there is no such file.")
-    if path.suffix == ".npy" and key is not None:
+    if not path.is_file():
+        what = "a directory" if path.is_dir() else "no regular file"
+        raise ValueError(f"{path}: is {what}, expected a {suffix} file.")
+    if suffix == ".npy" and key is not None:
         raise ValueError(f"{path}: a .npy file holds one array without a key, received {key!r}.")
     try:
-        return _read(path, key)
+        return _read(path, suffix, key)
     except KeyError as error:
         raise ValueError(f"{path}: {error.args[0]}") from error
     except ImportError as error:
         raise ValueError(f"{path}: reading it needs `pip install safetensors`.") from error
+    except PermissionError as error:
+        raise ValueError(f"{path}: may not be read: {error.strerror}.") from error
     except Exception as error:  # Damaged files fail in any of the readers' ways.
-        raise ValueError(f"{path}: cannot be read as {path.suffix}: {error}") from error
+        raise ValueError(f"{path}: cannot be read as {suffix}: {error}") from error
 
 
-def _read(path: pathlib.Path, key: str | None) -> np.ndarray:
+def _read(path: pathlib.Path, suffix: str, key: str | None) -> np.ndarray:
     # Opened here, since np.load leaves a damaged file open.
     with open(path, "rb") as stream:
-        if path.suffix == ".npy":
-            return np.load(stream, allow_pickle=False)
-        if path.suffix == ".npz":
-            with np.load(stream, allow_pickle=False) as archive:
-                return archive[_only_key(key, archive.files)]
-    from safetensors.numpy import load_file  # Imported where used: an optional format.
+        if suffix == ".safetensors":
+            return _read_safetensors(path, stream, key)
+        found = np.load(stream, allow_pickle=False)
+        # np.load goes by the content, which has to be what the name says.
+        if isinstance(found, np.ndarray):
+            if suffix == ".npz":
+                raise ValueError("its content is that of a .npy file.")
+            array = found
+        else:
+            with found:
+                if suffix == ".npy":
+                    raise ValueError("its content is that of a .npz file.")
+                array = found[_only_key(key, found.files)]
+    if array.dtype.names is not None:
+        raise ValueError(f"expected an array of numbers, received records {array.dtype}.")
+    if array.dtype.kind == "V":
+        raise ValueError(
+            f"its dtype {array.dtype} is raw bytes: NumPy's formats forget what bfloat16 and "
+            "float8 are; save float32."
+        )
+    return array
 
-    arrays = load_file(path)
-    return arrays[_only_key(key, list(arrays))]
+
+def _read_safetensors(path: pathlib.Path, stream: BinaryIO, key: str | None) -> np.ndarray:
+    from safetensors import safe_open  # Imported where used: an optional format.
+
+    with safe_open(path, framework="np") as tensors:
+        key = _only_key(key, list(tensors.keys()))
+        if tensors.get_slice(key).get_dtype() != "BF16":
+            array = tensors.get_tensor(key)
+            return array.astype(np.float32) if array.dtype.kind == "V" else array
+    # Read by hand: older releases of safetensors have no bfloat16 for NumPy. `safe_open` has found
+    # the header sound: its length in 8 bytes, then JSON, then the tensors.
+    import ml_dtypes
+
+    length = int.from_bytes(stream.read(8), "little")
+    entry = json.loads(stream.read(length))[key]
+    start, end = entry["data_offsets"]
+    stream.seek(8 + length + start)
+    numbers = np.frombuffer(stream.read(end - start), ml_dtypes.bfloat16)
+    return numbers.astype(np.float32).reshape(entry["shape"])
 
 
 def _only_key(key: str | None, found: list[str]) -> str:
@@ -74,32 +129,139 @@ def _only_key(key: str | None, found: list[str]) -> str:
 def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A binary file that appears under its name only once it is complete and on disk.
 
+    A link stays, and what it points to is replaced. A pipe, a terminal or another device
+    (/dev/stdout, /dev/null) is written to when all is complete, never replaced or truncated. A new
+    file has the mode that the umask gives, one that was there keeps its own.
+
     Raises:
       OSError: the folder cannot be written to, or the disk is full; nothing is left behind.
     """
-    path = pathlib.Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    path = expanded(path)
+    target = _target(path)
+    if target is None:
+        content = io.BytesIO()
+        yield content
+        _write_through(path, content.getbuffer())
+        return
+    temporary = target.with_name(f".condvendi-{secrets.token_hex(8)}")
+    with _naming(path):
+        stream = open(temporary, "xb")  # noqa: SIM115 - closed below. The umask gives its mode.
     try:
-        with os.fdopen(handle, "wb") as stream:
+        with stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+        with contextlib.suppress(FileNotFoundError):
+            os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
+        os.replace(temporary, target)
     except BaseException:
         os.unlink(temporary)
         raise
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raises OSError if a file `path` could not be written, before anything is computed."""
-    path = pathlib.Path(path)
-    if path.is_dir():
+    """Raises OSError if `path` could not be written, before anything is computed.
+
+    Nothing is created, and a pipe is not opened: it would wait for a reader.
+    """
+    path = expanded(path)
+    target = _target(path)
+    if target is not None:
+        with _naming(path), tempfile.TemporaryFile(dir=target.parent):
+            return
+    descriptor = _descriptor(path)
+    if descriptor is None:
+        writable = os.access(path, os.W_OK)
+    else:
+        import fcntl  # Where descriptors have names, it exists.
+
+        writable = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
+    if not writable:
+        raise PermissionError(errno.EACCES, "cannot be written to", str(path))
+
+
+def is_standard_output(path: str | os.PathLike[str]) -> bool:
+    """Whether what is written to `path` arrives at this process's standard output.
+
+    True for /dev/stdout, /dev/fd/1, links to them, and other names of the same pipe, terminal or
+    file; False for /dev/null, where nothing arrives.
+    """
+    path = expanded(path)
+    if _descriptor(path) == 1:
+        return True
+    try:
+        there, own = os.stat(path), os.fstat(1)
+        null = os.stat(os.devnull)
+    except OSError:
+        return False
+    return os.path.samestat(there, own) and not os.path.samestat(there, null)
+
+
+def _target(path: pathlib.Path) -> pathlib.Path | None:
+    """The regular file, there or to be, that a path means; None for what is written through."""
+    descriptor = _descriptor(path)
+    if descriptor is not None:
+        with _naming(path):
+            os.fstat(descriptor)
+        return None
+    target = pathlib.Path(os.path.realpath(path))
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        if target.parent.is_dir():
+            return target
+        raise FileNotFoundError(f"{path}: there is no directory {target.parent}.") from None
+    if stat.S_ISDIR(mode):
         raise IsADirectoryError(f"{path}: is a directory, expected the name of a file.")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"{path}: there is no directory {path.parent}.")
-    with tempfile.TemporaryFile(dir=path.parent):
-        pass
+    if stat.S_ISREG(mode):
+        return target
+    if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
+        return None
+    raise OSError(f"{path}: is neither a file nor a pipe nor a character device.")
+
+
+def _descriptor(path: pathlib.Path) -> int | None:
+    """The descriptor of this process that a path names, itself or through links.
+
+    Not left to `realpath`: it would go on to the file behind the descriptor, and replacing that
+    takes it from under whoever redirected.
+    """
+    for _ in range(_LINKS):
+        parent = os.path.realpath(path.parent)
+        found = _DESCRIPTOR.fullmatch(os.path.join(parent, path.name))
+        if found and found["own"]:
+            return int(found["own"])
+        if found and int(found["process"]) == os.getpid():
+            return int(found["number"])
+        try:
+            path = pathlib.Path(parent, os.readlink(path))
+        except OSError:
+            return None
+    return None
+
+
+def _write_through(path: pathlib.Path, content: memoryview) -> None:
+    descriptor = _descriptor(path)
+    with _naming(path):
+        if descriptor is None:
+            handle = os.open(path, os.O_WRONLY | os.O_APPEND)
+        else:
+            # What was printed before comes first. A duplicate shares the place in a file; opening
+            # the name anew would begin at the file's beginning.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            handle = os.dup(descriptor)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+
+
+@contextlib.contextmanager
+def _naming(path: pathlib.Path) -> Iterator[None]:
+    """Names the path, as the user gave it, in an error of the operating system."""
+    try:
+        yield
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, str(path)) from error
 
 
 def write_json(path: str | os.PathLike[str], content: Any) -> None:

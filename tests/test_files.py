@@ -1,9 +1,20 @@
 """Reading embeddings and writing results, whole or not at all."""
 
+import contextlib
 import json
 import os
+import pathlib
+import shutil
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
 
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
@@ -64,8 +75,94 @@ def test_missing_files_and_other_formats_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"table\.csv: expected a file ending in \.npy, \.npz"):
         files.read_array(tmp_path / "table.csv")
     (tmp_path / "folder.npy").mkdir()
-    with pytest.raises(ValueError, match=r"folder\.npy: "):
+    with pytest.raises(ValueError, match=r"folder\.npy: is a directory, expected a \.npy file"):
         files.read_array(tmp_path / "folder.npy")
+    os.mkfifo(tmp_path / "pipe.npy")
+    with pytest.raises(ValueError, match=r"pipe\.npy: is no regular file"):
+        files.read_array(tmp_path / "pipe.npy")
+
+
+@pytest.mark.parametrize("name", ["one.npy", "two.npz", "two.safetensors"])
+def test_endings_are_read_in_either_case_and_the_home_folder_is_known(saved, monkeypatch, name):
+    monkeypatch.setenv("HOME", str(saved))
+    (saved / name).rename(saved / name.upper())
+    key = None if name == "one.npy" else "points"
+    np.testing.assert_array_equal(files.read_array(f"~/{name.upper()}", key=key), ARRAY)
+    assert files.expanded("~/x") == saved / "x"
+    assert files.expanded("a~/~") == pathlib.Path("a~/~")
+
+
+def test_the_content_has_to_be_what_the_name_says(saved):
+    shutil.copy(saved / "one.npz", saved / "zip.npy")
+    shutil.copy(saved / "one.npy", saved / "bare.npz")
+    with pytest.raises(ValueError, match=r"zip\.npy: .*content is that of a \.npz file"):
+        files.read_array(saved / "zip.npy")
+    with pytest.raises(ValueError, match=r"bare\.npz: .*content is that of a \.npy file"):
+        files.read_array(saved / "bare.npz")
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_records_and_raw_bytes_are_refused(tmp_path, suffix):
+    save = np.save if suffix == "npy" else np.savez
+    path = tmp_path / f"x.{suffix}"
+    save(path, np.zeros(3, [("x", "f4"), ("y", "f4")]))
+    with pytest.raises(ValueError, match=rf"x\.{suffix}: .*received records"):
+        files.read_array(path)
+    save(path, ARRAY.astype(ml_dtypes.bfloat16))  # NumPy forgets what the two bytes were.
+    with pytest.raises(ValueError, match=rf"x\.{suffix}: .*save float32"):
+        files.read_array(path)
+
+
+def test_bfloat16_is_read_as_float32(tmp_path):
+    path = tmp_path / "x.safetensors"
+    array = np.array([[1.5, -0.0], [3e38, 2.0**-120], [np.inf, 7]], ml_dtypes.bfloat16)
+    half = np.arange(3, dtype=np.float16)
+    # Written by hand, as other programs do: the header's length, the header, the tensors.
+    first, end = half.nbytes, half.nbytes + array.nbytes
+    header = {
+        "first": {"dtype": "F16", "shape": half.shape, "data_offsets": [0, first]},
+        "points": {"dtype": "BF16", "shape": array.shape, "data_offsets": [first, end]},
+    }
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + half.tobytes() + array.tobytes())
+    got = files.read_array(path, key="points")
+    assert got.dtype == np.float32
+    np.testing.assert_array_equal(got, array.astype(np.float32))
+    np.testing.assert_array_equal(files.read_array(path, key="first"), half)
+    with pytest.raises(ValueError, match="keys found are first, points"):
+        files.read_array(path)
+
+
+@contextlib.contextmanager
+def unprivileged():
+    """The superuser may read everything: without that right, for a while."""
+    superuser = os.geteuid() == 0
+    if superuser:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if superuser:
+            os.seteuid(0)
+
+
+def test_what_may_not_be_read_or_written_is_named():
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        folder.chmod(0o755)
+        np.save(folder / "x.npy", ARRAY)
+        (folder / "x.npy").chmod(0)
+        (folder / "closed").mkdir(mode=0o000)
+        folder.chmod(0o555)
+        with unprivileged():
+            with pytest.raises(ValueError, match=r"x\.npy: may not be read"):
+                files.read_array(folder / "x.npy")
+            with pytest.raises(OSError, match="closed/x.npy"):
+                files.read_array(folder / "closed" / "x.npy")
+            for write in (files.check_writable, lambda path: files.write_json(path, 1)):
+                with pytest.raises(PermissionError, match="new.json"):
+                    write(folder / "new.json")
+        folder.chmod(0o755)
 
 
 @pytest.mark.parametrize("name", ["one.npy", "one.npz", "two.npz", "one.safetensors"])
@@ -152,3 +249,189 @@ def test_a_folder_that_cannot_be_written_is_found_out_beforehand(tmp_path):
         files.check_writable(tmp_path / "absent" / "result.json")
     with pytest.raises(OSError, match=tmp_path.name):
         files.check_writable(tmp_path)
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(OSError, match="loop"):
+        files.check_writable(tmp_path / "loop")
+
+
+# --- links, pipes and devices --------------------------------------------------------------------
+
+
+def _paths(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_stays_and_its_target_is_replaced(tmp_path, there):
+    (tmp_path / "far").mkdir()
+    target, link = tmp_path / "far" / "target.json", tmp_path / "link.json"
+    if there:
+        target.write_text("before")
+    link.symlink_to("far/target.json")  # Relative to the link, not to where the process runs.
+    again = tmp_path / "again.json"
+    again.symlink_to(link)
+    files.check_writable(again)
+    assert target.exists() == there
+    with files.atomic_writer(again) as stream:
+        stream.write(b"after")
+        stream.flush()
+        assert (target.read_text() if there else target.exists()) == ("before" if there else False)
+    assert target.read_text() == "after"
+    assert os.readlink(link) == "far/target.json"
+    assert again.is_symlink()
+    assert not target.is_symlink()
+    assert _paths(tmp_path) == ["again.json", "far", "link.json"]
+    assert _paths(tmp_path / "far") == ["target.json"]
+
+
+def test_a_link_into_no_directory_is_refused(tmp_path):
+    (tmp_path / "link.json").symlink_to(tmp_path / "absent" / "x.json")
+    for write in (files.check_writable, lambda path: files.write_json(path, 1)):
+        with pytest.raises(FileNotFoundError, match=r"link\.json: there is no directory .*absent"):
+            write(tmp_path / "link.json")
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_a_new_file_has_the_umasks_mode_and_an_old_one_its_own(tmp_path, umask, mode):
+    old = tmp_path / "old.json"
+    old.write_text("before")
+    old.chmod(0o640)
+    before = os.umask(umask)
+    try:
+        files.write_json(tmp_path / "new.json", 1)
+        files.write_json(old, 1)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "new.json").stat().st_mode) == mode
+    assert stat.S_IMODE(old.stat().st_mode) == 0o640
+    assert old.read_text() == "1\n"
+
+
+def test_the_home_folder_is_known_in_writing(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    files.check_writable("~/x.json")
+    files.write_json("~/x.json", [1])
+    assert json.loads((tmp_path / "x.json").read_text()) == [1]
+
+
+def test_a_pipe_is_written_through_and_asking_does_not_wait(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "link").symlink_to(pipe)
+    files.check_writable(pipe)  # Nobody reads yet: opening it would wait for ever.
+    for name in ("pipe", "link"):
+        read = []
+        reader = threading.Thread(target=lambda r=read: r.append(pipe.read_text()), daemon=True)
+        reader.start()
+        files.write_json(tmp_path / name, {"x": list(range(20_000))})
+        reader.join(timeout=60)
+        assert json.loads(read[0])["x"][-1] == 19_999
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert _paths(tmp_path) == ["link", "pipe"]
+
+
+def test_nothing_of_a_write_that_fails_reaches_a_pipe():
+    reading, writing = os.pipe()
+    with contextlib.suppress(KeyboardInterrupt), files.atomic_writer(f"/dev/fd/{writing}") as out:
+        out.write(b"half")
+        raise KeyboardInterrupt
+    os.close(writing)
+    assert os.read(reading, 10) == b""
+    os.close(reading)
+
+
+def test_devices_are_written_through(tmp_path):
+    null = os.stat(os.devnull)
+    files.check_writable(os.devnull)
+    files.write_json(os.devnull, {"x": 1})
+    (tmp_path / "link").symlink_to(os.devnull)
+    files.write_json(tmp_path / "link", {"x": 1})
+    assert os.path.samestat(os.stat(os.devnull), null)
+    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
+    assert (tmp_path / "link").is_symlink()
+    reading, writing = os.openpty()
+    name = os.ttyname(writing)
+    files.check_writable(name)
+    files.write_json(name, [1])
+    assert b"1" in os.read(reading, 100)
+    for descriptor in (reading, writing):
+        os.close(descriptor)
+
+
+def test_a_socket_is_refused(tmp_path):
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+        for write in (files.check_writable, lambda path: files.write_json(path, 1)):
+            with pytest.raises(OSError, match="socket: is neither a file nor a pipe"):
+                write(tmp_path / "socket")
+
+
+def test_a_file_behind_a_descriptor_is_continued(tmp_path):
+    path = tmp_path / "log"
+    with open(path, "wb") as stream:
+        stream.write(b"before\n")
+        stream.flush()
+        inode = path.stat().st_ino
+        name = f"/dev/fd/{stream.fileno()}"
+        (tmp_path / "link").symlink_to(name)
+        files.check_writable(name)
+        files.write_json(name, 1)
+        files.write_json(tmp_path / "link", 2)
+        stream.write(b"after\n")
+    assert path.read_text() == "before\n1\n2\nafter\n"
+    assert path.stat().st_ino == inode
+    assert _paths(tmp_path) == ["link", "log"]
+
+
+def test_a_descriptor_that_cannot_be_written_is_refused(tmp_path):
+    path = tmp_path / "log"
+    path.write_text("before")
+    with open(path, "rb") as stream:
+        name = f"/dev/fd/{stream.fileno()}"
+        with pytest.raises(OSError, match=name):
+            files.check_writable(name)
+        with pytest.raises(OSError, match=name):
+            files.write_json(name, 1)
+    for write in (files.check_writable, lambda path: files.write_json(path, 1)):
+        with pytest.raises(OSError, match=name):  # It is closed.
+            write(name)
+    assert path.read_text() == "before"
+
+
+def test_standard_output_is_known_by_its_names(tmp_path):
+    (tmp_path / "link").symlink_to("/dev/stdout")
+    for name in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", tmp_path / "link"):
+        if os.path.exists(os.path.dirname(name)):
+            assert files.is_standard_output(name), name
+    for name in ("/dev/stderr", "/dev/fd/0", os.devnull, tmp_path / "absent", tmp_path):
+        assert not files.is_standard_output(name), name
+
+
+PROGRAM = """
+import os, sys
+from condvendi_jax import files
+os.dup2(1, 9)
+sys.stdout.write("table\\n")
+files.check_writable("/dev/stdout")
+files.write_json("/dev/stdout", 1)
+sys.stdout.write("end\\n")
+names = ["/dev/stdout", "/dev/fd/9", os.devnull, "log"]
+files.write_json("answers", [files.is_standard_output(name) for name in names])
+"""
+
+
+@pytest.mark.parametrize("kind", ["pipe", "file", "null"])
+def test_standard_output_is_written_in_order_wherever_it_goes(tmp_path, kind):
+    log = tmp_path / "log"
+    log.touch()
+    buffered = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    with contextlib.ExitStack() as stack:
+        path = os.devnull if kind == "null" else log
+        out = subprocess.PIPE if kind == "pipe" else stack.enter_context(open(path, "wb"))
+        command = [sys.executable, "-c", PROGRAM]
+        done = subprocess.run(command, stdout=out, cwd=tmp_path, env=buffered, check=True)
+    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
+    written = done.stdout if kind == "pipe" else log.read_bytes()
+    assert written == (b"" if kind == "null" else b"table\n1\nend\n")
+    answers = json.loads((tmp_path / "answers").read_text())
+    assert answers == [True, kind != "null", False, kind == "file"]
