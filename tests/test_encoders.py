@@ -5,6 +5,7 @@ import io
 import math
 import pickle
 import struct
+import sys
 from collections import OrderedDict
 
 import jax
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+import condvendi_jax.encoders
 from condvendi_jax.encoders import Encoder, weights
 from condvendi_jax.encoders.efficientnet import (
     SIDE,
@@ -518,3 +520,17 @@ def test_efficientnet_embeds_rows_in_order_whatever_the_batch(efficientnet):
     assert np.abs(together[0] - together[1]).max() > 0.1
     assert together.shape == (3, 1280) and together.min() >= 0
     assert isinstance(efficientnet, Encoder)
+
+
+def test_without_its_tokenizer_the_command_that_installs_it_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(ModuleNotFoundError, match=r"tokenizers: pip install 'condvendi_jax\[embed"):
+        load_minilm()
+
+
+def test_the_encoders_are_found_where_the_package_promises_them():
+    assert condvendi_jax.encoders.load_minilm is load_minilm
+    assert condvendi_jax.encoders.load_efficientnet is load_efficientnet
+    with pytest.raises(AttributeError, match="no attribute 'load_clip'"):
+        condvendi_jax.encoders.load_clip  # noqa: B018 - what it raises is what is looked at.
+    assert EfficientNetEncoder.side == SIDE

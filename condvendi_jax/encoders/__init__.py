@@ -3,6 +3,8 @@
 | module | what it holds |
 |---|---|
 | interface.py | the `Encoder` protocol, and how to plug in another model |
+| items.py | a user's prompts, texts and pictures: reading and pairing them |
+| embedding.py | embedding them by an encoder that is named, with a cache by content |
 | minilm.py | all-MiniLM-L6-v2, texts -> 384-d unit vectors |
 | efficientnet.py | EfficientNet-Lite0, pictures -> 1280-d ImageNet features |
 | weights.py | finding and reading the published weights without importing their packages |

@@ -170,6 +170,7 @@ class EfficientNetEncoder:
 
     name = "EfficientNet-Lite0"
     dimension = 1280
+    side = SIDE
 
     def __init__(self, model: EfficientNet, *, batch_size: int = 32):
         """Wrap a model; `batch_size` pictures a forward pass."""

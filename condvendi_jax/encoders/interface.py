@@ -7,6 +7,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+EXTRA_COMMAND = "pip install 'condvendi_jax[embed]'"
+"""Installs what decodes pictures and splits texts into tokens."""
+
 
 @runtime_checkable
 class Encoder(Protocol):
@@ -21,6 +24,9 @@ class Encoder(Protocol):
 
             def encode(self, items):
                 return np.asarray(clip_model.image_features(items), np.float32)
+
+    An encoder of pictures that takes one size only says it: `side = 224` has pictures resampled and
+    cut to that square before `encode` sees them (`items.decode_image`).
 
     Whoever has the embeddings already needs no encoder: `condvendi_jax.files.read_array` reads
     them.

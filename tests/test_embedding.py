@@ -1,0 +1,336 @@
+"""Embeddings belong to contents and encoders, whatever the files are called."""
+
+import pathlib
+import sys
+
+import fake_encoders
+import numpy as np
+import pytest
+from fake_encoders import Means, Others, Squares
+
+from condvendi_jax.encoders import embedding
+from condvendi_jax.encoders.embedding import LoadedEncoder, default_cache, embed, load_encoder
+from condvendi_jax.encoders.items import list_images
+
+TEXTS = ["a cat", "ä dog", "a", "a cat", ""]
+ROWS = np.array([[len(t), t.count("a"), sum(map(ord, t)), 1] for t in TEXTS], np.float32)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Five pictures of four contents and two sizes."""
+    image = pytest.importorskip("PIL.Image")
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for index, level in enumerate((10, 20, 30, 40)):
+        size = (12, 6 + 2 * (index % 2))
+        image.new("RGB", size, (level, 2 * level, 3 * level)).save(folder / f"{index}.png")
+    (folder / "4.png").write_bytes((folder / "1.png").read_bytes())
+    return folder
+
+
+def _levels(rows):
+    return (rows[:, 0]).tolist()
+
+
+# --- which encoder -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("attribute", ["ready", "make", "Means", "Nested.ready"])
+def test_an_import_path_names_an_encoder_or_what_gives_one(attribute):
+    loaded = load_encoder(f"fake_encoders:{attribute}", Others)
+    assert isinstance(loaded.encoder, Means)
+    assert (loaded.name, loaded.spec) == ("means", f"fake_encoders:{attribute}")
+    np.testing.assert_array_equal(loaded.encode(TEXTS), ROWS)
+    assert (loaded.encoder is fake_encoders.ready) == (attribute == "ready")
+
+
+def test_none_takes_the_default():
+    loaded = load_encoder(None, Others)
+    assert (loaded.name, loaded.spec) == ("others", "fake_encoders:Others")
+    assert load_encoder(None, fake_encoders.make).encoder.name == "means"
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("fake_encoders", "'fake_encoders': expected package.module:attribute"),
+        ("fake_encoders:", "expected package.module:attribute"),
+        (":ready", "expected package.module:attribute"),
+        ("no_such_module:x", "no_such_module:x: no_such_module cannot be imported: No module"),
+        ("fake_encoders:absent", "fake_encoders has no attribute 'absent'"),
+        ("fake_encoders:number", "fake_encoders:number: is int, which has no `encode`"),
+        ("fake_encoders:make_nothing", "gives int, which has no `encode`"),
+        ("fake_encoders:NeedsArguments", "could not be made: TypeError: .*width"),
+        ("fake_encoders:make_without_weights", "could not be made: the weights .*pip install"),
+    ],
+)
+def test_what_is_no_encoder_is_refused(spec, words):
+    with pytest.raises(ValueError, match=words):
+        load_encoder(spec, Others)
+
+
+def test_a_module_that_fails_is_named_and_the_current_folder_is_searched(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("failing_encoder_module.py").write_text("1 / 0")
+    with pytest.raises(ValueError, match="failing_encoder_module cannot be imported: ZeroDivision"):
+        load_encoder("failing_encoder_module:x", Others)
+
+
+# --- embedding -----------------------------------------------------------------------------------
+
+
+def test_texts_are_embedded_once_each(tmp_path):
+    encoder = Means()
+    for _ in range(2):
+        got = embed(TEXTS, encoder, kind="texts", cache=tmp_path)
+        assert got.dtype == np.float32
+        np.testing.assert_array_equal(got, ROWS)
+        assert encoder.seen == [["a cat", "ä dog", "a", ""]]
+    again = Means()  # As in the next process.
+    np.testing.assert_array_equal(
+        embed(TEXTS[::-1], again, kind="texts", cache=tmp_path), ROWS[::-1]
+    )
+    assert again.count == 0
+
+
+def test_pictures_come_in_their_own_size(folder, tmp_path):
+    encoder = Means()
+    got = embed(list_images(folder), encoder, kind="images", cache=tmp_path)
+    assert _levels(got) == [10, 20, 30, 40, 20]
+    ((*pictures,),) = encoder.seen
+    assert [picture.shape for picture in pictures] == [(6, 12, 3), (8, 12, 3)] * 2
+    assert all(picture.dtype == np.uint8 for picture in pictures)
+
+
+def test_a_square_encoder_gets_squares_and_rows_of_its_own(folder, tmp_path):
+    embed(list_images(folder), Means(), kind="images", cache=tmp_path)
+    encoder = Squares()
+    embed(list_images(folder), encoder, kind="images", cache=tmp_path)
+    assert {picture.shape for picture in encoder.seen[0]} == {(8, 8, 3)}
+    encoder.side = 4
+    embed(list_images(folder), encoder, kind="images", cache=tmp_path)
+    assert {picture.shape for picture in encoder.seen[1]} == {(4, 4, 3)}
+
+
+def test_renamed_and_reordered_files_keep_their_rows(folder, tmp_path):
+    first, second = Means(), Means()
+    embed(list_images(folder), first, kind="images", cache=tmp_path)
+    (folder / "0.png").rename(folder / "9.png")
+    got = embed(list_images(folder), second, kind="images", cache=tmp_path)
+    assert _levels(got) == [20, 30, 40, 20, 10]
+    paths = [str(path) for path in reversed(list_images(folder))]
+    assert _levels(embed(paths, second, kind="images", cache=tmp_path)) == [10, 20, 40, 30, 20]
+    assert (first.count, second.count) == (4, 0)
+
+
+def test_a_changed_file_alone_is_embedded_anew(folder, tmp_path):
+    embed(list_images(folder), Means(), kind="images", cache=tmp_path)
+    (folder / "0.png").write_bytes((folder / "3.png").read_bytes())
+    image = pytest.importorskip("PIL.Image")
+    image.new("RGB", (4, 4), (99, 0, 0)).save(folder / "2.png")
+    encoder = Means()
+    got = embed(list_images(folder), encoder, kind="images", cache=tmp_path)
+    assert _levels(got) == [40, 20, 99, 40, 20]
+    assert encoder.count == 1
+
+
+def test_encoders_and_kinds_do_not_share_rows(tmp_path):
+    means = Means()
+    for encoder, kept in (
+        (means, False),
+        (means, True),
+        (Others(), False),
+        (LoadedEncoder(means, "elsewhere:ready"), False),
+        (LoadedEncoder(means, "elsewhere:ready"), True),
+        (LoadedEncoder(means, "elsewhere:other"), False),
+    ):
+        inner = encoder.encoder if isinstance(encoder, LoadedEncoder) else encoder
+        before = inner.count
+        embed(TEXTS, encoder, kind="texts", cache=tmp_path)
+        assert (inner.count == before) == kept
+
+
+def test_an_encoder_whose_source_was_edited_is_another(tmp_path, monkeypatch):
+    path = tmp_path / "edited_encoder.py"
+    monkeypatch.syspath_prepend(tmp_path)
+    answers = []
+    for scale in ("1.0", "2.00"):  # Of another length, so that no compiled module is taken for it.
+        path.write_text(
+            "import numpy as np\nclass Own:\n name = 'own'\n"
+            f" def encode(self, items): return np.full((len(items), 2), {scale})\n"
+        )
+        monkeypatch.delitem(sys.modules, "edited_encoder", raising=False)
+        loaded = load_encoder("edited_encoder:Own", Others)
+        answers.append(embed(["a"], loaded, kind="texts", cache=tmp_path / "cache")[0, 0])
+    assert answers == [1, 2]
+
+
+def test_batches_are_bounded_and_what_is_finished_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(embedding, "_BATCHES", {"texts": 2, "images": 2})
+    texts = [f"text {n}" + "a" * n for n in range(7)]
+
+    class Interrupted(Means):
+        def encode(self, items):
+            if self.count == 4:
+                raise KeyboardInterrupt
+            return super().encode(items)
+
+    encoder, done = Interrupted(), []
+    with pytest.raises(KeyboardInterrupt):
+        embed(texts, encoder, kind="texts", cache=tmp_path, progress=done.append)
+    assert done == [2, 2]
+    encoder.seen, resumed = [], []
+    got = embed([*texts, texts[0]], encoder, kind="texts", cache=tmp_path, progress=resumed.append)
+    assert [len(batch) for batch in encoder.seen] == [2, 1]
+    assert resumed == [5, 2, 1]
+    np.testing.assert_array_equal(got, Means().encode([*texts, texts[0]]))
+
+
+def test_few_large_pictures_are_held_at_once(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(embedding, "_BYTES", 2 * 6 * 12 * 3 - 1)
+    encoder = Means()
+    embed(list_images(folder), encoder, kind="images", cache=tmp_path)
+    assert [len(batch) for batch in encoder.seen] == [2, 2]
+
+
+# --- the cache -----------------------------------------------------------------------------------
+
+
+def _shards(cache):
+    return sorted(cache.rglob("*.npz"))
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "foreign"])
+def test_a_damaged_file_is_named_and_made_anew(tmp_path, monkeypatch, capfd, damage):
+    monkeypatch.setattr(embedding, "_BATCHES", {"texts": 2})
+    embed(TEXTS, Means(), kind="texts", cache=tmp_path)
+    embed(TEXTS, Others(), kind="texts", cache=tmp_path)
+    shard = next(path for path in _shards(tmp_path) if path.parent.name.startswith("means-"))
+    content = bytearray(shard.read_bytes())
+    if damage == "flipped":
+        at = content.index(np.load(shard)["embeddings"].tobytes())
+        content[at] ^= 1
+    elif damage == "foreign":
+        content = next(p for p in _shards(tmp_path) if p.parent != shard.parent).read_bytes()
+    shard.write_bytes(content if damage in ("flipped", "foreign") else content[: len(content) // 2])
+    if damage == "empty":
+        shard.write_bytes(b"")
+    encoder = Means()
+    np.testing.assert_array_equal(embed(TEXTS, encoder, kind="texts", cache=tmp_path), ROWS)
+    assert encoder.count == 2
+    assert f"{shard}: damaged" in capfd.readouterr().err
+    embed(TEXTS, encoder, kind="texts", cache=tmp_path)
+    assert encoder.count == 2
+    assert capfd.readouterr().err == ""
+
+
+def test_the_default_folder_is_the_users_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert default_cache() == tmp_path / "xdg" / "condvendi"
+    embed(TEXTS, Means(), kind="texts")
+    assert len(_shards(tmp_path / "xdg" / "condvendi")) == 1
+    for unset in ("", "relative"):
+        monkeypatch.setenv("XDG_CACHE_HOME", unset)
+        assert default_cache() == tmp_path / "home" / ".cache" / "condvendi"
+    encoder = Means()
+    embed(TEXTS, encoder, kind="texts", cache="~/own")
+    assert len(_shards(tmp_path / "home" / "own")) == 1
+
+
+def test_a_named_folder_must_be_writable_and_the_default_need_not(tmp_path, monkeypatch):
+    blocked = tmp_path / "file"
+    blocked.touch()
+    encoder = Means()
+    with pytest.raises(OSError, match="file"):
+        embed(TEXTS, encoder, kind="texts", cache=blocked)
+    assert encoder.count == 0
+    monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
+    with pytest.warns(UserWarning, match="embeddings are not kept: .*file"):
+        got = embed(TEXTS, encoder, kind="texts")
+    np.testing.assert_array_equal(got, ROWS)
+
+
+def test_a_full_disk_costs_the_cache_and_not_the_embeddings(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(embedding, "_BATCHES", {"texts": 1})
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.warns(UserWarning, match="no longer kept: .*No space left") as caught:
+        np.testing.assert_array_equal(embed(TEXTS, Means(), kind="texts", cache=tmp_path), ROWS)
+    assert len(caught) == 1
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+# --- what is refused -----------------------------------------------------------------------------
+
+
+class Wrong:
+    name = "wrong"
+
+    def __init__(self, answer):
+        self._answer = answer
+
+    def encode(self, items):
+        return self._answer(items)
+
+
+class Tensor:
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("it requires a gradient")
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda items: np.zeros(len(items)), r"expected embeddings \[5, d\], received \[5\]"),
+        (lambda items: np.zeros((1, 2)), r"received \[1, 2\]"),
+        (lambda items: np.zeros((len(items), 0)), r"received \[5, 0\]"),
+        (lambda items: np.array([["a"]] * len(items)), "expected real numbers, received <U1"),
+        (lambda items: np.zeros((len(items), 2), complex), "expected real numbers"),
+        (lambda items: np.diag([1, 1, np.nan, 1, 1]), "NaN or infinity for 'c'"),
+        (lambda items: np.diag([1, 1e300, 1, 1, 1]), "NaN or infinity for 'b'"),
+        (lambda items: Tensor(), "expected arrays, received it requires a gradient"),
+    ],
+)
+def test_what_is_no_row_an_item_is_refused_and_not_kept(tmp_path, answer, words):
+    with pytest.raises(ValueError, match=f"wrong: .*{words}"):
+        embed(list("abcde"), Wrong(answer), kind="texts", cache=tmp_path)
+    assert _shards(tmp_path) == []
+
+
+def test_rows_of_two_lengths_are_refused(tmp_path):
+    encoder = Wrong(lambda items: np.ones((len(items), len(items[0]))))
+    embed(["a"], encoder, kind="texts", cache=tmp_path)
+    with pytest.raises(ValueError, match="wrong: gave rows of 1 and of 2 numbers"):
+        embed(["a", "ab"], encoder, kind="texts", cache=tmp_path)
+
+
+def test_bad_items_are_named(folder, tmp_path):
+    encoder = Means()
+    with pytest.raises(ValueError, match="no texts to embed"):
+        embed([], encoder, kind="texts", cache=tmp_path)
+    with pytest.raises(ValueError, match="expected one of images, texts, received 'video'"):
+        embed(TEXTS, encoder, kind="video", cache=tmp_path)
+    with pytest.raises(OSError, match=r"absent\.png"):
+        embed([*list_images(folder), folder / "absent.png"], encoder, kind="images", cache=tmp_path)
+    (folder / "5.png").write_bytes(b"no picture")
+    with pytest.raises(ValueError, match=r"5\.png: cannot be decoded as a picture"):
+        embed(list_images(folder), encoder, kind="images", cache=tmp_path)
+    assert encoder.count == 0
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(embedding, "_BATCHES", {"images": 1})
+    paths = list_images(folder)
+
+    class Changing(Means):
+        def encode(self, items):
+            paths[3].write_bytes(b"other")
+            return super().encode(items)
+
+    with pytest.raises(ValueError, match=r"3\.png: was changed while it was read"):
+        embed(paths, Changing(), kind="images", cache=tmp_path)
