@@ -18,8 +18,8 @@ import numpy as np
 from jax import lax
 
 from condvendi_jax import spectra, tiles, validation
+from condvendi_jax.blocks import Factor, Factors
 from condvendi_jax.kernels import Cosine, Kernel, check_kernel
-from condvendi_jax.tiles import Factor, Factors
 
 # Up to here one matrix product beats a loop over tiles, and the eigenvalues need the matrix anyway.
 _DENSE_UP_TO = 2048

@@ -26,7 +26,7 @@ import numpy as np
 from flax import nnx
 from jax import lax
 
-from condvendi_jax import scores, spectra, tiles, validation
+from condvendi_jax import blocks, scores, spectra, tiles, validation
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.kernels import Cosine, Gaussian, Kernel, check_kernel
 from condvendi_jax.scores import Decomposition
@@ -650,7 +650,7 @@ def _sums_in_tile(
         squares.append(jnp.where(inside, jnp.square(kernel.cross(of_rows, of_columns)), 0))
     if len(squares) == 2:
         squares.append(squares[0] * squares[1])
-    return jnp.stack([tiles._pairwise_sum(square) for square in squares])
+    return jnp.stack([blocks.pairwise_sum(square) for square in squares])
 
 
 def _identity(points: jax.Array) -> jax.Array:
@@ -680,9 +680,9 @@ def _add_outer_products(
     dtype = sums.totals[0].dtype
     n = points[0].shape[0]
     weights = jnp.ones(n, dtype) if mask is None else mask.astype(dtype)
-    count, size = tiles._layout(n, _ROWS_AT_ONCE)
-    padded = (*tiles._pad(points, count * size), jnp.pad(weights, (0, count * size - n)))
-    blocks = jax.tree.map(lambda leaf: leaf.reshape(count, size, *leaf.shape[1:]), padded)
+    count, size = blocks.tiling(n, _ROWS_AT_ONCE)
+    padded = (*blocks.pad(points, count * size), jnp.pad(weights, (0, count * size - n)))
+    cut = jax.tree.map(lambda leaf: leaf.reshape(count, size, *leaf.shape[1:]), padded)
 
     def add(carry: Any, block: Any) -> tuple[Any, None]:
         *parts, inside = block
@@ -700,7 +700,7 @@ def _add_outer_products(
         added = [_add_exactly(*terms) for terms in zip(*carry, products, strict=True)]
         return tuple(zip(*added, strict=True)), None
 
-    (totals, remainders), _ = lax.scan(add, (sums.totals, sums.remainders), blocks)
+    (totals, remainders), _ = lax.scan(add, (sums.totals, sums.remainders), cut)
     after = _OuterSums(
         totals, remainders, sums.count + jnp.sum(weights).astype(jnp.int32), sums.refused
     )

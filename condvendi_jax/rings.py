@@ -20,10 +20,10 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from condvendi_jax import tiles
+from condvendi_jax import blocks
+from condvendi_jax.blocks import Subsets
 from condvendi_jax.kernels import Kernel
 from condvendi_jax.layouts import Layout
-from condvendi_jax.tiles import Subsets
 
 _PRECISION = lax.Precision.HIGHEST
 
@@ -133,24 +133,24 @@ def squared_norms(
 
     Under reverse-mode differentiation the backward pass is another half ring.
     """
-    count, size = tiles._layout(layout.block_rows, tile_size)
+    count, size = blocks.tiling(layout.block_rows, tile_size)
 
     def local(kernels: tuple[Kernel, ...], points: Any) -> jax.Array:
         me = _position(layout)
-        block = tiles._pad(points, count * size)
+        block = blocks.pad(points, count * size)
         own_inside = layout.inside(me, count * size)
 
         def tile(
             other: Any, inside: jax.Array, i: Any, j: Any, sums: Any, *, diagonal: bool = False
         ) -> jax.Array:
-            rows, columns = tiles._block(other, i, size), tiles._block(block, j, size)
-            weights = tiles._block(inside, i, size).astype(sums.dtype)[:, None]
-            geometries = tiles._geometries(kernels, rows, columns)
-            added = tiles._weighted_sums(subsets, diagonal, kernels, geometries, weights)
-            return tiles._add_block(sums, added[:, 0].T, j, size)
+            rows, columns = blocks.block(other, i, size), blocks.block(block, j, size)
+            weights = blocks.block(inside, i, size).astype(sums.dtype)[:, None]
+            geometries = blocks.geometries(kernels, rows, columns)
+            added = blocks.weighted_sums(subsets, diagonal, kernels, geometries, weights)
+            return blocks.add_block(sums, added[:, 0].T, j, size)
 
         def total(sums: jax.Array) -> jax.Array:
-            return tiles._pairwise_sum(jnp.where(own_inside[:, None], sums, 0).T)
+            return blocks.pairwise_sum(jnp.where(own_inside[:, None], sums, 0).T)
 
         def visit(
             hop: Any, origin: Any, other: Any, rows: Any, columns: Any, totals: jax.Array, go: Any
@@ -161,9 +161,9 @@ def squared_norms(
         zero = jnp.zeros((count * size, len(subsets)), jax.tree.leaves(points)[0].dtype)
         meet = functools.partial(tile, block, own_inside)
         totals = jnp.zeros((_slots(layout), len(subsets)), zero.dtype)
-        totals = totals.at[0].set(total(tiles._fold_upper(count, meet, zero)))
+        totals = totals.at[0].set(total(blocks.fold_upper(count, meet, zero)))
         totals, _ = _half_ring(layout, count, block, visit, totals, ())
-        return lax.psum(tiles._pairwise_sum(totals.T), layout.axis)
+        return lax.psum(blocks.pairwise_sum(totals.T), layout.axis)
 
     mapped = _on_every_device(layout, local, whole=1, out_specs=PartitionSpec())
     return (2 * (mapped(kernels, points) / layout.n) + 1) / layout.n
@@ -177,7 +177,7 @@ def _squared_norms_forward(
         for parts in (kernels, points)
     ]
     kernels, points = jax.tree.map(lambda leaf: leaf.value, (kernels, points))
-    active = tuple(map(tiles._select, flags, (kernels, points)))
+    active = tuple(map(blocks.selected, flags, (kernels, points)))
     norms = squared_norms(kernels, points, subsets, layout, tile_size)
     return norms, (active, kernels, points)
 
@@ -193,8 +193,8 @@ def _squared_norms_backward(
         worth: jax.Array, kernels: Any, rows: Any, columns: Any, *inside: Any, diagonal: bool
     ) -> jax.Array:
         of_rows, of_columns = inside
-        geometries = tiles._geometries(kernels, rows, columns)
-        sums = tiles._weighted_sums(subsets, diagonal, kernels, geometries, of_rows[:, None])
+        geometries = blocks.geometries(kernels, rows, columns)
+        sums = blocks.weighted_sums(subsets, diagonal, kernels, geometries, of_rows[:, None])
         return jnp.sum(worth[:, None, None] * sums * of_columns[None, None, :])
 
     inside = (jnp.arange(layout.rows) < layout.n).astype(cotangent.dtype)
@@ -202,7 +202,7 @@ def _squared_norms_backward(
     worth = cotangent * (2 / layout.n / layout.n)
     found = _gradient_ring(layout, tile_size, weighted, worth, active, kernels, points, inside)
     zeros = jax.tree.map(jnp.zeros_like, (kernels, points))
-    return tiles._fill(found[0], zeros[0]), tiles._fill(found[1], zeros[1])
+    return blocks.filled(found[0], zeros[0]), blocks.filled(found[1], zeros[1])
 
 
 squared_norms.defvjp(_squared_norms_forward, _squared_norms_backward, symbolic_zeros=True)
@@ -236,7 +236,7 @@ def _gradient_ring(
     Returns:
       The gradients in the shape of `active`.
     """
-    count, size = tiles._layout(layout.block_rows, tile_size)
+    count, size = blocks.tiling(layout.block_rows, tile_size)
     moving = tuple(part is not None for part in active[1])
 
     def local(active_kernels: Any, kernels: Any, worth: Any, points: Any, beside: Any) -> Any:
@@ -244,26 +244,26 @@ def _gradient_ring(
             missing = count * size - leaf.shape[0]
             return jnp.pad(leaf, [(0, missing), *[(0, 0)] * (leaf.ndim - 1)])
 
-        block = (tiles._pad(points, count * size), jax.tree.map(zero_padded, beside))
+        block = (blocks.pad(points, count * size), jax.tree.map(zero_padded, beside))
 
         def pull_back(other: Any, i: Any, j: Any, *, diagonal: bool) -> Any:
             """The gradients of a tile in the kernels, its rows and its columns."""
-            rows, beside_rows = tiles._block(other, i, size)
-            columns, beside_columns = tiles._block(block, j, size)
+            rows, beside_rows = blocks.block(other, i, size)
+            columns, beside_columns = blocks.block(block, j, size)
 
             def value(of_kernels: Any, of_rows: Any, of_columns: Any) -> jax.Array:
                 filled = map(
-                    tiles._fill, (of_kernels, of_rows, of_columns), (kernels, rows, columns)
+                    blocks.filled, (of_kernels, of_rows, of_columns), (kernels, rows, columns)
                 )
                 return contribution(worth, *filled, beside_rows, beside_columns, diagonal=diagonal)
 
-            selected = (tiles._select(moving, part) for part in (rows, columns))
+            selected = (blocks.selected(moving, part) for part in (rows, columns))
             return jax.grad(value, argnums=(0, 1, 2))(active_kernels, *selected)
 
         def own(i: Any, j: Any, stay: Any, *, diagonal: bool) -> Any:
             of_kernels, of_rows, of_columns = pull_back(block, i, j, diagonal=diagonal)
-            to_points = tiles._add_block(stay[1], of_rows, i, size)
-            to_points = tiles._add_block(to_points, of_columns, j, size)
+            to_points = blocks.add_block(stay[1], of_rows, i, size)
+            to_points = blocks.add_block(to_points, of_columns, j, size)
             return jax.tree.map(jnp.add, stay[0], of_kernels), to_points
 
         def visit(
@@ -275,14 +275,14 @@ def _gradient_ring(
                 (to_kernels, to_points), go = carry
                 of_kernels, of_rows, of_columns = pull_back(other, i, j, diagonal=False)
                 to_kernels = jax.tree.map(jnp.add, to_kernels, of_kernels)
-                to_points = tiles._add_block(to_points, of_columns, j, size)
-                return (to_kernels, to_points), tiles._add_block(go, of_rows, i, size)
+                to_points = blocks.add_block(to_points, of_columns, j, size)
+                return (to_kernels, to_points), blocks.add_block(go, of_rows, i, size)
 
             return _fold_rectangle(rows, columns, meet, (stay, go))
 
-        zero = jax.tree.map(jnp.zeros_like, tiles._select(moving, block[0]))
+        zero = jax.tree.map(jnp.zeros_like, blocks.selected(moving, block[0]))
         stay = (jax.tree.map(jnp.zeros_like, active_kernels), zero)
-        stay = tiles._fold_upper(count, own, stay)
+        stay = blocks.fold_upper(count, own, stay)
         (to_kernels, to_points), home = _half_ring(layout, count, block, visit, stay, zero)
         to_points = jax.tree.map(lambda a, b: (a + b)[: layout.block_rows], to_points, home)
         return lax.psum(to_kernels, layout.axis), to_points
@@ -318,9 +318,9 @@ def _bilinear_slope_backward(
     ) -> jax.Array:
         (left_i, right_i), (left_j, right_j) = beside
         # (i, j) and (j, i) at once; the diagonal of a normalised kernel is constant.
-        weights = tiles._outer(left_i, right_j) + tiles._outer(right_i, left_j)
+        weights = blocks.outer(left_i, right_j) + blocks.outer(right_i, left_j)
         weights = jnp.triu(weights, 1) if diagonal else weights
-        return worth * jnp.sum(tiles._kernel_tile(kernels, rows, columns) * weights)
+        return worth * jnp.sum(blocks.kernel_tile(kernels, rows, columns) * weights)
 
     inside = (jnp.arange(layout.rows) < layout.n)[:, None]
     beside = tuple(jnp.where(inside, part, 0) for part in (left, right))
@@ -338,23 +338,23 @@ def matvec(
     kernels: tuple[Kernel, ...], points: Any, vectors: jax.Array, layout: Layout, tile_size: int
 ) -> jax.Array:
     """(K / n) V for vectors `[rows, m]`; each tile serves twice, K_IJ and its transpose."""
-    count, size = tiles._layout(layout.block_rows, tile_size)
+    count, size = blocks.tiling(layout.block_rows, tile_size)
     product = functools.partial(jnp.matmul, precision=_PRECISION)
 
     def local(kernels: tuple[Kernel, ...], points: Any, vectors: jax.Array) -> jax.Array:
         inside = layout.inside(_position(layout), count * size)[:, None]
         padding = ((0, count * size - layout.block_rows), (0, 0))
         vectors = jnp.where(inside, jnp.pad(vectors, padding), 0)
-        block = (tiles._pad(points, count * size), vectors)
+        block = (blocks.pad(points, count * size), vectors)
 
         def own(i: Any, j: Any, out: jax.Array, *, diagonal: bool) -> jax.Array:
-            (rows, left), (columns, right) = (tiles._block(block, k, size) for k in (i, j))
-            tile = tiles._kernel_tile(kernels, rows, columns)
+            (rows, left), (columns, right) = (blocks.block(block, k, size) for k in (i, j))
+            tile = blocks.kernel_tile(kernels, rows, columns)
             if diagonal:
                 tile = jnp.where(jnp.eye(size, dtype=bool), 1, tile)
-                return tiles._add_block(out, product(tile, right), i, size)
-            out = tiles._add_block(out, product(tile, right), i, size)
-            return tiles._add_block(out, product(tile.T, left), j, size)
+                return blocks.add_block(out, product(tile, right), i, size)
+            out = blocks.add_block(out, product(tile, right), i, size)
+            return blocks.add_block(out, product(tile.T, left), j, size)
 
         def visit(
             hop: Any, origin: Any, other: Any, rows: Any, columns: Any, stay: Any, go: Any
@@ -363,16 +363,16 @@ def matvec(
 
             def meet(i: Any, j: Any, carry: Any) -> Any:
                 stay, go = carry
-                rows, left = tiles._block(other, i, size)
-                columns, right = tiles._block(block, j, size)
-                tile = tiles._kernel_tile(kernels, rows, columns)
-                stay = tiles._add_block(stay, product(tile.T, left), j, size)
-                return stay, tiles._add_block(go, product(tile, right), i, size)
+                rows, left = blocks.block(other, i, size)
+                columns, right = blocks.block(block, j, size)
+                tile = blocks.kernel_tile(kernels, rows, columns)
+                stay = blocks.add_block(stay, product(tile.T, left), j, size)
+                return stay, blocks.add_block(go, product(tile, right), i, size)
 
             return _fold_rectangle(rows, columns, meet, (stay, go))
 
         zero = jnp.zeros_like(vectors)
-        stay = tiles._fold_upper(count, own, zero)
+        stay = blocks.fold_upper(count, own, zero)
         stay, home = _half_ring(layout, count, block, visit, stay, zero)
         return jnp.where(inside, stay + home, 0)[: layout.block_rows] / layout.n
 
@@ -400,7 +400,7 @@ def matrix(kernels: tuple[Kernel, ...], points: Any, layout: Layout, tile_size: 
             def meet(i: Any, j: Any, matrix: jax.Array) -> jax.Array:
                 # The last tile of a side reaches back over the one before it: no padding.
                 first, second = (jnp.minimum(k * size, rows - size) for k in (i, j))
-                tile = tiles._kernel_tile(kernels, cut(points, first), cut(other, second))
+                tile = blocks.kernel_tile(kernels, cut(points, first), cut(other, second))
                 along = me * rows + first + jnp.arange(size)
                 across = origin * rows + second + jnp.arange(size)
                 tile = jnp.where(along[:, None] == across[None, :], 1, tile)

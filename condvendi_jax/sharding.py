@@ -17,11 +17,11 @@ from jax import lax
 from jax.core import Tracer
 from jax.sharding import NamedSharding, PartitionSpec
 
-from condvendi_jax import grams, rings, spectra, tiles
+from condvendi_jax import blocks, grams, rings, spectra, tiles
+from condvendi_jax.blocks import Factor, Factors, Subsets
 from condvendi_jax.grams import DenseGram, Gram, TiledGram
 from condvendi_jax.kernels import Cosine, Kernel
 from condvendi_jax.layouts import Layout, layout_of, mesh_of, to_host
-from condvendi_jax.tiles import Factor, Factors, Subsets
 
 __all__ = [
     "Layout",
@@ -122,7 +122,7 @@ class ShardedGram(Gram):
         return of_own, of_other, of_joint
 
     def _squared_norms(self, subsets: Subsets, factors: Factors) -> jax.Array:
-        kernels, points = tiles._split(factors)
+        kernels, points = blocks.kernels_and_points(factors)
         return rings.squared_norms(kernels, points, subsets, self.layout, self.tile_size)
 
     def matvec(self, vectors: jax.Array) -> jax.Array:
@@ -135,7 +135,7 @@ class ShardedGram(Gram):
             columns = vectors.reshape(self.n, -1)
             return self.matvec(self.place(columns))[: self.n].reshape(vectors.shape)
         columns = vectors[:, None] if vectors.ndim == 1 else vectors
-        kernels, points = tiles._split(self._factors)
+        kernels, points = blocks.kernels_and_points(self._factors)
         product = rings.matvec(kernels, points, columns, self.layout, self.tile_size)
         return product.reshape(vectors.shape)
 
@@ -146,12 +146,12 @@ class ShardedGram(Gram):
           left: `[layout.rows, m]` as placed, a constant.
           right: `[layout.rows, m]` as placed, a constant.
         """
-        kernels, points = tiles._split(self._factors)
+        kernels, points = blocks.kernels_and_points(self._factors)
         return rings.bilinear_slope(kernels, points, left, right, self.layout, self.tile_size)
 
     def store(self) -> StoredGram:
         """The same Gram with the matrix K stored, `[rows / P, rows]` on every device."""
-        kernels, points = tiles._split(self._factors)
+        kernels, points = blocks.kernels_and_points(self._factors)
         return StoredGram(rings.matrix(kernels, points, self.layout, self.tile_size), self.layout)
 
     def eigenvalues(self) -> jax.Array:
