@@ -124,15 +124,21 @@ def _slots(layout: Layout) -> int:
     return layout.blocks // 2 + 1
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
-@functools.partial(jax.jit, static_argnums=(2, 3, 4))
 def squared_norms(
-    kernels: tuple[Kernel, ...], points: Any, subsets: Subsets, layout: Layout, tile_size: int
+    kernels: tuple[Kernel, ...], points: Any, *, subsets: Subsets, layout: Layout, tile_size: int
 ) -> jax.Array:
     """||K_s||_F^2 / n^2 for every subset s of the factors, in one half ring, `[subset]`.
 
     Under reverse-mode differentiation the backward pass is another half ring.
     """
+    return _squared_norms(kernels, points, subsets, layout, tile_size)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
+@functools.partial(jax.jit, static_argnums=(2, 3, 4))
+def _squared_norms(
+    kernels: tuple[Kernel, ...], points: Any, subsets: Subsets, layout: Layout, tile_size: int
+) -> jax.Array:
     count, size = blocks.tiling(layout.block_rows, tile_size)
 
     def local(kernels: tuple[Kernel, ...], points: Any) -> jax.Array:
@@ -178,7 +184,7 @@ def _squared_norms_forward(
     ]
     kernels, points = jax.tree.map(lambda leaf: leaf.value, (kernels, points))
     active = tuple(map(blocks.selected, flags, (kernels, points)))
-    norms = squared_norms(kernels, points, subsets, layout, tile_size)
+    norms = _squared_norms(kernels, points, subsets, layout, tile_size)
     return norms, (active, kernels, points)
 
 
@@ -205,7 +211,7 @@ def _squared_norms_backward(
     return blocks.filled(found[0], zeros[0]), blocks.filled(found[1], zeros[1])
 
 
-squared_norms.defvjp(_squared_norms_forward, _squared_norms_backward, symbolic_zeros=True)
+_squared_norms.defvjp(_squared_norms_forward, _squared_norms_backward, symbolic_zeros=True)
 
 
 def _gradient_ring(
@@ -291,11 +297,23 @@ def _gradient_ring(
     return mapped(active[0], kernels, worth, points, beside)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
 def bilinear_slope(
-    kernels: Any, points: Any, left: jax.Array, right: jax.Array, layout: Layout, tile_size: int
+    kernels: tuple[Kernel, ...],
+    points: Any,
+    left: jax.Array,
+    right: jax.Array,
+    *,
+    layout: Layout,
+    tile_size: int,
 ) -> jax.Array:
     """A zero whose gradient is that of sum_ij (K / n)_ij <left_i, right_j>: `tiles` has more."""
+    return _bilinear_slope(kernels, points, left, right, layout, tile_size)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
+def _bilinear_slope(
+    kernels: Any, points: Any, left: jax.Array, right: jax.Array, layout: Layout, tile_size: int
+) -> jax.Array:
     del kernels, points, right, layout, tile_size
     return jnp.zeros((), left.dtype)
 
@@ -330,12 +348,12 @@ def _bilinear_slope_backward(
     return *found, jnp.zeros_like(left), jnp.zeros_like(right)
 
 
-bilinear_slope.defvjp(_bilinear_slope_forward, _bilinear_slope_backward)
+_bilinear_slope.defvjp(_bilinear_slope_forward, _bilinear_slope_backward)
 
 
 @functools.partial(jax.jit, static_argnames=("layout", "tile_size"))
 def matvec(
-    kernels: tuple[Kernel, ...], points: Any, vectors: jax.Array, layout: Layout, tile_size: int
+    kernels: tuple[Kernel, ...], points: Any, vectors: jax.Array, *, layout: Layout, tile_size: int
 ) -> jax.Array:
     """(K / n) V for vectors `[rows, m]`; each tile serves twice, K_IJ and its transpose."""
     count, size = blocks.tiling(layout.block_rows, tile_size)
@@ -381,7 +399,9 @@ def matvec(
 
 
 @functools.partial(jax.jit, static_argnames=("layout", "tile_size"))
-def matrix(kernels: tuple[Kernel, ...], points: Any, layout: Layout, tile_size: int) -> jax.Array:
+def matrix(
+    kernels: tuple[Kernel, ...], points: Any, *, layout: Layout, tile_size: int
+) -> jax.Array:
     """K `[rows, rows]`, sharded by rows, in a full ring; zero in the padding."""
     rows = layout.block_rows
     size = min(tile_size, rows)

@@ -97,6 +97,11 @@ class ShardedGram(Gram):
         """The dtype of the points."""
         return self._factors[0].dtype
 
+    @property
+    def _where(self) -> dict[str, Any]:
+        """What the functions of `rings` want to know."""
+        return {"layout": self.layout, "tile_size": self.tile_size}
+
     def factors(self) -> Factors:
         """The factors of the Hadamard product, on points that include the padding."""
         return self._factors
@@ -123,7 +128,7 @@ class ShardedGram(Gram):
 
     def _squared_norms(self, subsets: Subsets, factors: Factors) -> jax.Array:
         kernels, points = blocks.kernels_and_points(factors)
-        return rings.squared_norms(kernels, points, subsets, self.layout, self.tile_size)
+        return rings.squared_norms(kernels, points, subsets=subsets, **self._where)
 
     def matvec(self, vectors: jax.Array) -> jax.Array:
         """(K / n) v by a half ring, for vectors `[layout.rows]` or `[layout.rows, m]` as placed.
@@ -136,7 +141,7 @@ class ShardedGram(Gram):
             return self.matvec(self.place(columns))[: self.n].reshape(vectors.shape)
         columns = vectors[:, None] if vectors.ndim == 1 else vectors
         kernels, points = blocks.kernels_and_points(self._factors)
-        product = rings.matvec(kernels, points, columns, self.layout, self.tile_size)
+        product = rings.matvec(kernels, points, columns, **self._where)
         return product.reshape(vectors.shape)
 
     def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
@@ -147,12 +152,12 @@ class ShardedGram(Gram):
           right: `[layout.rows, m]` as placed, a constant.
         """
         kernels, points = blocks.kernels_and_points(self._factors)
-        return rings.bilinear_slope(kernels, points, left, right, self.layout, self.tile_size)
+        return rings.bilinear_slope(kernels, points, left, right, **self._where)
 
     def store(self) -> StoredGram:
         """The same Gram with the matrix K stored, `[rows / P, rows]` on every device."""
         kernels, points = blocks.kernels_and_points(self._factors)
-        return StoredGram(rings.matrix(kernels, points, self.layout, self.tile_size), self.layout)
+        return StoredGram(rings.matrix(kernels, points, **self._where), self.layout)
 
     def eigenvalues(self) -> jax.Array:
         """All eigenvalues of K / n, computed by every device for itself: see `dense`."""

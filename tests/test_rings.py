@@ -80,11 +80,12 @@ def factors(dtype, layout):
 @pytest.mark.parametrize("tile_size", [4, 64])
 def test_the_sums_of_one_block_are_the_oracles(factors, layout, tile_size):
     kernels, points, (x, t) = factors
-    norms = rings.squared_norms(kernels, points, SUBSETS, layout, tile_size)
+    where = {"layout": layout, "tile_size": tile_size}
+    norms = rings.squared_norms(kernels, points, subsets=SUBSETS, **where)
     assert_close(norms, [np.mean(k**2) for k in (x, t, x * t)])
     vectors = np.random.default_rng(0).normal(size=(N, 3)).astype(norms.dtype)
-    assert_close(rings.matvec(kernels, points, vectors, layout, tile_size), x * t @ vectors / N)
-    assert_close(rings.matrix(kernels, points, layout, tile_size), x * t)
+    assert_close(rings.matvec(kernels, points, vectors, **where), x * t @ vectors / N)
+    assert_close(rings.matrix(kernels, points, **where), x * t)
 
 
 @pytest.mark.parametrize("tile_size", [8])
@@ -95,7 +96,8 @@ def test_the_gradient_is_that_of_differences(layout, tile_size, x64):
     def value(outputs, width):
         kernels = (cv.Gaussian(width), cv.Gaussian(WIDTHS[1]))
         points = tuple(k.prepare(p) for k, p in zip(kernels, (outputs, prompts), strict=True))
-        return worth @ rings.squared_norms(kernels, points, SUBSETS, layout, tile_size)
+        where = {"layout": layout, "tile_size": tile_size}
+        return worth @ rings.squared_norms(kernels, points, subsets=SUBSETS, **where)
 
     in_points, in_width = jax.grad(value, argnums=(0, 1))(outputs, 0.7)
     direction = np.random.default_rng(1).normal(size=outputs.shape)
@@ -112,7 +114,7 @@ def test_the_bilinear_slope_is_zero_with_the_slope_of_the_form(layout, x64):
     def zero(outputs):
         kernel = cv.Gaussian(0.7)
         points = (kernel.prepare(outputs),)
-        return rings.bilinear_slope((kernel,), points, left, right, layout, 8)
+        return rings.bilinear_slope((kernel,), points, left, right, layout=layout, tile_size=8)
 
     def form(outputs):
         return np.sum(gaussian_gram(outputs, 0.7) * (left @ right.T)) / N
