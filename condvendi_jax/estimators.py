@@ -31,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from condvendi_jax import krylov, sharding, validation
+from condvendi_jax import krylov, quadrature, sharding, validation
 from condvendi_jax.entropies import Entropy, von_neumann
 from condvendi_jax.grams import Gram
 from condvendi_jax.measures import Estimate, Function, Rule, SpectralMeasure
@@ -275,7 +275,7 @@ class Sampler:
             shares = vectors[: projected.shape[0]].T @ self._chosen
             return Rule(np.maximum(nodes, 0), np.sum(np.square(shares), axis=1))
 
-        return rule(projected), rule(krylov.with_null_space(projected, remainder, floor))
+        return rule(projected), rule(quadrature.with_null_space(projected, remainder, floor))
 
     def _error_of_largest(self) -> float:
         """Relative, by Kato and Temple: the residual bounds it, and its square over the gap."""
@@ -366,7 +366,7 @@ class Sampler:
         lefts, rights = [self.vectors], [self._images(remainder)]
         for state in self._batches:
             alpha, beta, squares = map(_host, (state.alpha, state.beta, state.squares))
-            found, vectors = krylov.tridiagonal_eigen(
+            found, vectors = quadrature.tridiagonal_eigen(
                 alpha[:, : self.steps], beta[:, : self.steps - 1]
             )
             first = remainder(np.maximum(found, 0)) * vectors[:, 0, :]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from condvendi_jax import krylov
+from condvendi_jax import quadrature
 from condvendi_jax.entropies import Entropy, von_neumann
 
 Function = Callable[[np.ndarray], np.ndarray]
@@ -176,8 +176,8 @@ class SpectralMeasure:
         rules = []
         for depth in range(deepest, max(deepest - _DEPTHS, 0), -1):
             pair = (
-                krylov.gauss(self.alpha[:, :depth], self.beta[:, : depth - 1]),
-                krylov.radau(self.alpha[:, :depth], self.beta[:, :depth]),
+                quadrature.gauss(self.alpha[:, :depth], self.beta[:, : depth - 1]),
+                quadrature.radau(self.alpha[:, :depth], self.beta[:, :depth]),
             )
             rules.append(
                 tuple(Rule(nodes, weights * self.squares[:, None]) for nodes, weights in pair)

@@ -11,7 +11,7 @@ from oracles import draw_pairs, renyi, shifted
 from scipy import stats
 
 import condvendi_jax as cv
-from condvendi_jax import estimators, krylov, measures
+from condvendi_jax import estimators, krylov, measures, quadrature
 from condvendi_jax.estimators import Budget, spectral_measure
 
 N = 400
@@ -124,7 +124,7 @@ def test_moments_as_control_variates_beat_plain_quadrature(x64):
         nothing = jnp.zeros((N, 0))
         state = krylov.start_lanczos(nothing, start, capacity=12)
         state = krylov.lanczos(gram, nothing, state, jnp.asarray(0), jnp.asarray(12))
-        nodes, weights = krylov.gauss(np.asarray(state.alpha), np.asarray(state.beta)[:, :-1])
+        nodes, weights = quadrature.gauss(np.asarray(state.alpha), np.asarray(state.beta)[:, :-1])
         entropies = -np.sum(weights * nodes * np.log(nodes), axis=1) * np.asarray(state.squares)
         plain.append(np.mean(entropies) - truth)
     assert SMALL.products >= 21 * 12

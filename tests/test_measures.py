@@ -8,7 +8,7 @@ from oracles import renyi, shifted
 from scipy.stats import t as student
 
 import condvendi_jax as cv
-from condvendi_jax import krylov, measures
+from condvendi_jax import measures, quadrature
 from condvendi_jax.measures import Estimate, Rule, SpectralMeasure
 
 N, DEFLATED = 60, 6
@@ -232,10 +232,10 @@ def test_residuals_of_what_is_projected_off_widen_the_interval():
     assert ratio == pytest.approx(4)
 
 
-def test_the_quadratures_are_those_of_krylov():
+def test_the_quadratures_are_those_of_the_recurrences():
     measure = measured(spectrum(), steps=5)
     (gauss, radau), second, *_ = measure.sampled
-    nodes, weights = krylov.gauss(measure.alpha, measure.beta[:, :4])
+    nodes, weights = quadrature.gauss(measure.alpha, measure.beta[:, :4])
     np.testing.assert_allclose(gauss.nodes, nodes)
     np.testing.assert_allclose(gauss.weights, weights * measure.squares[:, None])
     assert second[0].nodes.shape == (4, 4)
