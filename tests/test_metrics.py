@@ -17,6 +17,7 @@ from precision import x64 as precision_x64
 
 import condvendi_jax as cv
 from condvendi_jax import metrics
+from condvendi_jax.metrics import features, stored
 
 N = 45
 BANDWIDTHS = (0.7, 0.5)
@@ -594,7 +595,7 @@ def test_a_million_samples_keep_seven_digits():
     rng = np.random.default_rng(0)
     batches = rng.normal(size=(2000, 500, 3)).astype(np.float32) + 1
     metric = metrics.FeatureDecomposition(output_dimension=3)
-    add = functools.partial(metrics._add_outer_products, mask=None, maps=metric._maps)
+    add = functools.partial(features._add_outer_products, mask=None, maps=metric._maps)
     metric.sums.set_value(
         jax.jit(
             lambda sums, batches: jax.lax.scan(lambda s, b: (add(s, (b,)), None), sums, batches)
@@ -650,13 +651,13 @@ def scores_of_order_two(gram_x, gram_t):
 
 def test_no_array_of_n_by_n_is_made(monkeypatch):
     n, seen = 1000, []
-    inner = metrics._sums_in_tile
+    inner = stored._sums_in_tile
 
     def watched(*arguments):
         seen.append(arguments)
         return inner(*arguments)
 
-    monkeypatch.setattr(metrics, "_sums_in_tile", watched)
+    monkeypatch.setattr(stored, "_sums_in_tile", watched)
     pairs = draw_pairs(n, dtype=np.float32)
     _feed(_stored(tile_size=64), *pairs, [500])
     shapes = {tuple(leaf.shape for leaf in jax.tree.leaves(a)): a for a in seen}
@@ -664,7 +665,7 @@ def test_no_array_of_n_by_n_is_made(monkeypatch):
     assert max(largest_array(inner, *arguments) for arguments in shapes.values()) < n * n / 50
 
     wide = (jnp.ones((3000, 3)), jnp.ones((3000, 2)))
-    add = functools.partial(metrics._add_outer_products, maps=_features()._maps)
+    add = functools.partial(features._add_outer_products, maps=_features()._maps)
     empty = _features().sums.get_value()
     assert largest_array(add, empty, wide, None) < 3000**2 / 50
 
@@ -672,22 +673,22 @@ def test_no_array_of_n_by_n_is_made(monkeypatch):
 def test_few_programs_serve_batches_of_every_size():
     """16 and 32 rows against tiles of 32, whatever the sizes of the batches."""
     pairs = draw_pairs(N, dtype=np.float32, d_x=4)
-    before = metrics._sums_in_tile._cache_size()
+    before = stored._sums_in_tile._cache_size()
     metric = _feed(_stored(tile_size=32), *pairs, [1, 20, 10])
-    assert metrics._sums_in_tile._cache_size() - before == 2
+    assert stored._sums_in_tile._cache_size() - before == 2
     _feed(metric, *pairs, [])
     # Another bandwidth is no other program.
     _feed(_stored(tile_size=32, output_kernel=cv.Gaussian(0.3)), *pairs, [1])
-    assert metrics._sums_in_tile._cache_size() - before == 2
+    assert stored._sums_in_tile._cache_size() - before == 2
     assert [block[0].shape[0] for block in metric._stream.blocks] == [32, 32, 26]
 
 
 def test_every_matrix_product_is_at_full_precision():
     rows = (jnp.ones((16, 3)), jnp.ones((16, 2)))
     kernels = tuple(_kernels().values())
-    add = functools.partial(metrics._add_outer_products, maps=_features()._maps)
+    add = functools.partial(features._add_outer_products, maps=_features()._maps)
     for function, arguments in (
-        (metrics._sums_in_tile, (kernels, rows, rows, jnp.ones(16, jnp.int32))),
+        (stored._sums_in_tile, (kernels, rows, rows, jnp.ones(16, jnp.int32))),
         (add, (_features().sums.get_value(), rows, None)),
     ):
         precisions = matrix_product_precisions(function, *arguments)

@@ -1,0 +1,393 @@
+"""The stream of stored points, any kernel, and the metrics that are its scores."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from condvendi_jax import blocks, scores, tiles, validation
+from condvendi_jax.entropies import Entropy
+from condvendi_jax.kernels import Gaussian, Kernel, check_kernel
+from condvendi_jax.metrics import batches
+from condvendi_jax.metrics.batches import Points
+from condvendi_jax.scores import Decomposition
+
+# Batches are padded to 16, 32, 64 ... rows, so that few sizes are ever compiled.
+_FEWEST_ROWS = 16
+# Mean squares of kernel values between different points: all below 1e-6, or all above 1 - 1e-6.
+_NUMERICALLY_IDENTITY, _NUMERICALLY_CONSTANT = 1e-12, 1 - 2e-6
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Stream:
+    """All points of a stream and the sums over their pairs, on the host.
+
+    Never changed in place, so that copies of a metric may share it; and no pytree, so that Flax
+    leaves it where it is.
+
+    Attributes:
+      kernels: of the outputs and, where there are any, of the prompts.
+      tile_size: the points of a block.
+      blocks: the points, all blocks full but the last.
+      totals: sums over the pairs i < j of k_X^2 and, with prompts, of k_T^2 and of their product,
+        in float64.
+    """
+
+    kernels: tuple[Kernel, ...]
+    tile_size: int
+    blocks: tuple[Points, ...]
+    totals: np.ndarray
+
+    @classmethod
+    def empty(cls, kernels: tuple[Kernel, ...], tile_size: int) -> _Stream:
+        """The stream of no points."""
+        return cls(kernels, tile_size, (), np.zeros(2 * len(kernels) - 1))
+
+    @property
+    def n(self) -> int:
+        """The number of samples."""
+        return sum(block[0].shape[0] for block in self.blocks)
+
+    @property
+    def dimensions(self) -> tuple[int, ...] | None:
+        """Of the points, where there are any."""
+        return tuple(part.shape[1] for part in self.blocks[0]) if self.blocks else None
+
+    def points(self) -> Points:
+        """All samples, in the order of their arrival."""
+        return tuple(np.concatenate(parts) for parts in zip(*self.blocks, strict=True))
+
+    def identical(self, index: int) -> bool:
+        """Whether all outputs (0) or all prompts (1) are the same."""
+        parts = [block[index] for block in self.blocks]
+        return all(bool((part == parts[0][:1]).all()) for part in parts)
+
+    def with_points(self, points: Points) -> _Stream:
+        """The stream with points `[n, d]` added."""
+        return self._extended(points, np.arange(self.n, self.n + points[0].shape[0]))
+
+    def with_stream(self, other: _Stream) -> _Stream:
+        """The stream with those of another added, whose own pairs are known."""
+        points = other.points()
+        return self._extended(points, np.full(points[0].shape[0], self.n), known=other.totals)
+
+    def _extended(self, points: Points, earlier: np.ndarray, known: Any = 0) -> _Stream:
+        """With points that each pair with the first `earlier` of all, and sums known already."""
+        blocks = _in_blocks(self.blocks, points, self.tile_size)
+        new = _sums_of_pairs(self.kernels, blocks, self.tile_size, points, earlier)
+        totals = self.totals + known + new
+        if not np.isfinite(totals).all():
+            raise ValueError(
+                "The kernels are not finite on these and the earlier points: do their squared "
+                "distances overflow? Rescale embeddings and bandwidth."
+            )
+        return dataclasses.replace(self, blocks=blocks, totals=totals)
+
+
+class _StoredPoints(nnx.Metric):
+    """What the metrics that keep their points share: everything but the number they report."""
+
+    def __init__(
+        self, output_kernel: Kernel, prompt_kernel: Kernel | None, tile_size: int | None
+    ) -> None:
+        kernels = (check_kernel(output_kernel, name="output_kernel"),)
+        if prompt_kernel is not None:
+            kernels += (check_kernel(prompt_kernel, name="prompt_kernel"),)
+        size = tiles.default_tile_size() if tile_size is None else tile_size
+        size = validation.check_count(size, name="tile_size", minimum=1)
+        self._stream = _Stream.empty(kernels, size)
+
+    def reset(self) -> None:
+        """Forgets all samples."""
+        self._stream = _Stream.empty(self._stream.kernels, self._stream.tile_size)
+
+    @property
+    def n(self) -> int:
+        """The number of samples so far."""
+        return self._stream.n
+
+    def update(self, *, outputs: Any, prompts: Any = None, mask: Any = None, **_: Any) -> None:
+        """Adds a batch: its points, and its pairs with themselves and with all stored points.
+
+        Args:
+          outputs: embeddings `[b, d_x]`, any number of them.
+          prompts: embeddings `[b, d_t]`; not read by a metric without a prompt kernel.
+          mask: booleans `[b]`, False for rows to leave out, such as the padding of a last batch.
+          _: what the other metrics of an `nnx.MultiMetric` read.
+
+        Raises:
+          TypeError, ValueError: as `decompose`, or the dimensions are not those of the first
+            batch, or the call is inside `jax.jit`. The metric is then as it was before.
+        """
+        with_prompts = len(self._stream.kernels) == 2
+        points, mask = batches.check_batch(outputs, prompts, mask, with_prompts=with_prompts)
+        if not validation.is_concrete(points, mask):
+            raise ValueError(
+                f"{type(self).__name__} keeps its points on the host and cannot be updated inside "
+                "jit: call update outside, or use FeatureDecomposition."
+            )
+        batches.check_dimensions(points, self._stream.dimensions)
+        for name, kernel, part in zip(batches.NAMES, self._stream.kernels, points, strict=False):
+            kernel.check_points(part, name=name)
+        rows = slice(None) if mask is None else np.asarray(mask)
+        points = tuple(np.asarray(part)[rows] for part in points)
+        if points[0].shape[0]:
+            self._stream = self._stream.with_points(points)
+
+    def merge(self, other: _StoredPoints) -> None:
+        """Adds all samples of another metric, at the cost of the pairs between the two.
+
+        Raises:
+          TypeError, ValueError: the other metric does not store its points, or its kernels or
+            dimensions are others. The metric is then as it was before.
+        """
+        if not isinstance(other, _StoredPoints):
+            raise TypeError(f"other: expected a metric of stored points, received {other!r}.")
+        mine, theirs = self._stream, other._stream
+        if not _same_kernels(mine.kernels, theirs.kernels):
+            raise ValueError(
+                f"other: expected the kernels {mine.kernels}, received {theirs.kernels}."
+            )
+        if theirs.n:
+            batches.check_dimensions(theirs.blocks[0], mine.dimensions)
+            self._stream = mine.with_stream(theirs)
+
+    def decompose(
+        self, *, order: float = 2, truncation: int | None = None, **options: Any
+    ) -> Decomposition:
+        """The three entropies and the scores of all samples so far.
+
+        Args:
+          order: the Renyi order in (0, inf]. Order 2 is known at any moment, at no cost; every
+            other order, and any truncation, runs `decompose` on the stored points.
+          truncation: how many eigenvalues every entropy keeps; all where None.
+          **options: further keyword arguments of `decompose`, which is then what runs: `method`,
+            `key` and `rtol`, for instance, where n is large.
+
+        Returns:
+          A `Decomposition`. Without prompts it is that of one and the same prompt for all samples:
+          H(T) = 0, and the conditional score is the score itself.
+
+        Raises:
+          ValueError: there are no samples yet; otherwise as `decompose`.
+        """
+        entropy = Entropy(order=order, truncation=truncation)
+        batches.check_not_empty(self, self.n)
+        entropy = entropy.clamped(self.n)
+        if entropy.needs_spectrum or options:
+            return self._decompose_points(entropy, options)
+        self._warn_of_extreme_bandwidths()
+        n = self.n
+        norms = jnp.asarray((2 * self._stream.totals / n + 1) / n, validation.compute_dtype())
+        return batches.decomposition(tuple(jnp.maximum(-jnp.log(norms), 0)), entropy, n)
+
+    def _decompose_points(self, entropy: Entropy, options: dict[str, Any]) -> Decomposition:
+        """`decompose` on the stored points; without prompts, with one and the same for all."""
+        points, kernels = self._stream.points(), self._stream.kernels
+        if len(kernels) == 1:
+            points = (*points, np.zeros((self.n, 1), points[0].dtype))
+            kernels = (*kernels, Gaussian(1.0))
+        return scores.decompose(
+            *points,
+            output_kernel=kernels[0],
+            prompt_kernel=kernels[1],
+            order=entropy.order,
+            truncation=entropy.truncation,
+            **options,
+        )
+
+    def _warn_of_extreme_bandwidths(self) -> None:
+        """Warns where a Gram is numerically constant or the identity, as `decompose` does."""
+        pairs = self.n * (self.n - 1) / 2
+        if not pairs:
+            return
+        named = zip(batches.NAMES, self._stream.kernels, strict=False)
+        for index, (name, kernel) in enumerate(named):
+            mean = self._stream.totals[index] / pairs
+            if mean > _NUMERICALLY_CONSTANT and not self._stream.identical(index):
+                says = "constant and its scores are 1"
+            elif mean < _NUMERICALLY_IDENTITY:
+                says = "the identity and its scores only count points"
+            else:
+                continue
+            warnings.warn(f"{name}: under {kernel!r} the Gram is numerically {says}.", stacklevel=4)
+
+
+class StoredDecomposition(_StoredPoints):
+    """The decomposition of a stream under any kernels, from all of its points.
+
+        metric = metrics.StoredDecomposition(
+            output_kernel=cv.Gaussian(0.8), prompt_kernel=cv.Gaussian(1.0)
+        )
+        for batch in batches:
+            metric.update(outputs=batch.outputs, prompts=batch.prompts)
+        print(metric.compute().conditional, metric.compute(order=1).conditional)
+
+    The points are kept, O(n d) memory of the host. An update of b points costs O(b n d) time, its
+    pairs with every point before it, tile by tile; that makes the scores of order 2 free at any
+    moment. It runs outside `jax.jit`. Keep the metric out of the arguments of compiled functions
+    too: to them it is a constant, and every update would compile them anew.
+
+    Batches may be of any and of varying sizes. The result does not depend on them or on their
+    order, nor on how streams were merged, beyond rounding. `nnx.clone` gives an independent copy.
+
+    Args:
+      output_kernel: the kernel of the outputs.
+      prompt_kernel: the kernel of the prompts; None for the diversity of outputs alone.
+      tile_size: how many points a tile has a side; what suits the device where None.
+
+    Raises:
+      TypeError, ValueError: a kernel is not one, or the tile size is not a positive integer.
+    """
+
+    def __init__(
+        self,
+        *,
+        output_kernel: Kernel,
+        prompt_kernel: Kernel | None = None,
+        tile_size: int | None = None,
+    ) -> None:
+        super().__init__(output_kernel, prompt_kernel, tile_size)
+
+    def compute(
+        self, *, order: float = 2, truncation: int | None = None, **options: Any
+    ) -> Decomposition:
+        """All entropies and scores: see `decompose`."""
+        return self.decompose(order=order, truncation=truncation, **options)
+
+
+class RKE(_StoredPoints):
+    """RKE of the outputs of a stream, the prompts unread (CV eq. 4).
+
+    Args:
+      kernel: the kernel of the outputs.
+      tile_size, Raises: as `StoredDecomposition`, of which this is one score.
+    """
+
+    def __init__(self, *, kernel: Kernel, tile_size: int | None = None) -> None:
+        super().__init__(kernel, None, tile_size)
+
+    def compute(self) -> jax.Array:
+        """The effective number of modes, in [1, n]; ValueError where there are no samples."""
+        return self.decompose().vendi
+
+
+class ConditionalRKE(_StoredPoints):
+    """Conditional-RKE of a stream, the diversity that the model adds (CV eq. 9 and 11).
+
+    Args:
+      output_kernel, prompt_kernel, tile_size, Raises: as `StoredDecomposition`, of which this is
+        one score. Several scores of one stream cost no more than one: take that class for them.
+    """
+
+    def __init__(
+        self, *, output_kernel: Kernel, prompt_kernel: Kernel, tile_size: int | None = None
+    ) -> None:
+        super().__init__(
+            output_kernel, check_kernel(prompt_kernel, name="prompt_kernel"), tile_size
+        )
+
+    def compute(self) -> jax.Array:
+        """The effective number of modes, in [1, n]; ValueError where there are no samples."""
+        return self.decompose().conditional
+
+
+class InformationRKE(ConditionalRKE):
+    """Information-RKE of a stream, the diversity owed to the prompts (CV eq. 10 and 11).
+
+    Args, Raises: as `ConditionalRKE`.
+    """
+
+    def compute(self) -> jax.Array:
+        """The effective number of modes; ValueError where there are no samples."""
+        return self.decompose().information
+
+
+def _same_kernels(one: tuple[Kernel, ...], two: tuple[Kernel, ...]) -> bool:
+    """Whether kernels are of the same kinds and parameters."""
+    if jax.tree.structure(one) != jax.tree.structure(two):
+        return False
+    leaves = zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True)
+    return all(np.array_equal(a, b) for a, b in leaves)
+
+
+def _in_blocks(blocks: tuple[Points, ...], points: Points, size: int) -> tuple[Points, ...]:
+    """The blocks with points appended, all full but the last; none of the given ones changes."""
+    if blocks and blocks[-1][0].shape[0] < size:
+        points = tuple(np.concatenate(pair) for pair in zip(blocks[-1], points, strict=True))
+        blocks = blocks[:-1]
+    starts = range(0, points[0].shape[0], size)
+    return (*blocks, *(tuple(part[start : start + size] for part in points) for start in starts))
+
+
+def _sums_of_pairs(
+    kernels: tuple[Kernel, ...],
+    blocks: tuple[Points, ...],
+    size: int,
+    points: Points,
+    earlier: np.ndarray,
+) -> np.ndarray:
+    """Sums of squared kernel values over the pairs of each point with the first in the blocks.
+
+    Args:
+      kernels: of the outputs and, where there are any, of the prompts.
+      blocks: tiles of `size` points each but for the last.
+      size: of a tile.
+      points: arrays `[n, d]`.
+      earlier: with how many of those in the blocks every point pairs, `[n]`.
+
+    Returns:
+      The sums for X and, with prompts, for T and the pairs: float32 within a row of a tile, float64
+      beyond.
+    """
+    totals = np.zeros(2 * len(kernels) - 1)
+    for start in range(0, earlier.shape[0], size):
+        rows = tuple(part[start : start + size] for part in points)
+        limits = earlier[start : start + size]
+        height = min(size, max(_FEWEST_ROWS, 1 << (limits.shape[0] - 1).bit_length()))
+        # Rows of the padding pair with none.
+        padded_limits = np.pad(limits, (0, height - limits.shape[0]))
+        padded_rows = jax.device_put(_padded(rows, height))
+        for index in range(-(-int(limits.max()) // size)):
+            counted = np.clip(padded_limits - index * size, 0, size).astype(np.int32)
+            sums = _sums_in_tile(kernels, padded_rows, _padded(blocks[index], size), counted)
+            totals += np.asarray(sums, np.float64).sum(axis=1)
+    return totals
+
+
+def _padded(points: Points, length: int) -> Points:
+    """Points with copies of the first at the end: a kernel may be undefined at zero."""
+    missing = length - points[0].shape[0]
+    if not missing:
+        return points
+    return tuple(np.concatenate([part, np.repeat(part[:1], missing, axis=0)]) for part in points)
+
+
+@jax.jit
+def _sums_in_tile(
+    kernels: tuple[Kernel, ...], rows: Points, columns: Points, counted: jax.Array
+) -> jax.Array:
+    """For every row the sums over the first `counted[row]` columns, `[1 or 3, row]`.
+
+    Rows and columns are prepared together: what a kernel does relative to its points, such as the
+    Gaussian's centring, is then the same for both, and as near to them as it can be.
+    """
+    height, width = rows[0].shape[0], columns[0].shape[0]
+    inside = jnp.arange(width, dtype=counted.dtype)[None, :] < counted[:, None]
+    squares = []
+    for kernel, left, right in zip(kernels, rows, columns, strict=True):
+        prepared = kernel.prepare(jnp.concatenate([left, right]))
+        of_rows, of_columns = (
+            jax.tree.map(lambda leaf, part=part: leaf[part], prepared)
+            for part in (slice(height), slice(height, None))
+        )
+        squares.append(jnp.where(inside, jnp.square(kernel.cross(of_rows, of_columns)), 0))
+    if len(squares) == 2:
+        squares.append(squares[0] * squares[1])
+    return jnp.stack([blocks.pairwise_sum(square) for square in squares])
