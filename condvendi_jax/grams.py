@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from condvendi_jax import spectra, tiles, validation
+from condvendi_jax import features, spectra, tiles, validation
 from condvendi_jax.blocks import Factor, Factors
 from condvendi_jax.kernels import Cosine, Kernel, check_kernel
 
@@ -244,11 +244,42 @@ class TiledGram(Gram):
         return cls(*children, tile_size=tile_size)
 
 
-@jax.tree_util.register_pytree_node_class
-class FeatureGram(Gram):
-    """A Gram of known finite features, K = Z Z^T: everything costs O(n D^2), not O(n^2).
+class FiniteFeatures(Gram):
+    """What Grams of finite features answer, wherever their features lie: K = Z Z^T.
 
     The non-zero eigenvalues of K / n are those of the D x D matrix Z^T Z / n (CV Proposition 1).
+    """
+
+    #: Z, `[n, D]`, rows of unit norm; rows of zeros may follow.
+    features: jax.Array
+
+    def covariance(self) -> jax.Array:
+        """Z^T Z / n, `[D, D]`, of trace one."""
+        return features.outer_products(self.features) / self.n
+
+    def squared_frobenius_norm(self) -> jax.Array:
+        """||Z^T Z / n||_F^2, which equals ||K / n||_F^2."""
+        return features.squared_norm(self.covariance())
+
+    def matvec(self, vectors: jax.Array) -> jax.Array:
+        """Z (Z^T v) / n, for vectors of as many rows as Z, or of n."""
+        return features.matvec(self.features[: vectors.shape[0]], vectors) / self.n
+
+    def eigenvalues(self) -> jax.Array:
+        """The eigenvalues of Z^T Z / n, padded with zeros to `[n]` where D < n."""
+        if self.rank_bound == self.n:
+            return self.dense().eigenvalues()
+        return features.eigenvalues(self.covariance(), self.n)
+
+    @property
+    def rank_bound(self) -> int:
+        """The number of features, where it is less than n."""
+        return min(self.n, self.factors()[0].points.shape[1])
+
+
+@jax.tree_util.register_pytree_node_class
+class FeatureGram(FiniteFeatures):
+    """A Gram of known finite features, K = Z Z^T: everything costs O(n D^2), not O(n^2).
 
     Args:
       features: Z, `[n, D]`, rows of unit norm.
@@ -267,27 +298,6 @@ class FeatureGram(Gram):
         """The dtype of the features."""
         return self.features.dtype
 
-    def _covariance(self) -> jax.Array:
-        """Z^T Z / n, `[D, D]`, of trace one."""
-        product = jnp.matmul(self.features.T, self.features, precision=lax.Precision.HIGHEST)
-        return product / self.n
-
-    def squared_frobenius_norm(self) -> jax.Array:
-        """||Z^T Z / n||_F^2, which equals ||K / n||_F^2."""
-        return jnp.sum(jnp.sum(jnp.square(self._covariance()), axis=1))
-
-    def matvec(self, vectors: jax.Array) -> jax.Array:
-        """Z (Z^T v) / n."""
-        product = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
-        return product(self.features, product(self.features.T, vectors)) / self.n
-
-    def eigenvalues(self) -> jax.Array:
-        """The eigenvalues of Z^T Z / n, padded with zeros to `[n]` where D < n."""
-        if self.features.shape[1] >= self.n:
-            return self.dense().eigenvalues()
-        values = spectra.spectrum(self._covariance())
-        return jnp.pad(values, (0, self.n - values.shape[0]))
-
     def dense(self) -> DenseGram:
         """The n x n array; the diagonal is exactly one."""
         return TiledGram(self.factors()).dense()
@@ -295,11 +305,6 @@ class FeatureGram(Gram):
     def factors(self) -> Factors:
         """One factor: the cosine kernel on the features, whose rows have unit norm already."""
         return (Factor(Cosine(), self.features),)
-
-    @property
-    def rank_bound(self) -> int:
-        """The number of features, where it is less than n."""
-        return min(self.features.shape)
 
     def squared_norms_with(self, other: Gram) -> tuple[jax.Array, jax.Array, jax.Array]:
         """||.||_F^2 of K / n, of the other Gram's and of their product, in one pass."""

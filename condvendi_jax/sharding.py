@@ -17,9 +17,9 @@ from jax import lax
 from jax.core import Tracer
 from jax.sharding import NamedSharding, PartitionSpec
 
-from condvendi_jax import blocks, grams, rings, spectra, tiles
+from condvendi_jax import blocks, grams, rings, tiles
 from condvendi_jax.blocks import Factor, Factors, Subsets
-from condvendi_jax.grams import DenseGram, Gram, TiledGram
+from condvendi_jax.grams import DenseGram, FiniteFeatures, Gram, TiledGram
 from condvendi_jax.kernels import Cosine, Kernel
 from condvendi_jax.layouts import Layout, layout_of, mesh_of, to_host
 
@@ -214,42 +214,18 @@ class ShardedGram(Gram):
 
 
 @jax.tree_util.register_pytree_node_class
-class ShardedFeatures(ShardedGram):
+class ShardedFeatures(FiniteFeatures, ShardedGram):
     """A sharded Gram of finite features, K = Z Z^T: an all-reduce of D x D takes the ring's place.
 
     Products with other Grams are of kernels again, and go around the ring.
     """
 
     @property
-    def rank_bound(self) -> int:
-        """The number of features, where it is less than n."""
-        return min(self.n, self._factors[0].points.shape[1])
-
-    def _features(self) -> jax.Array:
+    def features(self) -> jax.Array:
         """Z `[rows, D]`, zero in the padding: there the eigenvalues are those without it."""
         features = self._factors[0].points
         inside = jnp.arange(self.layout.rows) < self.n
         return self.layout.constrain(jnp.where(inside[:, None], features, 0))
-
-    def _covariance(self) -> jax.Array:
-        """Z^T Z / n, `[D, D]`, of trace one."""
-        features = self._features()
-        return jnp.matmul(features.T, features, precision=_PRECISION) / self.n
-
-    def squared_frobenius_norm(self) -> jax.Array:
-        """||Z^T Z / n||_F^2, which equals ||K / n||_F^2."""
-        return jnp.sum(jnp.sum(jnp.square(self._covariance()), axis=1))
-
-    def matvec(self, vectors: jax.Array) -> jax.Array:
-        """Z (Z^T v) / n, for vectors as placed; or of n rows, at the cost of a copy."""
-        features = self._features()[: vectors.shape[0]]
-        inner = jnp.matmul(features.T, vectors, precision=_PRECISION)
-        return jnp.matmul(features, inner, precision=_PRECISION) / self.n
-
-    def eigenvalues(self) -> jax.Array:
-        """The eigenvalues of Z^T Z / n, padded with zeros to `[n]`."""
-        values = spectra.spectrum(self._covariance())
-        return jnp.pad(values, (0, self.n - values.shape[0]))
 
 
 @jax.tree_util.register_pytree_node_class

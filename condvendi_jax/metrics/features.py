@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
-from condvendi_jax import blocks, spectra, validation
+from condvendi_jax import blocks, features, validation
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.kernels import Cosine
 from condvendi_jax.metrics import batches
@@ -161,8 +161,10 @@ class FeatureDecomposition(nnx.Metric):
     def _raise_on_features(self, points: Points) -> None:
         """Names what is wrong with the features of a batch that was refused."""
         for name, feature_map, part in zip(batches.NAMES, self._maps, points, strict=False):
-            features = validation.check_embeddings(feature_map(part), name=f"features of {name}")
-            Cosine().check_points(features, name=f"features of {name}")
+            name = f"features of {name}"
+            Cosine().check_points(
+                validation.check_embeddings(feature_map(part), name=name), name=name
+            )
         raise ValueError("The features of this batch cannot be scaled to unit norm.")
 
     def merge(self, other: FeatureDecomposition) -> None:
@@ -242,17 +244,13 @@ def _add_outer_products(
 
     def add(carry: Any, block: Any) -> tuple[Any, None]:
         *parts, inside = block
-        features = [
+        unit = [
             Cosine().prepare(feature_map(part).astype(dtype))
             for feature_map, part in zip(maps, parts, strict=True)
         ]
-        if len(features) == 2:
-            pairs = features[0][:, :, None] * features[1][:, None, :]
-            features.append(pairs.reshape(size, -1))
-        products = [
-            jnp.matmul((z * inside[:, None]).T, z, precision=lax.Precision.HIGHEST)
-            for z in features
-        ]
+        if len(unit) == 2:
+            unit.append((unit[0][:, :, None] * unit[1][:, None, :]).reshape(size, -1))
+        products = [features.outer_products(z * inside[:, None]) for z in unit]
         added = [_add_exactly(*terms) for terms in zip(*carry, products, strict=True)]
         return tuple(zip(*added, strict=True)), None
 
@@ -296,11 +294,9 @@ def _entropies_of_sums(sums: _OuterSums, entropy: Entropy) -> tuple[jax.Array, .
     for total, remainder in zip(sums.totals, sums.remainders, strict=True):
         covariance = (total + remainder) / sums.count.astype(total.dtype)
         if not entropy.needs_spectrum:
-            norm = jnp.sum(jnp.sum(jnp.square(covariance), axis=1))
-            values.append(jnp.maximum(-jnp.log(norm), 0))
+            values.append(jnp.maximum(-jnp.log(features.squared_norm(covariance)), 0))
             continue
-        spectrum = spectra.spectrum(covariance)
         # A truncation counts eigenvalues of K / n, all but D of which are zero.
-        missing = max((entropy.truncation or 0) - spectrum.shape[0], 0)
-        values.append(entropy.of_spectrum(jnp.pad(spectrum, (0, missing))))
+        length = max(entropy.truncation or 0, covariance.shape[0])
+        values.append(entropy.of_spectrum(features.eigenvalues(covariance, length)))
     return tuple(values)
