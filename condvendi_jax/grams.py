@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import abc
 import functools
-import os
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
-from condvendi_jax import features, spectra, tiles, validation
+from condvendi_jax import features, memory, spectra, tiles, validation
 from condvendi_jax.blocks import Factor, Factors
 from condvendi_jax.kernels import Cosine, Kernel, check_kernel
 
 # Up to here one matrix product beats a loop over tiles, and the eigenvalues need the matrix anyway.
 _DENSE_UP_TO = 2048
-# The matrix, its two factors and the copy that is reduced to tridiagonal form.
-_ARRAYS_HELD = 4
 # Up to so many products of features the joint is solved in the dual: its matrix has that side.
 _PRODUCT_FEATURES = 1024
 
@@ -217,7 +213,7 @@ class TiledGram(Gram):
         Raises:
           ValueError: the array does not fit in memory.
         """
-        check_memory(self.n, self.dtype)
+        memory.check(self.n, self.dtype)
         products = [f.kernel.cross(f.points, f.points) for f in self._factors]
         matrix = functools.reduce(jnp.multiply, products)
         return DenseGram(jnp.where(jnp.eye(self.n, dtype=bool), 1, matrix))
@@ -378,30 +374,3 @@ def _one_pass(gram_x: Gram, gram_t: Gram) -> tuple[jax.Array, jax.Array, jax.Arr
         factors_x + factors_t, subsets, tile_size=_tile_size(gram_x, gram_t)
     )
     return of_x, of_t, of_joint
-
-
-def memory_limit() -> int:
-    """How many bytes a device has: its own report, or the machine's memory for a CPU."""
-    statistics = jax.local_devices()[0].memory_stats() or {}
-    return statistics.get("bytes_limit") or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def fits_in_memory(n: int, dtype: Any) -> bool:
-    """Whether the n x n arrays of an exact spectrum, or of three stored Grams, fit in memory."""
-    return _bytes_needed(n, dtype) <= memory_limit()
-
-
-def _bytes_needed(n: int, dtype: Any) -> int:
-    return _ARRAYS_HELD * n * n * np.dtype(dtype).itemsize
-
-
-def check_memory(n: int, dtype: Any) -> None:
-    """Raises ValueError where the n x n arrays of an exact spectrum exceed the memory."""
-    if not fits_in_memory(n, dtype):
-        raise ValueError(
-            f"The n x n arrays of n = {n} points need about {_bytes_needed(n, dtype) / 2**30:.0f} "
-            f"GiB of {np.dtype(dtype).name} and there are {memory_limit() / 2**30:.0f} GiB. Give a "
-            "key, and the spectrum is estimated, with an interval, from products that never form "
-            "them (method='matrix-free'); order 2 (rke, conditional_rke, order=2) is exact at any "
-            "n."
-        )

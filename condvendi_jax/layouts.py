@@ -25,7 +25,7 @@ from jax.core import Tracer
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from condvendi_jax import grams
+from condvendi_jax import memory
 
 Axis = str | tuple[str, ...]
 
@@ -96,8 +96,7 @@ class Layout:
         """
         here = self.mesh.local_devices
         sharing = len(here) if here[0].platform == "cpu" else 1
-        needed = grams._bytes_needed(self.rows, dtype) * sharing / self.blocks
-        return needed <= grams.memory_limit()
+        return memory.fits(self.rows, dtype, share=sharing / self.blocks)
 
     def shard(self, points: Any) -> jax.Array:
         """Points `[n, d]` as a global array `[rows, d]`, padded with copies of the first.

@@ -14,11 +14,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from condvendi_jax import grams, validation
+from condvendi_jax import memory, validation
 from condvendi_jax.kernels import Kernel, check_kernel
-
-# The cross Gram, the copy that is reduced to bidiagonal form, and work space.
-_ARRAYS_HELD = 3
 
 
 def root_fidelity(outputs: Any, references: Any, *, kernel: Kernel) -> jax.Array:
@@ -54,7 +51,7 @@ def root_fidelity(outputs: Any, references: Any, *, kernel: Kernel) -> jax.Array
     for name, points in (("outputs", outputs), ("references", references)):
         if validation.is_concrete(points):
             kernel.check_points(points, name=name)
-    _check_memory(outputs, references)
+    memory.check_cross(len(outputs), len(references), dtype)
     return _root_fidelity(outputs, references, kernel)
 
 
@@ -78,16 +75,6 @@ def rrke(outputs: Any, references: Any, *, kernel: Kernel) -> jax.Array:
       2023), Theorem 7.
     """
     return -2 * jnp.log(root_fidelity(outputs, references, kernel=kernel))
-
-
-def _check_memory(outputs: jax.Array, references: jax.Array) -> None:
-    n, m = len(outputs), len(references)
-    needed, limit = _ARRAYS_HELD * n * m * outputs.dtype.itemsize, grams.memory_limit()
-    if needed > limit:
-        raise ValueError(
-            f"The singular values of a {n} x {m} cross Gram need about {needed / 2**30:.0f} GiB of "
-            f"{outputs.dtype.name} and there are {limit / 2**30:.0f} GiB: score subsamples."
-        )
 
 
 @jax.jit

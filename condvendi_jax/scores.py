@@ -27,7 +27,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh
 
-from condvendi_jax import entropies, estimators, grams, sharding, validation
+from condvendi_jax import entropies, estimators, grams, memory, sharding, validation
 from condvendi_jax.entropies import Entropy, PerScore, log_scores
 from condvendi_jax.grams import Gram
 from condvendi_jax.kernels import Cosine, Kernel, check_kernel
@@ -219,16 +219,16 @@ def choose_method(
     in_the_dual = len(points) == 1 and isinstance(kernels[0], Cosine) and points[0].shape[1] < n
     if in_the_dual and method in ("auto", "exact"):
         return "exact"
-    fits_here = grams.fits_in_memory(n, dtype)
+    fits_here = memory.fits(n, dtype)
     if method == "auto":
         # Whether a tracer belongs to jit, where nothing can adapt, is not known here.
         exact = key is None or not validation.is_concrete(points, kernels) or n <= _EXACT_UP_TO
         fits = fits_here if layout is None else layout.fits_in_memory(dtype)
         if key is None and layout is None:
-            grams.check_memory(n, dtype)
+            memory.check(n, dtype)
         method = "exact" if fits_here and exact else "stored" if fits else "matrix-free"
     elif method == "exact" or (method == "stored" and layout is None):
-        grams.check_memory(n, dtype)
+        memory.check(n, dtype)
     if method in ("stored", "matrix-free") and key is None:
         raise ValueError(
             f"key: expected a random key, such as jax.random.key(0), to estimate the spectrum of "

@@ -17,7 +17,7 @@ from jax import lax
 from jax.core import Tracer
 from jax.sharding import NamedSharding, PartitionSpec
 
-from condvendi_jax import blocks, grams, rings, tiles
+from condvendi_jax import blocks, memory, rings, tiles
 from condvendi_jax.blocks import Factor, Factors, Subsets
 from condvendi_jax.grams import DenseGram, FiniteFeatures, Gram, TiledGram
 from condvendi_jax.kernels import Cosine, Kernel
@@ -283,7 +283,7 @@ class StoredGram(Gram):
         Raises:
           ValueError: the array does not fit in the memory of one device.
         """
-        grams.check_memory(self.n, self.dtype)
+        memory.check(self.n, self.dtype)
         whole = NamedSharding(self.layout.mesh, PartitionSpec())
         return DenseGram(lax.with_sharding_constraint(self.matrix, whole)[: self.n, : self.n])
 

@@ -25,7 +25,7 @@ from matplotlib.lines import Line2D
 from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import grams, scores, uncertainty, validation
+from condvendi_jax import memory, scores, uncertainty, validation
 from condvendi_jax.entropies import log_scores
 from experiments import lab
 from experiments.data import PairedEmbeddings
@@ -236,7 +236,7 @@ def _method(method: str, n: int) -> str:
         return method
     if n <= _EXACT_UP_TO:
         return "exact"
-    return "stored" if grams.fits_in_memory(n, validation.compute_dtype()) else "matrix-free"
+    return "stored" if memory.fits(n, validation.compute_dtype()) else "matrix-free"
 
 
 def _entropies(result: cv.Decomposition) -> np.ndarray:

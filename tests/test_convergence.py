@@ -227,5 +227,5 @@ def test_the_way_of_a_spectrum_goes_by_its_size(monkeypatch):
     assert convergence._method("exact", 10**5) == "exact"
     assert convergence._method("auto", 1000) == "exact"
     assert convergence._method("auto", 1001) == "stored"
-    monkeypatch.setattr(convergence.grams, "fits_in_memory", lambda n, dtype: False)
+    monkeypatch.setattr(convergence.memory, "fits", lambda n, dtype: False)
     assert convergence._method("auto", 1001) == "matrix-free"

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from condvendi_jax import grams
+from condvendi_jax import memory
 from condvendi_jax.layouts import Layout, layout_of, mesh_of, to_host
 
 
@@ -121,10 +121,10 @@ def test_to_host_gives_numpy():
 
 def test_three_stored_grams_and_a_copy_are_to_fit_in_memory(mesh, monkeypatch):
     layout, needed = Layout(mesh, "rows", 50), 4 * 50 * 50 * 4
-    monkeypatch.setattr(grams, "memory_limit", lambda: needed)
+    monkeypatch.setattr(memory, "limit", lambda: needed)
     assert layout.fits_in_memory(np.float32)
     assert not layout.fits_in_memory(np.float64)
-    monkeypatch.setattr(grams, "memory_limit", lambda: needed - 1)
+    monkeypatch.setattr(memory, "limit", lambda: needed - 1)
     assert not layout.fits_in_memory(np.float32)
 
 

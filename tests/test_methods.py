@@ -7,7 +7,7 @@ import pytest
 from oracles import draw_pairs
 
 import condvendi_jax as cv
-from condvendi_jax import grams, scores, uncertainty
+from condvendi_jax import memory, scores, uncertainty
 
 N = 700
 KEY = jax.random.key(5)
@@ -26,7 +26,7 @@ def chosen(method="auto", *, n=100, key=KEY, entropy=cv.von_neumann, kernel=None
 
 
 def test_the_way_goes_by_order_kernel_n_memory_and_key(monkeypatch):
-    monkeypatch.setattr(grams, "memory_limit", lambda: 4 * 8000 * 8000 * 4)
+    monkeypatch.setattr(memory, "limit", lambda: 4 * 8000 * 8000 * 4)
     assert chosen(entropy=cv.renyi(2), n=20_000) == "frobenius"
     assert chosen("stored", entropy=cv.renyi(2), n=20_000) == "frobenius"
     assert chosen(entropy=cv.truncated(5, order=2)) == "exact"
@@ -41,7 +41,7 @@ def test_the_way_goes_by_order_kernel_n_memory_and_key(monkeypatch):
 
 
 def test_what_cannot_be_done_is_refused(monkeypatch):
-    monkeypatch.setattr(grams, "memory_limit", lambda: 4 * 8000 * 8000 * 4)
+    monkeypatch.setattr(memory, "limit", lambda: 4 * 8000 * 8000 * 4)
     with pytest.raises(ValueError, match="method: expected one of auto, exact, stored"):
         chosen("fast")
     for method in ESTIMATED:
@@ -50,7 +50,7 @@ def test_what_cannot_be_done_is_refused(monkeypatch):
     for method in ("exact", "stored"):
         with pytest.raises(ValueError, match="n = 8001 points need about"):
             chosen(method, n=8001)
-    with pytest.raises(ValueError, match=r"n = 8001.*Give a key"):
+    with pytest.raises(ValueError, match=r"n = 8001.*Give method=cv.Auto.key="):
         chosen(n=8001, key=None)
 
 

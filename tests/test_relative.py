@@ -7,7 +7,7 @@ import pytest
 from precision import x64
 from scipy import linalg
 
-from condvendi_jax import grams
+from condvendi_jax import memory
 from condvendi_jax.kernels import Cosine, Gaussian
 from condvendi_jax.relative import root_fidelity, rrke
 
@@ -134,6 +134,6 @@ def test_bad_inputs(monkeypatch):
     y[2] = 0.0
     with pytest.raises(ValueError, match=r"references.*row 2"):
         rrke(x, y, kernel=Cosine())
-    monkeypatch.setattr(grams, "memory_limit", lambda: 1000)
+    monkeypatch.setattr(memory, "limit", lambda: 1000)
     with pytest.raises(ValueError, match="8 x 8 cross Gram"):
         rrke(x, y, kernel=Gaussian(1.0))

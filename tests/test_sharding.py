@@ -19,6 +19,7 @@ from processes import started
 from scipy.spatial.distance import cdist
 
 import condvendi_jax as cv
+from condvendi_jax import memory
 from condvendi_jax.sharding import Layout, ShardedGram
 from experiments import many_devices
 from experiments.lab import store
@@ -379,7 +380,7 @@ def test_the_rank_of_finite_features_is_bounded(mesh):
 
 
 def test_a_sharded_gram_too_large_for_one_device_is_refused(mesh, monkeypatch):
-    monkeypatch.setattr(cv.grams, "memory_limit", lambda: 1000)
+    monkeypatch.setattr(memory, "limit", lambda: 1000)
     points = draw_pairs(50, dtype=np.float32)[0]
     gram = ShardedGram.from_points(cv.Gaussian(0.7), points, layout=Layout(mesh, "rows", 50))
     for either in (gram, gram.store()):

@@ -9,7 +9,7 @@ import pytest
 from oracles import assert_close, draw_pairs, gaussian_gram, scores
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth, grams, uncertainty
+from condvendi_jax import bandwidth, memory, uncertainty
 
 KEY = jax.random.key(0)
 N = 20
@@ -274,8 +274,8 @@ def test_truncation_beyond_n_clamps_with_one_warning(name):
 
 
 def test_what_does_not_fit_in_memory_is_refused_with_the_alternative(monkeypatch):
-    monkeypatch.setattr(grams, "memory_limit", lambda: 4 * N * N * 4 - 1)
-    message = r"n = 20 points need about .* GiB.*key.*matrix-free.*order 2"
+    monkeypatch.setattr(memory, "limit", lambda: 4 * N * N * 4 - 1)
+    message = r"n = 20 points need about .* GiB.*method=cv.Auto.key=.*order 2"
     paired = _kernels(cv.Gaussian(1.0))
     for refused in (
         lambda: cv.vendi(OUTPUTS, kernel=cv.Gaussian(1.0)),

@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 import condvendi_jax as cv
-from condvendi_jax import estimators, grams, provenance, spectra, tiles
+from condvendi_jax import estimators, memory, provenance, spectra, tiles
 from condvendi_jax.entropies import log_scores
 from experiments.scaling import reference
 from experiments.scaling.contestant import Cell, Contestant, load_points
@@ -34,7 +34,7 @@ def describe() -> dict[str, Any]:
         "provenance": provenance.collect(),
         "platform": device.platform,
         "kind": device.device_kind,
-        "memory_bytes": grams.memory_limit(),
+        "memory_bytes": memory.limit(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
     }
 

@@ -1,0 +1,162 @@
+"""How much memory there is, and whether n x n arrays fit in it: refused before, explained after."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+try:
+    import resource
+except ImportError:  # There are no such limits on Windows.
+    resource = None
+
+# The matrix, its two factors and the copy that is reduced to tridiagonal form.
+_ARRAYS_HELD = 4
+# The cross Gram, the copy that is reduced to bidiagonal form, and work space.
+_CROSS_ARRAYS_HELD = 3
+# cgroups of version 1 say "no limit" by a number next to 2^63.
+_ABSURD = 2**60
+
+
+def limit() -> int:
+    """How many bytes there are for arrays.
+
+    A device that reports its own memory is believed. For a CPU it is the least of the machine's
+    memory, the limits of the container and those of the process; what others use is not known.
+    """
+    statistics = jax.local_devices()[0].memory_stats() or {}
+    if statistics.get("bytes_limit"):
+        return statistics["bytes_limit"]
+    known = (machine_memory(), container_limit(), process_limit())
+    return min((value for value in known if value is not None), default=sys.maxsize)
+
+
+def machine_memory() -> int | None:
+    """The physical memory in bytes; None where the system does not say."""
+    if not hasattr(os, "sysconf"):
+        return None
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def process_limit() -> int | None:
+    """The least of the process's limits of address space and data (`ulimit`); None without any."""
+    if resource is None:
+        return None
+    names = ("RLIMIT_AS", "RLIMIT_DATA")
+    soft = [resource.getrlimit(getattr(resource, n))[0] for n in names if hasattr(resource, n)]
+    return min((value for value in soft if 0 <= value < _ABSURD), default=None)
+
+
+def container_limit(root: str | os.PathLike[str] = "/") -> int | None:
+    """The least memory limit of the process's control groups, in bytes; None without any.
+
+    A group is limited by all groups above it as well. Inside a container the path that the process
+    is told may be one of the host, and only the top of it is there.
+
+    Args:
+      root: the folder that holds `proc` and `sys`.
+    """
+    root = pathlib.Path(root)
+    top = root / "sys" / "fs" / "cgroup"
+    limits = []
+    for line in (_read(root / "proc" / "self" / "cgroup") or "").splitlines():
+        _, colon, rest = line.partition(":")
+        controllers, _, group = rest.partition(":")
+        if "memory" in controllers.split(","):
+            limits += _limits_along(top / "memory", group, "memory.limit_in_bytes")
+        elif colon and not controllers:  # Version 2: one hierarchy for all controllers.
+            limits += _limits_along(top, group, "memory.max")
+    return min(limits, default=None)
+
+
+def _limits_along(top: pathlib.Path, group: str, name: str) -> list[int]:
+    """The limits that the files of a name set, from a group's folder up to the top."""
+    parts = [part for part in group.split("/") if part not in ("", "..")]
+    folders = [top.joinpath(*parts[:depth]) for depth in range(len(parts) + 1)]
+    texts = [(_read(folder / name) or "max").strip() for folder in folders]
+    return [int(text) for text in texts if text.isdecimal() and int(text) < _ABSURD]
+
+
+def _read(path: pathlib.Path) -> str | None:
+    """The text of a file; None where it cannot be read."""
+    try:
+        return path.read_text()
+    except OSError:
+        return None
+
+
+def needed(n: int, dtype: Any) -> int:
+    """The bytes of the n x n arrays of an exact spectrum, or of three stored Grams."""
+    return _ARRAYS_HELD * n * n * np.dtype(dtype).itemsize
+
+
+def fits(n: int, dtype: Any, *, share: float = 1) -> bool:
+    """Whether the n x n arrays fit in the memory.
+
+    Args:
+      n: the number of points.
+      dtype: of the arrays.
+      share: the part of the arrays that this memory has to hold.
+    """
+    return needed(n, dtype) * share <= limit()
+
+
+def check(n: int, dtype: Any) -> None:
+    """Raises ValueError where the n x n arrays of an exact spectrum exceed the memory."""
+    if not fits(n, dtype):
+        raise ValueError(_too_large(n, dtype, f"and there are {_gib(limit())}"))
+
+
+def check_cross(n: int, m: int, dtype: Any) -> None:
+    """Raises ValueError where the arrays of a cross Gram's singular values exceed the memory."""
+    dtype = np.dtype(dtype)
+    total = _CROSS_ARRAYS_HELD * n * m * dtype.itemsize
+    if total > limit():
+        raise ValueError(
+            f"The singular values of a {n} x {m} cross Gram need about {_gib(total)} of "
+            f"{dtype.name} and there are {_gib(limit())}: score subsamples."
+        )
+
+
+@contextlib.contextmanager
+def explained(n: int, dtype: Any) -> Iterator[None]:
+    """Says what was needed where an allocation fails inside, as others use the memory too.
+
+    Args:
+      n: the number of points of the n x n arrays that are made inside; JAX computes behind one's
+        back, so that their results must be waited for inside as well.
+      dtype: of the arrays.
+
+    Raises:
+      ValueError: memory ran out.
+    """
+    try:
+        yield
+    except (jax.errors.JaxRuntimeError, MemoryError) as error:
+        text = str(error)
+        exhausted = "RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower()
+        if not (exhausted or isinstance(error, MemoryError)):
+            raise
+        explanation = _too_large(n, dtype, f"more than was free of {_gib(limit())}")
+        raise ValueError(f"Memory ran out. {explanation}") from error
+
+
+def _too_large(n: int, dtype: Any, available: str) -> str:
+    return (
+        f"The n x n arrays of n = {n} points need about {_gib(needed(n, dtype))} of "
+        f"{np.dtype(dtype).name} {available}. Give method=cv.Auto(key=...), and the spectrum is "
+        "estimated, with an interval, from products that never form them; order 2 (rke, "
+        "conditional_rke, order=2) is exact at any n."
+    )
+
+
+def _gib(size: int) -> str:
+    gib = size / 2**30
+    return f"{gib:.0f} GiB" if gib >= 10 else f"{gib:.2g} GiB"
