@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from condvendi_jax import features, memory, spectra, tiles, validation
@@ -91,7 +92,7 @@ class Gram(abc.ABC):
         if getattr(other, "layout", None) is not None:
             return NotImplemented  # It says itself why points on one device do not fit.
         if isinstance(self, DenseGram) or isinstance(other, DenseGram):
-            return DenseGram(self.dense().matrix * other.dense().matrix)
+            return DenseGram.trusted(self.dense().matrix * other.dense().matrix)
         return TiledGram(self.factors() + other.factors(), tile_size=_tile_size(self, other))
 
 
@@ -105,11 +106,33 @@ class DenseGram(Gram):
     """A Gram stored as an n x n array.
 
     Args:
-      matrix: `[n, n]`, symmetric, positive semidefinite, of unit diagonal.
+      matrix: `[n, n]`, real, finite, symmetric, of unit diagonal and with entries in [-1, 1], to
+        1e-4, or 1e-8 in float64; cast to the compute dtype. It must be positive semidefinite as
+        well, which is not checked: that takes its spectrum. Tracers are taken as they are.
+
+    Raises:
+      TypeError: the numbers are not real.
+      ValueError: the matrix is not one of these things.
     """
 
-    def __init__(self, matrix: jax.Array):
+    def __init__(self, matrix: Any):
+        if validation.is_concrete(matrix):
+            matrix = matrix if isinstance(matrix, jax.Array) else np.asarray(matrix)
+            if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
+                raise ValueError(
+                    f"matrix: expected a square array [n, n], received shape {matrix.shape}."
+                )
+            given = matrix.dtype
+            matrix = validation.check_embeddings(matrix, name="matrix")
+            _check_gram(matrix, 1e-8 if given == matrix.dtype == np.float64 else 1e-4)
         self.matrix = matrix
+
+    @classmethod
+    def trusted(cls, matrix: jax.Array) -> DenseGram:
+        """The Gram of a matrix that is one by construction: nothing is looked at."""
+        gram = object.__new__(cls)
+        gram.matrix = matrix
+        return gram
 
     @classmethod
     def from_points(cls, kernel: Kernel, points: jax.Array) -> DenseGram:
@@ -159,7 +182,40 @@ class DenseGram(Gram):
     @classmethod
     def tree_unflatten(cls, _: None, leaves: tuple[jax.Array]) -> DenseGram:
         """Rebuilds the Gram."""
-        return cls(*leaves)
+        return cls.trusted(*leaves)
+
+
+def _check_gram(matrix: jax.Array, tolerance: float) -> None:
+    """Raises where a matrix is concrete and not symmetric, of unit diagonal and within [-1, 1]."""
+    if not validation.is_concrete(matrix):
+        return
+    with jax.ensure_compile_time_eval():
+        worst = [(float(by), int(row)) for by, row in _deviations(matrix)]
+    for expected, (by, row) in zip(
+        (
+            "the unit diagonal of a normalised kernel (K_ij / sqrt(K_ii K_jj) has one, a matrix of "
+            "distances has none)",
+            "entries in [-1, 1]",
+            "a symmetric matrix",
+        ),
+        worst,
+        strict=True,
+    ):
+        if by > tolerance:
+            raise ValueError(
+                f"matrix: expected {expected}, received one that is off by {by:.2g} in row {row}."
+            )
+
+
+@jax.jit
+def _deviations(matrix: jax.Array) -> list[tuple[jax.Array, jax.Array]]:
+    """How far, and in which row, a matrix is off a unit diagonal, off [-1, 1], and off symmetry."""
+    by_row = (
+        jnp.abs(jnp.diagonal(matrix) - 1),
+        jnp.max(jnp.abs(matrix), axis=1) - 1,
+        jnp.max(jnp.abs(matrix - matrix.T), axis=1),
+    )
+    return [(jnp.max(by), jnp.argmax(by)) for by in by_row]
 
 
 @jax.tree_util.register_pytree_node_class
@@ -216,11 +272,11 @@ class TiledGram(Gram):
         memory.check(self.n, self.dtype)
         products = [f.kernel.cross(f.points, f.points) for f in self._factors]
         matrix = functools.reduce(jnp.multiply, products)
-        return DenseGram(jnp.where(jnp.eye(self.n, dtype=bool), 1, matrix))
+        return DenseGram.trusted(jnp.where(jnp.eye(self.n, dtype=bool), 1, matrix))
 
     def store(self) -> DenseGram:
         """K as an array, written tile by tile: nothing else of its size is made."""
-        return DenseGram(tiles.assemble(self._factors, tile_size=self.tile_size))
+        return DenseGram.trusted(tiles.assemble(self._factors, tile_size=self.tile_size))
 
     def factors(self) -> Factors:
         """The factors of the Hadamard product."""

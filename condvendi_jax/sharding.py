@@ -285,7 +285,8 @@ class StoredGram(Gram):
         """
         memory.check(self.n, self.dtype)
         whole = NamedSharding(self.layout.mesh, PartitionSpec())
-        return DenseGram(lax.with_sharding_constraint(self.matrix, whole)[: self.n, : self.n])
+        matrix = lax.with_sharding_constraint(self.matrix, whole)
+        return DenseGram.trusted(matrix[: self.n, : self.n])
 
     def factors(self) -> Factors:
         """Not available: the points are not known."""

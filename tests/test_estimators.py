@@ -24,7 +24,9 @@ def with_spectrum(values, dtype=np.float64):
     generator = np.random.default_rng(0)
     rotation, _ = np.linalg.qr(generator.normal(size=(len(values), len(values))))
     values = np.asarray(values) / np.sum(values)
-    return cv.DenseGram(jnp.asarray(len(values) * (rotation * values) @ rotation.T, dtype)), values
+    matrix = jnp.asarray(len(values) * (rotation * values) @ rotation.T, dtype)
+    # Its diagonal is not one.
+    return cv.DenseGram.trusted(matrix), values
 
 
 SPECTRA = {
@@ -150,7 +152,7 @@ def test_a_complete_krylov_space_is_exact(x64):
     padded = np.zeros((500, 500))
     padded[:200, :200] = gram.matrix * 500 / 200
     measure = spectral_measure(
-        cv.DenseGram(jnp.asarray(padded)), key=KEY, budget=Budget(60, 6, 4, 4)
+        cv.DenseGram.trusted(jnp.asarray(padded)), key=KEY, budget=Budget(60, 6, 4, 4)
     )
     assert measure.products > 0
     for entropy in (cv.von_neumann, cv.renyi(3), cv.truncated(30)):

@@ -7,6 +7,7 @@ import pytest
 from oracles import assert_close, cosine_gram, draw_pairs, eigenvalues, gaussian_gram
 
 import condvendi_jax as cv
+from condvendi_jax import grams
 
 N = 50
 
@@ -166,3 +167,74 @@ def test_the_diagonal_is_exactly_one_where_a_matrix_product_is_not():
     assert (jnp.diagonal(inner) != 1).any()
     gram = cv.TiledGram.from_points(cv.Cosine(), jnp.asarray(points))
     assert (jnp.diagonal(gram.dense().matrix) == 1).all()
+
+
+def _valid(dtype=np.float64):
+    return gaussian_gram(draw_pairs(12)[0], 0.7).astype(dtype)
+
+
+def _spoilt(entry, value, both=False):
+    matrix = _valid()
+    matrix[entry] = value
+    if both:
+        matrix[entry[::-1]] = value
+    return matrix
+
+
+DISTANCES = np.abs(np.arange(5.0)[:, None] - np.arange(5.0)[None, :])
+
+
+@pytest.mark.parametrize(
+    ("matrix", "error", "says"),
+    [
+        (DISTANCES, ValueError, r"unit diagonal.*distances.*off by 1 in row 0"),
+        (3 * _valid(), ValueError, r"unit diagonal.*sqrt.*off by 2 in row 0"),
+        (_spoilt((3, 5), 0.9), ValueError, r"a symmetric matrix.*in row [35]"),
+        (_spoilt((3, 5), 1.5, both=True), ValueError, r"entries in \[-1, 1\].*off by 0.5 in row 3"),
+        (_spoilt((4, 4), np.nan), ValueError, r"finite.*row 4"),
+        (_spoilt((4, 4), 1 + 1e-6), ValueError, r"unit diagonal.*off by 1e-06 in row 4"),
+        (_valid()[:5], ValueError, r"square array .*\(5, 12\)"),
+        (_valid()[0], ValueError, r"square array .*\(12,\)"),
+        (np.zeros((0, 0)), ValueError, r"square array .*\(0, 0\)"),
+        (_valid() + 0j, TypeError, "real numbers.*complex"),
+        (_valid().astype(str), TypeError, "real numbers"),
+    ],
+)
+@pytest.mark.parametrize("of_jax", [False, True])
+def test_a_matrix_that_is_no_gram_is_refused(matrix, error, says, of_jax, x64):
+    if of_jax and matrix.dtype.kind in "fc":
+        matrix = jnp.asarray(matrix)
+    with pytest.raises(error, match="^matrix: .*" + says):
+        cv.von_neumann(cv.DenseGram(matrix))
+
+
+def test_a_gram_given_as_a_matrix_is_that_of_its_points(dtype):
+    found = cv.DenseGram(_valid(dtype))
+    assert found.dtype == dtype
+    assert_close(found.eigenvalues(), eigenvalues(_valid()))
+    # What float32 leaves of a unit diagonal is no flaw, in whatever it is computed then.
+    assert cv.DenseGram(_valid(np.float32) * np.float32(1 + 1e-6)).n == 12
+
+
+def test_a_matrix_is_cast_as_embeddings_are():
+    with pytest.warns(UserWarning, match="matrix: float64 input is computed in float32"):
+        found = cv.DenseGram(_valid())
+    assert found.dtype == np.float32
+    assert cv.DenseGram(np.eye(3, dtype=int)).dtype == np.float32
+
+
+def test_tracers_and_what_the_library_makes_are_not_looked_at(monkeypatch):
+    def looked_at(_):
+        raise AssertionError
+
+    given = cv.DenseGram(_valid(np.float32))
+    monkeypatch.setattr(grams, "_deviations", looked_at)
+    points = jnp.asarray(draw_pairs(12, dtype=np.float32)[0])
+    made = cv.DenseGram.from_points(cv.Gaussian(0.7), points)
+    tiled = cv.TiledGram.from_points(cv.Cosine(), points)
+    for gram in (made * given, given * tiled, tiled.dense(), tiled.store()):
+        assert gram.n == 12
+    value = jax.jit(lambda gram: cv.renyi(2)(gram))(given)
+    assert_close(jax.jit(lambda matrix: cv.renyi(2)(cv.DenseGram(matrix)))(given.matrix), value)
+    with pytest.raises(AssertionError):
+        cv.DenseGram(given.matrix)
