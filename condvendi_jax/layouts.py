@@ -42,6 +42,7 @@ class Layout:
       n: the number of points, without the padding.
 
     Raises:
+      TypeError: the mesh is not a `jax.sharding.Mesh`.
       ValueError: the mesh has no such axis, or n is below 1.
     """
 
@@ -51,6 +52,7 @@ class Layout:
 
     def __post_init__(self) -> None:
         """Normalises the mesh and the axis, so that equal layouts compare equal."""
+        _check_mesh(self.mesh)
         axes = (self.axis,) if isinstance(self.axis, str) else tuple(self.axis)
         if not axes or not set(axes) <= set(self.mesh.axis_names):
             raise ValueError(
@@ -152,6 +154,14 @@ class Layout:
         return jnp.arange(length) < jnp.minimum(self.block_rows, self.n - block * self.block_rows)
 
 
+def _check_mesh(mesh: Any) -> None:
+    if not isinstance(mesh, Mesh):
+        raise TypeError(
+            "mesh: expected a jax.sharding.Mesh, such as jax.make_mesh((jax.device_count(),), "
+            f"('rows',)), received {mesh!r}."
+        )
+
+
 def mesh_of(array: Any) -> tuple[Mesh, Axis] | None:
     """The mesh, and its axis or axes, that the rows of an array are sharded over.
 
@@ -184,8 +194,11 @@ def layout_of(points: Any, *, mesh: Mesh | None = None) -> Layout | None:
       None where there is no mesh: nothing is sharded.
 
     Raises:
+      TypeError: `mesh` is not a `jax.sharding.Mesh`.
       ValueError: the points are sharded over another mesh than `mesh`, or have no rows.
     """
+    if mesh is not None:
+        _check_mesh(mesh)
     found = mesh_of(points)
     if found is None:
         return None if mesh is None else Layout(mesh, mesh.axis_names, sum(np.shape(points)[:1]))

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 
+import condvendi_jax as cv
 from condvendi_jax import memory
 from condvendi_jax.layouts import Layout, layout_of, mesh_of, to_host
 
@@ -133,3 +134,18 @@ def test_the_constraint_is_part_of_the_program(mesh):
     constrained = functools.partial(jax.tree.map, layout.constrain)
     text = str(jax.make_jaxpr(constrained)({"a": np.ones((4, 2), np.float32)}))
     assert "sharding_constraint" in text
+
+
+@pytest.mark.parametrize("wrong", ["rows", ("rows",), 8, "devices", "abstract"])
+def test_what_is_no_mesh_is_refused(mesh, wrong):
+    made = {"devices": jax.devices(), "abstract": mesh.abstract_mesh}
+    wrong = made.get(wrong, wrong) if isinstance(wrong, str) else wrong
+    points = np.ones((4, 2), np.float32)
+    says = r"^mesh: expected a jax.sharding.Mesh.*received " + re.escape(repr(wrong))
+    for refused in (
+        lambda: Layout(wrong, "rows", 4),
+        lambda: layout_of(points, mesh=wrong),
+        lambda: cv.vendi(points, kernel=cv.Gaussian(1.0), mesh=wrong),
+    ):
+        with pytest.raises(TypeError, match=says):
+            refused()
