@@ -19,9 +19,6 @@ from condvendi_jax.grams import Gram
 
 # Within this distance of order 1 the factor 1 / (1 - order) magnifies the rounding of sums.
 _NEAR_ONE = 0.1
-# A stated noise floor: zero eigenvalues of a rank-deficient Gram come out at a few eps of the
-# largest one (4.4 at n = 4,000), and an order below 1 would count each as a mode.
-_NOISE_FLOOR = 16
 # Beyond this order H differs from its limit by less than log(n) / order, no digit of float64.
 _INFINITE = 1e17
 
@@ -75,7 +72,7 @@ class Entropy:
         if self.truncation is not None:
             eigenvalues = spectra.truncate(eigenvalues, self.truncation)
         if self.order < 1:
-            floor = _NOISE_FLOOR * jnp.finfo(eigenvalues.dtype).eps * jnp.max(eigenvalues)
+            floor = spectra.NOISE_FLOOR * jnp.finfo(eigenvalues.dtype).eps * jnp.max(eigenvalues)
             eigenvalues = jnp.where(eigenvalues > floor, eigenvalues, 0)
         return _nonnegative(_renyi(eigenvalues, self.order))
 

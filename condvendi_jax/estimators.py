@@ -31,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from condvendi_jax import krylov, quadrature, sharding, validation
+from condvendi_jax import krylov, quadrature, sharding, spectra, validation
 from condvendi_jax.entropies import Entropy, von_neumann
 from condvendi_jax.grams import Gram
 from condvendi_jax.measures import Estimate, Function, Rule, SpectralMeasure
@@ -45,8 +45,6 @@ _DEFLATED = 0.3
 _PROJECTED = 0.03
 _MAX_STEPS = 96
 _MAX_PROBES = 256
-# In eps: a squared norm this near to one is that of identical rows.
-_RANK_ONE = 16
 # A dual matrix of this side is solved in less time than a measure takes.
 _DUAL_UP_TO = 4096
 
@@ -226,7 +224,7 @@ class Sampler:
         self._batches: list[krylov.Tridiagonals] = []
         dual = gram.rank_bound < gram.n and gram.rank_bound <= _DUAL_UP_TO
         # Tr A = 1 bounds the largest eigenvalue from below by ||A||_F^2.
-        rank_one = self._norm >= 1 - _RANK_ONE * self._eps
+        rank_one = self._norm >= 1 - spectra.RANK_ONE * self._eps
         #: Whether all eigenvalues are known, so that nothing was sampled.
         self.complete = gram.n <= budget.products or dual or rank_one
         if self.complete:

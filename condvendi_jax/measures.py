@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from condvendi_jax import quadrature
+from condvendi_jax import quadrature, spectra
 from condvendi_jax.entropies import Entropy, von_neumann
 
 Function = Callable[[np.ndarray], np.ndarray]
@@ -23,9 +23,6 @@ Function = Callable[[np.ndarray], np.ndarray]
 CONFIDENCE = 0.95
 # In eps of the dtype: what products leave in a trace.
 _ROUNDING = 30
-# Eigenvalues below so many eps of the largest are zeros that rounding moved; orders below 1 would
-# count them (the same floor as for exact spectra).
-_NOISE_FLOOR = 16
 # How many depths of quadrature a function with a kink is averaged over, and by how much its errors
 # exceed the scale found for them: up to twice, over six Grams of real embeddings and five t.
 _DEPTHS = 4
@@ -208,7 +205,7 @@ class SpectralMeasure:
             return self._constant(value, gap=self.largest_error, rounding=rounding)
         powers = self.trace(_power(order, self.largest))
         if order < 1:
-            floor = _NOISE_FLOOR * self.eps * self.largest
+            floor = spectra.NOISE_FLOOR * self.eps * self.largest
             floored = self.trace(_power(order, self.largest, floor))
             lost = abs(powers.mean - floored.mean)
             powers = floored._replace(rounding=floored.rounding + lost)

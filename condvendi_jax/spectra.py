@@ -12,6 +12,12 @@ import numpy as np
 from jax import lax
 from jax.scipy.linalg import eigh_tridiagonal
 
+# In eps of the largest eigenvalue: zero eigenvalues of a rank-deficient Gram come out at a few eps
+# of it (4.4 at n = 4,000), and an order below 1 would count each of them as a mode.
+NOISE_FLOOR = 16
+# In eps: a squared norm this near to one is that of identical rows, of rank one.
+RANK_ONE = 16
+
 
 @jax.custom_vjp
 def spectrum(matrix: jax.Array) -> jax.Array:
@@ -36,7 +42,7 @@ def spectrum(matrix: jax.Array) -> jax.Array:
     # which n identical rows reach, and which Householder reflections of equal numbers miss.
     rank_one = jnp.zeros_like(values).at[0].set(1)
     squared_norm = jnp.sum(jnp.sum(jnp.square(matrix), axis=1))
-    return jnp.where(squared_norm >= 1 - 16 * jnp.finfo(matrix.dtype).eps, rank_one, values)
+    return jnp.where(squared_norm >= 1 - RANK_ONE * jnp.finfo(matrix.dtype).eps, rank_one, values)
 
 
 def _spectrum_forward(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
