@@ -1,14 +1,25 @@
 """Prompt-aware diversity scores of generative models, in JAX.
 
 H(X) = H(X|T) + I(X;T): how much of the diversity of outputs X the model adds, and how much it
-owes to the prompts T. See the README for a tour and `decompose` for the main call.
+owes to the prompts T. See the README for a tour, `evaluate` and `compare` for the scores with
+errors in one call, and `decompose` for the scores alone.
 """
 
 __version__ = "0.1.0"
 
-from condvendi_jax.bandwidth import bandwidth_by_rule, median_heuristic, select_bandwidth
+from condvendi_jax import comparison, evaluation, populations
+from condvendi_jax.bandwidth import (
+    BandwidthSelection,
+    RuledBandwidth,
+    bandwidth_by_rule,
+    median_heuristic,
+    select_bandwidth,
+)
+from condvendi_jax.comparison import Comparison, Difference, Ranking, compare
 from condvendi_jax.entropies import (
     Entropy,
+    PerScore,
+    PerTerm,
     conditional,
     mutual_information,
     renyi,
@@ -16,13 +27,20 @@ from condvendi_jax.entropies import (
     von_neumann,
 )
 from condvendi_jax.estimators import Budget, spectral_measure
+from condvendi_jax.evaluation import Evaluation, ScoredOrder, evaluate
 from condvendi_jax.grams import DenseGram, FeatureGram, Gram, TiledGram, gram
 from condvendi_jax.kernels import Cosine, Gaussian, Kernel
 from condvendi_jax.measures import Estimate, SpectralMeasure
-from condvendi_jax.mid import mutual_information_divergence, pointwise_mutual_information
-from condvendi_jax.relative import rrke
+from condvendi_jax.methods import Auto, Exact, MatrixFree, Method, Stored
+from condvendi_jax.mid import (
+    gaussian_mutual_information,
+    mutual_information_divergence,
+    pointwise_mutual_information,
+)
+from condvendi_jax.relative import root_fidelity, rrke
 from condvendi_jax.scores import (
     Decomposition,
+    Estimation,
     conditional_rke,
     conditional_vendi,
     decompose,
@@ -30,7 +48,75 @@ from condvendi_jax.scores import (
     information_vendi,
     rke,
     vendi,
-    vendi_with_interval,
 )
 from condvendi_jax.spectra import truncate
-from condvendi_jax.uncertainty import convergence_curve, decomposition_errors, standard_error
+from condvendi_jax.uncertainty import (
+    ConvergenceCurve,
+    convergence_curve,
+    decomposition_errors,
+    settled_from,
+    standard_error,
+)
+
+__all__ = [
+    "Auto",
+    "BandwidthSelection",
+    "Budget",
+    "Comparison",
+    "ConvergenceCurve",
+    "Cosine",
+    "Decomposition",
+    "DenseGram",
+    "Difference",
+    "Entropy",
+    "Estimate",
+    "Estimation",
+    "Evaluation",
+    "Exact",
+    "FeatureGram",
+    "Gaussian",
+    "Gram",
+    "Kernel",
+    "MatrixFree",
+    "Method",
+    "PerScore",
+    "PerTerm",
+    "Ranking",
+    "RuledBandwidth",
+    "ScoredOrder",
+    "SpectralMeasure",
+    "Stored",
+    "TiledGram",
+    "bandwidth_by_rule",
+    "compare",
+    "comparison",
+    "conditional",
+    "conditional_rke",
+    "conditional_vendi",
+    "convergence_curve",
+    "decompose",
+    "decomposition_errors",
+    "evaluate",
+    "evaluation",
+    "gaussian_mutual_information",
+    "gram",
+    "information_rke",
+    "information_vendi",
+    "median_heuristic",
+    "mutual_information",
+    "mutual_information_divergence",
+    "pointwise_mutual_information",
+    "populations",
+    "renyi",
+    "rke",
+    "root_fidelity",
+    "rrke",
+    "select_bandwidth",
+    "settled_from",
+    "spectral_measure",
+    "standard_error",
+    "truncate",
+    "truncated",
+    "vendi",
+    "von_neumann",
+]

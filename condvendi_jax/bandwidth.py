@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from condvendi_jax import scores, validation
 from condvendi_jax.kernels import Gaussian
@@ -54,7 +57,7 @@ class BandwidthSelection:
 
 
 def select_bandwidth(
-    points: Any,
+    points: ArrayLike,
     *,
     key: jax.Array,
     criterion: Criterion = "variance",
@@ -90,8 +93,17 @@ def select_bandwidth(
     Raises:
       TypeError, ValueError: the points or an argument are not valid, or no candidate satisfies
         the rule.
+
+    Examples:
+      >>> import jax, numpy as np
+      >>> import condvendi_jax as cv
+      >>> points = np.random.default_rng(0).normal(size=(400, 2)).astype(np.float32)
+      >>> found = cv.select_bandwidth(points, key=jax.random.key(0))
+      >>> print(found.describe())
+      smallest bandwidth with variance < 0.01 over 10 disjoint subsets of 40 (CV appendix E.1)
     """
-    points = validation.check_embeddings(points, name="points")
+    points = _checked(points)
+    validation.check_key(key)
     n = points.shape[0]
     if criterion not in _SOURCES:
         raise ValueError(f"criterion: expected one of {sorted(_SOURCES)}, received {criterion!r}.")
@@ -115,22 +127,26 @@ def select_bandwidth(
 
     rows = jax.random.permutation(order_key, n)[: subsets * size]
 
-    @jax.jit
-    def sweep(subset: jax.Array, grid: jax.Array) -> jax.Array:
-        return jax.lax.map(lambda bandwidth: score(subset, kernel=Gaussian(bandwidth)), grid)
+    # The few that are narrow beside the reach of the points need another form of the kernel.
+    units = [Gaussian(sigma).suited_to(points).unit for sigma in grid]
 
-    values = []
-    for subset in rows.reshape(subsets, size):
-        values.append(np.asarray(sweep(points[subset], jnp.asarray(grid, points.dtype))))
+    @functools.partial(jax.jit, static_argnames="unit")
+    def sweep(subset: jax.Array, grid: jax.Array, unit: float | None) -> jax.Array:
+        return jax.lax.map(lambda sigma: score(subset, kernel=Gaussian(sigma, unit=unit)), grid)
+
+    values = np.zeros((subsets, grid.size))
+    for row, subset in zip(values, rows.reshape(subsets, size), strict=True):
+        for unit in dict.fromkeys(units):
+            chosen = np.array([other == unit for other in units])
+            row[chosen] = sweep(points[subset], jnp.asarray(grid[chosen], points.dtype), unit)
         progress()
-    table = np.asarray(values, np.float64)
-    spreads = (np.std if criterion == "std" else np.var)(table, axis=0, ddof=1)
+    spreads = (np.std if criterion == "std" else np.var)(values, axis=0, ddof=1)
     return BandwidthSelection(
         bandwidth=float(grid[_start_of_upper_branch(spreads < threshold, spreads, threshold)]),
         criterion=criterion,
         threshold=threshold,
         candidates=grid,
-        means=table.mean(axis=0),
+        means=values.mean(axis=0),
         spreads=spreads,
         subsets=subsets,
         subset_size=size,
@@ -138,14 +154,17 @@ def select_bandwidth(
 
 
 class RuledBandwidth(NamedTuple):
-    """A bandwidth in the units of the embeddings, and the rule it follows in words."""
+    """A bandwidth in the units of the embeddings, and the rule it follows in words.
 
-    bandwidth: float
+    The bandwidth is None of a kernel that has none.
+    """
+
+    bandwidth: float | None
     rule: str
 
 
 def bandwidth_by_rule(
-    points: Any,
+    points: ArrayLike,
     rule: str,
     *,
     key: jax.Array,
@@ -163,9 +182,17 @@ def bandwidth_by_rule(
     Raises:
       TypeError, ValueError: there is no such rule, the points are not valid, there are too few of
         them for the rule's subsets, or no bandwidth satisfies it.
+
+    Examples:
+      >>> import jax, numpy as np
+      >>> import condvendi_jax as cv
+      >>> points = np.array([[0.0], [3.0]], np.float32)
+      >>> cv.bandwidth_by_rule(points, "median", key=jax.random.key(0))
+      RuledBandwidth(bandwidth=3.0, rule='median distance')
     """
     if rule not in RULES:
         raise ValueError(f"rule: expected one of {', '.join(RULES)}, received {rule!r}.")
+    points = validation.as_array(points, name="points")
     if rule == "median":
         return RuledBandwidth(median_heuristic(points, key=key), "median distance")
     n = np.shape(points)[0]
@@ -189,7 +216,7 @@ def _start_of_upper_branch(allowed: np.ndarray, spreads: np.ndarray, threshold: 
     return int(refused[-1]) + 1 if refused.size else 0
 
 
-def median_heuristic(points: Any, *, key: jax.Array) -> float:
+def median_heuristic(points: ArrayLike, *, key: jax.Array) -> float:
     """The median distance between two different points, of at most 2,000 random rows.
 
     Args:
@@ -200,14 +227,41 @@ def median_heuristic(points: Any, *, key: jax.Array) -> float:
       The median over the pairs at a positive distance, in the units of the embeddings.
 
     Raises:
-      ValueError: all rows are identical, which no bandwidth resolves.
+      ValueError: there is one row, or all are identical, which no bandwidth resolves.
+
+    Examples:
+      >>> import jax, numpy as np
+      >>> import condvendi_jax as cv
+      >>> points = np.array([[0.0], [0.0], [3.0]], np.float32)
+      >>> print(f"{cv.median_heuristic(points, key=jax.random.key(0)):.2f}")
+      3.00
     """
-    points = validation.check_embeddings(points, name="points")
+    points = _checked(points)
+    validation.check_key(key)
+    if points.shape[0] == 1:
+        raise ValueError("points: one row has no distance to choose a bandwidth from; give one.")
     rows = jax.random.permutation(key, points.shape[0])[:_MEDIAN_SAMPLE]
-    sample = Gaussian(1.0).prepare(points[rows])
-    half_squares = np.asarray(Gaussian(1.0).geometry(sample, sample), np.float64)
-    half_squares = half_squares[np.triu_indices(rows.size, 1)]
-    distinct = half_squares[half_squares > 0]
+    half_squares, unit = _half_squares(points[rows])
+    distinct = half_squares[np.triu_indices(rows.size, 1)]
+    distinct = distinct[distinct > 0]
     if distinct.size == 0:
         raise ValueError("points: all rows are identical, so there is no distance to choose from.")
-    return float(np.sqrt(2 * np.median(distinct)))
+    return float(np.sqrt(2 * np.median(distinct)) * unit)
+
+
+def _checked(points: ArrayLike) -> jax.Array:
+    """The points, moved to where a cast loses nothing of their differences."""
+    array = validation.as_array(points, name="points")
+    return validation.check_embeddings(array, name="points", origin=validation.origin_of(array))
+
+
+def _half_squares(points: jax.Array) -> tuple[np.ndarray, float]:
+    """Half the squared distances of all pairs, in squares of a length, and that length.
+
+    The length is a power of two near the largest entry, so that squares stay in range.
+    """
+    largest = float(jnp.max(jnp.abs(points - points[:1])))
+    unit = 2.0 ** round(math.log2(largest)) if 0 < largest < math.inf else 1.0
+    kernel = Gaussian(1.0)
+    prepared = kernel.prepare((points - points[:1]) / unit)
+    return np.asarray(kernel.geometry(prepared, prepared), np.float64), unit

@@ -8,6 +8,7 @@ truncations.
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
 from typing import Any, NamedTuple
 
@@ -47,6 +48,11 @@ class Entropy:
         """Whether eigenvalues are needed; order 2 without truncation is a Frobenius norm."""
         return self.order != 2 or self.truncation is not None
 
+    @property
+    def of_largest(self) -> bool:
+        """Whether the largest eigenvalue is all that counts: the min-entropy, untruncated."""
+        return math.isinf(self.order) and self.truncation is None
+
     def clamped(self, n: int) -> Entropy:
         """The same entropy for n points: a truncation above n becomes n, with a warning."""
         if self.truncation is None or self.truncation <= n:
@@ -57,10 +63,16 @@ class Entropy:
         )
         return dataclasses.replace(self, truncation=n)
 
+    def fitted(self, n: int) -> Entropy:
+        """The same entropy for n points, where a truncation above n is expected and no warning."""
+        if self.truncation is None or self.truncation <= n:
+            return self
+        return dataclasses.replace(self, truncation=n)
+
     def __call__(self, gram: Gram) -> jax.Array:
         """The entropy of K / n, a scalar in nats between 0 and log n."""
         if not self.needs_spectrum:
-            return _nonnegative(-jnp.log(gram.squared_frobenius_norm()))
+            return of_squared_norm(gram.squared_frobenius_norm())
         return self.clamped(gram.n).of_spectrum(gram.eigenvalues())
 
     def of_spectrum(self, eigenvalues: jax.Array) -> jax.Array:
@@ -88,6 +100,13 @@ def renyi(order: float) -> Entropy:
 
     Raises:
       ValueError: the order is not in (0, inf].
+
+    Examples:
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> gram = cv.gram(cv.Gaussian(0.1), np.array([[0.0], [0.0], [1.0], [2.0]], np.float32))
+      >>> print(f"{np.exp(cv.renyi(float('inf'))(gram)):.2f}")  # 1 / max(1/2, 1/4, 1/4).
+      2.00
     """
     return Entropy(order=order)
 
@@ -101,16 +120,51 @@ def truncated(t: int, *, order: float = 1.0) -> Entropy:
 
     Raises:
       ValueError: t is not an integer of at least 1, or the order is not in (0, inf].
+
+    Examples:
+      Of the eigenvalues 1/2, 1/4, 1/4 the two largest become 5/8 and 3/8.
+
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> gram = cv.gram(cv.Gaussian(0.1), np.array([[0.0], [0.0], [1.0], [2.0]], np.float32))
+      >>> print(f"{cv.truncated(2)(gram):.4f}")
+      0.6616
     """
     return Entropy(order=order, truncation=t)
 
 
-def entropies(entropy: Entropy, gram_x: Gram, gram_t: Gram) -> tuple[jax.Array, ...]:
-    """H(X), H(T) and H(X, T) in nats; at order 2 out of one pass over the pairs."""
+class PerTerm(NamedTuple):
+    """One value for each of the entropies of a decomposition; None where there is none.
+
+    Attributes:
+      outputs: of H(X).
+      prompts: of H(T).
+      joint: of H(X, T).
+    """
+
+    outputs: Any
+    prompts: Any
+    joint: Any
+
+
+def entropies(entropy: Entropy, gram_x: Gram, gram_t: Gram | None = None) -> PerTerm:
+    """H(X), H(T) and H(X, T) in nats; at order 2 out of one pass over the pairs.
+
+    Args:
+      entropy: the order and the truncation of all three.
+      gram_x: of the outputs.
+      gram_t: of the prompts; without it only H(X) is computed.
+    """
+    if gram_t is None:
+        return PerTerm(entropy(gram_x), None, None)
     if not entropy.needs_spectrum:
-        norms = gram_x.squared_norms_with(gram_t)
-        return tuple(_nonnegative(-jnp.log(norm)) for norm in norms)
-    return entropy(gram_x), entropy(gram_t), entropy(gram_x * gram_t)
+        return PerTerm(*map(of_squared_norm, gram_x.squared_norms_with(gram_t)))
+    return PerTerm(entropy(gram_x), entropy(gram_t), entropy(gram_x * gram_t))
+
+
+def of_squared_norm(norm: jax.Array) -> jax.Array:
+    """The entropy of order 2 in nats, -log ||K / n||_F^2 (CV eq. 4)."""
+    return _nonnegative(-jnp.log(norm))
 
 
 class PerScore(NamedTuple):
@@ -126,25 +180,60 @@ def log_scores(entropy_x: Any, entropy_t: Any, entropy_joint: Any) -> PerScore:
 
     Args:
       entropy_x, entropy_t, entropy_joint: H(X), H(T) and H(X, T) in nats: numbers, arrays of one
-        shape, or estimates of them.
+        shape, or estimates of them. None where one is not known, and then for every score that it
+        is part of.
     """
+    if entropy_t is None or entropy_joint is None:
+        return PerScore(entropy_x, None, None)
     return PerScore(
         vendi=entropy_x,
         conditional=entropy_joint - entropy_t,
-        information=entropy_x + entropy_t - entropy_joint,
+        information=None if entropy_x is None else entropy_x + entropy_t - entropy_joint,
     )
 
 
 def conditional(entropy: Entropy, gram_x: Gram, gram_t: Gram) -> jax.Array:
-    """H(X|T) = H(X, T) - H(T) in nats (CV eq. 5)."""
+    """H(X|T) = H(X, T) - H(T) in nats (CV eq. 5).
+
+    Args:
+      entropy: the order and the truncation of both terms.
+      gram_x, gram_t: of the outputs and of the prompts.
+
+    Examples:
+      Two outputs to each prompt: log 2.
+
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> outputs = np.array([[0.0], [1.0], [2.0], [3.0]], np.float32)
+      >>> prompts = np.array([[0.0], [0.0], [1.0], [1.0]], np.float32)
+      >>> grams = [cv.gram(cv.Gaussian(0.1), points) for points in (outputs, prompts)]
+      >>> print(f"{cv.conditional(cv.von_neumann, *grams):.4f}")
+      0.6931
+    """
     if not entropy.needs_spectrum:
         return log_scores(*entropies(entropy, gram_x, gram_t)).conditional
     # H(X) has no part in it, and would cost a spectrum.
-    return log_scores(0.0, entropy(gram_t), entropy(gram_x * gram_t)).conditional
+    return log_scores(None, entropy(gram_t), entropy(gram_x * gram_t)).conditional
 
 
 def mutual_information(entropy: Entropy, gram_x: Gram, gram_t: Gram) -> jax.Array:
-    """I(X;T) = H(X) + H(T) - H(X, T) in nats (CV eq. 7)."""
+    """I(X;T) = H(X) + H(T) - H(X, T) in nats (CV eq. 7).
+
+    Args:
+      entropy: the order and the truncation of all terms.
+      gram_x, gram_t: of the outputs and of the prompts.
+
+    Examples:
+      Every output tells its prompt, of which there are two: log 2.
+
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> outputs = np.array([[0.0], [1.0], [2.0], [3.0]], np.float32)
+      >>> prompts = np.array([[0.0], [0.0], [1.0], [1.0]], np.float32)
+      >>> grams = [cv.gram(cv.Gaussian(0.1), points) for points in (outputs, prompts)]
+      >>> print(f"{cv.mutual_information(cv.von_neumann, *grams):.4f}")
+      0.6931
+    """
     return log_scores(*entropies(entropy, gram_x, gram_t)).information
 
 

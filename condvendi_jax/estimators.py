@@ -102,8 +102,18 @@ def spectral_measure(
       dimensions) is computed entirely.
 
     Raises:
-      ValueError: both `rtol` and `budget` are given, or `rtol` is not above 0.
-      TypeError: inside `jit` or `vmap`: how many steps are due depends on the numbers.
+      ValueError: both `rtol` and `budget` are given, or `rtol` is not between 0 and 1.
+      TypeError: `key` is no random key; or inside `jit` or `vmap`, since how many steps are due
+        depends on the numbers.
+
+    Examples:
+      >>> import jax, numpy as np
+      >>> import condvendi_jax as cv
+      >>> points = np.random.default_rng(0).normal(size=(600, 2)).astype(np.float32)
+      >>> measure = cv.spectral_measure(cv.gram(cv.Gaussian(0.3), points), key=jax.random.key(0))
+      >>> low, high = np.exp(measure.entropy(cv.truncated(20)).interval)
+      >>> bool(0 < high - low < 0.01 * high)
+      True
     """
     (sampler,), _ = refine(
         [gram], entropies, list, key=key, rtol=rtol, budget=budget, progress=progress
@@ -138,15 +148,17 @@ def refine(
     """
     if rtol is not None and budget is not None:
         raise ValueError("rtol and budget: expected at most one of them.")
-    if rtol is not None and not (isinstance(rtol, (int, float)) and 0 < rtol < math.inf):
-        raise ValueError(f"rtol: expected a number above 0, received {rtol!r}.")
+    validation.check_key(key)
     if not validation.is_concrete(*grams):
         raise TypeError(
             "the spectral measure adapts to numbers and cannot run inside jit or vmap: compute all "
-            "eigenvalues there (method='exact'), or call it outside."
+            "eigenvalues there (method=cv.Exact()), or call it outside."
         )
-    wanted = DEFAULT_RTOL if rtol is None else float(rtol)
+    wanted = DEFAULT_RTOL if rtol is None else validation.check_rtol(rtol)
     start = Budget() if budget is None else budget
+    if budget is None and all(entropy.of_largest for entropy in entropies):
+        # The Krylov space knows the largest eigenvalue; no probe adds to that.
+        start = dataclasses.replace(start, probes=2, steps=1)
     samplers = [Sampler(gram, key=key, budget=start, rtol=wanted) for gram in grams]
     while True:
         progress()
@@ -159,7 +171,7 @@ def refine(
         if not (_deepen(samplers, gaps, worst, wanted) or _widen(samplers, worst, wanted)):
             warnings.warn(
                 f"the spectral measure reached a relative error of {worst.half_width:.1e}, not "
-                f"{wanted:.1e}: a larger rtol, or all eigenvalues (method='exact'), end sooner.",
+                f"{wanted:.1e}: a larger rtol, or all eigenvalues (method=cv.Exact()), end sooner.",
                 stacklevel=3,
             )
             return samplers, rows

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.typing import ArrayLike
 
 from condvendi_jax import features, memory, spectra, tiles, validation
 from condvendi_jax.blocks import Factor, Factors
@@ -59,6 +60,19 @@ class Gram(abc.ABC):
     def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
         """A zero whose gradient is that of sum_ij (K / n)_ij <left_i, right_j>, `[n, m]` each."""
         return tiles.bilinear_slope(self.factors(), left, right, tile_size=_tile_size(self))
+
+    @property
+    def stored_share(self) -> float:
+        """The part of the matrix that one memory holds where it is stored."""
+        return 1.0
+
+    def restricted(self, kept: jax.Array) -> Gram:
+        """The Gram of some of the points, booleans `[n]`, at the size of all.
+
+        Its eigenvalues are those of the points that are kept, and a zero for every other. Of
+        `eigenvalues` alone: its diagonal is not one.
+        """
+        return self.dense().restricted(kept)
 
     @property
     def rank_bound(self) -> int:
@@ -117,7 +131,7 @@ class DenseGram(Gram):
 
     def __init__(self, matrix: Any):
         if validation.is_concrete(matrix):
-            matrix = matrix if isinstance(matrix, jax.Array) else np.asarray(matrix)
+            matrix = validation.as_array(matrix, name="matrix")
             if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
                 raise ValueError(
                     f"matrix: expected a square array [n, n], received shape {matrix.shape}."
@@ -162,6 +176,11 @@ class DenseGram(Gram):
         images = jnp.matmul(self.matrix, right, precision=lax.Precision.HIGHEST)
         total = jnp.sum(left * images) / self.n
         return total - lax.stop_gradient(total)
+
+    def restricted(self, kept: jax.Array) -> Gram:
+        """The Gram of some of the points, zero in the rows and columns of the others."""
+        weights = kept.astype(self.dtype) * jnp.sqrt(self.n / jnp.sum(kept, dtype=self.dtype))
+        return DenseGram.trusted(self.matrix * weights[:, None] * weights[None, :])
 
     def eigenvalues(self) -> jax.Array:
         """All eigenvalues of K / n in O(n^3) time."""
@@ -334,11 +353,32 @@ class FeatureGram(FiniteFeatures):
     """A Gram of known finite features, K = Z Z^T: everything costs O(n D^2), not O(n^2).
 
     Args:
-      features: Z, `[n, D]`, rows of unit norm.
+      features: Z, `[n, D]`, real, finite, rows of unit norm to 1e-4; cast to the compute dtype.
+        Tracers are taken as they are.
+
+    Raises:
+      TypeError, ValueError: the features are not one of these things.
     """
 
-    def __init__(self, features: jax.Array):
-        self.features = features
+    def __init__(self, features: ArrayLike):
+        if validation.is_concrete(features):
+            features = validation.check_embeddings(features, name="features")
+            norms = jnp.sum(jnp.square(features), axis=1)
+            off = jnp.abs(norms - 1)
+            if float(jnp.max(off)) > 2e-4:
+                row = int(jnp.argmax(off))
+                raise ValueError(
+                    f"features: expected rows of unit norm, received one of squared norm "
+                    f"{float(norms[row]):.6g} in row {row}."
+                )
+        self.features = jnp.asarray(features)
+
+    @classmethod
+    def trusted(cls, features: jax.Array) -> FeatureGram:
+        """The Gram of features that have unit norm by construction: nothing is looked at."""
+        gram = object.__new__(cls)
+        gram.features = features
+        return gram
 
     @property
     def n(self) -> int:
@@ -358,6 +398,13 @@ class FeatureGram(FiniteFeatures):
         """One factor: the cosine kernel on the features, whose rows have unit norm already."""
         return (Factor(Cosine(), self.features),)
 
+    def restricted(self, kept: jax.Array) -> Gram:
+        """The Gram of some of the points; the features of the others are zero."""
+        if self.features.shape[1] >= self.n:
+            return self.dense().restricted(kept)
+        weights = kept.astype(self.dtype) * jnp.sqrt(self.n / jnp.sum(kept, dtype=self.dtype))
+        return FeatureGram.trusted(self.features * weights[:, None])
+
     def squared_norms_with(self, other: Gram) -> tuple[jax.Array, jax.Array, jax.Array]:
         """||.||_F^2 of K / n, of the other Gram's and of their product, in one pass."""
         return _one_pass(self, other) or super().squared_norms_with(other)
@@ -371,7 +418,7 @@ class FeatureGram(FiniteFeatures):
             count = self.features.shape[1] * other.features.shape[1]
             if count <= min(_PRODUCT_FEATURES, self.n // 2):
                 products = jnp.einsum("ni,nj->nij", self.features, other.features)
-                return FeatureGram(products.reshape(self.n, count))
+                return FeatureGram.trusted(products.reshape(self.n, count))
         return super().__mul__(other)
 
     def tree_flatten(self) -> tuple[tuple[jax.Array], None]:
@@ -381,10 +428,10 @@ class FeatureGram(FiniteFeatures):
     @classmethod
     def tree_unflatten(cls, _: None, leaves: tuple[jax.Array]) -> FeatureGram:
         """Rebuilds the Gram."""
-        return cls(*leaves)
+        return cls.trusted(*leaves)
 
 
-def gram(kernel: Kernel, points: Any, *, tile_size: int | None = None) -> Gram:
+def gram(kernel: Kernel, points: ArrayLike, *, tile_size: int | None = None) -> Gram:
     """The Gram of `points` under `kernel`, in a representation that suits n.
 
     The cosine kernel on fewer dimensions than points is a `FeatureGram`. Otherwise a small Gram is
@@ -398,12 +445,24 @@ def gram(kernel: Kernel, points: Any, *, tile_size: int | None = None) -> Gram:
     Raises:
       TypeError, ValueError: as `validation.check_embeddings`, or the kernel is not one or is not
         defined on the points, or `tile_size` is not a positive integer.
+
+    Examples:
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> points = np.array([[0.0], [0.0], [1.0], [1.0]], np.float32)
+      >>> gram = cv.gram(cv.Gaussian(0.1), points)
+      >>> print(gram.eigenvalues().round(3))
+      [0.5 0.5 0.  0. ]
     """
     check_kernel(kernel, name="kernel")
-    points = validation.check_embeddings(points, name="points")
-    if validation.is_concrete(points):
-        kernel.check_points(points, name="points")
-    return represent(kernel, points, tile_size=tile_size)
+    array = validation.as_array(points, name="points")
+    origin = validation.origin_of(array) if kernel.shift_invariant else None
+    checked = validation.check_embeddings(array, name="points", origin=origin)
+    if validation.is_concrete(checked, kernel):
+        with jax.ensure_compile_time_eval():
+            kernel.check_points(checked, name="points")
+            kernel = kernel.suited_to(checked)
+    return represent(kernel, checked, tile_size=tile_size)
 
 
 def represent(kernel: Kernel, points: jax.Array, *, tile_size: int | None = None) -> Gram:
@@ -413,7 +472,7 @@ def represent(kernel: Kernel, points: jax.Array, *, tile_size: int | None = None
         tile_size = validation.check_count(tile_size, name="tile_size", minimum=1)
         return TiledGram.from_points(kernel, points, tile_size=tile_size)
     if isinstance(kernel, Cosine) and dimension < n:
-        return FeatureGram(kernel.prepare(points))
+        return FeatureGram.trusted(kernel.prepare(points))
     if n <= _DENSE_UP_TO:
         return DenseGram.from_points(kernel, points)
     return TiledGram.from_points(kernel, points)

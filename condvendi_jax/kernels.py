@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -24,6 +25,13 @@ from condvendi_jax import validation
 _PRECISION = lax.Precision.HIGHEST
 # Distances below the rounding of a Gram-trick subtraction, in eps of the squared norms.
 _ROUNDING = 8
+# What the rounding of that subtraction may be of a squared bandwidth before points are subtracted
+# from one another instead. It moves a kernel value by as much, relatively.
+_MOVED = 1e-4
+# Columns of points whose differences are squared in one fused loop.
+_COLUMNS = 8
+# Powers of two that are apart as units of length: each is a program to compile.
+_UNIT_STEP = 8
 
 
 class Kernel(abc.ABC):
@@ -53,8 +61,17 @@ class Kernel(abc.ABC):
         """k of all pairs of two blocks of prepared points, `[m, n]`."""
         return self.profile(self.geometry(left, right))
 
+    @property
+    def shift_invariant(self) -> bool:
+        """Whether k(x + c, y + c) = k(x, y), so that points may be moved before they are cast."""
+        return False
+
     def check_points(self, points: jax.Array, *, name: str) -> None:
         """Raises ValueError where the kernel is not defined on concrete `points` `[n, d]`."""
+
+    def suited_to(self, points: jax.Array) -> Kernel:
+        """The same kernel in the form that is precise on concrete `points` `[n, d]`."""
+        return self
 
     def __mul__(self, other: Kernel) -> Product:
         """The product kernel, (k1 * k2)(x, y) = k1(x, y) k2(x, y)."""
@@ -69,57 +86,152 @@ def _inner(left: jax.Array, right: jax.Array) -> jax.Array:
 
 
 @jax.jit
-def _extent(points: jax.Array) -> jax.Array:
-    """The largest distance of an entry from the first point's."""
-    return jnp.max(jnp.abs(points - points[:1]))
+def _reach(points: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The largest distance e of an entry from the first point's, and of |x - mean|^2 / e^2.
+
+    In two parts, since their product may leave the range of the dtype.
+    """
+    shifted = points - points[:1]
+    extent = jnp.max(jnp.abs(shifted))
+    scaled = shifted / jnp.where((extent > 0) & jnp.isfinite(extent), extent, 1)
+    centred = scaled - jnp.mean(scaled, axis=0, keepdims=True)
+    return extent, jnp.max(jnp.sum(jnp.square(centred), axis=1))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _half_squares(left: jax.Array, right: jax.Array, unit: float) -> jax.Array:
+    """Half the squared distances of all pairs of rows, in squares of `unit`, `[m, n]`.
+
+    By differences: right to a few ulps whatever the norms, at some twenty times the price of a
+    matrix product. Differences are taken before they are scaled, so that far points are infinitely
+    far and never undefined.
+    """
+    inverse = jnp.asarray(1 / unit, left.dtype)
+    x, y = _chunks(left), _chunks(right)
+
+    def add(chunk: jax.Array, sums: jax.Array) -> jax.Array:
+        for k in range(_COLUMNS):
+            sums += jnp.square((x[chunk, k][:, None] - y[chunk, k][None, :]) * inverse)
+        return sums
+
+    zero = jnp.zeros((left.shape[0], right.shape[0]), left.dtype)
+    return lax.fori_loop(0, x.shape[0], add, zero) / 2
+
+
+def _chunks(points: jax.Array) -> jax.Array:
+    """Points `[n, d]` by columns, a few at a time, `[chunks, columns, n]`; zeros fill the last."""
+    columns = -points.shape[1] % _COLUMNS
+    return jnp.pad(points, ((0, 0), (0, columns))).T.reshape(-1, _COLUMNS, points.shape[0])
+
+
+def _half_squares_forward(left: jax.Array, right: jax.Array, unit: float) -> tuple[Any, Any]:
+    return _half_squares(left, right, unit), (left, right)
+
+
+def _half_squares_backward(unit: float, points: Any, cotangent: jax.Array) -> tuple[Any, Any]:
+    """sum_j g_ij (x_i - y_j) / unit^2 for every row of `left`, and the negative for `right`."""
+    left, right = points
+    inverse = jnp.asarray(1 / unit, left.dtype)
+
+    def pull(chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        to_left, to_right = [], []
+        for of_x, of_y in zip(*chunk, strict=True):
+            difference = (of_x[:, None] - of_y[None, :]) * inverse
+            # What is infinitely far has no weight.
+            pulled = jnp.where(cotangent == 0, 0, cotangent * difference) * inverse
+            to_left.append(jnp.sum(pulled, axis=1))
+            to_right.append(-jnp.sum(pulled, axis=0))
+        return jnp.stack(to_left), jnp.stack(to_right)
+
+    pulled = lax.map(pull, (_chunks(left), _chunks(right)))
+    of_left, of_right = (part.reshape(-1, part.shape[2])[: left.shape[1]].T for part in pulled)
+    return of_left, of_right
+
+
+_half_squares.defvjp(_half_squares_forward, _half_squares_backward)
 
 
 @jax.tree_util.register_pytree_node_class
 class Gaussian(Kernel):
     """The Gaussian kernel k(x, y) = exp(-|x - y|^2 / (2 bandwidth^2)) (CV section 3.2).
 
+    Distances come out of one matrix product, |x|^2 + |y|^2 - 2 <x, y> of centred points, whose
+    rounding is that of the norms. Where the bandwidth is not well above it (a cluster much narrower
+    than its distance from another, one row far away), or squares would leave the range of the
+    dtype, the scores use the form with a `unit` instead, which subtracts point from point. They
+    find that out from concrete points and bandwidths; under `jax.jit` nothing is known of either,
+    and the unit is the caller's to give.
+
     Args:
       bandwidth: the length scale sigma > 0, in the units of the embeddings. It may be traced, so
         that scores can be vmapped over bandwidths and differentiated in them.
+      unit: None for distances by a matrix product; a length near the bandwidth for distances by
+        differences, measured in it.
 
     Raises:
-      ValueError, TypeError: a concrete bandwidth that is not a finite number above 0.
+      ValueError, TypeError: a concrete bandwidth or unit that is not a finite number above 0.
+
+    Examples:
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> kernel = cv.Gaussian(2.0)
+      >>> print(f"{kernel(np.zeros(3, np.float32), np.ones(3, np.float32)):.4f}")  # exp(-3 / 8)
+      0.6873
     """
 
-    def __init__(self, bandwidth: Any):
+    def __init__(self, bandwidth: float | jax.Array, *, unit: float | None = None):
         self.bandwidth = validation.check_bandwidth(bandwidth)
+        self.unit = validation.check_unit(unit)
 
     def __repr__(self) -> str:
-        return f"Gaussian(bandwidth={self.bandwidth})"
+        unit = "" if self.unit is None else f", unit={self.unit:g}"
+        known = validation.is_concrete(self.bandwidth) and jnp.ndim(self.bandwidth) == 0
+        return f"Gaussian(bandwidth={float(self.bandwidth) if known else self.bandwidth:.7g}{unit})"
+
+    @property
+    def shift_invariant(self) -> bool:
+        """True: it sees differences only."""
+        return True
 
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
         """exp(-|x - y|^2 / (2 bandwidth^2)) of two points `[d]`."""
-        return self.profile(jnp.sum(jnp.square(x - y)) / 2)
+        difference = jnp.subtract(x, y)
+        # Scaled first: the square of a distance may leave the range of the dtype.
+        scaled = difference / self.bandwidth.astype(difference.dtype)
+        return jnp.exp(-jnp.sum(jnp.square(scaled)) / 2)
 
-    def check_points(self, points: jax.Array, *, name: str) -> None:
-        """Raises ValueError where squared distances would overflow."""
-        largest = float(_extent(points))
-        limit = math.sqrt(float(jnp.finfo(points.dtype).max) / points.shape[1]) / 4
-        if not largest < limit:
-            raise ValueError(
-                f"{name}: squared distances overflow {points.dtype} for entries {largest:.1e} "
-                f"apart; expected less than {limit:.1e}: rescale embeddings and bandwidth."
-            )
+    def suited_to(self, points: jax.Array) -> Gaussian:
+        """Itself, or the form with a unit where a matrix product would round distances away."""
+        if self.unit is not None:
+            return self
+        extent, norm = map(float, _reach(points))
+        sigma, limits = float(self.bandwidth), jnp.finfo(points.dtype)
+        reach = norm * extent * extent
+        rounding = float(limits.eps) * reach
+        in_range = reach < float(limits.max) / 16 and sigma**2 > float(limits.tiny / limits.eps)
+        if (rounding <= _MOVED * sigma**2 and in_range) or extent == 0:
+            return self
+        exponent = _UNIT_STEP * round(math.log2(sigma) / _UNIT_STEP)
+        return Gaussian(self.bandwidth, unit=2.0**exponent)
 
-    def prepare(self, points: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Centred points `[n, d]` and half their squared norms `[n]`.
+    def prepare(self, points: jax.Array) -> Any:
+        """Centred points `[n, d]` and half their squared norms `[n]`; with a unit, the points.
 
         Centring first is what keeps float32 distances right for data far from the origin: the
         matrix product subtracts numbers of the size of |x|^2. The mean itself is taken relative to
         the first row for the same reason. The score does not depend on the shift, so no gradient
-        flows through it.
+        flows through it. Differences need no centring, which would round them.
         """
+        if self.unit is not None:
+            return points
         shifted = points - lax.stop_gradient(points[:1])
         centred = shifted - lax.stop_gradient(jnp.mean(shifted, axis=0, keepdims=True))
         return centred, jnp.sum(jnp.square(centred), axis=1) / 2
 
     def geometry(self, left: Any, right: Any) -> jax.Array:
-        """Half the squared distances of all pairs, `[m, n]`."""
+        """Half the squared distances of all pairs, `[m, n]`, in squares of the unit if any."""
+        if self.unit is not None:
+            return _half_squares(left, right, self.unit)
         (x, half_x), (y, half_y) = left, right
         norms = half_x[:, None] + half_y[None, :]
         half = norms - _inner(x, y)
@@ -131,18 +243,19 @@ class Gaussian(Kernel):
     def profile(self, geometry: jax.Array) -> jax.Array:
         """exp(-geometry / bandwidth^2), where geometry is half a squared distance."""
         # The bandwidth's own square may leave the range of float32.
-        inverse = (1 / self.bandwidth).astype(geometry.dtype)
+        unit = 1 if self.unit is None else self.unit
+        inverse = (unit / self.bandwidth).astype(geometry.dtype)
         return jnp.exp(-(geometry * inverse) * inverse)
 
-    def tree_flatten(self) -> tuple[tuple[Any], None]:
-        """The bandwidth is the only leaf."""
-        return (self.bandwidth,), None
+    def tree_flatten(self) -> tuple[tuple[Any], float | None]:
+        """The bandwidth is the only leaf; the unit is static."""
+        return (self.bandwidth,), self.unit
 
     @classmethod
-    def tree_unflatten(cls, _: None, leaves: tuple[Any]) -> Gaussian:
+    def tree_unflatten(cls, unit: float | None, leaves: tuple[Any]) -> Gaussian:
         """Rebuilds the kernel without checks: leaves may be placeholders."""
         kernel = object.__new__(cls)
-        (kernel.bandwidth,) = leaves
+        (kernel.bandwidth,), kernel.unit = leaves, unit
         return kernel
 
 
@@ -172,7 +285,8 @@ class Cosine(Kernel):
         zero = jnp.all(points == 0, axis=1)
         if bool(zero.any()):
             raise ValueError(
-                f"{name}: the cosine kernel is not defined for a zero row, received "
+                f"{name}: the cosine kernel is not defined for a zero row (all entries below "
+                f"{float(jnp.finfo(points.dtype).tiny):.0e} count as zero), received "
                 f"{int(zero.sum())} of them, the first of them row {int(zero.argmax())}."
             )
 
@@ -213,10 +327,19 @@ class Product(Kernel):
             kernel.profile(part) for kernel, part in zip(self.factors, geometry, strict=True)
         )
 
+    @property
+    def shift_invariant(self) -> bool:
+        """Whether all factors are."""
+        return all(kernel.shift_invariant for kernel in self.factors)
+
     def check_points(self, points: jax.Array, *, name: str) -> None:
         """Raises ValueError where a factor is not defined."""
         for kernel in self.factors:
             kernel.check_points(points, name=name)
+
+    def suited_to(self, points: jax.Array) -> Product:
+        """The product of the factors in the form that suits the points."""
+        return Product(*(kernel.suited_to(points) for kernel in self.factors))
 
     def tree_flatten(self) -> tuple[tuple[Kernel, ...], None]:
         """The factors are the children."""

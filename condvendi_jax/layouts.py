@@ -24,8 +24,7 @@ from jax import lax
 from jax.core import Tracer
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
-
-from condvendi_jax import memory
+from jax.typing import ArrayLike
 
 Axis = str | tuple[str, ...]
 
@@ -91,16 +90,17 @@ class Layout:
         """Where the rows of an array are."""
         return NamedSharding(self.mesh, self.spec)
 
-    def fits_in_memory(self, dtype: Any) -> bool:
-        """Whether three stored Grams, and what is beside them, fit in the memory of every device.
+    @property
+    def stored_share(self) -> float:
+        """The part of a stored n x n matrix, padding included, that one memory holds.
 
         The devices of a CPU are virtual and share its memory.
         """
         here = self.mesh.local_devices
         sharing = len(here) if here[0].platform == "cpu" else 1
-        return memory.fits(self.rows, dtype, share=sharing / self.blocks)
+        return sharing / self.blocks * (self.rows / self.n) ** 2
 
-    def shard(self, points: Any) -> jax.Array:
+    def shard(self, points: np.ndarray | jax.Array) -> jax.Array:
         """Points `[n, d]` as a global array `[rows, d]`, padded with copies of the first.
 
         Points that lie as the layout says stay where they are, on however many hosts. An array of
@@ -110,9 +110,9 @@ class Layout:
         Raises:
           ValueError: there are not n points.
         """
-        points = points if isinstance(points, jax.Array) else np.asarray(points)
         found = mesh_of(points)
-        if found is not None and points.shape[0] == self.rows and Layout(*found, self.n) == self:
+        lies_here = found is not None and Layout(*found, self.n) == self
+        if isinstance(points, jax.Array) and lies_here and points.shape[0] == self.rows:
             return self._as_auto(points)
         if points.ndim != 2 or points.shape[0] != self.n:
             raise ValueError(
@@ -121,7 +121,7 @@ class Layout:
             )
         return self._distribute(points, lambda array: array[:1])
 
-    def place(self, vectors: Any) -> jax.Array:
+    def place(self, vectors: ArrayLike) -> jax.Array:
         """Vectors `[n, m]` as a global array `[rows, m]`, zero in the padding."""
         return self._distribute(vectors, lambda array: 0 * array[:1])
 
@@ -162,7 +162,7 @@ def _check_mesh(mesh: Any) -> None:
         )
 
 
-def mesh_of(array: Any) -> tuple[Mesh, Axis] | None:
+def mesh_of(array: object) -> tuple[Mesh, Axis] | None:
     """The mesh, and its axis or axes, that the rows of an array are sharded over.
 
     Returns:
@@ -182,7 +182,7 @@ def mesh_of(array: Any) -> tuple[Mesh, Axis] | None:
     return sharding.mesh, axis
 
 
-def layout_of(points: Any, *, mesh: Mesh | None = None) -> Layout | None:
+def layout_of(points: np.ndarray | jax.Array, *, mesh: Mesh | None = None) -> Layout | None:
     """The layout of points `[n, d]`: the one that they have, or rows over all axes of `mesh`.
 
     Args:

@@ -202,7 +202,8 @@ class SpectralMeasure:
             return Estimate(total.per_probe, total.gap, total.coupling, total.rounding)
         if math.isinf(order):
             value = -math.log(self.largest)
-            return self._constant(value, gap=self.largest_error, rounding=rounding)
+            # Of the Krylov space: no step of Lanczos makes it smaller.
+            return self._constant(value, coupling=self.largest_error, rounding=rounding)
         powers = self.trace(_power(order, self.largest))
         if order < 1:
             floor = spectra.NOISE_FLOOR * self.eps * self.largest
@@ -376,7 +377,7 @@ class _Top:
             rate = 1 / (self.t * largest)
             deviations = self.kept.per_probe - self.kept.mean
             gap, coupling, rounding = (rate * error for error in self.kept[1:])
-            gap += self.measure.largest_error
+            coupling += self.measure.largest_error
             rounding += _ROUNDING * self.measure.eps
             return Estimate(-math.log(largest) + rate * deviations, gap, coupling, rounding)
         if order == 1:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import pathlib
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import DTypeLike
 
 try:
     import resource
@@ -54,6 +55,7 @@ def process_limit() -> int | None:
     return min((value for value in soft if 0 <= value < _ABSURD), default=None)
 
 
+@functools.cache
 def container_limit(root: str | os.PathLike[str] = "/") -> int | None:
     """The least memory limit of the process's control groups, in bytes; None without any.
 
@@ -92,12 +94,12 @@ def _read(path: pathlib.Path) -> str | None:
         return None
 
 
-def needed(n: int, dtype: Any) -> int:
+def needed(n: int, dtype: DTypeLike) -> int:
     """The bytes of the n x n arrays of an exact spectrum, or of three stored Grams."""
     return _ARRAYS_HELD * n * n * np.dtype(dtype).itemsize
 
 
-def fits(n: int, dtype: Any, *, share: float = 1) -> bool:
+def fits(n: int, dtype: DTypeLike, *, share: float = 1) -> bool:
     """Whether the n x n arrays fit in the memory.
 
     Args:
@@ -108,13 +110,13 @@ def fits(n: int, dtype: Any, *, share: float = 1) -> bool:
     return needed(n, dtype) * share <= limit()
 
 
-def check(n: int, dtype: Any) -> None:
-    """Raises ValueError where the n x n arrays of an exact spectrum exceed the memory."""
-    if not fits(n, dtype):
+def check(n: int, dtype: DTypeLike, *, share: float = 1) -> None:
+    """Raises ValueError where the n x n arrays, or a share of them, exceed the memory."""
+    if not fits(n, dtype, share=share):
         raise ValueError(_too_large(n, dtype, f"and there are {_gib(limit())}"))
 
 
-def check_cross(n: int, m: int, dtype: Any) -> None:
+def check_cross(n: int, m: int, dtype: DTypeLike) -> None:
     """Raises ValueError where the arrays of a cross Gram's singular values exceed the memory."""
     dtype = np.dtype(dtype)
     total = _CROSS_ARRAYS_HELD * n * m * dtype.itemsize
@@ -126,7 +128,7 @@ def check_cross(n: int, m: int, dtype: Any) -> None:
 
 
 @contextlib.contextmanager
-def explained(n: int, dtype: Any) -> Iterator[None]:
+def explained(n: int, dtype: DTypeLike) -> Iterator[None]:
     """Says what was needed where an allocation fails inside, as others use the memory too.
 
     Args:
@@ -148,7 +150,7 @@ def explained(n: int, dtype: Any) -> Iterator[None]:
         raise ValueError(f"Memory ran out. {explanation}") from error
 
 
-def _too_large(n: int, dtype: Any, available: str) -> str:
+def _too_large(n: int, dtype: DTypeLike, available: str) -> str:
     return (
         f"The n x n arrays of n = {n} points need about {_gib(needed(n, dtype))} of "
         f"{np.dtype(dtype).name} {available}. Give method=cv.Auto(key=...), and the spectrum is "

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from condvendi_jax import validation
 
@@ -40,11 +41,11 @@ class _Fit(NamedTuple):
 
 
 def pointwise_mutual_information(
-    outputs: Any,
-    prompts: Any,
+    outputs: ArrayLike,
+    prompts: ArrayLike,
     *,
-    reference_outputs: Any = None,
-    reference_prompts: Any = None,
+    reference_outputs: ArrayLike | None = None,
+    reference_prompts: ArrayLike | None = None,
     ridge: float | None = None,
 ) -> jax.Array:
     """Log ratio of joint to marginal densities of every pair, under the reference Gaussian.
@@ -72,6 +73,14 @@ def pointwise_mutual_information(
 
     References:
       Kim et al., Mutual Information Divergence (NeurIPS 2022), eq. 4.
+
+    Examples:
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> t = np.random.default_rng(0).normal(size=(4000, 1)).astype(np.float32)
+      >>> x = t + np.random.default_rng(1).normal(size=(4000, 1)).astype(np.float32)
+      >>> print(f"{cv.pointwise_mutual_information(x, t).mean():.1f}")  # log(2) / 2 in truth.
+      0.3
     """
     x, t, reference = _check(outputs, prompts, reference_outputs, reference_prompts, ridge)
     fit = _fit(*reference, ridge or 0.0)
@@ -80,11 +89,11 @@ def pointwise_mutual_information(
 
 
 def mutual_information_divergence(
-    outputs: Any,
-    prompts: Any,
+    outputs: ArrayLike,
+    prompts: ArrayLike,
     *,
-    reference_outputs: Any = None,
-    reference_prompts: Any = None,
+    reference_outputs: ArrayLike | None = None,
+    reference_prompts: ArrayLike | None = None,
     ridge: float | None = None,
 ) -> jax.Array:
     """MID: the mean point-wise mutual information of the evaluated pairs (MID eq. 5).
@@ -107,6 +116,14 @@ def mutual_information_divergence(
 
     References:
       Kim et al., Mutual Information Divergence (NeurIPS 2022), eq. 5.
+
+    Examples:
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> t = np.random.default_rng(0).normal(size=(4000, 1)).astype(np.float32)
+      >>> x = t + np.random.default_rng(1).normal(size=(4000, 1)).astype(np.float32)
+      >>> print(f"{cv.mutual_information_divergence(x, t):.1f}")  # log(2) / 2 of the population.
+      0.3
     """
     return jnp.mean(
         pointwise_mutual_information(
@@ -120,7 +137,7 @@ def mutual_information_divergence(
 
 
 def gaussian_mutual_information(
-    outputs: Any, prompts: Any, *, ridge: float | None = None
+    outputs: ArrayLike, prompts: ArrayLike, *, ridge: float | None = None
 ) -> jax.Array:
     """Mutual information of the Gaussian fitted to the pairs.
 
@@ -139,6 +156,14 @@ def gaussian_mutual_information(
 
     References:
       Kim et al., Mutual Information Divergence (NeurIPS 2022), eq. 3.
+
+    Examples:
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> t = np.random.default_rng(0).normal(size=(4000, 1)).astype(np.float32)
+      >>> x = t + np.random.default_rng(1).normal(size=(4000, 1)).astype(np.float32)
+      >>> print(f"{cv.gaussian_mutual_information(x, t):.1f}")  # log(2) / 2 of the population.
+      0.3
     """
     _, _, reference = _check(outputs, prompts, None, None, ridge)
     fit = _fit(*reference, ridge or 0.0)
@@ -147,16 +172,26 @@ def gaussian_mutual_information(
 
 
 def _check(
-    outputs: Any, prompts: Any, reference_outputs: Any, reference_prompts: Any, ridge: Any
+    outputs: ArrayLike,
+    prompts: ArrayLike,
+    reference_outputs: ArrayLike | None,
+    reference_prompts: ArrayLike | None,
+    ridge: Any,
 ) -> tuple[jax.Array, jax.Array, tuple[jax.Array, jax.Array]]:
     """Evaluated outputs and prompts and the reference pairs, checked and in the compute dtype."""
-    x, t = validation.check_pairs(outputs, prompts)
     if (reference_outputs is None) != (reference_prompts is None):
         missing = "reference_outputs" if reference_outputs is None else "reference_prompts"
         raise ValueError(f"{missing}: expected both references or neither, received None.")
+    evaluated = {
+        name: validation.as_array(array, name=name)
+        for name, array in {"outputs": outputs, "prompts": prompts}.items()
+    }
+    # Gaussians move along: what is far from the origin is moved near it before it is cast.
+    origins = {name: validation.origin_of(array) for name, array in evaluated.items()}
+    x, t = validation.check_arrays(evaluated, origins=origins)
     reference = (x, t)
-    if reference_outputs is not None:
-        reference = _check_reference(reference_outputs, reference_prompts, x, t)
+    if reference_outputs is not None and reference_prompts is not None:
+        reference = _check_reference(reference_outputs, reference_prompts, x, t, origins)
     _check_size(*reference, ridge)
     # Covariances of embeddings are badly conditioned: float64 wherever the user enabled it.
     dtype = validation.compute_dtype()
@@ -165,25 +200,25 @@ def _check(
 
 
 def _check_reference(
-    outputs: Any, prompts: Any, x: jax.Array, t: jax.Array
+    outputs: ArrayLike,
+    prompts: ArrayLike,
+    x: jax.Array,
+    t: jax.Array,
+    origins: dict[str, np.ndarray | None],
 ) -> tuple[jax.Array, jax.Array]:
-    outputs = validation.check_embeddings(outputs, name="reference_outputs")
-    prompts = validation.check_embeddings(prompts, name="reference_prompts")
-    if len(outputs) != len(prompts):
-        raise ValueError(
-            "reference_outputs and reference_prompts must pair up row by row: received "
-            f"{len(outputs)} outputs and {len(prompts)} prompts."
-        )
-    for name, given, evaluated in (
-        ("reference_outputs", outputs, x),
-        ("reference_prompts", prompts, t),
-    ):
-        if given.shape[1] != evaluated.shape[1]:
+    named = {
+        name: validation.as_array(array, name=name)
+        for name, array in {"reference_outputs": outputs, "reference_prompts": prompts}.items()
+    }
+    for (name, given), evaluated in zip(named.items(), (x, t), strict=True):
+        if given.ndim == 2 and given.shape[1] != evaluated.shape[1]:
             raise ValueError(
                 f"{name}: expected {evaluated.shape[1]} columns as in the evaluated pairs, "
                 f"received {given.shape[1]}."
             )
-    return outputs, prompts
+    moved = dict(zip(named, origins.values(), strict=True))
+    first, second = validation.check_arrays(named, origins=moved)
+    return first, second
 
 
 def _check_size(outputs: jax.Array, prompts: jax.Array, ridge: Any) -> None:

@@ -9,16 +9,15 @@ exp(-RRKE) = c^2 / (k l).
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from condvendi_jax import memory, validation
 from condvendi_jax.kernels import Kernel, check_kernel
 
 
-def root_fidelity(outputs: Any, references: Any, *, kernel: Kernel) -> jax.Array:
+def root_fidelity(outputs: ArrayLike, references: ArrayLike, *, kernel: Kernel) -> jax.Array:
     """Nuclear norm of the normalised cross Gram, || [k(x_i, y_j)] / sqrt(n m) ||_*.
 
     Args:
@@ -37,10 +36,29 @@ def root_fidelity(outputs: Any, references: Any, *, kernel: Kernel) -> jax.Array
     References:
       Jalali, Li and Farnia, An Information-Theoretic Evaluation of Generative Models (NeurIPS
       2023), section 3.3 and Theorem 7.
+
+    Examples:
+      Two modes and four, two of them common: 2^2 / (2 * 4) = 1/2.
+
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> outputs = np.array([[0.0], [1.0]], np.float32)
+      >>> references = np.array([[0.0], [1.0], [2.0], [3.0]], np.float32)
+      >>> print(f"{cv.root_fidelity(outputs, references, kernel=cv.Gaussian(0.1)) ** 2:.4f}")
+      0.5000
     """
     check_kernel(kernel, name="kernel")
-    outputs = validation.check_embeddings(outputs, name="outputs")
-    references = validation.check_embeddings(references, name="references")
+    outputs, references = (
+        validation.as_array(array, name=name)
+        for name, array in (("outputs", outputs), ("references", references))
+    )
+    # One origin for both: they share a space.
+    origins = map(validation.origin_of, (outputs, references))
+    origin = next((o for o in origins if o is not None), None) if kernel.shift_invariant else None
+    if outputs.ndim == references.ndim == 2 and outputs.shape[1] != references.shape[1]:
+        origin = None  # Refused below.
+    outputs = validation.check_embeddings(outputs, name="outputs", origin=origin)
+    references = validation.check_embeddings(references, name="references", origin=origin)
     if outputs.shape[1] != references.shape[1]:
         raise ValueError(
             "references: expected embeddings of the same space as the outputs, received "
@@ -48,14 +66,15 @@ def root_fidelity(outputs: Any, references: Any, *, kernel: Kernel) -> jax.Array
         )
     dtype = jnp.promote_types(outputs.dtype, references.dtype)
     outputs, references = outputs.astype(dtype), references.astype(dtype)
-    for name, points in (("outputs", outputs), ("references", references)):
-        if validation.is_concrete(points):
+    if validation.is_concrete(outputs, references, kernel):
+        for name, points in (("outputs", outputs), ("references", references)):
             kernel.check_points(points, name=name)
+        kernel = kernel.suited_to(jnp.concatenate([outputs, references]))
     memory.check_cross(len(outputs), len(references), dtype)
     return _root_fidelity(outputs, references, kernel)
 
 
-def rrke(outputs: Any, references: Any, *, kernel: Kernel) -> jax.Array:
+def rrke(outputs: ArrayLike, references: ArrayLike, *, kernel: Kernel) -> jax.Array:
     """Relative Renyi kernel entropy of order 1/2, RRKE(X, Y) = -2 log || K_XY ||_*.
 
     Args:
@@ -73,6 +92,16 @@ def rrke(outputs: Any, references: Any, *, kernel: Kernel) -> jax.Array:
     References:
       Jalali, Li and Farnia, An Information-Theoretic Evaluation of Generative Models (NeurIPS
       2023), Theorem 7.
+
+    Examples:
+      Two modes and four, two of them common: 2^2 / (2 * 4) = 1/2.
+
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> outputs = np.array([[0.0], [1.0]], np.float32)
+      >>> references = np.array([[0.0], [1.0], [2.0], [3.0]], np.float32)
+      >>> print(f"{np.exp(-cv.rrke(outputs, references, kernel=cv.Gaussian(0.1))):.4f}")
+      0.5000
     """
     return -2 * jnp.log(root_fidelity(outputs, references, kernel=kernel))
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.core import Tracer
 from jax.sharding import NamedSharding, PartitionSpec
@@ -56,7 +57,7 @@ class ShardedGram(Gram):
     def from_points(
         cls,
         kernel: Kernel,
-        points: Any,
+        points: np.ndarray | jax.Array,
         *,
         layout: Layout | None = None,
         tile_size: int | None = None,
@@ -105,6 +106,11 @@ class ShardedGram(Gram):
     def factors(self) -> Factors:
         """The factors of the Hadamard product, on points that include the padding."""
         return self._factors
+
+    @property
+    def stored_share(self) -> float:
+        """The part of the matrix that one memory holds where it is stored."""
+        return self.layout.stored_share
 
     def place(self, vectors: jax.Array) -> jax.Array:
         """Vectors `[n, m]` as `[layout.rows, m]`, sharded like the points, zero in the padding."""

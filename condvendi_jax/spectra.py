@@ -101,6 +101,12 @@ def truncate(eigenvalues: jax.Array, t: int) -> jax.Array:
 
     Raises:
       ValueError: t is not an integer between 1 and n.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> import condvendi_jax as cv
+      >>> print(cv.truncate(jnp.array([0.25, 0.5, 0.25]), 2))
+      [0.625 0.375]
     """
     integer = isinstance(t, (int, np.integer)) and not isinstance(t, bool)
     if not integer or not 1 <= t <= eigenvalues.shape[0]:

@@ -2,30 +2,117 @@
 
 from __future__ import annotations
 
+import dataclasses
+import heapq
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
-from condvendi_jax import grams, scores, tiles, validation
-from condvendi_jax.entropies import Entropy, PerScore, log_scores, renyi, von_neumann
+from condvendi_jax import methods, tiles, validation
+from condvendi_jax.blocks import Factor, Factors, Subsets
+from condvendi_jax.entropies import (
+    Entropy,
+    PerScore,
+    PerTerm,
+    log_scores,
+    of_squared_norm,
+    renyi,
+    von_neumann,
+)
 from condvendi_jax.kernels import Kernel
-from condvendi_jax.scores import Decomposition, Estimation
+from condvendi_jax.methods import AUTO, Computed, Method
+from condvendi_jax.points import Points
+from condvendi_jax.scores import Decomposition, Scores
 
 DEFAULT_GROUPS = 20
 
 
-def standard_error(
-    score: Callable[..., Any],
-    outputs: Any,
-    prompts: Any = None,
+class Groups(NamedTuple):
+    """Which rows leave together in a jackknife.
+
+    Attributes:
+      membership: the group of every row, `[n]`, numbered from 0.
+      units: what was put into groups, in words: 'rows', 'rows of one prompt' or 'given labels'.
+    """
+
+    membership: np.ndarray
+    units: str
+
+    @property
+    def count(self) -> int:
+        """How many groups there are."""
+        return int(self.membership.max()) + 1
+
+    @property
+    def fractions(self) -> np.ndarray:
+        """The share of the rows that each group has, `[g]`."""
+        return np.bincount(self.membership) / self.membership.size
+
+
+def group_rows(
+    n: int,
+    groups: int | ArrayLike = DEFAULT_GROUPS,
     *,
     key: jax.Array | None = None,
-    groups: int | Any = DEFAULT_GROUPS,
+    prompts: np.ndarray | None = None,
+) -> Groups:
+    """Puts rows into groups for a jackknife: rows of one prompt stay together.
+
+    Several outputs of one prompt depend on each other. Groups that split them understate the error:
+    at eight outputs a prompt, Information-RKE's comes out at half of the truth.
+
+    Args:
+      n: how many rows there are.
+      groups: how many groups of almost equal size at most, or the label `[n]` of every row's group.
+      key: puts them into groups at random; needed where `groups` is a number.
+      prompts: `[n, d]`; rows that are equal there stay together. Where all are equal, or all
+        different, rows are grouped one by one.
+
+    Raises:
+      TypeError, ValueError: `groups` is below 2 or above n, the labels are not n or all the same,
+        or the key is missing.
+    """
+    if not isinstance(groups, (int, np.integer)):
+        labels = np.asarray(groups)
+        if labels.shape != (n,):
+            raise ValueError(f"groups: expected {n} labels, received shape {labels.shape}.")
+        distinct, membership = np.unique(labels, return_inverse=True)
+        if distinct.size < 2:
+            raise ValueError("groups: expected at least two distinct labels, received one.")
+        return Groups(membership.reshape(n), "given labels")
+    count = validation.check_count(groups, name="groups", minimum=2)
+    if count > n:
+        raise ValueError(f"groups: expected at most n = {n}, received {count}.")
+    validation.check_key(key)
+    assert key is not None
+    kinds, of_row = (n, np.arange(n)) if prompts is None else validation.distinct_rows(prompts)
+    if kinds in (1, n):
+        return Groups(np.asarray(jax.random.permutation(key, n)) % count, "rows")
+    order = np.asarray(jax.random.permutation(key, kinds))
+    sizes = np.bincount(of_row)
+    # Each kind goes to the group that is smallest by then.
+    smallest = [(0, group) for group in range(min(count, kinds))]
+    group_of = np.zeros(kinds, int)
+    for kind in order.tolist():
+        filled, group = heapq.heappop(smallest)
+        group_of[kind] = group
+        heapq.heappush(smallest, (filled + int(sizes[kind]), group))
+    return Groups(group_of[of_row], "rows of one prompt")
+
+
+def standard_error(
+    score: Callable[..., Any],
+    outputs: ArrayLike,
+    prompts: ArrayLike | None = None,
+    *,
+    key: jax.Array | None = None,
+    groups: int | ArrayLike = DEFAULT_GROUPS,
 ) -> Any:
     """The delete-group jackknife standard error of any score.
 
@@ -38,11 +125,12 @@ def standard_error(
     replicate is too low (at n = 300 by 12% for RKE and 21% for Vendi). Deleting keeps the rows
     distinct. Why groups: leaving out single rows takes n evaluations, and for scores that are not
     smooth in one row, such as truncated spectra, its errors are inconsistent; deleting a block of
-    rows repairs both. Where rows depend on each other, several outputs of one prompt say, give
-    labels, so that dependent rows leave together.
+    rows repairs both. Rows that depend on each other leave together: those of equal prompts do by
+    themselves, others where labels say so.
 
-    The error is of the sampling noise at this n. The bias of a score that still grows with n is
-    not in it: see `convergence_curve`.
+    The error is of the sampling noise at this n, of kernels that are given. The bias of a score
+    that still grows with n is not in it (see `convergence_curve`), and neither is the choice of a
+    bandwidth.
 
     Args:
       score: `score(outputs)` or `score(outputs, prompts)`, returning a scalar or a pytree of
@@ -59,22 +147,34 @@ def standard_error(
     Raises:
       TypeError, ValueError: the arrays are not valid or do not pair up, `groups` is below 2 or
         above n, the labels are not n or all the same, or `key` is missing.
+
+    Examples:
+      Of a mean it is s / sqrt(n):
+
+      >>> import jax, numpy as np
+      >>> import jax.numpy as jnp
+      >>> import condvendi_jax as cv
+      >>> values = np.arange(16, dtype=np.float32)[:, None]
+      >>> print(f"{cv.standard_error(jnp.mean, values, key=jax.random.key(0), groups=16):.4f}")
+      1.1902
+      >>> print(f"{values.std(ddof=1) / 4:.4f}")
+      1.1902
     """
-    if prompts is None:
-        arrays = (validation.check_embeddings(outputs, name="outputs"),)
-    else:
-        arrays = validation.check_pairs(outputs, prompts)
+    if not callable(score):
+        raise TypeError(f"score: expected a function of the arrays, received {score!r}.")
+    named = {"outputs": outputs} | ({} if prompts is None else {"prompts": prompts})
+    arrays = validation.check_arrays(named)
     n = arrays[0].shape[0]
     if n == 1:
         return _undefined(score(*arrays))
-    membership = _membership(n, groups, key)
+    together = None if prompts is None else np.asarray(arrays[1])
+    chosen = group_rows(n, groups, key=key, prompts=together)
     everything, structure = jax.tree.flatten(score(*arrays))
-    kept = [np.flatnonzero(membership != group) for group in range(membership.max() + 1)]
+    kept = [np.flatnonzero(chosen.membership != group) for group in range(chosen.count)]
     # By leaves: a result may record its n, which differs between the deletions.
     deleted = [jax.tree.leaves(score(*(array[rows] for array in arrays))) for rows in kept]
-    fractions = 1 - np.array([rows.size for rows in kept]) / n
     errors = [
-        _jackknife(whole, jnp.stack(parts), fractions)
+        _jackknife(whole, jnp.stack(parts), chosen.fractions)
         for whole, *parts in zip(everything, *deleted, strict=True)
     ]
     return jax.tree.unflatten(structure, errors)
@@ -85,145 +185,252 @@ def _undefined(like: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), like)
 
 
-def _membership(n: int, groups: int | Any, key: jax.Array | None) -> np.ndarray:
-    """The group of every row, `[n]`, numbered from 0."""
-    if not isinstance(groups, (int, np.integer)):
-        labels = np.asarray(groups)
-        if labels.shape != (n,):
-            raise ValueError(f"groups: expected {n} labels, received shape {labels.shape}.")
-        distinct, membership = np.unique(labels, return_inverse=True)
-        if distinct.size < 2:
-            raise ValueError("groups: expected at least two distinct labels, received one.")
-        return membership
-    groups = validation.check_count(groups, name="groups", minimum=2)
-    if groups > n:
-        raise ValueError(f"groups: expected at most n = {n}, received {groups}.")
-    if key is None:
-        raise ValueError("key: expected a random key, to assign the rows to groups.")
-    return np.asarray(jax.random.permutation(key, n)) % groups
+def undefined_errors(points: Points) -> PerScore:
+    """NaN, with a warning: the errors of the scores of so few points that none can be left out."""
+    warnings.warn(
+        f"the standard error of a score needs at least three rows: it is NaN for n = {points.n}.",
+        stacklevel=3,
+    )
+    return PerScore(*jnp.full((3,), jnp.nan, points.dtype))
+
+
+def influences(whole: jax.Array, deleted: jax.Array, fractions: np.ndarray) -> jax.Array:
+    """What each group does to a score, `[g]`; the jackknife error is their root mean square.
+
+    The error of a difference of two scores is that of the differences of their influences, where
+    both were computed without the same groups.
+
+    Args:
+      whole: the score of all rows.
+      deleted: `[g]`, without each group.
+      fractions: `[g]`, the shares of the rows that the groups have.
+    """
+    h = jnp.asarray(1 / fractions, deleted.dtype)
+    pseudo = h * whole - (h - 1) * deleted
+    estimate = h.shape[0] * whole - jnp.sum((1 - 1 / h) * deleted)
+    return (pseudo - estimate) / jnp.sqrt(h - 1)
 
 
 def _jackknife(whole: jax.Array, deleted: jax.Array, fractions: np.ndarray) -> jax.Array:
     """The delete-m_j jackknife error of `whole` from `deleted` `[g]`, groups of given fractions."""
-    h = jnp.asarray(1 / fractions, deleted.dtype)
-    pseudo = h * whole - (h - 1) * deleted
-    estimate = h.shape[0] * whole - jnp.sum((1 - 1 / h) * deleted)
-    return jnp.sqrt(jnp.mean(jnp.square(pseudo - estimate) / (h - 1)))
+    return jnp.sqrt(jnp.mean(jnp.square(influences(whole, deleted, fractions))))
+
+
+class Deletions(NamedTuple):
+    """The scores of all rows, and without each of g groups.
+
+    Attributes:
+      whole: scalars.
+      deleted: `[g]` each.
+      groups: the groups.
+      intervals: (low, high) of each score of all rows where it is estimated, None where exact.
+    """
+
+    whole: PerScore
+    deleted: PerScore
+    groups: Groups
+    intervals: PerScore | None = None
+
+    def influences(self) -> PerScore:
+        """What each group does to each score, `[g]` each: see `influences`."""
+        return jax.tree.map(
+            lambda whole, deleted: influences(whole, deleted, self.groups.fractions),
+            self.whole,
+            self.deleted,
+        )
+
+    def errors(self) -> PerScore:
+        """The delete-group jackknife errors."""
+        return jax.tree.map(lambda e: jnp.sqrt(jnp.mean(jnp.square(e))), self.influences())
 
 
 def decomposition_errors(
-    outputs: Any,
-    prompts: Any,
+    outputs: ArrayLike,
+    prompts: ArrayLike | None = None,
     *,
     output_kernel: Kernel,
-    prompt_kernel: Kernel,
+    prompt_kernel: Kernel | None = None,
     order: float = 1,
     truncation: int | None = None,
+    method: Method = AUTO,
     key: jax.Array | None = None,
-    groups: int | Any = DEFAULT_GROUPS,
+    groups: int | ArrayLike = DEFAULT_GROUPS,
     progress: Callable[[], Any] = lambda: None,
 ) -> PerScore:
     """`standard_error` of all three scores of `decompose`.
 
     At order 2 all deletions come out of one pass over the pairs: the squared norm without a group
     is the whole less what the pairs with a member in that group contribute. At other orders it
-    takes one decomposition a group, with all eigenvalues: an estimated spectrum would put its own
-    noise into the differences that the error is made of.
+    takes one spectrum a group, by the method: where it estimates, the estimates' own noise is in
+    the error as well, which it can only enlarge, and a warning says where it is most of it.
 
     Args:
-      outputs, prompts, output_kernel, prompt_kernel, order, truncation: as `decompose`.
+      outputs, prompts, output_kernel, prompt_kernel, order, truncation, method: as `decompose`.
       key, groups: as `standard_error`.
       progress: called after each evaluation of the scores.
 
     Returns:
-      The standard errors of vendi, conditional and information.
+      The standard errors of vendi, conditional and information, in effective numbers of modes.
 
     Raises:
       TypeError, ValueError: as `decompose` and `standard_error`.
+
+    Examples:
+      >>> import jax, numpy as np
+      >>> import condvendi_jax as cv
+      >>> outputs = np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32)
+      >>> options = dict(output_kernel=cv.Gaussian(1.0), order=2)
+      >>> error = cv.decomposition_errors(outputs, **options, key=jax.random.key(0)).vendi
+      >>> print(f"{cv.decompose(outputs, **options).vendi:.2f} +- {error:.2f}")
+      4.84 +- 0.25
     """
-    kernels: dict[str, Any] = {"output_kernel": output_kernel, "prompt_kernel": prompt_kernel}
     entropy = Entropy(order=order, truncation=truncation)
-    if entropy.needs_spectrum:
-        entropy.clamped(np.shape(outputs)[0])
-        with warnings.catch_warnings():
-            # Said once, above; and a truncation just below n exceeds the rows of a deletion.
-            warnings.filterwarnings("ignore", message="truncation .* exceeds n")
-
-            def score(outputs: jax.Array, prompts: jax.Array) -> PerScore:
-                result = _three_scores(
-                    scores.decompose(
-                        outputs,
-                        prompts,
-                        **kernels,
-                        order=order,
-                        truncation=truncation,
-                        method="exact",
-                    )
-                )
-                progress()
-                return result
-
-            return standard_error(score, outputs, prompts, key=key, groups=groups)
-    outputs, prompts = scores.check_inputs(outputs, prompts, output_kernel, prompt_kernel)
-    n = outputs.shape[0]
-    if n == 1:
-        return _undefined(PerScore(*jnp.ones((3,), outputs.dtype)))
-    membership = _membership(n, groups, key)
-    one_hot = jax.nn.one_hot(membership, membership.max() + 1, dtype=outputs.dtype)
-    whole, deleted = _order_two_deletions(outputs, prompts, output_kernel, prompt_kernel, one_hot)
-    progress()
-    fractions = np.bincount(membership) / n
-    return jax.tree.map(lambda w, d: _jackknife(w, d, fractions), whole, deleted)
+    points = Points.checked(
+        outputs, prompts, output_kernel=output_kernel, prompt_kernel=prompt_kernel
+    ).gathered()
+    entropy = entropy.clamped(points.n)
+    if points.n <= 2:
+        # Without one of two rows every score is 1, whatever they are.
+        return undefined_errors(points)
+    together = np.asarray(points.arrays[1]) if points.paired else None
+    chosen = group_rows(points.n, groups, key=key, prompts=together)
+    return delete_groups(points, entropy, chosen, method=method, progress=progress).errors()
 
 
-def _three_scores(result: Decomposition) -> PerScore:
-    return PerScore(result.vendi, result.conditional, result.information)
+def delete_groups(
+    points: Points,
+    entropy: Entropy,
+    groups: Groups,
+    *,
+    method: Method = AUTO,
+    progress: Callable[[], Any] = lambda: None,
+) -> Deletions:
+    """The scores of all points, and without each group: what a jackknife is made of.
+
+    Args:
+      points: on one device.
+      entropy: of a truncation up to n.
+      groups: as `group_rows` gives them.
+      method: how spectra are had.
+      progress: called after each evaluation of the scores.
+
+    Raises:
+      TypeError, ValueError: the method cannot be used on these points.
+    """
+    if not entropy.needs_spectrum:
+        one_hot = jax.nn.one_hot(groups.membership, groups.count, dtype=points.dtype)
+        whole, deleted = _order_two_deletions(points, one_hot)
+        progress()
+        return Deletions(whole, deleted, groups)
+    kept = [groups.membership != group for group in range(groups.count)]
+    everything, found = methods.compute_deletions(points, entropy, kept, method, progress)
+    _warn_of_noise(found)
+    whole = Decomposition.of(everything, entropy, n=points.n)
+    without = [_scores_of(computed.values) for computed in found]
+    return Deletions(
+        whole.scores,
+        PerScore(*map(jnp.stack, zip(*without, strict=True))),
+        groups,
+        whole.intervals if whole.estimation else None,
+    )
+
+
+def _scores_of(values: PerTerm) -> PerScore:
+    """The scores of entropies, of pairs or of outputs alone."""
+    if values.prompts is None:
+        values = PerTerm(values.outputs, jnp.zeros_like(values.outputs), values.outputs)
+    return PerScore(*map(jnp.exp, log_scores(*values)))
+
+
+def _warn_of_noise(deletions: Sequence[Computed]) -> None:
+    """Says so where a jackknife error is mostly that of the estimates that it is made of."""
+    if deletions[0].estimates is None:
+        return
+    logs = [log_scores(*computed.estimates) for computed in deletions if computed.estimates]
+    for name, estimates in zip(PerScore._fields, zip(*logs, strict=True), strict=True):
+        if estimates[0] is None:
+            continue
+        variance = np.var([estimate.value for estimate in estimates], ddof=1)
+        noise = np.mean([estimate.standard_error**2 for estimate in estimates])
+        if noise > variance / 2:
+            warnings.warn(
+                f"the standard error of {name} is mostly that of the estimated spectra: a smaller "
+                "rtol gives a smaller one.",
+                stacklevel=4,
+            )
 
 
 @jax.jit
-def _order_two_deletions(
-    outputs: jax.Array,
-    prompts: jax.Array,
-    output_kernel: Kernel,
-    prompt_kernel: Kernel,
-    one_hot: jax.Array,
-) -> tuple[PerScore, PerScore]:
+def _order_two_deletions(points: Points, one_hot: jax.Array) -> tuple[PerScore, PerScore]:
     """The order-2 scores of all rows, and `[g]` of them without each group."""
-    factors_x = grams.TiledGram.from_points(output_kernel, outputs).factors()
-    factors_t = grams.TiledGram.from_points(prompt_kernel, prompts).factors()
-    norms = tiles.group_norms(
-        factors_x + factors_t,
-        ((0,), (1,), (0, 1)),
-        one_hot,
-        tile_size=tiles.default_tile_size(),
-    )
+    norms = tiles.group_norms(*_factors(points), one_hot, tile_size=tiles.default_tile_size())
     sizes = jnp.sum(one_hot, axis=0)
     n = jnp.sum(sizes)
     total = jnp.sum(norms, axis=(1, 2))
     inside = jnp.diagonal(norms, axis1=1, axis2=2)
     without = total[:, None] - 2 * jnp.sum(norms, axis=2) + inside
-    return _order_two_scores(total, n), _order_two_scores(without, n - sizes)
+    left = (n - sizes)[None]
+    return _order_two_scores(total / n / n), _order_two_scores(without / left / left)
 
 
-def _order_two_scores(norms: jax.Array, n: jax.Array) -> PerScore:
-    """CV eq. 4 and 11 from the squared norms of K_X, K_T and their product, not over n^2."""
-    of_x, of_t, joint = norms / jnp.square(n)[None] if norms.ndim > 1 else norms / jnp.square(n)
-    return PerScore(1 / of_x, of_t / joint, joint / (of_x * of_t))
+def _order_two_scores(norms: jax.Array) -> PerScore:
+    """CV eq. 4 and 11 from the squared norms of K_X / n and, with prompts, K_T and the pairs."""
+    return _scores_of(_order_two_entropies(norms))
+
+
+def _order_two_entropies(norms: jax.Array) -> PerTerm:
+    missing = (None,) * (3 - norms.shape[0])
+    return PerTerm(*map(of_squared_norm, norms), *missing)
+
+
+def _factors(points: Points) -> tuple[Factors, Subsets]:
+    """The factors of all points, and those of X and, with prompts, of T and of the pairs."""
+    pairs = zip(points.kernels, points.arrays, strict=True)
+    factors = tuple(Factor(kernel, kernel.prepare(array)) for kernel, array in pairs)
+    return factors, ((0,), (1,), (0, 1)) if points.paired else ((0,),)
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvergenceCurve(Scores):
+    """The scores of the first n' pairs against n': every field of a `Decomposition` along sizes.
+
+    Attributes:
+      sizes: the n', `m` of them, ascending.
+      entropy_outputs: H(X) in nats, `[m]`.
+      entropy_prompts: H(T) in nats, `[m]`.
+      entropy_joint: H(X, T) in nats, `[m]`.
+      intervals: the ends (low, high) of each score's interval at 95%, `[2, m]`, as far as estimates
+        go; equal where all eigenvalues were taken.
+      standard_errors: of the estimates, `[m]` each; zero where exact.
+      methods: how each size was computed.
+      order: the order of all entropies.
+      truncation: how many eigenvalues they keep, all of them at smaller sizes; or None.
+      dtype: the name of the dtype they were computed in.
+    """
+
+    sizes: tuple[int, ...]
+    entropy_outputs: jax.Array
+    entropy_prompts: jax.Array
+    entropy_joint: jax.Array
+    intervals: PerScore
+    standard_errors: PerScore
+    methods: tuple[str, ...]
+    order: float
+    truncation: int | None
+    dtype: str
 
 
 def convergence_curve(
-    outputs: Any,
-    prompts: Any,
+    outputs: ArrayLike,
+    prompts: ArrayLike | None,
     sizes: Sequence[int],
     *,
     output_kernel: Kernel,
-    prompt_kernel: Kernel,
+    prompt_kernel: Kernel | None = None,
     entropies: Sequence[Entropy] = (von_neumann, renyi(2)),
-    method: str = "auto",
-    key: jax.Array | None = None,
-    rtol: float | None = None,
+    method: Method = AUTO,
     progress: Callable[[], Any] = lambda: None,
-) -> list[Decomposition]:
+) -> list[ConvergenceCurve]:
     """The scores of the first n' pairs, for every size n' (CV figs 2, 3 and 19).
 
     Order 2 is one pass over the largest size, whatever the number of sizes; every other entropy
@@ -233,105 +440,91 @@ def convergence_curve(
       outputs, prompts, output_kernel, prompt_kernel: as `decompose`.
       sizes: the n', ascending, between 1 and n.
       entropies: what is computed. A truncation above a size keeps all its eigenvalues.
-      method, key, rtol: as `decompose`, size by size: with a key, the larger ones are estimated.
+      method: as `decompose`, size by size: with a key, `Auto` estimates the larger ones.
       progress: called after each size.
 
     Returns:
-      For each entropy a `Decomposition` whose entropies are arrays `[len(sizes)]`, whose n and
-      method are tuples with an entry for each size, and whose standard errors and ends of
-      intervals, where any size was estimated, are arrays too, zero wide where one was exact.
+      A curve for each entropy.
 
     Raises:
       TypeError, ValueError: as `decompose`, or a size is not in range or not ascending.
+
+    Examples:
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> outputs = np.tile(np.arange(4, dtype=np.float32), 25)[:, None]
+      >>> (curve,) = cv.convergence_curve(
+      ...     outputs, None, [2, 4, 100], output_kernel=cv.Gaussian(0.1), entropies=[cv.renyi(2)]
+      ... )
+      >>> print(curve.vendi.round(2))
+      [2. 4. 4.]
     """
-    outputs, prompts = scores.check_inputs(outputs, prompts, output_kernel, prompt_kernel)
+    points = Points.checked(
+        outputs, prompts, output_kernel=output_kernel, prompt_kernel=prompt_kernel
+    ).gathered()
     sizes = tuple(validation.check_count(size, name="sizes", minimum=1) for size in sizes)
-    if not sizes or list(sizes) != sorted(set(sizes)) or sizes[-1] > outputs.shape[0]:
+    if not sizes or list(sizes) != sorted(set(sizes)) or sizes[-1] > points.n:
         raise ValueError(
-            f"sizes: expected ascending numbers up to n = {outputs.shape[0]}, received {sizes}."
+            f"sizes: expected ascending numbers up to n = {points.n}, received {sizes}."
         )
-    spectral = tuple(entropy for entropy in entropies if entropy.needs_spectrum)
-    kernels = (output_kernel, prompt_kernel)
-    # Chosen for all sizes first: what is refused is refused before anything is computed.
-    methods = [
-        scores.choose_method(method, spectral, (outputs[:size], prompts[:size]), kernels, key=key)
-        for size in sizes
-    ]
-    curves: list[_Curve] = [[] for _ in entropies]
-    prefix = jnp.zeros((3, 0))
-    if len(spectral) < len(entropies):
-        largest = (outputs[: sizes[-1]], prompts[: sizes[-1]])
-        prefix = _prefix_entropies(*largest, output_kernel, prompt_kernel)
-    for size, chosen in zip(sizes, methods, strict=True):
-        found: Iterator[_Point] = iter(())
-        if spectral:
-            found = iter(
-                scores.entropies_of_pairs(
-                    (outputs[:size], prompts[:size]),
-                    kernels,
-                    tuple(_fitted(entropy, size) for entropy in spectral),
-                    chosen,
-                    key=key,
-                    rtol=rtol,
-                )
+    for entropy in entropies:
+        if not isinstance(entropy, Entropy):
+            raise TypeError(
+                f"entropies: expected such as cv.von_neumann or cv.renyi(2), received {entropy!r}."
             )
+    spectral = tuple(entropy for entropy in entropies if entropy.needs_spectrum)
+    if spectral:
+        # For the largest size first: what is refused is refused before anything is computed.
+        methods.check(points.rows(slice(sizes[-1])), method)
+    prefix = None
+    if len(spectral) < len(entropies):
+        prefix = _prefix_entropies(points.rows(slice(sizes[-1])))
+    curves: list[list[Decomposition]] = [[] for _ in entropies]
+    for size in sizes:
+        fitted = [entropy.fitted(size) for entropy in spectral]
+        found = iter(methods.compute(points.rows(slice(size)), fitted, method) if spectral else ())
         for entropy, curve in zip(entropies, curves, strict=True):
-            curve.append(next(found) if entropy.needs_spectrum else (prefix[:, size - 1], None))
+            if entropy.needs_spectrum:
+                computed = next(found)
+            else:
+                assert prefix is not None
+                values = jax.tree.map(lambda all_sizes, size=size: all_sizes[size - 1], prefix)
+                computed = Computed(values, None, methods.FROBENIUS)
+            curve.append(Decomposition.of(computed, entropy, n=size))
         progress()
-    return [
-        Decomposition(
-            *jnp.stack([jnp.stack(values) for values, _ in curve], axis=1),
-            order=entropy.order,
-            truncation=entropy.truncation,
-            n=sizes,
-            dtype=np.dtype(outputs.dtype).name,
-            method=tuple(methods) if entropy.needs_spectrum else ("frobenius",) * len(sizes),
-            estimation=_along(curve),
-        )
-        for entropy, curve in zip(entropies, curves, strict=True)
-    ]
+    return [_along(curve) for curve in curves]
 
 
-_Point = tuple[Any, Estimation | None]
-_Curve = list[_Point]
-
-
-def _along(curve: _Curve) -> Estimation | None:
-    """The estimations of all sizes as one of arrays; exact sizes have no error."""
-    if all(estimation is None for _, estimation in curve):
-        return None
-    filled = [
-        _exactly(values) if estimation is None else estimation for values, estimation in curve
-    ]
-    return jax.tree.map(lambda *leaves: np.array(leaves), *filled)
-
-
-def _exactly(entropies: Sequence[jax.Array]) -> Estimation:
-    values = PerScore(*map(math.exp, log_scores(*map(float, entropies))))
-    return Estimation(PerScore(0.0, 0.0, 0.0), PerScore(*((value, value) for value in values)))
-
-
-def _fitted(entropy: Entropy, n: int) -> Entropy:
-    """The entropy with a truncation of at most n; on a curve that is expected, not a warning."""
-    if entropy.truncation is None:
-        return entropy
-    return Entropy(order=entropy.order, truncation=min(entropy.truncation, n))
+def _along(curve: Sequence[Decomposition]) -> ConvergenceCurve:
+    """The decompositions of all sizes as one curve."""
+    first = curve[0]
+    exact = PerScore(0.0, 0.0, 0.0)
+    errors = [found.estimation.standard_errors if found.estimation else exact for found in curve]
+    ends = [jax.tree.map(float, found.intervals) for found in curve]
+    return ConvergenceCurve(
+        sizes=tuple(found.n for found in curve),
+        **{
+            name: jnp.stack([getattr(found, name) for found in curve])
+            for name in ("entropy_outputs", "entropy_prompts", "entropy_joint")
+        },
+        intervals=PerScore(*(np.array(of_score).T for of_score in zip(*ends, strict=True))),
+        standard_errors=PerScore(*(np.array(of_score) for of_score in zip(*errors, strict=True))),
+        methods=tuple(found.method for found in curve),
+        order=first.order,
+        truncation=first.truncation,
+        dtype=first.dtype,
+    )
 
 
 @jax.jit
-def _prefix_entropies(
-    outputs: jax.Array, prompts: jax.Array, output_kernel: Kernel, prompt_kernel: Kernel
-) -> jax.Array:
-    """The order-2 entropies of X, T and (X, T) of every prefix, `[3, n]`."""
-    factors = (
-        tiles.Factor(output_kernel, output_kernel.prepare(outputs)),
-        tiles.Factor(prompt_kernel, prompt_kernel.prepare(prompts)),
+def _prefix_entropies(points: Points) -> PerTerm:
+    """The order-2 entropies of X, T and (X, T) of every prefix, `[n]` each."""
+    return _order_two_entropies(
+        tiles.prefix_norms(*_factors(points), tile_size=tiles.default_tile_size())
     )
-    norms = tiles.prefix_norms(factors, ((0,), (1,), (0, 1)), tile_size=tiles.default_tile_size())
-    return jnp.maximum(-jnp.log(norms), 0)
 
 
-def settled_from(sizes: Sequence[int], values: Any, *, tolerance: float) -> int | None:
+def settled_from(sizes: Sequence[int], values: ArrayLike, *, tolerance: float) -> int | None:
     """The smallest size from which a curve stays within a relative tolerance of its last value.
 
     Args:
@@ -341,8 +534,17 @@ def settled_from(sizes: Sequence[int], values: Any, *, tolerance: float) -> int 
 
     Returns:
       The size, or None where only the last point itself is that near.
+
+    Examples:
+      >>> import condvendi_jax as cv
+      >>> cv.settled_from([100, 200, 400, 800], [3.0, 3.9, 4.01, 4.0], tolerance=0.03)
+      200
     """
     values = np.asarray(values, np.float64)
+    if values.shape != np.shape(sizes) or values.ndim != 1 or not values.size:
+        raise ValueError(
+            f"values: expected one for each of {len(sizes)} sizes, received shape {values.shape}."
+        )
     near = np.abs(values / values[-1] - 1) <= tolerance
     first = len(near) - int(np.argmin(near[::-1])) if not near.all() else 0
     if not math.isfinite(values[-1]) or first >= len(near) - 1:

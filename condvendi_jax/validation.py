@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.typing import ArrayLike
 
 
 def is_concrete(*values: Any) -> bool:
@@ -29,57 +30,51 @@ def compute_dtype() -> jnp.dtype:
 
 
 def check_embeddings(
-    array: Any, *, name: str, place: Callable[[Any], jax.Array] = jnp.asarray
+    array: ArrayLike,
+    *,
+    name: str,
+    place: Callable[[Any], jax.Array] = jnp.asarray,
+    origin: np.ndarray | None = None,
 ) -> jax.Array:
     """Checks one array of embeddings and casts it to the compute dtype.
 
     Args:
       array: embeddings `[n, d]` of any real dtype. Small floats, integers and booleans are cast
         before any arithmetic; float64 is cast to float32, with a warning, where x64 is off.
+        Tensors of other frameworks are converted.
       name: what the array is called in an error message.
       place: puts the array, of the compute dtype, on the device, or on several.
+      origin: a row `[1, d]` that is subtracted before the cast: see `origin_of`.
 
     Returns:
       The array `[n, d]` in float32, or in float64 where x64 is enabled.
 
     Raises:
-      TypeError: the dtype is not real (object, string, complex).
-      ValueError: the array is not two-dimensional, is empty, or holds a NaN or an infinity.
+      TypeError: the dtype is not real (object, string, complex), or the array is masked.
+      ValueError: the array is not two-dimensional, is empty, or holds a NaN, an infinity or a
+        number beyond the range of the compute dtype.
     """
-    return _check_arrays({name: array}, place)[0]
+    return check_arrays({name: array}, place=place, origins={name: origin})[0]
 
 
-def check_pairs(
-    outputs: Any, prompts: Any, *, place: Callable[[Any], jax.Array] = jnp.asarray
-) -> tuple[jax.Array, jax.Array]:
-    """Checks outputs `[n, d_x]` and prompts `[n, d_t]` and that they pair up.
+def check_arrays(
+    named: Mapping[str, Any],
+    *,
+    place: Callable[[Any], jax.Array] = jnp.asarray,
+    origins: Mapping[str, np.ndarray | None] | None = None,
+) -> list[jax.Array]:
+    """Checks arrays by name, that they pair up row by row, and casts them.
 
     Args:
-      outputs, prompts: as for `check_embeddings`.
+      named: the arrays `[n, d]`, as for `check_embeddings`.
       place: puts an array of the compute dtype on the device, or on several.
+      origins: by name, the row that is subtracted before the cast, if any.
 
     Raises:
-      TypeError, ValueError: as `check_embeddings`, or the two lengths differ.
+      TypeError, ValueError: as `check_embeddings`, or the lengths differ.
     """
-    outputs, prompts = _check_arrays({"outputs": outputs, "prompts": prompts}, place)
-    return outputs, prompts
-
-
-def _check_arrays(
-    named: dict[str, Any], place: Callable[[Any], jax.Array] = jnp.asarray
-) -> list[jax.Array]:
-    arrays = {
-        name: array if isinstance(array, jax.Array) else np.asarray(array)
-        for name, array in named.items()
-    }
-    for name, array in arrays.items():
-        _check_static(array, name=name)
-    lengths = [array.shape[0] for array in arrays.values()]
-    if len(set(lengths)) > 1:
-        raise ValueError(
-            "outputs and prompts must pair up row by row: received "
-            f"{lengths[0]} outputs and {lengths[1]} prompts."
-        )
+    arrays = {name: as_array(array, name=name) for name, array in named.items()}
+    check_shapes(arrays)
     wide = [name for name, array in arrays.items() if array.dtype == np.float64]
     if wide and compute_dtype() == jnp.float32:
         warnings.warn(
@@ -87,13 +82,138 @@ def _check_arrays(
             "enable it with jax.config.update('jax_enable_x64', True).",
             stacklevel=4,
         )
-    placed = []
+    return [_cast(array, name, place, (origins or {}).get(name)) for name, array in arrays.items()]
+
+
+def check_shapes(arrays: Mapping[str, Any]) -> None:
+    """Raises where arrays are not real, two-dimensional and of the same number of rows."""
     for name, array in arrays.items():
-        cast = array.astype(compute_dtype())
-        placed.append(place(cast))
-        # What is on the host is looked at there: nothing is compiled for it.
-        _check_finite(cast if isinstance(cast, np.ndarray) else placed[-1], name=name)
-    return placed
+        _check_static(array, name=name)
+    lengths = [array.shape[0] for array in arrays.values()]
+    if len(set(lengths)) > 1:
+        counts = " and ".join(f"{n} {name}" for name, n in zip(arrays, lengths, strict=True))
+        raise ValueError(f"{' and '.join(arrays)} must pair up row by row: received {counts}.")
+
+
+def as_array(array: ArrayLike, *, name: str) -> np.ndarray | jax.Array:
+    """What a caller passed as an array of NumPy or JAX; tensors of other frameworks come along.
+
+    Raises:
+      TypeError: it is masked (the mask would be lost), or cannot be converted.
+    """
+    if isinstance(array, jax.Array):
+        return array
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(
+            f"{name}: a masked array would lose its mask: select the rows that are meant, or fill "
+            "what is masked."
+        )
+    value: Any = array
+    try:
+        # A tensor that requires gradients, or is on another device, gives no array by itself.
+        for step in ("detach", "cpu"):
+            value = getattr(value, step, lambda value=value: value)()
+        if "bfloat16" in str(getattr(value, "dtype", "")) and hasattr(value, "float"):
+            value = value.float()
+        return np.asarray(value)
+    except Exception as error:  # Whatever a foreign type raises.
+        raise TypeError(
+            f"{name}: expected an array [n, d], received {type(array).__name__}, which does not "
+            f"convert to one: {error}"
+        ) from error
+
+
+def origin_of(array: np.ndarray | jax.Array) -> np.ndarray | None:
+    """The row to subtract before a cast that would lose digits: the first, or None.
+
+    What is far from the origin keeps its differences that way, which is all that a shift-invariant
+    kernel sees. None where the cast loses nothing, and for arrays that are on several hosts.
+    """
+    if isinstance(array, jax.Array) and (not is_concrete(array) or not array.is_fully_addressable):
+        return None
+    if array.ndim != 2 or 0 in array.shape or not _loses(array.dtype):
+        return None
+    return np.asarray(array[:1])
+
+
+def _loses(dtype: np.dtype) -> bool:
+    """Whether a cast of the dtype to the compute dtype loses digits."""
+    if dtype.kind not in "iuf" or dtype == np.dtype(compute_dtype()):
+        return False
+    bits = jnp.finfo(compute_dtype()).nmant + 1
+    if dtype.kind == "f":
+        return np.finfo(dtype).nmant + 1 > bits
+    return 8 * dtype.itemsize > bits
+
+
+def _cast(
+    array: Any, name: str, place: Callable[[Any], jax.Array], origin: np.ndarray | None
+) -> jax.Array:
+    """The array in the compute dtype, placed, after its numbers were looked at where they are."""
+    whole = is_concrete(array) and not (
+        isinstance(array, jax.Array) and not array.is_fully_addressable
+    )
+    if isinstance(array, jax.Array) and (origin is None or not whole):
+        placed = place(array.astype(compute_dtype()))
+        check_finite(placed, name=name)
+        return placed
+    # What is on the host is looked at there: nothing is compiled for it.
+    host = np.asarray(array)
+    check_finite(host, name=name)
+    moved = host if origin is None else minus(host, origin)
+    with np.errstate(over="ignore"):
+        cast = moved.astype(compute_dtype())
+    beyond = ~np.isfinite(cast).all(axis=1)
+    if beyond.any():
+        limit = float(jnp.finfo(cast.dtype).max)
+        raise ValueError(
+            f"{name}: {int(beyond.sum())} row(s) hold numbers beyond the range of {cast.dtype} "
+            f"({limit:.1e}), the first of them row {int(beyond.argmax())}: rescale the embeddings "
+            "(and the bandwidth), or enable x64."
+        )
+    if _loses(host.dtype):
+        _warn_of_merged_rows(host, cast, name)
+    return place(cast)
+
+
+def minus(array: np.ndarray, origin: np.ndarray) -> np.ndarray:
+    """array - origin, exactly where both are integers, in float64 or wider where they are not."""
+    if array.dtype.kind in "biu" and origin.dtype.kind in "biu":
+        spread = [int(extreme(part)) for part in (array, origin) for extreme in (np.min, np.max)]
+        if max(spread) - min(spread) < 2**63:
+            # Modular: exact whatever the signs.
+            difference = array.astype(np.uint64) - origin.astype(np.uint64)
+            return difference.view(np.int64)
+    wide = np.promote_types(np.promote_types(array.dtype, origin.dtype), np.float64)
+    return array.astype(wide) - origin.astype(wide)
+
+
+def _warn_of_merged_rows(before: np.ndarray, after: np.ndarray, name: str) -> None:
+    """Says so where rows that differed are equal after the cast."""
+    distinct = distinct_rows(after)[0]
+    if distinct == after.shape[0]:
+        return
+    merged = distinct_rows(before)[0] - distinct
+    if merged > 0:
+        warnings.warn(
+            f"{name}: {merged} row(s) that differ in {before.dtype} are equal in {after.dtype}, "
+            "and count as duplicates; rescale, or enable x64.",
+            stacklevel=6,
+        )
+
+
+def distinct_rows(array: np.ndarray) -> tuple[int, np.ndarray]:
+    """How many rows of `[n, d]` differ, and for each the number of its kind, `[n]`.
+
+    Kinds are numbered in the order in which they first appear.
+    """
+    # Bytes are compared: a negative zero is made a zero first.
+    rows = np.ascontiguousarray(array + np.zeros((), array.dtype))
+    as_bytes = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
+    _, first, kinds = np.unique(as_bytes, return_index=True, return_inverse=True)
+    rank = np.empty(first.size, int)
+    rank[np.argsort(first)] = np.arange(first.size)
+    return first.size, rank[kinds.ravel()]
 
 
 def _check_static(array: Any, *, name: str) -> None:
@@ -111,10 +231,13 @@ def _check_static(array: Any, *, name: str) -> None:
         )
 
 
-def _check_finite(array: np.ndarray | jax.Array, *, name: str) -> None:
+def check_finite(array: np.ndarray | jax.Array, *, name: str) -> None:
+    """Raises ValueError, naming the first such row, where an array holds a NaN or an infinity."""
     if not is_concrete(array):
         return
     if isinstance(array, np.ndarray):
+        if array.dtype.kind in "biu":
+            return
         bad = ~np.isfinite(array).all(axis=1)
         row, count = int(np.argmax(bad)), int(bad.sum())
     else:
@@ -137,30 +260,102 @@ def _not_finite(array: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.argmin(finite_rows), jnp.sum(~finite_rows)
 
 
+def check_unit(unit: Any) -> float | None:
+    """Returns a unit of length, or raises. It is static, and so a number also inside jit.
+
+    Raises:
+      TypeError, ValueError: neither None nor a finite number above 0.
+    """
+    if unit is None:
+        return None
+    if isinstance(unit, bool) or not isinstance(unit, (int, float, np.integer, np.floating)):
+        raise TypeError(f"unit: expected None or a positive number, received {unit!r}.")
+    if not (float(unit) > 0 and math.isfinite(float(unit))):
+        raise ValueError(f"unit: expected a finite number above 0, received {unit!r}.")
+    return float(unit)
+
+
 def check_bandwidth(bandwidth: Any) -> jax.Array:
     """Returns the bandwidth as an array, or raises if it is concrete and not in (0, inf).
 
     Raises:
       TypeError: not a real number.
-      ValueError: zero, negative, NaN, infinite, or not a scalar.
+      ValueError: zero, negative, NaN, infinite, not a scalar, or beyond what the compute dtype
+        resolves.
     """
-    if isinstance(bandwidth, (str, bool)):
+    no_number = isinstance(bandwidth, (str, bytes, bool)) or getattr(
+        bandwidth, "dtype", None
+    ) == np.dtype(bool)
+    if no_number:
         raise TypeError(f"bandwidth: expected a positive number, received {bandwidth!r}.")
     try:
-        value = jnp.asarray(bandwidth, dtype=compute_dtype())
-    except (TypeError, ValueError) as error:
+        given = None if isinstance(bandwidth, Tracer) else np.asarray(bandwidth, np.float64)
+        with np.errstate(over="ignore"):
+            value = jnp.asarray(bandwidth, dtype=compute_dtype())
+    except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(
             f"bandwidth: expected a positive number, received {bandwidth!r}."
         ) from error
-    if is_concrete(value):
-        if value.ndim != 0:
-            raise ValueError(f"bandwidth: expected a scalar, received shape {value.shape}.")
-        # Its inverse must be finite too: a bandwidth below 1e-38 has none in float32.
-        if not (float(value) > 0 and math.isfinite(float(value)) and bool(jnp.isfinite(1 / value))):
-            raise ValueError(
-                f"bandwidth: expected a finite number above 0, received {bandwidth!r}."
-            )
+    if not is_concrete(value):
+        return value
+    if value.ndim != 0:
+        raise ValueError(f"bandwidth: expected a scalar, received shape {value.shape}.")
+    assert given is not None  # Its value is at hand.
+    number = float(given)
+    if not (number > 0 and math.isfinite(number)):
+        raise ValueError(f"bandwidth: expected a finite number above 0, received {bandwidth!r}.")
+    limits = jnp.finfo(value.dtype)
+    # Its inverse must be a number too.
+    if not float(limits.tiny) <= number <= 1 / float(limits.tiny):
+        raise ValueError(
+            f"bandwidth: {number:g} is beyond what {value.dtype} resolves, "
+            f"{float(limits.tiny):.1e} to {1 / float(limits.tiny):.1e}: rescale the embeddings "
+            "and it, or enable x64."
+        )
     return value
+
+
+def check_key(key: Any, *, name: str = "key") -> jax.Array:
+    """Returns the random key, or raises.
+
+    Raises:
+      ValueError: there is none.
+      TypeError: it is not one key of `jax.random.key` or of `jax.random.PRNGKey`.
+    """
+    if key is None:
+        raise ValueError(f"{name}: expected a random key, such as jax.random.key(0).")
+    dtype = getattr(key, "dtype", None)
+    typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+    shape = np.shape(key) if dtype is not None else None
+    if not (typed and shape == ()) and not (dtype == np.uint32 and shape == (2,)):
+        raise TypeError(
+            f"{name}: expected one random key, such as jax.random.key(0), received {key!r}."
+        )
+    return key
+
+
+def check_seed(seed: Any, *, name: str = "seed") -> int:
+    """Returns the seed, or raises: beyond 32 bits two seeds would give one and the same key.
+
+    Raises:
+      ValueError: not an integer between 0 and 2^31 - 1.
+    """
+    seed = check_count(seed, name=name, minimum=0)
+    if seed >= 2**31:
+        raise ValueError(f"{name}: expected an integer below 2^31, received {seed}.")
+    return seed
+
+
+def check_rtol(rtol: Any) -> float:
+    """Returns the relative tolerance as a float, or raises.
+
+    Raises:
+      ValueError: not a number between 0 and 1.
+    """
+    number = isinstance(rtol, (int, float, np.number)) and not isinstance(rtol, bool)
+    if not number or not 0 < float(rtol) < 1:
+        raise ValueError(f"rtol: expected a number between 0 and 1, received {rtol!r}.")
+    return float(rtol)
 
 
 def check_order(order: Any) -> float:

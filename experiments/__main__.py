@@ -87,10 +87,7 @@ def _draw(studies: Sequence[Study], rest: Sequence[str]) -> None:
         ("figures", "figures", "Folder that the figures are written to."),
     ):
         flags.DEFINE_string(name, default, words, flag_values=values)
-    try:
-        values(["draw", *rest])
-    except flags.Error as error:
-        raise ValueError(str(error)) from error
+    command.parse(values, ["draw", *rest])
     results, figures = (pathlib.Path(str(values[name].value)) for name in ("results", "figures"))
     found = {
         study.name: [store.read_run(f, study) for f in runner.run_folders(study, results)]

@@ -25,7 +25,7 @@ from matplotlib.lines import Line2D
 from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import memory, scores, uncertainty, validation
+from condvendi_jax import memory, methods, uncertainty, validation
 from condvendi_jax.entropies import log_scores
 from experiments import lab
 from experiments.data import PairedEmbeddings
@@ -75,7 +75,7 @@ class Options(choices.KernelOptions):
         "auto",
         "How spectra are computed: all eigenvalues (exact), or estimated with 95% intervals "
         f"(stored, matrix-free); auto takes eigenvalues up to n = {_EXACT_UP_TO:,}.",
-        choices=scores.METHODS,
+        choices=tuple(methods.BY_NAME),
     )
     rtol: float | None = option(
         None,
@@ -205,16 +205,14 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Curves:
         **settings.bandwidths[cell.rule].kernels(),
     )
     sizes = [size for size in settings.sizes if size < settings.n or cell.repeat == 0]
-    spectral, intervals, methods = [], [], []
+    spectral, intervals, ways = [], [], []
     for size in sizes:
         context.say(f"spectra of n = {size:,}")
-        method = _method(settings.method, size)
-        found = curve(
-            [size], entropies=settings.spectral, method=method, key=probe_key, rtol=settings.rtol
-        )
+        method = methods.named(_method(settings.method, size), key=probe_key, rtol=settings.rtol)
+        found = curve([size], entropies=settings.spectral, method=method)
         spectral.append([_entropies(result) for result in found])
-        intervals.append([_intervals(result) for result in found])
-        methods.append(method)
+        intervals.append([np.array(result.intervals) for result in found])
+        ways.append(method.name)
     order_two_sizes, order_two = [], np.zeros((3, 0))
     if 2 in settings.orders:
         order_two_sizes = settings.order_two_sizes
@@ -225,7 +223,7 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Curves:
         sizes=np.array(sizes),
         spectral=np.concatenate(spectral, axis=-1),
         intervals=np.concatenate(intervals, axis=-1),
-        methods=tuple(methods),
+        methods=tuple(ways),
         order_two_sizes=np.array(order_two_sizes, int),
         order_two=order_two,
     )
@@ -239,17 +237,9 @@ def _method(method: str, n: int) -> str:
     return "stored" if memory.fits(n, validation.compute_dtype()) else "matrix-free"
 
 
-def _entropies(result: cv.Decomposition) -> np.ndarray:
+def _entropies(result: cv.ConvergenceCurve) -> np.ndarray:
     """H(X), H(T) and H(X, T) of each size, `[3, m]`."""
     return np.stack([result.entropy_outputs, result.entropy_prompts, result.entropy_joint])
-
-
-def _intervals(result: cv.Decomposition) -> np.ndarray:
-    """The ends of the three scores' intervals, `[3, 2, m]`."""
-    if result.estimation is None:
-        exact = np.stack([result.vendi, result.conditional, result.information])
-        return np.stack([exact, exact], axis=1)
-    return np.array([np.array(ends) for ends in result.estimation.intervals])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,7 +24,7 @@ from jax.sharding import Mesh
 from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import sharding, validation
+from condvendi_jax import methods, sharding, validation
 from condvendi_jax.sharding import Layout
 from experiments import lab
 from experiments.data import PairedEmbeddings
@@ -138,7 +138,9 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Scored:
     """The scores by one way; every way has the same key, so that they can be compared."""
     settings, mesh = setup.settings, setup.state
     points: list[Any] = list(setup.arrays.values())
-    way: dict[str, Any] = {"order": 2} if cell.way == "order 2" else {"method": cell.way}
+    way: dict[str, Any] = {"order": 2}
+    if cell.way != "order 2":
+        way = {"method": methods.named(cell.way, key=context.shared_key, rtol=settings.rtol)}
     if cell.devices == "all":
         layout = Layout(mesh, "rows", settings.n)
         points = [_distribute(array, layout) for array in points]
@@ -146,19 +148,17 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Scored:
         way |= {} if sharding.mesh_of(points[0]) else {"mesh": mesh}
 
     def call() -> cv.Decomposition:
-        kernels, key = settings.bandwidths.kernels(), context.shared_key
-        found = cv.decompose(*points, **kernels, **way, key=key, rtol=settings.rtol)
-        return jax.block_until_ready(found)
+        kernels = settings.bandwidths.kernels()
+        return jax.block_until_ready(cv.decompose(*points, **kernels, **way))
 
     call()
     started = time.perf_counter()
     found = call()
     seconds = time.perf_counter() - started
     values: Any = {name: float(getattr(found, name)) for name in ("vendi", "conditional")}
-    intervals: dict[str, Any] = {f"{n}_interval": (value, value) for n, value in values.items()}
-    if found.estimation is not None:
-        ends = found.estimation.intervals
-        intervals = {f"{name}_interval": tuple(map(float, getattr(ends, name))) for name in values}
+    intervals: dict[str, Any] = {
+        f"{name}_interval": tuple(map(float, getattr(found.intervals, name))) for name in values
+    }
     return Scored(**values, **intervals, seconds=seconds)
 
 

@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from oracles import draw_pairs
 
 import condvendi_jax as cv
-from condvendi_jax import estimators, krylov, sharding
+from condvendi_jax import estimators, krylov, methods, sharding
 from condvendi_jax.sharding import Layout, ShardedGram
 
 DEVICES, PROCESSES, DEVICES_EACH = 8, 2, 2
@@ -193,14 +193,14 @@ def measures():
     return out
 
 
-def scores(pairs, methods=SCORED, **options):
+def scores(pairs, ways=SCORED, **options):
     """All three scores by `decompose`, of order 2 and estimated."""
     options |= dict(zip(("output_kernel", "prompt_kernel"), kernels(), strict=True))
-    estimator = {"key": jax.random.key(2), "rtol": 0.02}
     exact = cv.decompose(*pairs, **options, order=2)
-    found = [cv.decompose(*pairs, **options, method=m, **estimator) for m in methods]
+    by_way = [methods.named(name, key=jax.random.key(2), rtol=0.02) for name in ways]
+    found = [cv.decompose(*pairs, **options, method=method) for method in by_way]
     values = [[r.vendi, r.conditional, r.information] for r in (exact, *found)]
-    assert [r.method for r in found] == list(methods)
+    assert [r.method for r in found] == list(ways)
     return {"scores": np.array(values, np.float64), "n": np.array(exact.n)}
 
 

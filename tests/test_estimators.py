@@ -299,8 +299,8 @@ def test_identical_rows_have_no_entropy(dtype):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"rtol": 0.0}, "rtol: expected a number above 0, received 0.0"),
-        ({"rtol": "small"}, "rtol: expected a number above 0"),
+        ({"rtol": 0.0}, "rtol: expected a number between 0 and 1, received 0.0"),
+        ({"rtol": "small"}, "rtol: expected a number between 0 and 1"),
         ({"rtol": 1e-3, "budget": Budget()}, "at most one"),
     ],
 )

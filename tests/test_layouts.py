@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import condvendi_jax as cv
-from condvendi_jax import memory
 from condvendi_jax.layouts import Layout, layout_of, mesh_of, to_host
 
 
@@ -120,13 +119,9 @@ def test_to_host_gives_numpy():
     assert tree["b"] == 2
 
 
-def test_three_stored_grams_and_a_copy_are_to_fit_in_memory(mesh, monkeypatch):
-    layout, needed = Layout(mesh, "rows", 50), 4 * 50 * 50 * 4
-    monkeypatch.setattr(memory, "limit", lambda: needed)
-    assert layout.fits_in_memory(np.float32)
-    assert not layout.fits_in_memory(np.float64)
-    monkeypatch.setattr(memory, "limit", lambda: needed - 1)
-    assert not layout.fits_in_memory(np.float32)
+def test_a_device_holds_its_rows_of_a_stored_matrix(mesh):
+    """One device holds them all; the devices of a CPU share a memory, and hold the padding too."""
+    assert Layout(mesh, "rows", 50).stored_share == 1
 
 
 def test_the_constraint_is_part_of_the_program(mesh):

@@ -230,7 +230,7 @@ def test_bad_inputs():
         mutual_information_divergence(x, t, reference_outputs=x)
     with pytest.raises(ValueError, match="reference_outputs"):
         mutual_information_divergence(x, t, reference_prompts=t)
-    with pytest.raises(ValueError, match="60 outputs and 50 prompts"):
+    with pytest.raises(ValueError, match="60 reference_outputs and 50 reference_prompts"):
         mutual_information_divergence(x, t, reference_outputs=x, reference_prompts=t[:50])
     with pytest.raises(ValueError, match="reference_outputs: expected 3 columns"):
         mutual_information_divergence(x, t, reference_outputs=x[:, :2], reference_prompts=t)

@@ -388,6 +388,7 @@ def test_a_sharded_gram_too_large_for_one_device_is_refused(mesh, monkeypatch):
             either.eigenvalues()
 
 
+@pytest.mark.long
 def test_the_example_gives_the_same_scores_by_every_way_in_two_processes(tmp_path):
     """The second shares the folder: it must neither wait for the lock nor for cells of its own."""
     with socket.socket() as probe:

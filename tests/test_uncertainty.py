@@ -256,7 +256,7 @@ def test_convergence_curve_is_that_of_separate_decompositions(x64):
     )
     assert len(calls) == len(sizes)
     for entropy, curve in zip(entropies, curves, strict=True):
-        assert (curve.n, curve.order, curve.truncation) == (
+        assert (curve.sizes, curve.order, curve.truncation) == (
             sizes,
             entropy.order,
             entropy.truncation,

@@ -276,12 +276,12 @@ def test_truncation_beyond_n_clamps_with_one_warning(name):
 def test_what_does_not_fit_in_memory_is_refused_with_the_alternative(monkeypatch):
     monkeypatch.setattr(memory, "limit", lambda: 4 * N * N * 4 - 1)
     message = r"n = 20 points need about .* GiB.*method=cv.Auto.key=.*order 2"
-    paired = _kernels(cv.Gaussian(1.0))
+    paired, wide = _kernels(cv.Gaussian(1.0)), draw_pairs(N, d_x=12, d_t=12, dtype=np.float32)
     for refused in (
         lambda: cv.vendi(OUTPUTS, kernel=cv.Gaussian(1.0)),
         lambda: cv.decompose(OUTPUTS, PROMPTS, **paired),
         lambda: cv.decompose(OUTPUTS, PROMPTS, **paired, order=2, truncation=4),
-        lambda: cv.conditional_vendi(OUTPUTS, PROMPTS, **_kernels(cv.Cosine())),
+        lambda: cv.conditional_vendi(*wide, **_kernels(cv.Cosine())),
         lambda: uncertainty.convergence_curve(OUTPUTS, PROMPTS, (5, N), **paired),
         lambda: cv.gram(cv.Gaussian(1.0), OUTPUTS, tile_size=16).eigenvalues(),
     ):

@@ -51,8 +51,7 @@ def try_all(claims: list[claim.Claim], *, seed: int, budget: claim.Budget) -> li
 
 def main(argv: list[str]) -> int:
     """Tries, prints, writes, and says whether the verdicts are the expected ones."""
-    if len(argv) > 1:
-        raise ValueError(f"unexpected argument {argv[1]!r}; flags are written --name=value.")
+    command.no_words(argv[1:])
     chosen = select(_ONLY.value, claim.registry())
     budget = claim.BUDGETS[_BUDGET.value]
     if _OUTPUT.value:

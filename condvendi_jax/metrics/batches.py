@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.typing import ArrayLike
 
-from condvendi_jax import validation
-from condvendi_jax.entropies import Entropy
+from condvendi_jax import methods, validation
+from condvendi_jax.entropies import Entropy, PerTerm
 from condvendi_jax.scores import Decomposition
 
 Points = tuple[Any, ...]  # Outputs `[n, d_x]` and, where there are prompts, prompts `[n, d_t]`.
@@ -19,23 +21,35 @@ NAMES = ("outputs", "prompts")
 
 
 def check_batch(
-    outputs: Any, prompts: Any, mask: Any, *, with_prompts: bool
+    outputs: ArrayLike,
+    prompts: ArrayLike | None,
+    mask: ArrayLike | None,
+    *,
+    with_prompts: bool,
+    origins: Callable[[dict[str, Any]], dict[str, Any]] = lambda arrays: {},
 ) -> tuple[Points, jax.Array | None]:
-    """The points of a batch, checked and cast, and its mask; masked rows may hold anything."""
+    """The points of a batch, checked and cast, and its mask; masked rows may hold anything.
+
+    Args:
+      outputs, prompts, mask: as a metric's `update` was given them.
+      with_prompts: whether prompts are read.
+      origins: from the rows that count to the row of each array that is subtracted before the cast.
+    """
     if with_prompts and prompts is None:
         raise ValueError("prompts: expected embeddings [n, d], as the metric has a prompt kernel.")
-    arrays = [outputs, prompts] if with_prompts else [outputs]
+    given: dict[str, Any] = {"outputs": outputs} | ({"prompts": prompts} if with_prompts else {})
+    arrays = {name: validation.as_array(array, name=name) for name, array in given.items()}
+    kept = arrays
     if mask is not None:
         mask = jnp.asarray(mask)
-        arrays = [_without_masked(a, mask) for a in arrays]
-    if not with_prompts:
-        return (validation.check_embeddings(arrays[0], name="outputs"),), mask
-    return validation.check_pairs(*arrays), mask
+        arrays = {name: _without_masked(array, mask) for name, array in arrays.items()}
+        if validation.is_concrete(mask, arrays) and all(a.ndim == 2 for a in arrays.values()):
+            kept = {name: array[np.asarray(mask)] for name, array in arrays.items()}
+    return tuple(validation.check_arrays(arrays, origins=origins(kept))), mask
 
 
 def _without_masked(array: Any, mask: jax.Array) -> Any:
     """The array with ones, on which every kernel is defined, in the place of masked rows."""
-    array = array if isinstance(array, jax.Array) else np.asarray(array)
     if array.ndim != 2:
         return array  # The checks that follow refuse it.
     if mask.shape != array.shape[:1] or mask.dtype != bool:
@@ -66,13 +80,6 @@ def check_not_empty(metric: nnx.Metric, n: int) -> None:
 
 def decomposition(entropies: tuple[jax.Array, ...], entropy: Entropy, n: int) -> Decomposition:
     """Of H(X), H(T) and H(X, T), or of H(X) alone: then every sample has the same prompt."""
-    if len(entropies) == 1:
-        entropies = (entropies[0], jnp.zeros_like(entropies[0]), entropies[0])
-    return Decomposition(
-        *entropies,
-        order=entropy.order,
-        truncation=entropy.truncation,
-        n=n,
-        dtype=np.dtype(entropies[0].dtype).name,
-        method="exact" if entropy.needs_spectrum else "frobenius",
-    )
+    values = PerTerm(*entropies, *(None,) * (3 - len(entropies)))
+    method = methods.Exact.name if entropy.needs_spectrum else methods.FROBENIUS
+    return Decomposition.of(methods.Computed(values, None, method), entropy, n=n)

@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax import lax
+from jax.typing import ArrayLike
 
 from condvendi_jax import blocks, features, validation
-from condvendi_jax.entropies import Entropy
+from condvendi_jax.entropies import Entropy, of_squared_norm
 from condvendi_jax.kernels import Cosine
 from condvendi_jax.metrics import batches
 from condvendi_jax.metrics.batches import Points
@@ -134,7 +135,14 @@ class FeatureDecomposition(nnx.Metric):
         """The number of samples so far; not inside jit."""
         return int(self.sums.get_value().count)
 
-    def update(self, *, outputs: Any, prompts: Any = None, mask: Any = None, **_: Any) -> None:
+    def update(
+        self,
+        *,
+        outputs: ArrayLike,
+        prompts: ArrayLike | None = None,
+        mask: ArrayLike | None = None,
+        **_: Any,
+    ) -> None:
         """Adds a batch.
 
         Args:
@@ -183,7 +191,7 @@ class FeatureDecomposition(nnx.Metric):
             )
         self.sums.set_value(_merge_outer_sums(self.sums.get_value(), other.sums.get_value()))
 
-    def compute(self, *, order: float = 2, truncation: int | None = None) -> Decomposition:
+    def compute(self, *, order: float = 1, truncation: int | None = None) -> Decomposition:
         """The three entropies and the scores of all samples so far; not inside jit.
 
         Args:
@@ -294,7 +302,7 @@ def _entropies_of_sums(sums: _OuterSums, entropy: Entropy) -> tuple[jax.Array, .
     for total, remainder in zip(sums.totals, sums.remainders, strict=True):
         covariance = (total + remainder) / sums.count.astype(total.dtype)
         if not entropy.needs_spectrum:
-            values.append(jnp.maximum(-jnp.log(features.squared_norm(covariance)), 0))
+            values.append(of_squared_norm(features.squared_norm(covariance)))
             continue
         # A truncation counts eigenvalues of K / n, all but D of which are zero.
         length = max(entropy.truncation or 0, covariance.shape[0])

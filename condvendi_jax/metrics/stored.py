@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.typing import ArrayLike
 
 from condvendi_jax import blocks, scores, tiles, validation
-from condvendi_jax.entropies import Entropy
-from condvendi_jax.kernels import Gaussian, Kernel, check_kernel
+from condvendi_jax.entropies import Entropy, of_squared_norm
+from condvendi_jax.kernels import Kernel, check_kernel
 from condvendi_jax.metrics import batches
 from condvendi_jax.metrics.batches import Points
 from condvendi_jax.scores import Decomposition
@@ -37,12 +38,14 @@ class _Stream:
       blocks: the points, all blocks full but the last.
       totals: sums over the pairs i < j of k_X^2 and, with prompts, of k_T^2 and of their product,
         in float64.
+      origins: by name, the row that was subtracted from all points before they were cast.
     """
 
     kernels: tuple[Kernel, ...]
     tile_size: int
     blocks: tuple[Points, ...]
     totals: np.ndarray
+    origins: dict[str, np.ndarray | None] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def empty(cls, kernels: tuple[Kernel, ...], tile_size: int) -> _Stream:
@@ -59,6 +62,15 @@ class _Stream:
         """Of the points, where there are any."""
         return tuple(part.shape[1] for part in self.blocks[0]) if self.blocks else None
 
+    def origins_for(self, arrays: dict[str, Any]) -> dict[str, np.ndarray | None]:
+        """The stream's origins; where it has no points yet, those that suit these arrays."""
+        if self.blocks:
+            return self.origins
+        return {
+            name: validation.origin_of(array) if kernel.shift_invariant else None
+            for (name, array), kernel in zip(arrays.items(), self.kernels, strict=True)
+        }
+
     def points(self) -> Points:
         """All samples, in the order of their arrival."""
         return tuple(np.concatenate(parts) for parts in zip(*self.blocks, strict=True))
@@ -74,8 +86,12 @@ class _Stream:
 
     def with_stream(self, other: _Stream) -> _Stream:
         """The stream with those of another added, whose own pairs are known."""
-        points = other.points()
-        return self._extended(points, np.full(points[0].shape[0], self.n), known=other.totals)
+        base = self if self.blocks else dataclasses.replace(self, origins=other.origins)
+        moved = tuple(
+            _moved(part, other.origins.get(name), base.origins.get(name))
+            for name, part in zip(batches.NAMES, other.points(), strict=False)
+        )
+        return base._extended(moved, np.full(moved[0].shape[0], self.n), known=other.totals)
 
     def _extended(self, points: Points, earlier: np.ndarray, known: Any = 0) -> _Stream:
         """With points that each pair with the first `earlier` of all, and sums known already."""
@@ -112,7 +128,14 @@ class _StoredPoints(nnx.Metric):
         """The number of samples so far."""
         return self._stream.n
 
-    def update(self, *, outputs: Any, prompts: Any = None, mask: Any = None, **_: Any) -> None:
+    def update(
+        self,
+        *,
+        outputs: ArrayLike,
+        prompts: ArrayLike | None = None,
+        mask: ArrayLike | None = None,
+        **_: Any,
+    ) -> None:
         """Adds a batch: its points, and its pairs with themselves and with all stored points.
 
         Args:
@@ -125,8 +148,16 @@ class _StoredPoints(nnx.Metric):
           TypeError, ValueError: as `decompose`, or the dimensions are not those of the first
             batch, or the call is inside `jax.jit`. The metric is then as it was before.
         """
+        found: dict[str, np.ndarray | None] = {}
+
+        def origins(arrays: dict[str, Any]) -> dict[str, np.ndarray | None]:
+            found.update(self._stream.origins_for(arrays))
+            return found
+
         with_prompts = len(self._stream.kernels) == 2
-        points, mask = batches.check_batch(outputs, prompts, mask, with_prompts=with_prompts)
+        points, mask = batches.check_batch(
+            outputs, prompts, mask, with_prompts=with_prompts, origins=origins
+        )
         if not validation.is_concrete(points, mask):
             raise ValueError(
                 f"{type(self).__name__} keeps its points on the host and cannot be updated inside "
@@ -138,7 +169,8 @@ class _StoredPoints(nnx.Metric):
         rows = slice(None) if mask is None else np.asarray(mask)
         points = tuple(np.asarray(part)[rows] for part in points)
         if points[0].shape[0]:
-            self._stream = self._stream.with_points(points)
+            stream = dataclasses.replace(self._stream, origins=found)
+            self._stream = stream.with_points(points)
 
     def merge(self, other: _StoredPoints) -> None:
         """Adds all samples of another metric, at the cost of the pairs between the two.
@@ -159,7 +191,7 @@ class _StoredPoints(nnx.Metric):
             self._stream = mine.with_stream(theirs)
 
     def decompose(
-        self, *, order: float = 2, truncation: int | None = None, **options: Any
+        self, *, order: float = 1, truncation: int | None = None, **options: Any
     ) -> Decomposition:
         """The three entropies and the scores of all samples so far.
 
@@ -167,8 +199,8 @@ class _StoredPoints(nnx.Metric):
           order: the Renyi order in (0, inf]. Order 2 is known at any moment, at no cost; every
             other order, and any truncation, runs `decompose` on the stored points.
           truncation: how many eigenvalues every entropy keeps; all where None.
-          **options: further keyword arguments of `decompose`, which is then what runs: `method`,
-            `key` and `rtol`, for instance, where n is large.
+          **options: further keyword arguments of `decompose`, which is then what runs: a `method`
+            with a key, for instance, where n is large.
 
         Returns:
           A `Decomposition`. Without prompts it is that of one and the same prompt for all samples:
@@ -185,18 +217,14 @@ class _StoredPoints(nnx.Metric):
         self._warn_of_extreme_bandwidths()
         n = self.n
         norms = jnp.asarray((2 * self._stream.totals / n + 1) / n, validation.compute_dtype())
-        return batches.decomposition(tuple(jnp.maximum(-jnp.log(norms), 0)), entropy, n)
+        return batches.decomposition(tuple(map(of_squared_norm, norms)), entropy, n)
 
     def _decompose_points(self, entropy: Entropy, options: dict[str, Any]) -> Decomposition:
-        """`decompose` on the stored points; without prompts, with one and the same for all."""
-        points, kernels = self._stream.points(), self._stream.kernels
-        if len(kernels) == 1:
-            points = (*points, np.zeros((self.n, 1), points[0].dtype))
-            kernels = (*kernels, Gaussian(1.0))
+        """`decompose` on the stored points."""
+        kernels = dict(zip(("output_kernel", "prompt_kernel"), self._stream.kernels, strict=False))
         return scores.decompose(
-            *points,
-            output_kernel=kernels[0],
-            prompt_kernel=kernels[1],
+            *self._stream.points(),
+            **kernels,
             order=entropy.order,
             truncation=entropy.truncation,
             **options,
@@ -227,7 +255,7 @@ class StoredDecomposition(_StoredPoints):
         )
         for batch in batches:
             metric.update(outputs=batch.outputs, prompts=batch.prompts)
-        print(metric.compute().conditional, metric.compute(order=1).conditional)
+        print(metric.compute(order=2).conditional, metric.compute().conditional)
 
     The points are kept, O(n d) memory of the host. An update of b points costs O(b n d) time, its
     pairs with every point before it, tile by tile; that makes the scores of order 2 free at any
@@ -256,7 +284,7 @@ class StoredDecomposition(_StoredPoints):
         super().__init__(output_kernel, prompt_kernel, tile_size)
 
     def compute(
-        self, *, order: float = 2, truncation: int | None = None, **options: Any
+        self, *, order: float = 1, truncation: int | None = None, **options: Any
     ) -> Decomposition:
         """All entropies and scores: see `decompose`."""
         return self.decompose(order=order, truncation=truncation, **options)
@@ -275,7 +303,7 @@ class RKE(_StoredPoints):
 
     def compute(self) -> jax.Array:
         """The effective number of modes, in [1, n]; ValueError where there are no samples."""
-        return self.decompose().vendi
+        return self.decompose(order=2).vendi
 
 
 class ConditionalRKE(_StoredPoints):
@@ -295,7 +323,7 @@ class ConditionalRKE(_StoredPoints):
 
     def compute(self) -> jax.Array:
         """The effective number of modes, in [1, n]; ValueError where there are no samples."""
-        return self.decompose().conditional
+        return self.decompose(order=2).conditional
 
 
 class InformationRKE(ConditionalRKE):
@@ -306,7 +334,7 @@ class InformationRKE(ConditionalRKE):
 
     def compute(self) -> jax.Array:
         """The effective number of modes; ValueError where there are no samples."""
-        return self.decompose().information
+        return self.decompose(order=2).information
 
 
 def _same_kernels(one: tuple[Kernel, ...], two: tuple[Kernel, ...]) -> bool:
@@ -315,6 +343,16 @@ def _same_kernels(one: tuple[Kernel, ...], two: tuple[Kernel, ...]) -> bool:
         return False
     leaves = zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True)
     return all(np.array_equal(a, b) for a, b in leaves)
+
+
+def _moved(points: np.ndarray, old: np.ndarray | None, new: np.ndarray | None) -> np.ndarray:
+    """Points relative to one origin, relative to another."""
+    if old is None and new is None:
+        return points
+    zero = np.zeros((1, points.shape[1]), np.int8)
+    # Of each other, not of zero: they may be near one another and both far away.
+    shift = validation.minus(zero if old is None else old, zero if new is None else new)
+    return (points + shift.astype(np.float64)).astype(points.dtype)
 
 
 def _in_blocks(blocks: tuple[Points, ...], points: Points, size: int) -> tuple[Points, ...]:
@@ -356,7 +394,12 @@ def _sums_of_pairs(
         padded_rows = jax.device_put(_padded(rows, height))
         for index in range(-(-int(limits.max()) // size)):
             counted = np.clip(padded_limits - index * size, 0, size).astype(np.int32)
-            sums = _sums_in_tile(kernels, padded_rows, _padded(blocks[index], size), counted)
+            columns = _padded(blocks[index], size)
+            suited = tuple(
+                kernel.suited_to(jnp.concatenate([left, right]))
+                for kernel, left, right in zip(kernels, padded_rows, columns, strict=True)
+            )
+            sums = _sums_in_tile(suited, padded_rows, columns, counted)
             totals += np.asarray(sums, np.float64).sum(axis=1)
     return totals
 

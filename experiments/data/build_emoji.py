@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from absl import app, flags, logging
+from absl import flags
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
+from condvendi_jax import command
 from condvendi_jax.encoders import Encoder, load_efficientnet, load_minilm
 from condvendi_jax.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
 from condvendi_jax.encoders.efficientnet import SIDE
@@ -284,7 +285,7 @@ def build(cache_dir: Path) -> dict[str, np.ndarray]:
     drawn = sorted({pair.concept for pair in pairs})
     concepts = [concepts[number] for number in drawn]
     prompt_index = np.searchsorted(drawn, [pair.concept for pair in pairs])
-    logging.info("%d prompts, %d pairs", len(concepts), len(pairs))
+    print(f"{len(concepts):,} prompts, {len(pairs):,} pairs")
 
     pictures, texts = load_efficientnet(), load_minilm()
     prompts = texts.encode([concept.text for concept in concepts])
@@ -325,18 +326,17 @@ def build(cache_dir: Path) -> dict[str, np.ndarray]:
 
 def main(argv: list[str]) -> None:
     """Download, render, embed and write."""
-    if len(argv) > 1:
-        raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
+    command.no_words(argv[1:])
     cache_dir, output = Path(flags.FLAGS.cache_dir), Path(flags.FLAGS.output)
     cache_dir.mkdir(parents=True, exist_ok=True)
     check_writable(output)
     arrays = build(cache_dir)
     with atomic_writer(output) as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
-    logging.info("%s: %.1f MB", output.name, output.stat().st_size / 1e6)
+    print(f"{output.name}: {output.stat().st_size / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":
     flags.DEFINE_string("cache_dir", None, "Folder for packages and features.", required=True)
     flags.DEFINE_string("output", str(EMOJI_FILE), "The file to write.")
-    app.run(main)
+    command.run(main)

@@ -80,8 +80,12 @@ def load_files(
         raise ValueError(
             f"--{absent[0]}: one's own data need a file of outputs and one of prompts."
         )
-    arrays = validation.check_pairs(
-        *(read_array(path, key=keys.get(role)) for role, path in given.items() if path is not None)
+    arrays = validation.check_arrays(
+        {
+            role: read_array(path, key=keys.get(role))
+            for role, path in given.items()
+            if path is not None
+        }
     )
     name, n = Path(outputs).stem, arrays[0].shape[0]
     return PairedEmbeddings(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth, scores
+from condvendi_jax import bandwidth
+from condvendi_jax.points import Points
 from experiments.data import PairedEmbeddings
 from experiments.lab.study import option, positive
 
@@ -88,7 +90,8 @@ def choose(pairs: PairedEmbeddings, options: KernelOptions, seed: int) -> dict[s
         found = by_rules(pairs, options.rules or bandwidth.RULES, seed)
     for bandwidths in found.values():
         # Rows are named in the order of the user's files.
-        scores.check_inputs(pairs.outputs, pairs.prompts, *bandwidths.kernels().values())
+        kernels: dict[str, Any] = bandwidths.kernels()
+        Points.checked(pairs.outputs, pairs.prompts, **kernels)
     return found
 
 

@@ -50,15 +50,11 @@ def execute(study: Study, argv: Sequence[str]) -> None:
       OSError: the folder cannot be written to.
     """
     values = define_flags(study)
-    try:
-        rest = values(argv)
-    except flags.Error as error:
-        raise ValueError(str(error)) from error
+    words = command.parse(values, argv)
     if values["help"].value:
         print(usage(study, values))
         return
-    if len(rest) > 1:
-        raise ValueError(f"unexpected argument {rest[1]!r}; flags are written --name=value.")
+    command.no_words(words)
     given = {f.name: _typed_flag(values[f.name]) for f in dataclasses.fields(study.options)}
     options = study.options(**given)
     check_needs(options)
@@ -143,7 +139,7 @@ class _TupleParser(flags.ListParser):
 
     def __init__(self, element: type, choices: Sequence[str]):
         super().__init__()
-        self._element, self._choices = element, choices
+        self._element, self.choices = element, choices
 
     def parse(self, argument: str | list[str]) -> list[Any]:
         words = [word for word in super().parse(argument) if word]
@@ -152,8 +148,8 @@ class _TupleParser(flags.ListParser):
         return [self._convert(word) for word in words]
 
     def _convert(self, word: str) -> Any:
-        if self._choices and word not in self._choices:
-            raise ValueError(f"expected some of {', '.join(self._choices)}, received {word!r}")
+        if self.choices and word not in self.choices:
+            raise ValueError(f"expected some of {', '.join(self.choices)}, received {word!r}")
         try:
             return self._element(word)
         except ValueError as error:
@@ -169,19 +165,11 @@ def usage(study: Study, values: flags.FlagValues) -> str:
     """The help of a study: what it asks, and every flag that works."""
     lines = [study.question, f"Reproduces: {study.reproduces}. Takes {study.duration}.", ""]
     lines += [f"usage: python -m experiments.{study.name} [--flag=value ...]", ""]
-    needs = {f.name: f.metadata["needs"] for f in dataclasses.fields(study.options)}
-    for name in dict.fromkeys([*needs, *values]):
-        flag = values[name]
-        if name == flag.short_name:
-            continue
-        notes = [f"only with --{k}={v}" for k, v in needs.get(name, {}).items()]
-        if flag.default is not None and name != "help":
-            notes.append(f"default {flag.serialize().partition('=')[2] or flag.default_as_str}")
-        choices = getattr(flag.parser, "enum_values", None) or getattr(flag.parser, "_choices", ())
-        if choices:
-            notes.append(f"of {', '.join(choices)}")
-        lines.append(f"  --{name}: {flag.help}" + (f" ({'; '.join(notes)})" if notes else ""))
-    return "\n".join(lines)
+    needs = {
+        f.name: [f"only with --{k}={v}" for k, v in f.metadata["needs"].items()]
+        for f in dataclasses.fields(study.options)
+    }
+    return "\n".join([*lines, command.list_flags(values, needs)])
 
 
 def _load(study: Study, values: flags.FlagValues) -> data.PairedEmbeddings:

@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 import condvendi_jax as cv
-from condvendi_jax import estimators, memory, provenance, spectra, tiles
+from condvendi_jax import estimators, memory, methods, provenance, spectra, tiles
 from condvendi_jax.entropies import log_scores
 from experiments.scaling import reference
 from experiments.scaling.contestant import Cell, Contestant, load_points
@@ -251,13 +251,14 @@ def _scores(method: str, cell: Cell) -> Contestant:
         outputs,
         prompts,
         **dict(zip(("output_kernel", "prompt_kernel"), kernels, strict=True)),
-        method=method,
-        rtol=cell["rtol"],
     )
 
+    def ready(seed: int) -> Callable[[], Any]:
+        chosen = methods.named(method, key=jax.random.key(seed), rtol=cell["rtol"])
+        return lambda: jax.block_until_ready(decompose(method=chosen))
+
     def read(result: cv.Decomposition) -> dict[str, Any]:
-        assert result.estimation is not None  # It is None of exact methods only.
-        intervals = result.estimation.intervals
+        intervals = result.intervals
         return {
             name: np.log([float(getattr(result, name)), *map(float, getattr(intervals, name))])
             .astype(float)
@@ -265,20 +266,16 @@ def _scores(method: str, cell: Cell) -> Contestant:
             for name in ("vendi", "conditional", "information")
         }
 
-    return Contestant(
-        ready=lambda seed: lambda: jax.block_until_ready(decompose(key=jax.random.key(seed))),
-        read=read,
-        device_bytes=_device_bytes,
-    )
+    return Contestant(ready=ready, read=read, device_bytes=_device_bytes)
 
 
 def stored(cell: Cell) -> Contestant:
-    """Ours: `decompose(method="stored")`."""
+    """Ours: `decompose(method=Stored(...))`."""
     return _scores("stored", cell)
 
 
 def matrix_free(cell: Cell) -> Contestant:
-    """Ours: `decompose(method="matrix-free")`."""
+    """Ours: `decompose(method=MatrixFree(...))`."""
     return _scores("matrix-free", cell)
 
 

@@ -457,8 +457,7 @@ def _time_and_memory(record: Record, name: str) -> str:
 
 def main(argv: list[str]) -> None:
     """Prints a saved result."""
-    if len(argv) > 1:
-        raise ValueError(f"unexpected argument {argv[1]!r}; flags are written --name=value.")
+    command.no_words(argv[1:])
     print(markdown(store.read_run(flags.FLAGS.results, registry.load("scaling"))), end="")
 
 

@@ -1,0 +1,10 @@
+"""The `condvendi` command: scores of one's own files, without a line of Python.
+
+| module | what it does |
+|---|---|
+| score.py | `condvendi score`: the scores of one model |
+| compare.py | `condvendi compare`: several models side by side |
+| options.py | the flags that both have, and what they mean to the library |
+| inputs.py | embeddings from array files, or of pictures and texts by an encoder |
+| figure.py | the comparison as a figure |
+"""

@@ -1,0 +1,76 @@
+"""A comparison as a figure: every score of every model with its error, and what is told apart."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+from matplotlib.figure import Figure
+
+from condvendi_jax import files
+from condvendi_jax.comparison import Comparison
+
+_COLUMN_IN, _ROW_IN = 2.9, 0.3
+_MARGIN_IN, _CAPTION_IN = 0.8, 0.6
+
+
+def draw(comparison: Comparison, path: str | os.PathLike[str]) -> None:
+    """Writes the figure: a row of panels for each order, with one standard error each way.
+
+    Args:
+      comparison: what is shown.
+      path: ends in .png, .pdf or .svg.
+
+    Raises:
+      OSError: it cannot be written.
+    """
+    models, rankings = comparison.models, comparison.rankings
+    columns = len({found.score for found in rankings})
+    rows = len(rankings) // columns
+    width = max(_COLUMN_IN * columns + 1, 5)
+    height = _CAPTION_IN + rows * (_MARGIN_IN + _ROW_IN * len(models))
+    figure = Figure(figsize=(width, height), layout="constrained")
+    grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
+    panels = grid.ravel()
+    places = range(len(models))[::-1]
+    for panel, found in zip(panels, rankings, strict=True):
+        values = [found.values[model] for model in models]
+        errors = [found.standard_errors[model] for model in models]
+        panel.errorbar(values, places, xerr=errors, fmt="o", markersize=4, capsize=3, color="C0")
+        for place, model, value in zip(places, models, values, strict=True):
+            panel.annotate(
+                found.letters[model],
+                (value, place),
+                xytext=(0, 5),
+                textcoords="offset points",
+                ha="center",
+                fontsize=8,
+            )
+        panel.set_title(found.name, fontsize=10)
+        panel.set_ylim(-0.6, len(models) - 0.3)
+        panel.grid(axis="x", alpha=0.3)
+        panel.tick_params(labelsize=8)
+    for panel in grid[-1]:
+        panel.set_xlabel("effective number of modes", fontsize=8)
+    panels[0].set_yticks(list(places), models)
+    figure.supxlabel(_caption(comparison), fontsize=7)
+    suffix = pathlib.Path(path).suffix.lower().removeprefix(".")
+    with files.atomic_writer(path) as stream:
+        figure.savefig(stream, format=suffix, dpi=200)
+
+
+def _caption(comparison: Comparison) -> str:
+    """What data, n, bandwidth and seed it shows."""
+    numbers = sorted(set(comparison.n.values()))
+    n = f"n = {numbers[0]:,}" if len(numbers) == 1 else f"n = {numbers[0]:,} to {numbers[-1]:,}"
+    widths = ", ".join(
+        f"{role} {chosen.bandwidth:.3g}"
+        for role, chosen in comparison.bandwidths.items()
+        if chosen.bandwidth is not None
+    )
+    bandwidths = f"bandwidth of {widths}; " if widths else ""
+    return (
+        f"{n}; {bandwidths}± one standard error ({comparison.groups} groups of "
+        f"{comparison.units}); seed {comparison.seed}.\nModels that share a letter cannot be told "
+        f"apart at the level {comparison.level:g}."
+    )

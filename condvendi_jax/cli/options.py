@@ -1,0 +1,305 @@
+"""The flags that every verb of the command line has, and what they mean to the library."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pathlib
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from absl import flags
+
+from condvendi_jax import (
+    bandwidth,
+    command,
+    estimators,
+    files,
+    methods,
+    provenance,
+    uncertainty,
+    validation,
+)
+from condvendi_jax.comparison import Comparison
+from condvendi_jax.evaluation import Evaluation, Keys
+from condvendi_jax.kernels import Cosine, Gaussian, Kernel
+from condvendi_jax.methods import Auto, Method
+from condvendi_jax.points import NAMES
+
+DEFAULT_RULE = "variance"
+_BANDWIDTHS = {"outputs": "output_bandwidth", "prompts": "prompt_bandwidth"}
+
+
+def define(values: flags.FlagValues) -> None:
+    """Adds the flags."""
+    own: dict[str, Any] = {"flag_values": values}
+    flags.DEFINE_enum("kernel", "gaussian", ["gaussian", "cosine"], "The kernel of both.", **own)
+    for role, name in _BANDWIDTHS.items():
+        flags.DEFINE_float(
+            name,
+            None,
+            f"Gaussian bandwidth of the {role}, in their units; by rule if unset",
+            **own,
+        )
+    flags.DEFINE_string(
+        "bandwidths_from", None, "A --json of an earlier call, whose bandwidths are used.", **own
+    )
+    flags.DEFINE_enum(
+        "rule",
+        None,
+        list(bandwidth.RULES),
+        "How an unset bandwidth is chosen: the smallest whose RKE over disjoint subsets has a "
+        "variance (CV) or a standard deviation (RKE) below 0.01, or the median distance; "
+        f"{DEFAULT_RULE} if unset.",
+        **own,
+    )
+    flags.DEFINE_list("order", ["1", "2"], "Renyi orders above 0, 'inf' included.", **own)
+    flags.DEFINE_integer(
+        "truncation", None, "Eigenvalues that every entropy keeps (CV eq. 13); all if unset.", **own
+    )
+    flags.DEFINE_enum(
+        "method",
+        None,
+        list(methods.BY_NAME),
+        "How spectra are had: 'exact' takes all eigenvalues; 'stored' and 'matrix-free' estimate "
+        "them, with a 95% interval, from products with n x n matrices that are kept or never "
+        "formed; 'auto', the default, is exact up to n = 4,096, then stored while they fit in "
+        "memory.",
+        **own,
+    )
+    flags.DEFINE_float(
+        "rtol",
+        None,
+        "Relative half width of the intervals that an estimated score is refined to; "
+        f"{estimators.DEFAULT_RTOL:g} if unset.",
+        **own,
+    )
+    flags.DEFINE_integer(
+        "groups",
+        None,
+        f"Groups of the jackknife, at most; {uncertainty.DEFAULT_GROUPS} if unset.",
+        **own,
+    )
+    flags.DEFINE_string(
+        "groups_file",
+        None,
+        "The group of every row: a .txt of one label a line, or a .npy. If unset, rows are grouped "
+        "at random, those with equal prompts together.",
+        **own,
+    )
+    flags.DEFINE_integer(
+        "seed", 0, "Of the bandwidth rule's subsets, the jackknife and the probes.", **own
+    )
+    flags.DEFINE_bool("x64", False, "Compute in float64.", **own)
+    flags.DEFINE_string(
+        "json", None, "Also write the results, with provenance, to this file or pipe.", **own
+    )
+    flags.DEFINE_bool("help", False, "List these flags.", short_name="h", **own)
+
+
+def parse(
+    values: flags.FlagValues, argv: Sequence[str], usage: str
+) -> tuple[list[str], dict[str, Any]]:
+    """The words of a command line and its flags by name; prints the help where that is asked for.
+
+    Raises:
+      ValueError: a flag is unknown or malformed.
+    """
+    words = command.parse(values, argv)
+    given: dict[str, Any] = values.flag_values_dict()
+    if given["help"]:
+        print(usage)
+        print(command.list_flags(values))
+    return words, given
+
+
+def check(given: dict[str, Any]) -> None:
+    """Refuses, before anything is read, what would be refused or ignored later.
+
+    Raises:
+      ValueError: a flag is out of range, or would have no effect.
+    """
+    widths = [
+        name for name in (*_BANDWIDTHS.values(), "bandwidths_from") if given[name] is not None
+    ]
+    if widths and given["kernel"] == "cosine":
+        raise ValueError(
+            f"--{widths[0]}: the cosine kernel has no bandwidth; give none, or --kernel=gaussian."
+        )
+    if len(widths) > 1 and "bandwidths_from" in widths:
+        raise ValueError(f"--{widths[0]} and --bandwidths_from: give one or the other.")
+    if given["rule"] is not None and not _follows_a_rule(given):
+        raise ValueError("--rule: no bandwidth is left to choose.")
+    if given["truncation"] is None and orders(given) == [2.0]:
+        for name in ("method", "rtol"):
+            if given[name] is not None:
+                raise ValueError(f"--{name}: order 2 has no spectrum to compute; it is exact.")
+    if given["method"] == "exact" and given["rtol"] is not None:
+        raise ValueError("--rtol means nothing with --method=exact, which estimates nothing.")
+    if given["groups_file"] is not None and given["groups"] is not None:
+        raise ValueError("--groups and --groups_file: give one or the other.")
+    validation.check_truncation(given["truncation"])
+    if given["groups"] is not None:
+        validation.check_count(given["groups"], name="groups", minimum=2)
+    validation.check_seed(given["seed"])
+    if given["rtol"] is not None:
+        validation.check_rtol(given["rtol"])
+    for name in _BANDWIDTHS.values():
+        if given[name] is not None:
+            validation.check_bandwidth(given[name])
+    orders(given)
+    if given["json"]:
+        files.check_writable(given["json"])
+
+
+def _follows_a_rule(given: dict[str, Any]) -> bool:
+    """Whether the bandwidth of outputs or of prompts is left to a rule."""
+    if given["kernel"] == "cosine" or given["bandwidths_from"] is not None:
+        return False
+    roles = NAMES if given["prompts"] else NAMES[:1]
+    return any(given[_BANDWIDTHS[role]] is None for role in roles)
+
+
+def orders(given: dict[str, Any]) -> list[float]:
+    """The orders that are asked for.
+
+    Raises:
+      ValueError: one of them is no number above 0, or there is none.
+    """
+    found = []
+    for text in given["order"] or [""]:
+        try:
+            found.append(validation.check_order(float(text)))
+        except ValueError as error:
+            raise ValueError(
+                f"--order: expected numbers above 0 or 'inf', received {text!r}."
+            ) from error
+    if len(set(found)) < len(found):
+        raise ValueError(f"--order: expected different numbers, received {given['order']}.")
+    return found
+
+
+def method(given: dict[str, Any]) -> Method:
+    """How spectra are had, with a key of the seed."""
+    key = Keys(given["seed"]).probes
+    return methods.named(given["method"] or Auto.name, key=key, rtol=given["rtol"])
+
+
+def rule(given: dict[str, Any]) -> str:
+    """How a bandwidth is chosen that is not given."""
+    return given["rule"] or DEFAULT_RULE
+
+
+def kernels(given: dict[str, Any], *, paired: bool) -> dict[str, Kernel | None]:
+    """The kernels that are given, None where a rule is to choose the bandwidth.
+
+    Raises:
+      ValueError: a bandwidth of prompts is given where there are none, or the file of an earlier
+        call has no bandwidths.
+    """
+    roles = NAMES if paired else NAMES[:1]
+    if given["kernel"] == "cosine":
+        return dict.fromkeys(roles, Cosine())
+    if not paired and given["prompt_bandwidth"] is not None:
+        raise ValueError("--prompt_bandwidth without --prompts: there is nothing to use it on.")
+    widths = {role: given[_BANDWIDTHS[role]] for role in roles}
+    if given["bandwidths_from"] is not None:
+        widths = _bandwidths_from(given["bandwidths_from"], roles)
+    return {role: None if sigma is None else Gaussian(sigma) for role, sigma in widths.items()}
+
+
+def _bandwidths_from(path: str, roles: tuple[str, ...]) -> dict[str, float]:
+    """The bandwidths that an earlier call wrote."""
+    try:
+        content = json.loads(files.expanded(path).read_bytes())
+        return {role: float(content["bandwidths"][role]["bandwidth"]) for role in roles}
+    except OSError as error:
+        raise ValueError(f"--bandwidths_from: {error}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"--bandwidths_from: {path} holds no Gaussian bandwidths of {' and '.join(roles)}; "
+            "expected what --json wrote."
+        ) from error
+
+
+def groups(given: dict[str, Any]) -> int | np.ndarray:
+    """How many groups the jackknife has, or the label of every row.
+
+    Raises:
+      ValueError: the file of labels cannot be read.
+    """
+    path = given["groups_file"]
+    if path is None:
+        return uncertainty.DEFAULT_GROUPS if given["groups"] is None else given["groups"]
+    path = files.expanded(path)
+    if path.suffix.lower() != ".txt":
+        return np.asarray(files.read_array(path)).reshape(-1)
+    try:
+        return np.array(pathlib.Path(path).read_text(encoding="utf-8").splitlines())
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"--groups_file: {error}") from error
+
+
+@contextlib.contextmanager
+def printed_last(table: object, targets: Sequence[str | None]) -> Iterator[None]:
+    """Prints a table after the files are written, and also where one of them cannot be.
+
+    Not before: who reads the table may have seen enough of it, which ends the process.
+
+    Args:
+      table: goes to standard error where a file goes to standard output, which is its alone then.
+      targets: the files, None where one was not asked for.
+    """
+    piped = any(files.is_standard_output(target) for target in targets if target)
+    try:
+        yield
+    finally:
+        print(table, file=sys.stderr if piped else sys.stdout)
+
+
+def settings(given: dict[str, Any], *, paired: bool) -> dict[str, Any]:
+    """What `evaluate` and `compare` are told alike.
+
+    Raises:
+      ValueError: as `kernels` and `groups`.
+    """
+    chosen = kernels(given, paired=paired)
+    return {
+        "output_kernel": chosen["outputs"],
+        "prompt_kernel": chosen.get("prompts"),
+        "rule": rule(given),
+        "orders": orders(given),
+        "truncation": given["truncation"],
+        "method": method(given),
+        "groups": groups(given),
+        "seed": given["seed"],
+    }
+
+
+def report(
+    found: Evaluation | Comparison, given: dict[str, Any], read: dict[str, Any], *, since: float
+) -> dict[str, Any]:
+    """What --json writes: the result, what was read, how long it took, and where it comes from.
+
+    Args:
+      found: the result.
+      given: the flags.
+      read: the files.
+      since: when it began, by `time.perf_counter`.
+    """
+    return {
+        **found.as_dict(),
+        "kernel": given["kernel"],
+        "inputs": read,
+        "seconds": time.perf_counter() - since,
+        "provenance": provenance.collect(),
+    }
+
+
+def configure(given: dict[str, Any]) -> None:
+    """Sets the precision; before any array is made."""
+    jax.config.update("jax_enable_x64", given["x64"])

@@ -1,0 +1,436 @@
+"""One call from two arrays to scores with errors: bandwidths by rule, groups by prompt.
+
+What `decompose` leaves to its caller is chosen here, and everything that was chosen is in the
+result: the bandwidths and their rule, the groups of the jackknife, the seed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from condvendi_jax import bandwidth, methods, tables, uncertainty, validation
+from condvendi_jax.bandwidth import RuledBandwidth
+from condvendi_jax.entropies import Entropy, PerScore
+from condvendi_jax.kernels import Cosine, Gaussian, Kernel
+from condvendi_jax.methods import Auto, Method
+from condvendi_jax.points import NAMES, Points
+from condvendi_jax.scores import Decomposition
+from condvendi_jax.uncertainty import Groups
+
+Errors = Literal["auto", "all", "none"]
+# Where an error takes a spectrum a group, it is left out above this unless asked for.
+ERRORS_UP_TO = 2000
+HEADINGS = {
+    "vendi": "exp H(X)",
+    "conditional": "conditional exp H(X|T)",
+    "information": "information exp I(X;T)",
+}
+_ORDERS = {1.0: "1 (Vendi)", 2.0: "2 (RKE)"}
+
+
+class Keys:
+    """The random keys of an evaluation, all from one seed."""
+
+    def __init__(self, seed: int):
+        root = jax.random.key(validation.check_seed(seed))
+        self.rule, self.groups = jax.random.split(root)
+        self.probes = jax.random.fold_in(root, 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoredOrder:
+    """The scores of one order.
+
+    Attributes:
+      decomposition: the scores, and how they were computed.
+      standard_errors: of the sample, at these kernels; None where they were left out.
+      bandwidth_errors: standard deviations of the scores over other draws of the rule's subsets,
+        where that was asked for.
+    """
+
+    decomposition: Decomposition
+    standard_errors: PerScore | None
+    bandwidth_errors: PerScore | None = None
+
+    def as_dict(self, names: Sequence[str]) -> dict[str, Any]:
+        """Plain numbers: the scores of some names, their errors and intervals, the entropies."""
+        found = self.decomposition
+
+        def plain(values: PerScore | None) -> dict[str, Any] | None:
+            return (
+                None if values is None else {name: float(getattr(values, name)) for name in names}
+            )
+
+        intervals = None
+        if found.estimation is not None:
+            intervals = {name: list(getattr(found.intervals, name)) for name in names}
+        entropies = ("entropy_outputs", "entropy_prompts", "entropy_joint")[: len(names)]
+        return {
+            "order": "inf" if math.isinf(found.order) else found.order,
+            "truncation": found.truncation,
+            "method": found.method,
+            **(plain(found.scores) or {}),
+            "intervals": intervals,
+            "standard_errors": plain(self.standard_errors),
+            "bandwidth_errors": plain(self.bandwidth_errors),
+            **{
+                name: float(getattr(found, name))
+                for name in entropies[: 3 if len(names) > 1 else 1]
+            },
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Scores with errors, and everything that was chosen on the way. Prints as a table.
+
+    Attributes:
+      n: the number of pairs, or of outputs.
+      dtype: the name of the dtype they were computed in.
+      bandwidths: of outputs and prompts, in their units, with the rule in words.
+      orders: the scores of each order.
+      groups: how many groups the jackknife had; None where there is no error.
+      units: what its groups are made of, in words.
+      seed: of everything that is drawn.
+    """
+
+    n: int
+    dtype: str
+    bandwidths: Mapping[str, RuledBandwidth]
+    orders: tuple[ScoredOrder, ...]
+    groups: int | None
+    units: str | None
+    seed: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The scores there are: one without prompts, three with them."""
+        return PerScore._fields if "prompts" in self.bandwidths else ("vendi",)
+
+    def order(self, order: float) -> ScoredOrder:
+        """The scores of one order.
+
+        Raises:
+          KeyError: it was not computed.
+        """
+        for found in self.orders:
+            if found.decomposition.order == order:
+                return found
+        raise KeyError(
+            f"order {order}: computed were {[o.decomposition.order for o in self.orders]}."
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON."""
+        return {
+            "n": self.n,
+            "dtype": self.dtype,
+            "bandwidths": {name: chosen._asdict() for name, chosen in self.bandwidths.items()},
+            "seed": self.seed,
+            "groups": self.groups,
+            "groups_of": self.units,
+            "errors_cover": None if self.groups is None else ERRORS_COVER,
+            "scores": [found.as_dict(self.names) for found in self.orders],
+        }
+
+    def __str__(self) -> str:
+        """The table, and below it what its numbers mean."""
+        rows = []
+        for found in self.orders:
+            scored = found.decomposition
+            cells = []
+            for name in self.names:
+                errors = found.standard_errors
+                error = None if errors is None else float(getattr(errors, name))
+                cell = tables.with_error(float(getattr(scored, name)), error)
+                if scored.estimation is not None:
+                    cell += " [{:.4g}, {:.4g}]".format(*getattr(scored.intervals, name))
+                cells.append(cell)
+            rows.append([order_name(scored), *cells])
+        kind = "pairs" if len(self.names) > 1 else "outputs"
+        title = f"{self.n:,} {kind}, {self.dtype}"
+        heading = ["order", *(HEADINGS[name] for name in self.names)]
+        return "\n".join([title, tables.aligned(heading, rows), *self._notes()])
+
+    def _notes(self) -> list[str]:
+        notes = describe_bandwidths(self.bandwidths)
+        if any(found.decomposition.estimation for found in self.orders):
+            ways = {o.decomposition.method for o in self.orders if o.decomposition.estimation}
+            notes.append(
+                f"[low, high]: estimated ({', '.join(sorted(ways))}), the 95% interval of what all "
+                "eigenvalues would give"
+            )
+        if self.groups is not None:
+            notes.append(f"±: {ERRORS_COVER}; {self.groups} groups of {self.units}")
+        missing = [order_name(o.decomposition) for o in self.orders if o.standard_errors is None]
+        if missing:
+            notes.append(f"no standard errors were computed of order {', '.join(missing)}")
+        for found in self.orders:
+            if found.bandwidth_errors is not None:
+                spread = ", ".join(
+                    f"{name} {float(getattr(found.bandwidth_errors, name)):.2g}"
+                    for name in self.names
+                )
+                notes.append(
+                    f"order {order_name(found.decomposition)}, over other draws of the rule's "
+                    f"subsets: ± {spread}"
+                )
+        return notes
+
+
+ERRORS_COVER = (
+    "one standard error of the sample at these bandwidths (delete-group jackknife), not of their "
+    "choice"
+)
+
+
+def order_name(found: Decomposition) -> str:
+    """The order for a table: '1 (Vendi)', 'inf, t = 50'."""
+    cut = "" if found.truncation is None else f", t = {found.truncation:,}"
+    return _ORDERS.get(found.order, f"{found.order:g}") + cut
+
+
+def describe_bandwidths(bandwidths: Mapping[str, RuledBandwidth]) -> list[str]:
+    """A line for each bandwidth and its rule."""
+    return [
+        f"bandwidth of {name}: "
+        + ("" if chosen.bandwidth is None else f"{chosen.bandwidth:.4g}, ")
+        + chosen.rule
+        for name, chosen in bandwidths.items()
+    ]
+
+
+def evaluate(
+    outputs: ArrayLike,
+    prompts: ArrayLike | None = None,
+    *,
+    output_kernel: Kernel | None = None,
+    prompt_kernel: Kernel | None = None,
+    rule: str = "variance",
+    orders: Sequence[float] = (1, 2),
+    truncation: int | None = None,
+    method: Method | None = None,
+    errors: Errors = "auto",
+    groups: int | ArrayLike = uncertainty.DEFAULT_GROUPS,
+    bandwidth_repeats: int = 0,
+    seed: int = 0,
+    progress: Callable[[str], Any] = lambda _: None,
+) -> Evaluation:
+    """The scores of two arrays with standard errors: what most callers want, in one call.
+
+    Args:
+      outputs: X, embeddings `[n, d_x]`.
+      prompts: T, embeddings `[n, d_t]`, row by row of the prompts that gave the outputs; without
+        them there is Vendi and RKE.
+      output_kernel: a `Gaussian` whose bandwidth follows the rule, where None.
+      prompt_kernel: the same for the prompts.
+      rule: 'variance' (CV), 'std' (RKE) or 'median': see `bandwidth_by_rule`.
+      orders: Renyi orders in (0, inf].
+      truncation: how many eigenvalues every entropy keeps; all where None.
+      method: how spectra are had; `Auto` with a key of the seed where None.
+      errors: standard errors of every order ('all'), of none, or ('auto') of those that one pass
+        gives, and of the others up to n = 2,000.
+      groups: of the jackknife, how many or the label `[n]` of every row; rows with equal prompts
+        stay together.
+      bandwidth_repeats: over how many other draws of the rule's subsets the scores' spread is
+        computed, which is the noise of the choice of bandwidth; at least 2, or 0 for none.
+      seed: of the rule's subsets, the groups and the probes of an estimate.
+      progress: called with a few words before each step.
+
+    Returns:
+      An `Evaluation`; `print` shows it as a table.
+
+    Raises:
+      TypeError, ValueError: as `decompose`, `bandwidth_by_rule` and `standard_error`.
+
+    Examples:
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> rng = np.random.default_rng(0)
+      >>> prompts = rng.integers(2, size=(400, 1)).astype(np.float32)
+      >>> outputs = (2 * prompts + rng.integers(2, size=(400, 1))).astype(np.float32)
+      >>> found = cv.evaluate(outputs, prompts, orders=[2], rule="median")
+      >>> print(f"{found.order(2).decomposition.vendi:.1f}")
+      2.5
+    """
+    entropies = check_orders(orders, truncation)
+    keys = Keys(seed)
+    if errors not in ("auto", "all", "none"):
+        raise ValueError(f"errors: expected 'auto', 'all' or 'none', received {errors!r}.")
+    repeats = validation.check_count(bandwidth_repeats, name="bandwidth_repeats", minimum=0)
+    if repeats == 1:
+        raise ValueError(
+            "bandwidth_repeats: expected 0, or at least 2 to give a spread, received 1."
+        )
+    method = methods.check_method(Auto(keys.probes) if method is None else method)
+    arrays = check_named(outputs, prompts)
+    given = dict(zip(NAMES, (output_kernel, prompt_kernel), strict=True))
+    if prompts is None and prompt_kernel is not None:
+        raise ValueError("prompts: expected beside prompt_kernel, received None.")
+    if repeats and all(given[name] is not None for name in arrays):
+        raise ValueError("bandwidth_repeats: no bandwidth is chosen by a rule here.")
+    n = arrays["outputs"].shape[0]
+    entropies = [entropy.clamped(n) for entropy in entropies]
+    chosen = None
+    if n > 2 and any(_wanted(errors, entropy, n) for entropy in entropies):
+        chosen = _groups(arrays, groups, keys.groups)
+    kernels, bandwidths = choose_kernels(arrays, given, rule, keys.rule, progress)
+    points = _points(arrays, kernels)
+    found = []
+    draws = [
+        _points(arrays, choose_kernels(arrays, given, rule, key, progress)[0])
+        for key in jax.random.split(jax.random.fold_in(keys.rule, 7), repeats)
+    ]
+    for entropy in entropies:
+        progress(f"order {entropy.order:g}")
+        (computed,) = methods.compute(points, (entropy,), method)
+        decomposition = Decomposition.of(computed, entropy, n=n)
+        spread = None
+        if _wanted(errors, entropy, n):
+            if chosen is None:
+                spread = uncertainty.undefined_errors(points)
+            else:
+                spread = uncertainty.delete_groups(
+                    points.gathered(),
+                    entropy,
+                    chosen,
+                    method=method,
+                    progress=counting(progress, f"errors of order {entropy.order:g}"),
+                ).errors()
+        noise = None
+        if draws:
+            progress(f"other bandwidths, order {entropy.order:g}")
+            noise = _spread_over(draws, entropy, method)
+        found.append(ScoredOrder(decomposition, spread, noise))
+    return Evaluation(
+        n=n,
+        dtype=points.dtype.name,
+        bandwidths=bandwidths,
+        orders=tuple(found),
+        groups=None if chosen is None else chosen.count,
+        units=None if chosen is None else chosen.units,
+        seed=seed,
+    )
+
+
+def _groups(arrays: Mapping[str, Any], groups: int | ArrayLike, key: jax.Array) -> Groups:
+    """The groups of the jackknife, as many as rows where more are asked for."""
+    n = arrays["outputs"].shape[0]
+    together = np.asarray(arrays["prompts"]) if "prompts" in arrays else None
+    if isinstance(groups, (int, np.integer)):
+        groups = min(validation.check_count(groups, name="groups", minimum=2), n)
+    return uncertainty.group_rows(n, groups, key=key, prompts=together)
+
+
+def counting(progress: Callable[[str], Any], words: str) -> Callable[[], None]:
+    """Calls `progress` with the words and how often that happened."""
+    count = itertools.count(1)
+    return lambda: progress(f"{words}: {next(count)} done")
+
+
+def _wanted(errors: Errors, entropy: Entropy, n: int) -> bool:
+    cheap = not entropy.needs_spectrum or n <= ERRORS_UP_TO
+    return errors == "all" or (errors == "auto" and cheap)
+
+
+def _spread_over(draws: Sequence[Points], entropy: Entropy, method: Method) -> PerScore:
+    """Standard deviations of the scores over points under several kernels."""
+    scores = [
+        Decomposition.of(methods.compute(points, (entropy,), method)[0], entropy, n=points.n).scores
+        for points in draws
+    ]
+    return jax.tree.map(lambda *values: jnp.std(jnp.stack(values), ddof=1), *scores)
+
+
+def check_orders(orders: Sequence[float], truncation: int | None) -> list[Entropy]:
+    """The entropies that are asked for.
+
+    Raises:
+      ValueError: there is none, or one is out of range or asked for twice.
+    """
+    if not isinstance(orders, (list, tuple, np.ndarray)):
+        raise ValueError(f"orders: expected a list of numbers above 0, received {orders!r}.")
+    wanted = [Entropy(order=order, truncation=truncation) for order in orders]
+    if not wanted or len(set(wanted)) < len(wanted):
+        raise ValueError(f"orders: expected different numbers above 0, received {orders!r}.")
+    return wanted
+
+
+def check_named(outputs: ArrayLike, prompts: ArrayLike | None) -> dict[str, jax.Array | np.ndarray]:
+    """The arrays by name, as they are but no tensors: finite, and of as many rows each."""
+    named = {"outputs": outputs} | ({} if prompts is None else {"prompts": prompts})
+    arrays = {name: validation.as_array(array, name=name) for name, array in named.items()}
+    validation.check_shapes(arrays)
+    for name, array in arrays.items():
+        validation.check_finite(array, name=name)
+    return arrays
+
+
+def choose_kernels(
+    arrays: Mapping[str, Any],
+    given: Mapping[str, Kernel | None],
+    rule: str,
+    key: jax.Array,
+    progress: Callable[[str], Any],
+) -> tuple[dict[str, Kernel], dict[str, RuledBandwidth]]:
+    """The kernel of each array, given or by rule, and what is to be said of its bandwidth.
+
+    Raises:
+      ValueError: no bandwidth follows the rule on these points.
+    """
+    kernels: dict[str, Kernel] = {}
+    described: dict[str, RuledBandwidth] = {}
+    for index, (name, array) in enumerate(arrays.items()):
+        kernel = given.get(name)
+        if kernel is None:
+            progress(f"bandwidth of {name}")
+            chosen = _by_rule(array, rule, jax.random.fold_in(key, index), name)
+            assert chosen.bandwidth is not None  # Every rule gives one.
+            kernel, described[name] = Gaussian(chosen.bandwidth), chosen
+        else:
+            described[name] = _as_given(kernel)
+        kernels[name] = kernel
+    return kernels, described
+
+
+def _by_rule(array: Any, rule: str, key: jax.Array, name: str) -> RuledBandwidth:
+    if rule not in bandwidth.RULES:
+        raise ValueError(f"rule: expected one of {', '.join(bandwidth.RULES)}, received {rule!r}.")
+    if array.shape[0] == 1 or bool((array == array[:1]).all()):
+        # No distance to choose from, and none that matters: every score is 1.
+        why = "n = 1" if array.shape[0] == 1 else "all rows are identical"
+        return RuledBandwidth(1.0, f"arbitrary: {why}")
+    try:
+        with warnings.catch_warnings():
+            # What a cast of the points gives rise to is said when they are scored.
+            warnings.filterwarnings("ignore", "points: ")
+            return bandwidth.bandwidth_by_rule(array, rule, key=key)
+    except ValueError as error:
+        raise ValueError(str(error).replace("points:", f"{name}:", 1)) from error
+
+
+def _as_given(kernel: Kernel) -> RuledBandwidth:
+    if isinstance(kernel, Gaussian):
+        return RuledBandwidth(float(kernel.bandwidth), "given")
+    if isinstance(kernel, Cosine):
+        return RuledBandwidth(None, "none: the cosine kernel has no bandwidth")
+    return RuledBandwidth(None, f"given: {kernel!r}")
+
+
+def _points(arrays: Mapping[str, Any], kernels: Mapping[str, Kernel]) -> Points:
+    return Points.checked(
+        arrays["outputs"],
+        arrays.get("prompts"),
+        output_kernel=kernels["outputs"],
+        prompt_kernel=kernels.get("prompts"),
+    )

@@ -1,0 +1,464 @@
+"""How entropies of Grams are computed, as objects that a caller passes: `method=cv.Exact()`.
+
+Order 2 without truncation is a Frobenius norm: one pass over the pairs, exact at any n, whatever
+the method. Every other entropy needs a spectrum, and a method is a way of having it:
+
+    Exact        all eigenvalues, of the n x n matrices or of the smaller dual ones
+    Stored       a spectral measure (`estimators`) of stored n x n matrices
+    MatrixFree   a spectral measure of matrices that never exist, or of sharded ones
+    Auto         whichever of them suits n, the memory, and whether there is a key
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import dataclasses
+import functools
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from condvendi_jax import entropies, estimators, memory, validation
+from condvendi_jax.entropies import Entropy, PerTerm, log_scores
+from condvendi_jax.grams import Gram
+from condvendi_jax.points import Points
+
+FROBENIUS = "frobenius"
+# Up to here all eigenvalues take seconds, and no sampling is needed to save them.
+_EXACT_UP_TO = 4096
+# Above this all eigenvalues take minutes: said beforehand, with what takes seconds.
+_LONG_ABOVE = 8000
+# Seconds per n^3 for one spectrum, as measured on two CPU cores at n = 4,000 and n = 14,000.
+_SECONDS_PER_CUBE = 5e-11
+# So many eigenvalues are there in a moment: nobody interrupts them.
+_WAITED_FOR_ABOVE = 1000
+
+# One Gram for each term, None where there are no prompts; and which of them are asked for.
+Grams = PerTerm
+Terms = PerTerm
+ALL_TERMS = PerTerm(True, True, True)
+OUTPUTS = PerTerm(True, False, False)
+GIVEN_PROMPTS = PerTerm(False, True, True)
+_RENYI_2 = entropies.renyi(2)
+
+
+class Computed(NamedTuple):
+    """The entropies of one order and truncation.
+
+    Attributes:
+      values: in nats, None for the terms that were not asked for.
+      estimates: what the values are the means of; None where they are exact.
+      method: frobenius, exact, stored or matrix-free.
+    """
+
+    values: PerTerm
+    estimates: PerTerm | None
+    method: str
+
+
+def compute(
+    points: Points, wanted: Sequence[Entropy], method: Method, terms: Terms = ALL_TERMS
+) -> list[Computed]:
+    """Several entropies of the same points, from one set of spectra.
+
+    Args:
+      points: checked; without prompts there are only outputs to compute.
+      wanted: the entropies, of truncations up to n.
+      method: how spectra are had.
+      terms: whether H(X), H(T) and H(X, T) are wanted.
+
+    Raises:
+      TypeError, ValueError: the method cannot be used on these points; nothing was computed yet.
+    """
+    check_method(method)
+    terms = terms if points.paired else OUTPUTS
+    spectral = tuple(entropy for entropy in wanted if entropy.needs_spectrum)
+    found: Iterator[Computed] = iter(())
+    if spectral:
+        grams = grams_of_terms(points)
+        found = iter(method.suited_to(grams, terms).entropies(grams, spectral, terms))
+    return [
+        next(found)
+        if entropy.needs_spectrum
+        else Computed(_frobenius(points, terms), None, FROBENIUS)
+        for entropy in wanted
+    ]
+
+
+def compute_deletions(
+    points: Points,
+    entropy: Entropy,
+    kept: Sequence[np.ndarray],
+    method: Method,
+    progress: Callable[[], Any],
+) -> tuple[Computed, list[Computed]]:
+    """An entropy that needs a spectrum, of all points and of some of them in turn.
+
+    Args:
+      points: on one device.
+      entropy: of a truncation up to n; where fewer points are kept, it keeps all eigenvalues.
+      kept: booleans `[n]`, for each turn.
+      method: as `compute`.
+      progress: called after each spectrum.
+
+    Returns:
+      What all points give, and what each turn does.
+    """
+    terms = ALL_TERMS if points.paired else OUTPUTS
+    grams = grams_of_terms(points)
+    suited = check_method(method).suited_to(grams, terms)
+    (everything,) = suited.entropies(grams, (entropy,), terms)
+    progress()
+    found = []
+    for rows in kept:
+        fitted = (entropy.fitted(int(rows.sum())),)
+        if isinstance(suited, Exact):
+            # Of one shape whatever is left out, so that one program serves all turns.
+            (computed,) = suited.entropies(grams, fitted, terms, kept=jnp.asarray(rows))
+        else:
+            (computed,) = compute(points.rows(np.flatnonzero(rows)), fitted, suited)
+        found.append(computed)
+        progress()
+    return everything, found
+
+
+def check(points: Points, method: Method) -> None:
+    """Raises where a method cannot have the spectra of these points; computes nothing."""
+    terms = ALL_TERMS if points.paired else OUTPUTS
+    check_method(method).suited_to(grams_of_terms(points), terms)
+
+
+def check_method(method: Method) -> Method:
+    """Returns the method, or raises TypeError where it is none."""
+    if not isinstance(method, Method):
+        raise TypeError(
+            "method: expected cv.Auto(key=...), cv.Exact(), cv.Stored(key=...) or "
+            f"cv.MatrixFree(key=...), received {method!r}."
+        )
+    return method
+
+
+class Method(abc.ABC):
+    """How the entropies of Grams are computed that need their spectra."""
+
+    #: What a result says of how it was computed.
+    name: ClassVar[str]
+
+    def suited_to(self, grams: Grams, terms: Terms) -> Method:
+        """The method that will run on these Grams: itself, after what it needs was checked.
+
+        Args:
+          grams: of the outputs and, where there are any, of the prompts and of the pairs.
+          terms: which of them are wanted.
+
+        Raises:
+          ValueError: what it needs is not there: memory, or a key.
+        """
+        del grams, terms
+        return self
+
+    @abc.abstractmethod
+    def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
+        """Each of the entropies, for the wanted terms."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Exact(Method):
+    """All eigenvalues: O(n^3) time and n x n arrays, or less where the kernels have few features.
+
+    Needs no key. Differentiable, and the one way of having a spectrum inside `jax.jit`.
+    """
+
+    name: ClassVar[str] = "exact"
+
+    def suited_to(self, grams: Grams, terms: Terms) -> Method:
+        """Itself; ValueError where an n x n array is needed and does not fit."""
+        if not _all_dual(grams, terms):
+            memory.check(grams.outputs.n, grams.outputs.dtype)
+        return self
+
+    def entropies(
+        self,
+        grams: Grams,
+        wanted: Sequence[Entropy],
+        terms: Terms,
+        kept: jax.Array | None = None,
+    ) -> list[Computed]:
+        """Each of the entropies, differentiably; of the rows that are kept, booleans `[n]`."""
+        if kept is None:
+            self._warn_of_long_work(grams, terms)
+        with memory.explained(grams.outputs.n, grams.outputs.dtype):
+            spectra = _asked(
+                grams,
+                terms,
+                lambda gram: _finished(
+                    _eigenvalues(gram) if kept is None else _eigenvalues_of_rows(gram, kept)
+                ),
+            )
+        values = _of_spectra(spectra, tuple(wanted))
+        return [Computed(of_entropy, None, self.name) for of_entropy in values]
+
+    @staticmethod
+    def _warn_of_long_work(grams: Grams, terms: Terms) -> None:
+        n = grams.outputs.n
+        ranks = [gram.rank_bound for gram in _asked(grams, terms, lambda gram: gram) if gram]
+        if max(ranks) <= _LONG_ABOVE:
+            return
+        minutes = sum(rank**3 for rank in ranks) * _SECONDS_PER_CUBE / 60
+        warnings.warn(
+            f"all eigenvalues of n = {n:,} points take some {minutes:.0f} minutes on two CPU "
+            "cores; method=cv.Auto(key=jax.random.key(0)) estimates the scores, with an interval, "
+            "in a small part of that.",
+            stacklevel=6,
+        )
+
+
+class _Estimating(Method):
+    """What `Stored` and `MatrixFree` share: a spectral measure of each Gram."""
+
+    key: jax.Array
+    rtol: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", validation.check_key(self.key))
+        object.__setattr__(self, "rtol", validation.check_rtol(self.rtol))
+
+    @abc.abstractmethod
+    def held(self, gram: Gram) -> Gram:
+        """The Gram in the form that products are taken with."""
+
+    def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
+        """Each of the entropies with its estimates, refined until all scores are within `rtol`."""
+        with memory.explained(grams.outputs.n, grams.outputs.dtype):
+            held = _asked(self._held(grams), terms, lambda gram: gram)
+            names = [name for name, gram in held._asdict().items() if gram is not None]
+            samplers, rows = estimators.refine(
+                [getattr(held, name) for name in names],
+                wanted,
+                lambda row: _known_scores(_by_name(names, row)),
+                key=self.key,
+                rtol=self.rtol,
+            )
+        differentiable = [getattr(grams, name) for name in names]
+        found = []
+        for entropy, row in zip(wanted, rows, strict=True):
+            values = [
+                jnp.asarray(estimate.value, gram.dtype)
+                for estimate, gram in zip(row, differentiable, strict=True)
+            ]
+            if not validation.is_concrete(*differentiable):
+                values = [
+                    value + sampler.slope(entropy, gram)
+                    for value, sampler, gram in zip(values, samplers, differentiable, strict=True)
+                ]
+            found.append(Computed(_by_name(names, values), _by_name(names, row), self.name))
+        return found
+
+    def _held(self, grams: Grams) -> Grams:
+        """The Grams that products are taken with, the pairs' from those of both."""
+        constant = jax.tree.map(lax.stop_gradient, grams)
+        outputs = self.held(constant.outputs)
+        if constant.prompts is None:
+            return PerTerm(outputs, None, None)
+        prompts = self.held(constant.prompts)
+        return PerTerm(outputs, prompts, self.held(outputs * prompts))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Stored(_Estimating):
+    """A spectral measure of each Gram, whose n x n matrix is stored: seconds at n = 14,000.
+
+    Needs a key, and memory for the matrices of outputs, prompts and pairs; on a mesh every device
+    has some of their rows. Not inside `jax.jit`: it adapts to numbers.
+
+    Attributes:
+      key: draws the probes. The same key gives the same number on any number of devices.
+      rtol: how wide on either side, relatively, the 95% intervals of the scores may be.
+    """
+
+    name: ClassVar[str] = "stored"
+    key: jax.Array
+    rtol: float = dataclasses.field(default=estimators.DEFAULT_RTOL, kw_only=True)
+
+    def suited_to(self, grams: Grams, terms: Terms) -> Method:
+        """Itself; ValueError where the matrices do not fit."""
+        del terms
+        of_outputs = grams.outputs
+        memory.check(of_outputs.n, of_outputs.dtype, share=of_outputs.stored_share)
+        return self
+
+    def held(self, gram: Gram) -> Gram:
+        """The Gram with its matrix."""
+        return _store(gram)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MatrixFree(_Estimating):
+    """A spectral measure of each Gram, from products with a matrix that never exists: any n.
+
+    Needs a key. Not inside `jax.jit`: it adapts to numbers.
+
+    Attributes:
+      key, rtol: as `Stored`.
+    """
+
+    name: ClassVar[str] = "matrix-free"
+    key: jax.Array
+    rtol: float = dataclasses.field(default=estimators.DEFAULT_RTOL, kw_only=True)
+
+    def held(self, gram: Gram) -> Gram:
+        """Itself."""
+        return gram
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Auto(Method):
+    """The method that suits: exact where that is quick or there is no key, else estimated.
+
+    `Exact` up to n = 4,096, where the kernels have few features, inside `jax.jit` and wherever
+    there is no key; above, `Stored` while the matrices fit in memory, and then `MatrixFree`.
+
+    Attributes:
+      key: for the probes of an estimate; None never estimates.
+      rtol: as `Stored`.
+    """
+
+    name: ClassVar[str] = "auto"
+    key: jax.Array | None = None
+    rtol: float = dataclasses.field(default=estimators.DEFAULT_RTOL, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.key is not None:
+            object.__setattr__(self, "key", validation.check_key(self.key))
+        object.__setattr__(self, "rtol", validation.check_rtol(self.rtol))
+
+    def suited_to(self, grams: Grams, terms: Terms) -> Method:
+        """The method by n, rank, memory and key."""
+        gram = grams.outputs
+        # Whether a tracer belongs to jit, where nothing can adapt, is not known here.
+        quick = gram.n <= _EXACT_UP_TO or not validation.is_concrete(grams)
+        if self.key is None or _all_dual(grams, terms):
+            return Exact().suited_to(grams, terms)
+        if quick and memory.fits(gram.n, gram.dtype):
+            return Exact()
+        if memory.fits(gram.n, gram.dtype, share=gram.stored_share):
+            return Stored(self.key, rtol=self.rtol)
+        return MatrixFree(self.key, rtol=self.rtol)
+
+    def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
+        """By the method that suits."""
+        return self.suited_to(grams, terms).entropies(grams, wanted, terms)
+
+
+AUTO = Auto()
+#: The methods as a command line names them.
+BY_NAME: dict[str, type[Method]] = {m.name: m for m in (Auto, Exact, Stored, MatrixFree)}
+
+
+def named(name: str, *, key: jax.Array, rtol: float | None = None) -> Method:
+    """The method of a name in `BY_NAME`, with the key and the tolerance that it has a use for.
+
+    Args:
+      name: as a command line gives it.
+      key: for the probes of an estimate.
+      rtol: `estimators.DEFAULT_RTOL` where None.
+
+    Raises:
+      ValueError: there is no such method.
+    """
+    if name == Exact.name:
+        return Exact()
+    estimating: dict[str, Any] = {m.name: m for m in (Auto, Stored, MatrixFree)}
+    if name not in estimating:
+        raise ValueError(f"method: expected one of {', '.join(BY_NAME)}, received {name!r}.")
+    return estimating[name](key, rtol=estimators.DEFAULT_RTOL if rtol is None else rtol)
+
+
+def grams_of_terms(points: Points) -> Grams:
+    """The Grams of outputs, prompts and pairs; None where there are no prompts."""
+    of_outputs, *others = points.grams()
+    if not others:
+        return PerTerm(of_outputs, None, None)
+    (of_prompts,) = others
+    return PerTerm(of_outputs, of_prompts, of_outputs * of_prompts)
+
+
+def _asked(grams: Grams, terms: Terms, function: Callable[[Gram], Any]) -> PerTerm:
+    """A function of the Grams that are asked for, None for the others."""
+    return PerTerm(
+        *(function(gram) if asked else None for gram, asked in zip(grams, terms, strict=True))
+    )
+
+
+def _by_name(names: Sequence[str], values: Sequence[Any]) -> PerTerm:
+    """Values of some terms, None for the others."""
+    return PerTerm(None, None, None)._replace(**dict(zip(names, values, strict=True)))
+
+
+def _known_scores(values: PerTerm) -> list[Any]:
+    """The logarithms of the scores that these terms determine."""
+    return [score for score in log_scores(*values) if score is not None]
+
+
+def _all_dual(grams: Grams, terms: Terms) -> bool:
+    """Whether every spectrum that is wanted is that of a smaller matrix than n x n."""
+    wanted = _asked(grams, terms, lambda gram: gram.rank_bound < gram.n)
+    return all(dual for dual in wanted if dual is not None)
+
+
+def _finished(array: jax.Array) -> jax.Array:
+    """The array once it is there; an interrupt is seen while it is waited for.
+
+    Waiting for JAX itself would put it off until the end, which for eigenvalues may be minutes.
+    """
+    if not validation.is_concrete(array) or array.size <= _WAITED_FOR_ABOVE:
+        return array
+    done = threading.Event()
+
+    def wait() -> None:
+        # What it raises it raises again below, where it can be explained.
+        with contextlib.suppress(Exception):
+            jax.block_until_ready(array)
+        done.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    done.wait()
+    return jax.block_until_ready(array)
+
+
+# A program of its own: compiling it takes most of the time of a first call, and it serves outputs,
+# prompts and their joint, of every order and truncation.
+@jax.jit
+def _eigenvalues(gram: Gram) -> jax.Array:
+    return gram.eigenvalues()
+
+
+@jax.jit
+def _eigenvalues_of_rows(gram: Gram, kept: jax.Array) -> jax.Array:
+    """Those of the Gram of some of the points, and a zero for every other point, `[n]`."""
+    return gram.restricted(kept).eigenvalues()
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _of_spectra(spectra: PerTerm, wanted: tuple[Entropy, ...]) -> list[PerTerm]:
+    """Each entropy of every spectrum."""
+    return [jax.tree.map(entropy.of_spectrum, spectra) for entropy in wanted]
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _frobenius(points: Points, terms: Terms) -> PerTerm:
+    """The entropies of order 2, in one pass over the pairs of points."""
+    found = entropies.entropies(_RENYI_2, *points.grams())
+    return PerTerm(*(value if asked else None for value, asked in zip(found, terms, strict=True)))
+
+
+@jax.jit
+def _store(gram: Gram) -> Gram:
+    return gram.store()
