@@ -1,0 +1,217 @@
+"""`condvendi compare` as a user calls it, in process."""
+
+import csv
+import json
+
+import jax
+import numpy as np
+import pytest
+
+import condvendi_jax as cv
+from condvendi_jax import __main__
+
+N = 60
+RNG = np.random.default_rng(0)
+PROMPTS = np.repeat(RNG.normal(size=(20, 2)), 3, axis=0).astype(np.float32)
+MODELS = {
+    name: (PROMPTS + spread * RNG.normal(size=PROMPTS.shape)).astype(np.float32)
+    for name, spread in {"few": 0.3, "some": 0.4, "many": 1.5}.items()
+}
+ORDER = np.random.default_rng(1).permutation(N)
+GIVEN = ("--output_bandwidth=2", "--prompt_bandwidth=1.5", "--order=2")
+KERNELS = {"output_kernel": cv.Gaussian(2.0), "prompt_kernel": cv.Gaussian(1.5)}
+FILES = ("few.npy", "some.npy", "many.npy")
+
+
+@pytest.fixture(scope="module")
+def files_of_models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    for name, outputs in MODELS.items():
+        np.save(folder / f"{name}.npy", outputs)
+    np.save(folder / "t.npy", PROMPTS)
+    np.savez(folder / "all.npz", few=MODELS["few"], prompts=PROMPTS)
+    np.save(folder / "permuted.npy", MODELS["some"][ORDER])
+    np.save(folder / "permuted_prompts.npy", PROMPTS[ORDER])
+    np.save(folder / "nan.npy", np.where(np.arange(N)[:, None] == 7, np.nan, MODELS["some"]))
+    np.save(folder / "narrow.npy", MODELS["some"][:, :1])
+    (folder / "other").mkdir()
+    np.save(folder / "other" / "few.npy", MODELS["some"])
+    (folder / "labels.txt").write_text("\n".join(f"group {k % 5}" for k in range(N)))
+    return folder
+
+
+@pytest.fixture
+def folder(files_of_models, monkeypatch):
+    """Where the files are, which is where the command runs; the precision is as before, after."""
+    before = jax.config.jax_enable_x64
+    monkeypatch.chdir(files_of_models)
+    yield files_of_models
+    jax.config.update("jax_enable_x64", before)
+
+
+@pytest.fixture
+def compare(folder, capfd):
+    """Runs `condvendi compare` in this process; gives the report, and what was printed."""
+
+    def run(*arguments):
+        __main__.main(["condvendi", "compare", *arguments, "--json=report.json"])
+        out, err = capfd.readouterr()
+        assert err == ""
+        return json.loads((folder / "report.json").read_text()), out
+
+    return run
+
+
+def _same(rankings, expected):
+    """Rankings of a report and of the library."""
+    for got, wanted in zip(rankings, expected.rankings, strict=True):
+        assert (got["score"], got["letters"]) == (wanted.score, wanted.letters)
+        assert got["values"] == pytest.approx(wanted.values, rel=1e-6)
+        assert got["standard_errors"] == pytest.approx(wanted.standard_errors, rel=1e-4)
+
+
+def test_models_of_shared_prompts(compare):
+    report, out = compare(*FILES, "--prompts=t.npy", *GIVEN, "--groups=10", "--seed=3")
+    expected = cv.compare(MODELS, PROMPTS, **KERNELS, orders=[2], groups=10, seed=3)
+    _same(report["rankings"], expected)
+    assert out == f"{expected}\n"
+    assert (report["matched"], report["groups"], report["seed"]) == ("rows", 10, 3)
+    assert report["inputs"] == {
+        "models": {"few": "few.npy", "some": "some.npy", "many": "many.npy"},
+        "prompts": "t.npy",
+    }
+    assert report["kernel"] == "gaussian"
+    assert report["provenance"]["versions"]["condvendi_jax"]
+    assert report["seconds"] > 0
+
+
+def test_models_of_prompts_of_their_own(compare):
+    report, _ = compare("few.npy", "b=permuted.npy", "--prompts=t.npy,permuted_prompts.npy", *GIVEN)
+    shared = cv.compare({"few": MODELS["few"], "b": MODELS["some"]}, PROMPTS, **KERNELS, orders=[2])
+    _same(report["rankings"], shared)
+    assert report["matched"] == "prompts"
+    assert report["inputs"]["prompts"] == {"few": "t.npy", "b": "permuted_prompts.npy"}
+
+
+def test_names_keys_and_the_home_folder(compare, folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(folder))
+    keys = ("--key=few", "--prompts_key=prompts")
+    report, _ = compare("a=~/all.npz", "b=all.npz", "--prompts=~/all.npz", *keys, *GIVEN)
+    assert report["inputs"]["models"] == {"a": "~/all.npz", "b": "all.npz"}
+    for ranking in report["rankings"]:
+        assert ranking["values"]["a"] == ranking["values"]["b"]
+        assert ranking["letters"] == {"a": "a", "b": "a"}
+
+
+def test_outputs_alone_by_rule(compare):
+    report, out = compare(*FILES, "--rule=median", "--order=2")
+    expected = cv.compare(MODELS, rule="median", orders=[2])
+    _same(report["rankings"], expected)
+    assert report["bandwidths"]["outputs"]["rule"] == "median distance"
+    assert report["matched"] == "none"
+    assert report["inputs"]["prompts"] is None
+    again, _ = compare(*FILES, "--order=2", "--bandwidths_from=report.json")
+    _same(again["rankings"], expected)
+
+
+def test_what_the_flags_mean_to_the_library(compare):
+    report, _ = compare(
+        *FILES,
+        "--prompts=t.npy",
+        "--kernel=cosine",
+        "--order=1,inf",
+        "--truncation=2",
+        "--x64",
+        "--groups_file=labels.txt",
+        "--level=0.3",
+    )
+    assert (report["dtype"], report["level"], report["groups"]) == ("float64", 0.3, 5)
+    assert report["matched"] == "labels"
+    expected = cv.compare(
+        MODELS,
+        PROMPTS,
+        output_kernel=cv.Cosine(),
+        prompt_kernel=cv.Cosine(),
+        orders=[1, np.inf],
+        truncation=2,
+        groups=np.arange(N) % 5,
+        level=0.3,
+    )
+    _same(report["rankings"], expected)
+    assert report["rankings"][0]["truncation"] == 2
+    assert report["rankings"][-1]["order"] == "inf"
+
+
+def test_estimates_bring_intervals(compare):
+    options = ("--output_bandwidth=2", "--order=1", "--groups=2")
+    report, _ = compare("few.npy", "many.npy", *options, "--method=stored", "--rtol=0.01")
+    low, high = report["rankings"][0]["intervals"]["few"]
+    assert low <= report["rankings"][0]["values"]["few"] <= high
+
+
+def test_tables_and_a_figure_are_written(compare, folder):
+    from PIL import Image
+
+    targets = ("--csv=scores.csv", "--markdown=scores.md", "--plot=scores.png")
+    report, _ = compare(*FILES, "--prompts=t.npy", *GIVEN, *targets)
+    rows = list(csv.DictReader((folder / "scores.csv").read_text().splitlines()))
+    found = {(row["score"], row["first"]): float(row["value"]) for row in rows if not row["second"]}
+    for ranking in report["rankings"]:
+        for model, value in ranking["values"].items():
+            assert found[ranking["score"], model] == value
+    lines = (folder / "scores.md").read_text().splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:5]] == ["| few", "| some", "| many"]
+    with Image.open(folder / "scores.png") as picture:
+        assert picture.format == "PNG"
+        pixels = np.asarray(picture.convert("L"), float)
+    assert pixels.shape[1] > 1000
+    assert pixels.std() > 10
+
+
+def test_csv_to_standard_output_is_alone_there(folder, capfd):
+    __main__.main(["", "compare", *FILES, "--output_bandwidth=2", "--order=2", "--csv=/dev/stdout"])
+    out, err = capfd.readouterr()
+    rows = list(csv.DictReader(out.splitlines()))
+    assert {row["first"] for row in rows} == set(MODELS)
+    assert "models that share a letter" in err
+
+
+BAD_INPUTS = {
+    "no model": ((), "at least two models, received 0"),
+    "one model": (("few.npy",), "at least two models, received 1"),
+    "one stem twice": (
+        ("few.npy", "other/few.npy"),
+        "'few' names both few.npy and other/few.npy; give names",
+    ),
+    "no path": (("few=", "some.npy"), "'few=': expected a file, or name=file"),
+    "no name": (("=few.npy", "some.npy"), "'=few.npy': expected a file, or name=file"),
+    "missing file": (("few.npy", "absent.npy"), "absent.npy: there is no such file"),
+    "prompts of some": (
+        (*FILES, "--prompts=t.npy,t.npy"),
+        "--prompts: expected one file, or one for each of 3 models, received 2",
+    ),
+    "no prompts": ((*FILES, "--prompts="), "--prompts: expected one file"),
+    "not a number": (("few.npy", "nan.npy"), "nan: outputs: expected finite numbers"),
+    "dimensions": (("few.npy", "narrow.npy"), "outputs: expected one dimension for all models"),
+    "level": ((*FILES, "--output_bandwidth=1", "--level=1.5"), "level: expected a number between"),
+    "a key of no prompts": ((*FILES, "--prompts_key=a"), "--prompts_key without --prompts"),
+    "a bandwidth of no prompts": (
+        (*FILES, "--prompt_bandwidth=1"),
+        "--prompt_bandwidth without --prompts",
+    ),
+    "a rule without use": ((*FILES, "--output_bandwidth=1", "--rule=std"), "--rule: no bandwidth"),
+    "a key of one array": ((*FILES, "--key=few"), "holds one array without a key"),
+    "a figure of words": ((*FILES, "--plot=scores.txt"), "--plot: expected a file ending in"),
+    "no folder": ((*FILES, "--csv=absent/scores.csv"), "there is no directory"),
+    "a flag of score": ((*FILES, "--errors=all"), "errors"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_INPUTS)
+def test_bad_input_gets_one_clear_line(folder, capfd, name):
+    arguments, message = BAD_INPUTS[name]
+    with pytest.raises((ValueError, OSError)) as error:
+        __main__.main(["condvendi", "compare", *arguments])
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    assert capfd.readouterr() == ("", "")
