@@ -53,7 +53,10 @@ def _alike(how, draw):
     return models, {"rows": prompts["a"], "alone": None}.get(how, prompts)
 
 
-@pytest.mark.parametrize("how", ["rows", "prompts", "apart", "alone"])
+@pytest.mark.parametrize(
+    "how",
+    ["rows", *(pytest.param(how, marks=pytest.mark.long) for how in ("prompts", "apart", "alone"))],
+)
 def test_false_differences_are_as_rare_as_the_level_says(how):
     """300 draws of three models of one population, 60 prompts of 4 outputs; without prompts in the
     analysis, rows of the same prompt are spread over the groups, so each output has its own."""

@@ -18,7 +18,7 @@ LABELS = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], [9, 8, 7]))
 
 
 @pytest.mark.parametrize("truncation", [None, 5, N], ids=lambda t: f"t={t}")
-@pytest.mark.parametrize("order", [0.5, 1, 2, np.inf])
+@pytest.mark.parametrize("order", [0.5, 1, np.inf])
 @pytest.mark.parametrize("kernels", [GAUSSIANS, COSINES, None], ids=["gaussian", "dual", "alone"])
 def test_deletions_are_decompositions_of_the_rows_that_are_kept(order, truncation, kernels, x64):
     """15 to 17 rows are kept: above that a truncation keeps all their eigenvalues. Both cosine

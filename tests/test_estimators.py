@@ -356,7 +356,9 @@ def test_the_derivative_of_an_entropy_is_the_derivative(entropy, x64):
         assert float(derivative(values[index])) == pytest.approx(slope, rel=2e-3, abs=2e-3)
 
 
-@pytest.mark.parametrize("order", [0.7, 1, 3])
+@pytest.mark.parametrize(
+    "order", [1, *(pytest.param(order, marks=pytest.mark.long) for order in (0.7, 3))]
+)
 def test_the_sensitivity_is_unbiased(order, x64):
     """Its mean over keys tends to h(A); a term left out would stay."""
     gram, values = with_spectrum(SPECTRA["power law"])
