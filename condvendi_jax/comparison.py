@@ -29,6 +29,8 @@ from condvendi_jax.methods import Auto, Method
 from condvendi_jax.points import NAMES, Points
 from condvendi_jax.uncertainty import Deletions, Groups
 
+# Of a 95% interval, in standard errors.
+_WIDTH = 2 * 1.96
 _MATCHED = {
     "rows": "matched row by row",
     "prompts": "matched by equal prompts",
@@ -43,7 +45,8 @@ class Difference(NamedTuple):
     Attributes:
       first, second: the models.
       value: the score of the first less that of the second, in effective numbers of modes.
-      standard_error: of that difference.
+      standard_error: of that difference: of the sample and, where the scores are estimated, of the
+        estimates.
       p_value: of no difference, two-sided, by Student's t with one degree of freedom less than
         there are groups.
       adjusted: the same for all pairs of models at once, by Holm's step-down.
@@ -507,14 +510,12 @@ def _rankings(
         of_groups = {
             name: np.asarray(getattr(influences[name], score), np.float64) for name in values
         }
-        differences = _differences(values, of_groups)
-        intervals = None
-        if next(iter(deletions.values())).intervals is not None:
-            intervals = {
-                name: getattr(found.intervals, score)
-                for name, found in deletions.items()
-                if found.intervals is not None
-            }
+        intervals = {
+            name: getattr(found.intervals, score)
+            for name, found in deletions.items()
+            if found.intervals is not None
+        }
+        differences = _differences(values, of_groups, intervals)
         rankings.append(
             Ranking(
                 score=score,
@@ -522,7 +523,7 @@ def _rankings(
                 truncation=entropy.truncation,
                 values=values,
                 standard_errors={name: _root_mean_square(e) for name, e in of_groups.items()},
-                intervals=intervals,
+                intervals=intervals or None,
                 differences=differences,
                 letters=_letters(
                     list(values),
@@ -538,15 +539,22 @@ def _root_mean_square(values: np.ndarray) -> float:
 
 
 def _differences(
-    values: Mapping[str, float], influences: Mapping[str, np.ndarray]
+    values: Mapping[str, float],
+    influences: Mapping[str, np.ndarray],
+    intervals: Mapping[str, tuple[float, float]],
 ) -> tuple[Difference, ...]:
-    """Every pair of models, with p-values for each pair and for all of them at once."""
+    """Every pair of models, with p-values for each pair and for all of them at once.
+
+    What an estimate is off by is off in all deletions alike, so that no jackknife sees it: it is
+    added to the error, as wide as the intervals say.
+    """
     from scipy.special import stdtr  # Imported where it is used: it is slow to import.
 
     found = []
     for one, two in itertools.combinations(values, 2):
         value = values[one] - values[two]
-        error = _root_mean_square(influences[one] - influences[two])
+        estimated = [np.subtract(*intervals[name]) / _WIDTH for name in (one, two) if intervals]
+        error = math.hypot(_root_mean_square(influences[one] - influences[two]), *estimated)
         freedom = influences[one].size - 1
         if error > 0:
             p_value = float(2 * stdtr(freedom, -abs(value) / error))

@@ -54,8 +54,7 @@ def test_few_products_of_features_are_solved_in_the_dual_at_any_n(monkeypatch):
     assert chosen(n=20_000, kernel=cv.Cosine(), d=3) == "exact"
 
 
-@pytest.mark.parametrize("key", [None, KEY])
-def test_what_does_not_fit_is_refused(key, monkeypatch):
+def test_what_does_not_fit_is_refused(monkeypatch):
     monkeypatch.setattr(memory, "limit", lambda: ROOM_FOR_8000)
     for method in (cv.Exact(), cv.Stored(KEY), cv.Auto()):
         with pytest.raises(ValueError, match=r"n = 8001 points need about.*cv.Auto\(key"):
