@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import types
 from collections.abc import Mapping
@@ -26,6 +27,8 @@ class PairedEmbeddings:
       labels: by role, one label a pair, each `[n]` of numbers or strings: `types` (the group that
         a pair belongs to), `models` (who or what made the output), `prompt` (equal for the pairs
         of one prompt), and whatever else a set knows.
+      further: by role, more embeddings of the same pairs, each float32 `[n, d]`: the prompts in
+        other words or by another encoder, the outputs cut to one length.
 
     Raises:
       ValueError: if the length of an array is not that of `outputs`, with both lengths.
@@ -36,10 +39,11 @@ class PairedEmbeddings:
     prompts: np.ndarray
     description: str
     labels: Mapping[str, np.ndarray] = field(default_factory=dict)
+    further: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check that the arrays describe the same pairs."""
-        for role, values in {"prompts": self.prompts, **self.labels}.items():
+        for role, values in {"prompts": self.prompts, **self.labels, **self.further}.items():
             if len(values) != len(self.outputs):
                 raise ValueError(
                     f"outputs and {role} must have the same length, "
@@ -50,11 +54,27 @@ class PairedEmbeddings:
         """The number of pairs n."""
         return len(self.outputs)
 
+    def rows(self, chosen: np.ndarray) -> PairedEmbeddings:
+        """Some of the pairs: those of these row numbers, or of these booleans `[n]`."""
+        return dataclasses.replace(
+            self,
+            outputs=self.outputs[chosen],
+            prompts=self.prompts[chosen],
+            labels={role: values[chosen] for role, values in self.labels.items()},
+            further={role: values[chosen] for role, values in self.further.items()},
+        )
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every array by its role, for the identity of what is computed from all of them."""
+        return {"outputs": self.outputs, "prompts": self.prompts, **self.further, **self.labels}
+
 
 def load_files(
     *,
     outputs: str | os.PathLike[str] | None = None,
     prompts: str | os.PathLike[str] | None = None,
+    further: Mapping[str, str | os.PathLike[str]] = types.MappingProxyType({}),
     keys: Mapping[str, str | None] = types.MappingProxyType({}),
     **labels: str | os.PathLike[str],
 ) -> PairedEmbeddings:
@@ -63,6 +83,7 @@ def load_files(
     Args:
       outputs: file of `[n, d_x]` numbers.
       prompts: file of `[n, d_t]` numbers, row by row the prompts of the outputs.
+      further: by role, files of more embeddings `[n, d]` of the same pairs.
       keys: which array of a file that holds several, by role: `{"outputs": "x"}`.
       **labels: by role, a file of n labels (numbers or strings), or a .txt of one label a line.
 
@@ -74,7 +95,7 @@ def load_files(
         hold a matrix of finite numbers, with the first bad row; if the labels are not one column,
         or if the lengths differ.
     """
-    given = {"outputs": outputs, "prompts": prompts}
+    given = {"outputs": outputs, "prompts": prompts, **further}
     absent = [role for role, path in given.items() if path is None]
     if outputs is None or prompts is None:
         raise ValueError(
@@ -88,11 +109,14 @@ def load_files(
         }
     )
     name, n = Path(outputs).stem, arrays[0].shape[0]
+    rows = dict(zip(given, map(np.asarray, arrays), strict=True))
     return PairedEmbeddings(
         name,
-        *map(np.asarray, arrays),
+        rows["outputs"],
+        rows["prompts"],
         description=f"{name}: {n:,} pairs from {Path(outputs).name} and {Path(prompts).name}",
         labels={role: _labels(path, role, keys.get(role)) for role, path in labels.items()},
+        further={role: rows[role] for role in further},
     )
 
 

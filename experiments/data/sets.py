@@ -1,8 +1,14 @@
-"""The data sets of the project, by name."""
+"""The data sets of the project, by name, and the file that each is shipped in.
+
+A set's file `NAME.npz` holds float16 embeddings under `outputs`, `prompts` and `further_ROLE`,
+labels under `label_ROLE`, and `description`, `licence`, `cut` and `provenance`. Where an entry X is
+a table of what occurs, `X_index` `[n]` says which row each pair has. `building.write_set` writes it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +17,9 @@ import numpy as np
 from experiments.data import mixture
 from experiments.data.pairs import PairedEmbeddings
 
-EMOJI_FILE = Path(__file__).parent / "emoji.npz"
+FOLDER = Path(__file__).parent
+EMOJI_FILE = FOLDER / "emoji.npz"
+FURTHER, LABEL, INDEX = "further_", "label_", "_index"
 _MIXTURE_N, _MIXTURE_DIMENSIONS = 4000, (64, 32)
 
 
@@ -36,6 +44,37 @@ def _unit_rows(embeddings: np.ndarray) -> np.ndarray:
     # float16 leaves norms up to 1e-4 from 1, and the cosine kernel's diagonal shall be exact.
     rows = embeddings.astype(np.float32)
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def read_set(path: Path) -> PairedEmbeddings:
+    """Reads a set's file: every pair, embeddings scaled to unit norm again in float32.
+
+    Raises:
+      ValueError: an entry is missing.
+    """
+    with np.load(path, allow_pickle=False) as stored:
+        missing = {"outputs", "prompts", "description"} - set(stored.files)
+        if missing:
+            raise ValueError(f"{path}: {min(missing)} is missing; found {', '.join(stored.files)}")
+        entries = {name: stored[name] for name in stored.files}
+
+    def of_pairs(name: str, change: Callable[[np.ndarray], np.ndarray] = np.asarray) -> np.ndarray:
+        values = change(entries[name])
+        index = entries.get(name + INDEX)
+        return values if index is None else values[index]
+
+    def named(prefix: str) -> list[str]:
+        found = [name.removeprefix(prefix) for name in entries if name.startswith(prefix)]
+        return [name for name in found if not name.endswith(INDEX)]
+
+    return PairedEmbeddings(
+        name=path.stem,
+        outputs=of_pairs("outputs", _unit_rows),
+        prompts=of_pairs("prompts", _unit_rows),
+        description=str(entries["description"]),
+        labels={role: of_pairs(LABEL + role) for role in named(LABEL)},
+        further={role: of_pairs(FURTHER + role, _unit_rows) for role in named(FURTHER)},
+    )
 
 
 def load_emoji() -> PairedEmbeddings:
@@ -67,6 +106,10 @@ def load_mixture() -> PairedEmbeddings:
     outputs, prompts = (np.empty((_MIXTURE_N, d), np.float32) for d in _MIXTURE_DIMENSIONS)
     mixture.fill_mixture(outputs, prompts, seed=0)
     return PairedEmbeddings("mixture", outputs, prompts, mixture.describe(_MIXTURE_DIMENSIONS))
+
+
+def _shipped(name: str) -> Callable[[], PairedEmbeddings]:
+    return functools.partial(read_set, FOLDER / f"{name}.npz")
 
 
 SETS = {

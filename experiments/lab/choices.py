@@ -15,6 +15,7 @@ from experiments.data import PairedEmbeddings
 from experiments.lab.study import option, positive
 
 KERNELS = ("gaussian", "cosine")
+SCALES = (0.5, 1.0, 2.0)
 _KEY = 0x5E1EC7  # Of the rules' random subsets.
 
 
@@ -63,6 +64,68 @@ class KernelOptions:
     prompt_bandwidth: float | None = option(
         None, "The bandwidth of the prompts, in their units.", needs={"kernel": "gaussian"}
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class ScaledOptions:
+    """The options of a study that says what hangs on the bandwidths.
+
+    They are chosen once, by a rule on all pairs together, and everything is repeated at multiples
+    of them.
+    """
+
+    kernel: str = option("gaussian", "The kernel of outputs and prompts.", choices=KERNELS)
+    rule: str = option(
+        "variance",
+        "How the bandwidths are chosen on all pairs together: variance (CV), std (RKE), median "
+        "(median distance).",
+        choices=bandwidth.RULES,
+    )
+    output_bandwidth: float | None = option(
+        None,
+        "The bandwidth of the outputs, in their units, in the place of the rule's.",
+        needs={"kernel": "gaussian"},
+    )
+    prompt_bandwidth: float | None = option(
+        None,
+        "The bandwidth of the prompts, in their units, in the place of the rule's.",
+        needs={"kernel": "gaussian"},
+    )
+    scales: tuple[float, ...] | None = option(
+        None,
+        "Multiples of both bandwidths at which everything is repeated; 0.5, 1 and 2 if unset.",
+        needs={"kernel": "gaussian"},
+    )
+
+
+def choose_scaled(
+    pairs: PairedEmbeddings, options: ScaledOptions, seed: int
+) -> dict[str, Bandwidths]:
+    """The bandwidths at every scale, by the scale as a word: '0.5', '1', '2'; or 'cosine'.
+
+    Raises:
+      ValueError: as `choose`, or a scale is not positive or is given twice.
+    """
+    rules = None
+    if (
+        options.kernel == "gaussian"
+        and options.output_bandwidth is options.prompt_bandwidth is None
+    ):
+        rules = (options.rule,)
+    elif options.rule != ScaledOptions.rule:
+        raise ValueError(f"--rule={options.rule} means nothing beside given bandwidths.")
+    once = KernelOptions(options.kernel, rules, options.output_bandwidth, options.prompt_bandwidth)
+    ((name, bandwidths),) = choose(pairs, once, seed).items()
+    if bandwidths.outputs is None:
+        return {name: bandwidths}
+    scales = SCALES if options.scales is None else options.scales
+    words = [f"{positive(scale, name='scales'):g}" for scale in scales]
+    if len(set(words)) < len(words):
+        raise ValueError(f"--scales: a scale is given twice in {', '.join(words)}.")
+    return {
+        word: bandwidths if word == "1" else bandwidths.scaled(scale)
+        for word, scale in zip(words, scales, strict=True)
+    }
 
 
 def choose(pairs: PairedEmbeddings, options: KernelOptions, seed: int) -> dict[str, Bandwidths]:

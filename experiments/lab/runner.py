@@ -84,8 +84,7 @@ def define_flags(study: Study) -> flags.FlagValues:
             f"A data set of the project; {study.data} where none is named.",
             flag_values=values,
         )
-        roles = _PAIRS | dict.fromkeys(study.labels, "[n], .npy, or a .txt of one a line")
-        for role, shape in roles.items():
+        for role, shape in _roles(study).items():
             flags.DEFINE_string(role, None, f"Your own {role} {shape}.", flag_values=values)
             flags.DEFINE_string(
                 f"{role}_key", None, f"Which array of the {role}' file.", flag_values=values
@@ -104,6 +103,15 @@ def define_flags(study: Study) -> flags.FlagValues:
     )
     flags.DEFINE_bool("help", False, "List these flags.", short_name="h", flag_values=values)
     return values
+
+
+def _roles(study: Study) -> dict[str, str]:
+    """What a user may bring, with its shape."""
+    further = dict.fromkeys(study.further, "[n, d]")
+    labels = dict.fromkeys(
+        [*study.labels, *study.more_labels], "[n], .npy, or a .txt of one a line"
+    )
+    return _PAIRS | further | labels
 
 
 def _define(field: dataclasses.Field, kind: Any, values: flags.FlagValues) -> None:
@@ -180,7 +188,7 @@ def _load(study: Study, values: flags.FlagValues) -> data.PairedEmbeddings:
     """
     if study.data is None:
         raise ValueError(f"the study {study.name} takes no pairs.")
-    roles = [*_PAIRS, *study.labels]
+    roles = _roles(study)
     own: dict[str, Any] = {r: values[r].value for r in roles if values[r].value is not None}
     named: dict[str, Any] = {role: values[f"{role}_key"].value for role in roles}
     keys = {role: key for role, key in named.items() if key is not None}
@@ -189,9 +197,11 @@ def _load(study: Study, values: flags.FlagValues) -> data.PairedEmbeddings:
         raise ValueError(f"--{alone[0]}_key without --{alone[0]}: there is no file to look in.")
     if own and values["data"].value is not None:
         raise ValueError(f"--data and --{next(iter(own))}: give a data set or your own files.")
-    pairs = (
-        data.load_files(**own, keys=keys) if own else data.load(values["data"].value or study.data)
-    )
+    further = {role: own.pop(role) for role in study.further if role in own}
+    if own or further:
+        pairs = data.load_files(**own, further=further, keys=keys)
+    else:
+        pairs = data.load(values["data"].value or study.data)
     absent = [role for role in study.labels if role not in pairs.labels]
     if absent:
         raise ValueError(f"--{absent[0]}: the study {study.name} needs {absent[0]} for each row.")

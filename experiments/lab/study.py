@@ -95,6 +95,9 @@ class Study:
       variant: the folder of a run among the study's own, by its options: 'gaussian', say.
       data: the shipped set that is taken by default; None where a study takes no pairs.
       labels: the labels that it needs of a user's own files, such as 'types' or 'models'.
+      more_labels: those that it takes where they are given.
+      further: more embeddings of the pairs that it takes where they are given; what it cannot do
+        without, it checks itself.
       random: whether anything is drawn at random, so that a seed has a meaning.
     """
 
@@ -118,6 +121,8 @@ class Study:
     variant: Callable[[Any], str] = lambda options: ""
     data: str | None = "emoji"
     labels: Collection[str] = ()
+    more_labels: Collection[str] = ()
+    further: Collection[str] = ()
     random: bool = True
 
     def folder(self, options: Any) -> str:
