@@ -2,7 +2,8 @@
 
 A set's file `NAME.npz` holds float16 embeddings under `outputs`, `prompts` and `further_ROLE`,
 labels under `label_ROLE`, and `description`, `licence`, `cut` and `provenance`. Where an entry X is
-a table of what occurs, `X_index` `[n]` says which row each pair has. `building.write_set` writes it.
+a table of what occurs, `X_index` `[n]` says which row each pair has. `building.write_set` writes
+it.
 """
 
 from __future__ import annotations

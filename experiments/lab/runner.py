@@ -60,7 +60,8 @@ def execute(study: Study, argv: Sequence[str]) -> None:
     check_needs(options)
     if not values["output"].value:
         raise ValueError("--output: expected a folder, received nothing.")
-    folder = pathlib.Path(values["output"].value) / study.folder(options)
+    named = values["data"].value if study.data is not None else None
+    folder = pathlib.Path(values["output"].value) / study.folder(options, named)
     load = functools.partial(_load, study, values)
     seed = int(values["seed"].value or 0) if study.random else 0
     finished = run(study, options, load, seed, folder)

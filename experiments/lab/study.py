@@ -125,9 +125,15 @@ class Study:
     further: Collection[str] = ()
     random: bool = True
 
-    def folder(self, options: Any) -> str:
-        """The name of the folder that a run's results go to."""
-        return "-".join(filter(None, (self.name, self.variant(options))))
+    def folder(self, options: Any, data: str | None = None) -> str:
+        """The name of the folder that a run's results go to.
+
+        Args:
+          options: of the run.
+          data: the shipped set that was named; it is part of the name unless it is the default.
+        """
+        named = None if data == self.data else data
+        return "-".join(filter(None, (self.name, named, self.variant(options))))
 
 
 def option(
