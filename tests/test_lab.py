@@ -476,6 +476,78 @@ def examples_pairs(outputs):
     return PairedEmbeddings("own", outputs, prompts, "own")
 
 
+def test_further_embeddings_and_labels_are_taken_where_given(tmp_path, own):
+    seen = []
+
+    def looking(options, load, seed):
+        pairs = load()
+        seen.append(pairs)
+        return prepare(options, lambda: pairs, seed)
+
+    study = dataclasses.replace(
+        TOY, prepare=looking, further=("second_prompts",), more_labels=("models",)
+    )
+    flags = own()
+    execute(tmp_path, *flags, study=study)
+    assert seen[-1].further == {} and set(seen[-1].labels) == {"types"}
+    second = np.random.default_rng(0).normal(size=(150, 3)).astype(np.float32)
+    np.save(tmp_path / "second.npy", second)
+    more = [f"--second_prompts={tmp_path / 'second.npy'}", f"--models={tmp_path / 'models.txt'}"]
+    execute(tmp_path, *flags, *more, study=study)
+    np.testing.assert_array_equal(seen[-1].further["second_prompts"], second)
+    assert seen[-1].labels["models"][0].startswith("model ")
+    np.save(tmp_path / "second.npy", second[:9])
+    with pytest.raises(ValueError, match="150 prompts and 9 second_prompts"):
+        execute(tmp_path, *flags, *more, study=study)
+    with pytest.raises(ValueError, match="--outputs: one's own data need a file"):
+        runner.execute(study, ["toy", more[0], f"--output={tmp_path / 'none'}"])
+
+
+def test_another_data_set_has_a_folder_of_its_own():
+    named = dataclasses.replace(TOY, data="emoji")
+    assert named.folder(Options(), "emoji") == named.folder(Options()) == "toy-mean"
+    assert named.folder(Options(), "mixture") == "toy-mixture-mean"
+
+
+# --- bandwidths -------------------------------------------------------------------------------
+
+
+def scaled(**given):
+    outputs = np.random.default_rng(1).normal(size=(200, 3)).astype(np.float32)
+    return choices.choose_scaled(examples_pairs(outputs), choices.ScaledOptions(**given), seed=0)
+
+
+def test_bandwidths_are_the_rules_and_multiples_of_them():
+    pairs = examples_pairs(np.random.default_rng(1).normal(size=(200, 3)).astype(np.float32))
+    for rule in ("variance", "median"):
+        ruled = choices.by_rules(pairs, [rule], 0)[rule]
+        found = scaled(rule=rule)
+        assert list(found) == ["0.5", "1", "2"]
+        assert found["1"] == ruled
+        for word, one in found.items():
+            assert one.outputs == float(word) * ruled.outputs
+            assert one.prompts == float(word) * ruled.prompts
+    assert found["0.5"].rule.startswith("0.5 of the ")
+    given = scaled(output_bandwidth=2.0, prompt_bandwidth=3.0, scales=(0.25, 1.0))
+    assert [(b.outputs, b.prompts) for b in given.values()] == [(0.5, 0.75), (2.0, 3.0)]
+    assert list(scaled(kernel="cosine")) == ["cosine"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"rule": "median", "output_bandwidth": 1.0, "prompt_bandwidth": 1.0}, "--rule=median"),
+        ({"rule": "median", "kernel": "cosine"}, "--rule=median means nothing"),
+        ({"output_bandwidth": 1.0}, "give both"),
+        ({"scales": (1.0, 1.0)}, "--scales: a scale is given twice in 1, 1"),
+        ({"scales": (1.0, 0.0)}, "--scales: expected a positive number"),
+    ],
+)
+def test_bandwidths_that_make_no_sense_are_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        scaled(**given)
+
+
 # --- keys, progress, interruption --------------------------------------------------------------
 
 

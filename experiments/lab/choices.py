@@ -106,14 +106,13 @@ def choose_scaled(
     Raises:
       ValueError: as `choose`, or a scale is not positive or is given twice.
     """
+    given = options.output_bandwidth is not None or options.prompt_bandwidth is not None
     rules = None
-    if (
-        options.kernel == "gaussian"
-        and options.output_bandwidth is options.prompt_bandwidth is None
-    ):
+    if options.kernel == "gaussian" and not given:
         rules = (options.rule,)
     elif options.rule != ScaledOptions.rule:
-        raise ValueError(f"--rule={options.rule} means nothing beside given bandwidths.")
+        beside = "given bandwidths" if given else f"--kernel={options.kernel}"
+        raise ValueError(f"--rule={options.rule} means nothing beside {beside}.")
     once = KernelOptions(options.kernel, rules, options.output_bandwidth, options.prompt_bandwidth)
     ((name, bandwidths),) = choose(pairs, once, seed).items()
     if bandwidths.outputs is None:
