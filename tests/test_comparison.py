@@ -319,24 +319,15 @@ def test_estimates_bring_their_intervals():
 
 def test_errors_of_differences_hold_those_of_the_estimates():
     """An estimate's own error is the same in all deletions, where no jackknife sees it."""
-    models, prompts = _three(80)
-
-    def compare(rtol):
-        method = cv.Stored(jax.random.key(0), rtol=rtol)
-        return cv.compare(models, prompts, **KERNELS, orders=[1], groups=4, method=method)
-
-    fine, coarse = compare(1e-4), compare(0.05)
-    ranking = coarse.ranking("vendi", 1)
-    for difference in ranking.differences:
-        widths = [np.subtract(*ranking.intervals[n]) for n in (difference.first, difference.second)]
-        estimated = np.hypot(*widths) / (2 * 1.96)
-        assert difference.standard_error >= estimated > 0
-        finer = fine.ranking("vendi", 1).difference(difference.first, difference.second)
-        np.testing.assert_allclose(
-            difference.standard_error,
-            np.hypot(estimated, finer.standard_error),
-            rtol=0.3,  # Both jackknives have the noise of few probes in them.
-        )
+    values = {"a": 5.0, "b": 3.0}
+    of_groups = {"a": np.array([0.3, -0.1, 0.2]), "b": np.array([0.1, 0.1, -0.2])}
+    intervals = {"a": (5 - 1.96 * 0.4, 5 + 1.96 * 0.4), "b": (3 - 1.96 * 0.3, 3 + 1.96 * 0.3)}
+    jackknife = np.sqrt((0.2**2 + 0.2**2 + 0.4**2) / 3)
+    (exact,) = comparison._differences(values, of_groups, {})
+    (estimated,) = comparison._differences(values, of_groups, intervals)
+    assert exact.standard_error == pytest.approx(jackknife)
+    assert estimated.standard_error == pytest.approx(np.hypot(jackknife, 0.5))
+    assert estimated.p_value > exact.p_value
 
 
 def test_progress_says_what_is_computed():
