@@ -134,7 +134,8 @@ def standard_error(
 
     Args:
       score: `score(outputs)` or `score(outputs, prompts)`, returning a scalar or a pytree of
-        scalars, a `Decomposition` for instance.
+        scalars, a `Decomposition` for instance. It is given arrays of the compute dtype; what lies
+        so far from the origin that the cast would blur it comes as it was passed.
       outputs: embeddings `[n, d_x]`.
       prompts: embeddings `[n, d_t]`, or None for a score of the outputs alone.
       key: assigns rows to groups at random; needed where `groups` is a number.
@@ -163,7 +164,10 @@ def standard_error(
     if not callable(score):
         raise TypeError(f"score: expected a function of the arrays, received {score!r}.")
     named = {"outputs": outputs} | ({} if prompts is None else {"prompts": prompts})
-    arrays = validation.check_arrays(named)
+    given = {name: validation.as_array(array, name=name) for name, array in named.items()}
+    blurred = {n: np.asarray(a[:1]) for n, a in given.items() if validation.is_blurred(a)}
+    checked = dict(zip(given, validation.check_arrays(given, origins={**blurred}), strict=True))
+    arrays = [given[name] if name in blurred else array for name, array in checked.items()]
     n = arrays[0].shape[0]
     if n == 1:
         return _undefined(score(*arrays))

@@ -18,6 +18,8 @@ import numpy as np
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
+_BLURRED = 1e-4
+
 
 def is_concrete(*values: Any) -> bool:
     """Whether no leaf of `values` is a tracer, so that its numbers may be looked at."""
@@ -144,6 +146,17 @@ def _loses(dtype: np.dtype) -> bool:
     if dtype.kind == "f":
         return np.finfo(dtype).nmant + 1 > bits
     return 8 * dtype.itemsize > bits
+
+
+def is_blurred(array: np.ndarray | jax.Array) -> bool:
+    """Whether a cast to the compute dtype costs an array more than 1e-4 of its spread."""
+    if origin_of(array) is None:
+        return False
+    host = np.asarray(array)
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = host.astype(compute_dtype())
+        exact, blurred = (minus(rows, rows[:1]) for rows in (host, cast))
+        return bool(np.abs(exact - blurred).max() > _BLURRED * np.abs(exact).max())
 
 
 def _cast(

@@ -185,6 +185,24 @@ def test_points_are_moved_near_the_origin_before_they_are_cast(name):
 
 
 @pytest.mark.filterwarnings("ignore:.*float64 input is computed in float32")
+@pytest.mark.parametrize("name", FAR)
+def test_errors_of_a_users_score_are_those_near_the_origin(name):
+    """The score moves the rows; a cast before it would merge them."""
+    near = np.random.default_rng(0).integers(0, 40, size=(40, 2))
+
+    def error(points):
+        return cv.standard_error(
+            lambda x, t: cv.conditional_rke(x, t, **kernels(3.0, 5.0)),
+            points,
+            points[::-1],
+            key=KEY,
+            groups=5,
+        )
+
+    assert_close(error(FAR[name](near)), float(error(near)))
+
+
+@pytest.mark.filterwarnings("ignore:.*float64 input is computed in float32")
 def test_gaussians_of_pairs_move_too():
     rng = np.random.default_rng(0)
     x, t = rng.normal(size=(60, 2)), rng.normal(size=(60, 3))
