@@ -304,18 +304,21 @@ def table(run: lab.Run) -> Table:
 
 
 def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
-    """A figure for each score, and one of all eigenvalues (CV figs 2, 3 and 19)."""
+    """A figure for each score, and one of all eigenvalues, for each data set (CV figs 2, 3, 19)."""
     runs = sorted(runs, key=lambda run: run.settings.kernel != "gaussian")
     full = [run for run in runs if run.settings.method == "exact"]
     estimated = [run for run in runs if run.settings.method != "exact"]
     known = full + [run for run in references if run.settings.method == "exact"]
     figures = {}
-    if full:
-        figures["convergence_full"] = _figure(full, "conditional", [])
-    if estimated:
-        figures["convergence"] = _figure(estimated, "conditional", known)
-        for score in ("information", "vendi"):
-            figures[f"convergence_{score}"] = _figure(estimated, score, known)
+    for name in dict.fromkeys(run.data for run in runs):
+        end = f"_{name}" if name else ""
+        whole, rest = ([run for run in some if run.data == name] for some in (full, estimated))
+        if whole:
+            figures[f"convergence_full{end}"] = _figure(whole, "conditional", [])
+        if rest:
+            figures[f"convergence{end}"] = _figure(rest, "conditional", known)
+            for score in ("information", "vendi"):
+                figures[f"convergence_{score}{end}"] = _figure(rest, score, known)
     return figures
 
 
@@ -338,7 +341,7 @@ def _figure(runs: Sequence[lab.Run], score: str, known: Sequence[lab.Run]) -> Fi
                 upper.plot(curve.sizes, curve.mean, "o", color=colour, markerfacecolor="white")
         upper.set_title(_title(run, rule))
         style.log_numbers(lower.yaxis)
-        style.log_counts(lower, [n for n in (250, 1000, 4000, 11_822) if n <= run.settings.n])
+        style.log_counts(lower, _ticks(run.settings.n))
         lower.set(xlabel="sample size n")
     axes[0].set(ylim=(0, None), ylabel="score, effective number of modes")
     axes[count].set_ylabel("spread over random orders, %")
@@ -352,6 +355,11 @@ def _figure(runs: Sequence[lab.Run], score: str, known: Sequence[lab.Run]) -> Fi
     style.legend_above(figure, axes[0], columns=5)
     style.caption(figure, _caption(runs, marked=marked))
     return figure
+
+
+def _ticks(n: int) -> list[int]:
+    """Sizes that are written at the axis: all pairs, and some well below."""
+    return [*(size for size in (250, 1000, 4000) if size < n / 1.5), n]
 
 
 def _panel(upper: Axes, lower: Axes, found: Sequence[Curve]) -> None:
@@ -434,7 +442,12 @@ STUDY = lab.Study(
         ("--kernel=gaussian", "--method=exact"),
         ("--kernel=cosine", "--method=exact"),
     ),
-    figures=("convergence", "convergence_information", "convergence_vendi", "convergence_full"),
+    figures=(
+        "convergence",
+        "convergence_information",
+        "convergence_vendi",
+        "convergence_full",
+    ),
 )
 
 

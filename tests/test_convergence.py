@@ -167,6 +167,45 @@ def test_what_is_known_exactly_is_marked_where_pairs_and_kernels_are_the_same(fi
     assert set(convergence.draw([known()], [])) == {"convergence_full"}
 
 
+def test_runs_of_other_data_have_figures_of_their_own(finished):
+    """The emoji's keep their names; a set that was named is in the name of its figures."""
+    run, _ = finished
+    shown = {}
+    for folder in ("convergence-gaussian", "convergence-captions-gaussian"):
+        other = dataclasses.replace(run, folder=run.folder.with_name(folder))
+        shown |= {other.data: other}
+    assert list(shown) == ["", "captions"]
+    both = convergence.draw(list(shown.values()), [])
+    names = ("convergence", "convergence_information", "convergence_vendi")
+    assert set(both) == {*names, *(f"{name}_captions" for name in names)}
+    for name in names:
+        for end in ("", "_captions"):
+            assert len(both[name + end].axes) == 2
+    exact = dataclasses.replace(
+        shown["captions"], settings=dataclasses.replace(run.settings, method="exact")
+    )
+    assert set(convergence.draw([exact], [])) == {"convergence_full_captions"}
+
+
+def test_the_set_is_read_off_the_folder_whatever_the_variant(finished):
+    run, _ = finished
+    for folder, name in {
+        "convergence": "",
+        "convergence-mixture": "mixture",
+        "convergence-captioning-cosine-exact": "captioning",
+        "convergence-captionsx": "",
+        "elsewhere-captions": "",
+    }.items():
+        assert dataclasses.replace(run, folder=run.folder.with_name(folder)).data == name
+
+
+def test_all_pairs_are_the_last_tick():
+    assert convergence._ticks(11_822) == [250, 1000, 4000, 11_822]
+    assert convergence._ticks(8091) == [250, 1000, 4000, 8091]
+    assert convergence._ticks(1400) == [250, 1400]
+    assert convergence._ticks(100) == [100]
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

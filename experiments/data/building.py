@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import json
+import math
 import pathlib
 import subprocess
 import sys
@@ -200,6 +201,21 @@ def principal_rows(rows: np.ndarray, dimensions: int) -> tuple[np.ndarray, float
     kept = directions[:, ::-1][:, :dimensions]
     share = float(np.sum(values[::-1][:dimensions]) / np.sum(values))
     return unit_rows(rows @ kept.astype(np.float32)), share
+
+
+def rounded(rows: np.ndarray, step: float) -> np.ndarray:
+    """Rows as multiples of a step, which compress to less; then not quite of norm 1.
+
+    Args:
+      rows: `[n, d]`.
+      step: a power of two, so that float16 holds the multiples below 2,048 steps exactly.
+
+    Raises:
+      ValueError: the step is not a power of two below 1.
+    """
+    if not (0 < step < 1 and math.frexp(step)[0] == 0.5):
+        raise ValueError(f"step: expected a power of two below 1, received {step}.")
+    return (np.round(rows / step) * step).astype(np.float32)
 
 
 def cost_of(

@@ -120,6 +120,18 @@ SETS = {
         licence="Apache-2.0, MIT, CC-BY-4.0 and CC-BY-SA-4.0, by designer: ATTRIBUTION.md",
         description="nine designers' drawings of 1,652 named emoji, each with its name as prompt",
     ),
+    "captions": DataSet(
+        load=_shipped("captions"),
+        builder="python -m experiments.data.build_captions",
+        licence="Flickr8k: NON-COMMERCIAL research and teaching only: ATTRIBUTION.md",
+        description="8,091 photographs of Flickr8k, each with a human caption of it as prompt",
+    ),
+    "captioning": DataSet(
+        load=_shipped("captioning"),
+        builder="python -m experiments.data.build_captions",
+        licence="Flickr8k: NON-COMMERCIAL research and teaching only: ATTRIBUTION.md",
+        description="five human captions each of photographs of Flickr8k, which are the prompts",
+    ),
     "mixture": DataSet(
         load=load_mixture,
         builder="-",

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from condvendi_jax import files, provenance
+from experiments.data import SETS
 from experiments.lab.study import Study, cell_name, plain, typed
 
 RUN = "run.json"
@@ -58,6 +59,13 @@ class Run:
     def seed(self) -> int:
         """What every random choice derives from."""
         return self.identity["seed"]
+
+    @property
+    def data(self) -> str:
+        """The shipped set, other than the study's own, that the folder names; '' for none."""
+        words = f"{self.folder.name}-"
+        names = (name for name in SETS if words.startswith(f"{self.study.name}-{name}-"))
+        return next(names, "")
 
 
 def hash_array(array: np.ndarray) -> str:
