@@ -8,6 +8,7 @@ from experiments.lab.study import Study
 
 _MODULES = {
     "convergence": "experiments.convergence",
+    "captioning": "experiments.captioning",
     "scaling": "experiments.scaling.study",
     "many_devices": "experiments.many_devices",
     "theorems": "experiments.theorems",

@@ -27,3 +27,21 @@ def write_pairs(folder: pathlib.Path, seed: int) -> list[str]:
 def small_pairs(*flags: str) -> Callable[[pathlib.Path, int], Sequence[str]]:
     """A study's `small`: these flags, on pairs that are written into the folder."""
     return lambda folder, seed: [*write_pairs(folder, seed), *flags]
+
+
+def write_captions(folder: pathlib.Path, seed: int) -> list[str]:
+    """Writes 12 photographs, each there twice, with the same two captions; gives the flags.
+
+    Photographs and captions are so far apart that Conditional-* is the number of captions and
+    Information-* that of different photographs: 2 of the cats, 2 of the dogs.
+    """
+    rng = np.random.default_rng(seed)
+    rotation = np.linalg.qr(rng.normal(size=(12, 12)))[0]
+    captions = 15 * rotation.reshape(6, 2, 12).repeat(2, axis=0)
+    photographs = np.tile(15 * np.eye(6), 2).repeat(4, axis=0)
+    np.save(folder / "x.npy", captions.reshape(24, 12).astype(np.float32))
+    np.save(folder / "t.npy", photographs.astype(np.float32))
+    np.save(folder / "prompt.npy", np.arange(24) // 2)
+    np.save(folder / "pictures.npy", np.repeat(["cat", "dog", "other"], 8))
+    files = {"outputs": "x", "prompts": "t", "prompt": "prompt", "pictures": "pictures"}
+    return [f"--{role}={folder / name}.npy" for role, name in files.items()]

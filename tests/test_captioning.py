@@ -1,0 +1,268 @@
+"""The captioning study: captioners with a known number of captions, and several side by side."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from oracles import entropy, gaussian_gram
+
+from experiments import captioning
+from experiments.data import PairedEmbeddings
+from experiments.lab import examples, runner, store
+from experiments.lab.study import cell_name
+
+STUDY = captioning.STUDY
+VENDI, CONDITIONAL, INFORMATION = range(3)
+CONTROLS = ["swapped", "shuffled", "one for all"]
+
+
+def execute(folder, *flags):
+    study = dataclasses.replace(STUDY, draw=None)
+    runner.execute(study, ["captioning", *flags, f"--output={folder / 'results'}"])
+    (found,) = runner.run_folders(STUDY, folder / "results")
+    return store.read_run(found, STUDY)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("captioning")
+    return execute(folder, *STUDY.small(folder, 0))
+
+
+def test_far_apart_captions_and_photographs_are_counted(finished):
+    """Conditional-* is the number of captions and Information-* that of photographs."""
+    settings = finished.settings
+    assert settings.captioners == ("k = 1", "k = 2", *CONTROLS)
+    assert settings.photographs == {"cat": 4, "dog": 4, "all": 8}
+    assert settings.captions == 2
+    assert [cell_name(cell) for cell in finished.results] == [
+        f"{scale}-{kind}" for scale in ("0.5", "1", "2") for kind in ("cat", "dog", "all")
+    ]
+    for cell, found in finished.results.items():
+        different = settings.photographs[cell.kind] // 2
+        told = dict(zip(settings.captioners, found.values, strict=True))
+        for k, name in ((1, "k = 1"), (2, "k = 2")):
+            expected = [different * k, k, different]
+            np.testing.assert_allclose(told[name], [expected, expected], rtol=1e-3)
+        for name in CONTROLS[:2]:
+            np.testing.assert_allclose(told[name][:, VENDI], 2 * different, rtol=1e-3)
+        np.testing.assert_allclose(told["one for all"], 1, rtol=1e-3)
+
+
+def blurred(seed, *, photographs=40, captions=3):
+    """Captions near a point of their photograph, photographs in five near groups."""
+    rng = np.random.default_rng(seed)
+    group = np.arange(photographs) % 5
+    prompts = 4 * np.eye(5)[group] + 0.3 * rng.normal(size=(photographs, 5))
+    centres = np.repeat(4 * np.eye(5)[group], captions, axis=0)
+    outputs = centres + 0.5 * rng.normal(size=centres.shape)
+    return PairedEmbeddings(
+        "blurred",
+        outputs.astype(np.float32),
+        np.repeat(prompts, captions, axis=0).astype(np.float32),
+        "blurred captions",
+        labels={"prompt": np.repeat([f"p{i}" for i in range(photographs)], captions)},
+    )
+
+
+def computed(pairs, seed=0, **options):
+    given = {"output_bandwidth": 0.5, "prompt_bandwidth": 2.0, "scales": (1.0,), "groups": 8}
+    setup = STUDY.prepare(STUDY.options(**given | options), lambda: pairs, seed)
+    (cell, *_) = STUDY.cells(setup.settings)
+    context = captioning.lab.Context(runner.jax.random.key(0), None, {}, lambda words: None)
+    return setup, STUDY.compute(setup, cell, context)
+
+
+def test_scores_are_the_oracles():
+    pairs = blurred(0)
+    setup, found = computed(pairs)
+    rows = np.arange(120).reshape(40, 3)
+    for index, captions in enumerate((rows[:, :1], rows[:, :2], rows)):
+        x, t = (part[captions.ravel()].astype(float) for part in (pairs.outputs, pairs.prompts))
+        grams = gaussian_gram(x, 0.5), gaussian_gram(t, 2.0)
+        for position, order in enumerate((1, 2)):
+            h_x, h_t, h_xt = (entropy(g, order=order) for g in (*grams, grams[0] * grams[1]))
+            expected = np.exp([h_x, h_xt - h_t, h_x + h_t - h_xt])
+            np.testing.assert_allclose(found.values[index, position], expected, rtol=1e-4)
+    assert setup.settings.photographs == {"all": 40}
+
+
+def test_repeating_captions_changes_no_score():
+    """Why captioners with few captions need not be matched in n."""
+    pairs = blurred(0, captions=2)
+    again = pairs.rows(np.sort(np.tile(np.arange(len(pairs)), 3)))
+    two, six = (computed(p, orders=(2.0,))[1].values for p in (pairs, again))
+    np.testing.assert_allclose(six[5], two[1], rtol=1e-4)
+
+
+def test_wrong_captions_raise_conditional_and_lower_information():
+    _, found = computed(blurred(0))
+    told = dict(zip((*"123", *CONTROLS), found.values, strict=True))
+    for name in CONTROLS[:2]:
+        # The captions are the same, so that Vendi and RKE are.
+        np.testing.assert_allclose(told[name][:, VENDI], told["3"][:, VENDI], rtol=1e-4)
+        assert (told[name][:, CONDITIONAL] > 1.1 * told["3"][:, CONDITIONAL]).all()
+        assert (told[name][:, INFORMATION] < 0.95 * told["3"][:, INFORMATION]).all()
+    np.testing.assert_allclose(told["one for all"], 1, rtol=1e-4)
+    assert (np.diff([told[k][:, CONDITIONAL] for k in "123"], axis=0) > 0).all()
+
+
+def test_nobody_keeps_a_caption_when_swapped_or_shuffled():
+    pairs = blurred(0)
+    setup, _ = computed(pairs)
+    said = setup.state[1]["all"]
+    photograph_of = np.arange(120) // 3
+    for name in CONTROLS[:2]:
+        wrong = photograph_of[said.captions[name]].reshape(40, 3)
+        own = photograph_of[said.photographs[name]].reshape(40, 3)
+        assert (wrong != own).all()
+        assert sorted(said.captions[name]) == list(range(120))
+        assert (
+            (wrong == wrong[:, :1]).all()
+            if name == "swapped"
+            else (wrong[:, 0] != wrong[:, 1]).any()
+        )
+        assert (own == own[:, :1]).all()
+    nearest = pairs.outputs @ pairs.outputs.sum(axis=0)
+    assert set(said.captions["one for all"]) == {int(np.argmax(nearest))}
+
+
+def test_errors_leave_out_photographs_and_are_paired():
+    pairs = blurred(0)
+    setup, found = computed(pairs)
+    said = setup.state[1]["all"]
+    members = said.membership["k = 3"].reshape(40, 3)
+    assert (members == members[:, :1]).all()
+    np.testing.assert_array_equal(members[:, 0], said.membership["k = 1"])
+    assert sorted(np.bincount(members[:, 0])) == [5] * 8
+    scores = []
+    for group in range(8):
+        kept = members.ravel() != group
+        x, t = (part[said.captions["k = 3"]][kept] for part in (pairs.outputs, pairs.prompts))
+        gram = gaussian_gram(t.astype(float), 2.0)
+        joint = gaussian_gram(x.astype(float), 0.5) * gram
+        scores.append(np.exp(entropy(joint, order=2) - entropy(gram, order=2)))
+    expected = np.sqrt(7 / 8 * np.sum((np.array(scores) - np.mean(scores)) ** 2))
+    assert found.error(2, 1, CONDITIONAL) == pytest.approx(expected, rel=1e-3)
+    assert found.error(2, 1, CONDITIONAL, 2) == 0
+    alone = found.error(2, 1, CONDITIONAL) + found.error(1, 1, CONDITIONAL)
+    assert 0 < found.error(2, 1, CONDITIONAL, 1) < alone
+
+
+def test_several_captioners_stand_side_by_side_on_what_all_have():
+    """Of photograph p1 there is no caption by b, and of p2 only one."""
+    rng = np.random.default_rng(0)
+    plan = [(p, m) for p in range(6) for m in "aabb" if (p, m) != (1, "b")]
+    plan.remove((2, "b"))
+    prompt, models = map(np.array, zip(*rng.permutation(np.array(plan)).tolist(), strict=True))
+    pairs = PairedEmbeddings(
+        "two",
+        rng.normal(size=(len(plan), 3)).astype(np.float32),
+        np.eye(6, dtype=np.float32)[prompt.astype(int)],
+        "",
+        labels={"prompt": prompt, "models": models},
+    )
+    names, rows = captioning.by_photograph(pairs)
+    assert names == ["a", "b"] and rows.shape == (2, 5, 1)
+    for who, name in enumerate(names):
+        assert set(models[rows[who, :, 0]]) == {name}
+        assert prompt[rows[who, :, 0]].tolist() == list("02345")
+        for row in rows[who, :, 0]:
+            same = (prompt == prompt[row]) & (models == name)
+            assert row == np.flatnonzero(same)[0]
+    setup, found = computed(pairs, groups=5, orders=(2.0,))
+    assert setup.settings.captioners == ("a", "b") and found.values.shape == (2, 1, 3)
+
+
+def test_kinds_photographs_and_orders_are_chosen():
+    pairs = blurred(0)
+    kinds = np.repeat(["dog", "dog", "street", "other"], 30)
+    pairs = dataclasses.replace(pairs, labels={**pairs.labels, "pictures": kinds})
+    setup, found = computed(pairs, kinds=("dog",), photographs=12, orders=(2.0,))
+    assert setup.settings.photographs == {"dog": 12}
+    assert found.values.shape == (6, 1, 3)
+    rows = setup.state[1]["dog"].captions["k = 3"]
+    assert set(kinds[rows]) == {"dog"} and len(set(rows)) == 36
+    other = computed(pairs, seed=1, kinds=("dog",), photographs=12, orders=(2.0,))[0]
+    assert set(rows) != set(other.state[1]["dog"].captions["k = 3"])
+    whole, _ = computed(pairs, orders=(2.0,))
+    assert whole.settings.photographs == {"dog": 20, "street": 10, "all": 30}
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--kinds=fish",), "--kinds: expected some of cat, dog, received fish"),
+        (("--groups=5",), "--groups: expected at most the 4 photographs of cat, received 5"),
+        (("--groups=1",), "--groups"),
+        (("--photographs=1",), "--photographs"),
+        (("--orders=0",), "order"),
+        (("--scales=1,1",), "--scales: a scale is given twice"),
+        (("--kernel=cosine",), "--output_bandwidth means nothing with --kernel=cosine"),
+    ],
+)
+def test_bad_flags_are_refused(tmp_path, flags, message):
+    with pytest.raises(ValueError, match=message):
+        execute(
+            tmp_path,
+            *examples.write_captions(tmp_path, 0),
+            "--output_bandwidth=1",
+            "--prompt_bandwidth=1",
+            "--groups=4",
+            *flags,
+        )
+
+
+def test_files_that_do_not_fit_together_are_refused(tmp_path):
+    own = STUDY.small(tmp_path, 0)
+    unlabelled = [flag for flag in own if not flag.startswith("--prompt=")]
+    with pytest.raises(ValueError, match="--prompt: the study captioning needs prompt"):
+        execute(tmp_path, *unlabelled)
+    without = [flag for flag in own if not flag.startswith("--pictures")]
+    with pytest.raises(ValueError, match="--kinds means nothing without --pictures"):
+        execute(tmp_path, *without, "--kinds=dog")
+    np.save(tmp_path / "models.npy", np.arange(24))
+    with pytest.raises(ValueError, match="--models: expected photographs that all of them"):
+        execute(tmp_path, *own, f"--models={tmp_path / 'models.npy'}")
+    np.save(tmp_path / "prompt.npy", np.arange(24) // 8)
+    with pytest.raises(ValueError, match="in the rows 0 and 4 of 0"):
+        execute(tmp_path, *own)
+
+
+def test_the_figures_have_the_papers_layout_and_say_what_they_show(finished):
+    figures = captioning.draw([finished], [])
+    assert list(figures) == ["captioning", "captioning_bandwidth"]
+    figure = figures["captioning"]
+    assert len(figure.axes) == 6  # Kinds and all of them, two orders.
+    assert [axes.get_ylabel() for axes in figure.axes[::2]] == ["cat (4)", "dog (4)", "all (8)"]
+    assert [text.get_text() for text in figure.axes[-1].get_xticklabels()] == list(
+        finished.settings.captioners
+    )
+    heights = [bar.get_height() for bar in figure.axes[-1].containers[1]]
+    found = finished.results[captioning.Cell("1", "all")]
+    np.testing.assert_allclose(heights, found.values[:, 1, CONDITIONAL])
+    words = figure._supxlabel.get_text().replace("\n", " ")
+    for part in (
+        "24 pairs",
+        "cat 4, dog 4, all 8",
+        "seed 0",
+        "4 groups",
+        "photographs: 1 / 1 (given, times 1)",
+    ):
+        assert part in words, part
+    scaled = figures["captioning_bandwidth"]
+    assert [axes.get_ylabel() for axes in scaled.axes[::2]] == [
+        f"bandwidths x {scale}" for scale in ("0.5", "1", "2")
+    ]
+
+
+def test_the_table_says_what_another_caption_adds(finished):
+    grid = captioning.table(finished)
+    columns = [list(column.cells) for column in grid.columns]
+    row = next(
+        i
+        for i, cells in enumerate(zip(*columns[:4], strict=True))
+        if cells == ("1", "all", "k = 2", "2")
+    )
+    assert columns[5][row].startswith("2 +- ")
+    assert columns[7][row].startswith("1 +- ")
