@@ -402,10 +402,12 @@ STUDY = lab.Study(
         "--prompt_bandwidth=1",
         "--groups=4",
     ],
+    committed=((),),
     data="captioning",
     labels=("prompt",),
     more_labels=("models", "pictures"),
     variant=lambda options: "" if options.kernel == "gaussian" else options.kernel,
+    figures=("captioning", "captioning_bandwidth"),
 )
 
 

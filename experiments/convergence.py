@@ -441,12 +441,17 @@ STUDY = lab.Study(
         ("--kernel=cosine",),
         ("--kernel=gaussian", "--method=exact"),
         ("--kernel=cosine", "--method=exact"),
+        ("--data=captions", "--kernel=gaussian"),
+        ("--data=captions", "--kernel=cosine"),
     ),
     figures=(
         "convergence",
         "convergence_information",
         "convergence_vendi",
         "convergence_full",
+        "convergence_captions",
+        "convergence_information_captions",
+        "convergence_vendi_captions",
     ),
 )
 
