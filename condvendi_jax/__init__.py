@@ -15,6 +15,7 @@ from condvendi_jax.bandwidth import (
     median_heuristic,
     select_bandwidth,
 )
+from condvendi_jax.clusters import cluster_rke, cluster_vendi
 from condvendi_jax.comparison import Comparison, Difference, Ranking, compare
 from condvendi_jax.entropies import (
     Entropy,
@@ -88,6 +89,8 @@ __all__ = [
     "Stored",
     "TiledGram",
     "bandwidth_by_rule",
+    "cluster_rke",
+    "cluster_vendi",
     "compare",
     "comparison",
     "conditional",

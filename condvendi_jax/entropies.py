@@ -19,7 +19,7 @@ from condvendi_jax import spectra, validation
 from condvendi_jax.grams import Gram
 
 # Within this distance of order 1 the factor 1 / (1 - order) magnifies the rounding of sums.
-_NEAR_ONE = 0.1
+NEAR_ONE = 0.1
 # Beyond this order H differs from its limit by less than log(n) / order, no digit of float64.
 _INFINITE = 1e17
 
@@ -254,7 +254,7 @@ def _renyi(p: jax.Array, order: float) -> jax.Array:
         return -jnp.sum(p * log_p)
     if order > _INFINITE:
         return -jnp.log(jnp.max(p))
-    if abs(order - 1) < _NEAR_ONE:
+    if abs(order - 1) < NEAR_ONE:
         # sum p^order - 1 = sum p (p^(order - 1) - 1), without the cancellation.
         return jnp.log1p(jnp.sum(p * jnp.expm1((order - 1) * log_p))) / (1 - order)
     largest = jnp.max(jnp.where(positive, log_p, -jnp.inf))

@@ -1,0 +1,241 @@
+"""Cluster scores against conditional scores of an indicator prompt kernel, and values by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracles import assert_close, cosine_gram, directional_difference, entropy, gaussian_gram
+
+import condvendi_jax as cv
+from condvendi_jax import clusters, methods
+
+WIDTH = 0.9
+KERNEL = cv.Gaussian(WIDTH)
+ORDERS = (0.5, 1, 1.05, 2, 3, np.inf)
+
+
+def clustered(n=40, count=4, seed=0):
+    """Outputs of unequal clusters, one of them a single point, and their labels."""
+    rng = np.random.default_rng(seed)
+    labels = np.r_[0, rng.choice(np.arange(1, count), n - 1, p=np.array([1, 2, 5]) / 8)]
+    outputs = rng.normal(size=(n, 3)) * (0.4 + 0.4 * labels[:, None])
+    return outputs.astype(np.float32).astype(float), labels
+
+
+def oracle(outputs, labels, order, aggregate):
+    """From NumPy spectra: the mean as printed, or H(X, T) - H(T) of the block-diagonal joint."""
+    if aggregate == "arithmetic":
+        scores = {
+            c: np.exp(entropy(gaussian_gram(outputs[labels == c], WIDTH), order=order))
+            for c in labels
+        }
+        return np.mean([scores[c] for c in labels])
+    indicator = (labels[:, None] == labels[None, :]).astype(float)
+    joint = entropy(gaussian_gram(outputs, WIDTH) * indicator, order=order)
+    return np.exp(float(joint - entropy(indicator, order=order)))
+
+
+@pytest.mark.parametrize("aggregate", clusters.AGGREGATES)
+@pytest.mark.parametrize("order", ORDERS)
+def test_scores_are_the_oracles(order, aggregate, dtype):
+    outputs, labels = clustered()
+    options = {"kernel": cv.Gaussian(WIDTH), "order": order, "aggregate": aggregate}
+    found = cv.cluster_vendi(outputs.astype(dtype), labels, **options)
+    assert found.shape == ()
+    # Roots of what rounding leaves of zero eigenvalues: the oracle counts them below order 1.
+    loosened = 1e4 if order < 1 and dtype == np.float64 else 10
+    assert_close(found, oracle(outputs, labels, order, aggregate), loosened=loosened)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_aggregate_is_the_conditional_score_of_an_indicator_kernel(order, x64):
+    """CV Theorems 5 and 6 without their error term, for every order."""
+    outputs, labels = clustered()
+    prompts = 100.0 * np.eye(4)[labels]
+    expected = cv.conditional_vendi(
+        outputs, prompts, output_kernel=KERNEL, prompt_kernel=cv.Gaussian(0.1), order=order
+    )
+    options = {"kernel": KERNEL, "aggregate": "conditional"}
+    found = cv.cluster_vendi(outputs, labels, **options, order=order)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    if order == 2:
+        np.testing.assert_allclose(cv.cluster_rke(outputs, labels, **options), expected, rtol=1e-12)
+
+
+def test_the_conditional_aggregate_is_at_most_the_mean_where_that_is_proved(x64):
+    """At order 1, and for equal sizes at every order; and above it by hand where it is not."""
+    for seed in range(5):
+        outputs, labels = clustered(seed=seed)
+        equal = np.arange(40) % 4
+        for order, of_labels in [(1, labels), *((o, equal) for o in ORDERS)]:
+            found = [
+                cv.cluster_vendi(outputs, of_labels, kernel=KERNEL, order=order, aggregate=kind)
+                for kind in ("conditional", "arithmetic")
+            ]
+            assert found[0] <= found[1] * (1 + 1e-12)
+            if order == 1:
+                assert found[0] < found[1] * (1 - 1e-6)
+    scores = clusters.ClusterScores(np.arange(2), np.array([2, 1]), jnp.array([2.0, 1.9]), 2.0)
+    # Weights 4/5 and 1/5 in the place of 2/3 and 1/3.
+    np.testing.assert_allclose(scores.aggregate("conditional"), 1 / (0.8 / 2 + 0.2 / 1.9))
+    np.testing.assert_allclose(scores.aggregate("arithmetic"), 5.9 / 3)
+    assert scores.aggregate("conditional") > scores.aggregate("arithmetic")
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_two_aggregates_differ_by_the_variance_between_clusters(order, x64):
+    """a c^2 / 2 for scores of relative standard deviation c."""
+    scores = 5 * (1 + 0.01 * np.array([-1.0, 1.0, -1.0, 1.0]))
+    found = clusters.ClusterScores(np.arange(4), np.full(4, 7), jnp.asarray(scores), order)
+    ratio = found.aggregate("arithmetic") / found.aggregate("conditional")
+    assert float(ratio - 1) == pytest.approx(order * 0.01**2 / 2, rel=0.01)
+
+
+def test_large_orders_do_not_overflow(x64):
+    scores = clusters.ClusterScores(np.arange(2), np.array([3, 1]), jnp.array([50.0, 2.0]), 1e4)
+    limit = scores._replace(order=np.inf)
+    # The largest eigenvalues are 3/4 / 50 and 1/4 / 2, and 3/4 of the prompts.
+    assert float(limit.aggregate("conditional")) == pytest.approx(0.75 / 0.125)
+    assert float(scores.aggregate("conditional")) == pytest.approx(6, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [0, 0, 1, 1, 1],
+        ["b", "b", "a", "a", "a"],
+        np.array(["b", "b", "a", "a", "a"], object),
+        np.array([2.5, 2.5, -1, -1, -1]),
+        jnp.array([False, False, True, True, True]),
+    ],
+)
+def test_labels_of_any_plain_kind(labels):
+    outputs = np.array([0, 1, 2, 2, 4], np.float32)[:, None]
+    found = cv.cluster_rke(outputs, labels, kernel=cv.Gaussian(0.1))
+    assert float(found) == pytest.approx(0.4 * 2 + 0.6 * 9 / 5, rel=1e-5)
+
+
+def test_one_cluster_is_vendi_and_single_points_score_one():
+    outputs, _ = clustered()
+    outputs = outputs.astype(np.float32)
+    whole = cv.cluster_vendi(outputs, np.zeros(40, int), kernel=KERNEL)
+    np.testing.assert_allclose(whole, cv.vendi(outputs, kernel=KERNEL), rtol=1e-5)
+    for aggregate in clusters.AGGREGATES:
+        alone = cv.cluster_vendi(outputs, np.arange(40), kernel=KERNEL, aggregate=aggregate)
+        assert float(alone) == pytest.approx(1, abs=1e-6)
+    assert float(cv.cluster_rke(outputs[:1], [7], kernel=KERNEL)) == 1
+
+
+def test_the_order_of_rows_does_not_matter_and_every_argument_does():
+    outputs, labels = clustered()
+    outputs = outputs.astype(np.float32)
+    base = cv.cluster_vendi(outputs, labels, kernel=KERNEL)
+    order = np.random.default_rng(1).permutation(40)
+    moved = cv.cluster_vendi(outputs[order], labels[order], kernel=KERNEL)
+    np.testing.assert_allclose(moved, base, rtol=1e-5)
+    for changed in (
+        cv.cluster_vendi(1.2 * outputs, labels, kernel=KERNEL),
+        cv.cluster_vendi(outputs, labels[order], kernel=KERNEL),
+        cv.cluster_vendi(outputs, labels, kernel=cv.Cosine()),
+        cv.cluster_vendi(outputs, labels, kernel=KERNEL, order=3),
+        cv.cluster_vendi(outputs, labels, kernel=KERNEL, aggregate="conditional"),
+    ):
+        assert abs(float(changed / base) - 1) > 1e-3
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_large_clusters_go_by_the_method(order, monkeypatch):
+    """A cluster above the limit gives the same, by whichever method, and the method is asked."""
+    outputs, labels = clustered()
+    outputs = outputs.astype(np.float32)
+    together = cv.cluster_vendi(outputs, labels, kernel=KERNEL, order=order)
+    asked = []
+
+    class Asked(methods.Exact):
+        def entropies(self, *arguments):
+            asked.append(1)
+            return super().entropies(*arguments)
+
+    monkeypatch.setattr(clusters, "_TOGETHER_UP_TO", 8)
+    apart = cv.cluster_vendi(outputs, labels, kernel=KERNEL, order=order, method=Asked())
+    np.testing.assert_allclose(apart, together, rtol=1e-5)
+    assert bool(asked) == (order == 1)
+
+
+@pytest.mark.parametrize("aggregate", clusters.AGGREGATES)
+@pytest.mark.parametrize("order", [1, 2])
+def test_gradients_are_finite_differences(order, aggregate, x64):
+    """In outputs and bandwidth at once; and finite where two outputs are equal."""
+    outputs, labels = clustered(n=14)
+    direction = np.random.default_rng(2).normal(size=outputs.shape)
+
+    @jax.jit
+    def score(step):
+        moved, kernel = outputs + step * direction, cv.Gaussian(WIDTH + 0.3 * step)
+        return cv.cluster_vendi(moved, labels, kernel=kernel, order=order, aggregate=aggregate)
+
+    slope = directional_difference(score, 0.0, 1.0, step=1e-3)
+    np.testing.assert_allclose(jax.grad(score)(0.0), slope, rtol=1e-6)
+    outputs[5] = outputs[6]
+    assert np.isfinite(jax.grad(score)(0.0))
+
+
+def test_errors_of_given_clusters_and_of_clusters_that_are_a_sample():
+    """Of a mean of ones and threes: no error where rows leave, an error where clusters do."""
+    labels = np.repeat(np.arange(20), 12)
+    scattered = np.where(labels % 2, np.tile(np.arange(3), 80), 0)
+    outputs = np.stack([scattered, np.zeros(240)], 1).astype(np.float32)
+
+    def score(x, c):
+        return cv.cluster_rke(x, c[:, 0], kernel=cv.Gaussian(0.1))
+
+    column = labels[:, None].astype(np.float32)
+    groups = np.arange(240) // 3 % 4
+    within = cv.standard_error(score, outputs, column, groups=groups)
+    between = cv.standard_error(score, outputs, column, key=jax.random.key(0), groups=20)
+    assert float(within) < 1e-5
+    # s / sqrt(m) of twenty scores, half of them 1 and half 3.
+    assert float(between) == pytest.approx(np.sqrt(20 / 19 / 20), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"labels": [0, 1]}, ValueError, "for each of the 4 outputs, received shape \\(2,\\)"),
+        ({"labels": np.zeros((4, 1))}, ValueError, "received shape \\(4, 1\\)"),
+        ({"labels": []}, ValueError, "received shape \\(0,\\)"),
+        ({"labels": [0.0, np.nan, 1, 1]}, ValueError, "labels: received NaN in row 1"),
+        ({"labels": [0, None, 1, 1]}, TypeError, "labels: expected integers or strings"),
+        ({"labels": np.ma.masked_array([0, 1, 1, 1], [1, 0, 0, 0])}, TypeError, "mask"),
+        ({"labels": [1j, 0, 0, 0]}, TypeError, "complex"),
+        ({"outputs": np.full((4, 2), np.nan, np.float32)}, ValueError, "outputs: expected finite"),
+        ({"outputs": np.zeros((0, 2)), "labels": []}, ValueError, "at least one row"),
+        ({"kernel": "gaussian"}, TypeError, "kernel"),
+        ({"order": 0}, ValueError, "order: expected a number above 0"),
+        ({"aggregate": "mean"}, ValueError, "arithmetic, conditional, received 'mean'"),
+        ({"method": "exact"}, TypeError, "method"),
+    ],
+)
+def test_bad_inputs(changes, error, message):
+    outputs = np.arange(8, dtype=np.float32).reshape(4, 2)
+    arguments = {"outputs": outputs, "labels": [0, 0, 1, 1], "kernel": KERNEL} | changes
+    with pytest.raises(error, match=message):
+        cv.cluster_vendi(arguments.pop("outputs"), arguments.pop("labels"), **arguments)
+
+
+def test_traced_labels_are_refused():
+    outputs = np.arange(8, dtype=np.float32).reshape(4, 2)
+    with pytest.raises(TypeError, match="traced"):
+        jax.jit(lambda c: cv.cluster_vendi(outputs, c, kernel=KERNEL))(jnp.arange(4))
+
+
+def test_many_clusters_of_many_sizes_are_few_programs():
+    sizes = np.r_[np.arange(1, 65), 97, 128, 129, 700, 1000]
+    assert sorted(clusters._by_size(sizes)) == [4, 8, 16, 32, 64, 128, 192, 768, 1024]
+
+
+def test_under_the_cosine_kernel_too(x64):
+    outputs, labels = clustered()
+    expected = [np.exp(entropy(cosine_gram(outputs[labels == c]))) for c in labels]
+    found = cv.cluster_vendi(outputs, labels, kernel=cv.Cosine())
+    assert_close(found, np.mean(expected))
