@@ -308,15 +308,15 @@ def _small(values: np.ndarray) -> np.ndarray:
     return values.astype(np.result_type(np.min_scalar_type(low), np.min_scalar_type(high)))
 
 
-def define_flags(output: pathlib.Path, **sources: str) -> None:
+def define_flags(output: pathlib.Path | None, **sources: str) -> None:
     """The flags that every builder has.
 
     Args:
-      output: the file that is written by default.
+      output: the file that is written by default; None where it goes by the set.
       **sources: by flag (`source`, say), the repository that a clone may be given of.
     """
     flags.DEFINE_string("cache_dir", "data-cache", "Folder for clones and features.")
-    flags.DEFINE_string("output", str(output), "The file to write.")
+    flags.DEFINE_string("output", output and str(output), "The file to write.")
     for flag, name in sources.items():
         words = f"A clone of {name}, with a work tree or bare; cloned into --cache_dir if unset."
         flags.DEFINE_string(flag, None, words)
