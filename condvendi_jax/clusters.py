@@ -32,6 +32,7 @@ AGGREGATES = ("arithmetic", "conditional")
 _TOGETHER_UP_TO = 1024
 # The least size, and from where on there is one halfway between powers of two.
 _LEAST, _FINE_ABOVE = 4, 64
+_ROWS = 1024  # Of clusters that are computed in one call, where they are smaller.
 
 
 class ClusterScores(NamedTuple):
@@ -199,12 +200,17 @@ def scores_by_cluster(
                 (computed,) = methods.compute(points.rows(rows[c]), (entropy,), method)
                 of_cluster[c] = computed.values.outputs
             continue
-        # What fills a cluster up is its first point, of weight zero.
-        table = np.stack([np.resize(rows[c], padded) for c in members])
-        kept = np.arange(padded)[None, :] < sizes[members][:, None]
-        found = _padded_entropies(points, table, kept, entropy)
-        for c, value in zip(members, found, strict=True):
-            of_cluster[c] = value
+        together = max(1, _ROWS // padded)
+        for start in range(0, len(members), together):
+            some = members[start : start + together]
+            # A fixed number, so that a program is compiled once a size: the last are repeated.
+            filled = np.resize(some, together)
+            # What fills a cluster up is its first point, of weight zero.
+            table = np.stack([np.resize(rows[c], padded) for c in filled])
+            kept = np.arange(padded)[None, :] < sizes[filled][:, None]
+            found = _padded_entropies(points, table, kept, entropy)
+            for c, value in zip(some, found, strict=False):
+                of_cluster[c] = value
     return ClusterScores(names, sizes, jnp.exp(jnp.stack(of_cluster)), entropy.order)
 
 
