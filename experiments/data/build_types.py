@@ -26,7 +26,7 @@ import numpy as np
 from absl import flags
 
 from condvendi_jax import command
-from condvendi_jax.bandwidth import bandwidth_by_rule
+from condvendi_jax.bandwidth import median_heuristic
 from condvendi_jax.encoders import load_efficientnet, load_minilm, load_universal
 from condvendi_jax.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
 from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
@@ -184,7 +184,7 @@ def choose_kinds(photographs: ByKind, wanted: Sequence[str]) -> list[str]:
 def draw(paths: Sequence[str], count: int) -> list[str]:
     """At most `count` of some paths at random; fewer are the first of those."""
     order = np.random.default_rng(SEED).permutation(len(paths))
-    return [paths[index] for index in order[:count]]
+    return [paths[index] for index in order[:count].tolist()]
 
 
 def build(
@@ -263,7 +263,7 @@ def cost(
     whole = PairedEmbeddings("whole", features, prompts, "before the cut")
     cut = whole.rows(kept)
     widths = {
-        side: bandwidth_by_rule(points, "median", key=jax.random.key(SEED)).bandwidth
+        side: float(median_heuristic(points, key=jax.random.key(SEED)))
         for side, points in (("outputs", cut.outputs), ("prompts", cut.prompts))
     }
     halved = dataclasses.replace(cut, outputs=building.unit_rows(cut.outputs.astype(np.float16)))

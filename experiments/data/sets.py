@@ -113,6 +113,16 @@ def _shipped(name: str) -> Callable[[], PairedEmbeddings]:
     return functools.partial(read_set, FOLDER / f"{name}.npz")
 
 
+def _types(name: str, licence: str, description: str) -> DataSet:
+    """A set of photographs of ten kinds, with prompts that name the kind and that do not."""
+    return DataSet(
+        load=_shipped(name),
+        builder=f"python -m experiments.data.build_types {name}",
+        licence=licence,
+        description=f"{description}; prompts with the kind named and unnamed, two text encoders",
+    )
+
+
 SETS = {
     "emoji": DataSet(
         load=load_emoji,
@@ -137,6 +147,31 @@ SETS = {
         builder="-",
         licence="Apache-2.0, as the project",
         description="100 Gaussian modes in 10 kinds; a prompt names the kind and a mode of its own",
+    ),
+    "dogs": _types(
+        "dogs",
+        "NC: Stanford Dogs, under ImageNet's terms, for non-commercial research and education",
+        "1,400 photographs of 10 breeds of dog",
+    ),
+    "fruits": _types(
+        "fruits",
+        "MIT: Grocery Store Dataset",
+        "1,121 photographs of 10 kinds of fruit in shops",
+    ),
+    "clothing": _types(
+        "clothing",
+        "CC0-1.0: Clothing Dataset",
+        "1,396 photographs of 10 kinds of clothing",
+    ),
+    "animals": _types(
+        "animals",
+        "NC: Tiny-ImageNet, under ImageNet's terms, for non-commercial research and education",
+        "1,400 small photographs of 10 kinds of animal",
+    ),
+    "objects": _types(
+        "objects",
+        "NC: Tiny-ImageNet, under ImageNet's terms, for non-commercial research and education",
+        "1,400 small photographs of 10 kinds of object",
     ),
 }
 
