@@ -11,6 +11,7 @@ _MODULES = {
     "captioning": "experiments.captioning",
     "scaling": "experiments.scaling.study",
     "many_devices": "experiments.many_devices",
+    "type_ablation": "experiments.type_ablation",
     "theorems": "experiments.theorems",
 }
 NAMES = tuple(_MODULES)
