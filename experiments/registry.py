@@ -9,6 +9,7 @@ from experiments.lab.study import Study
 _MODULES = {
     "convergence": "experiments.convergence",
     "captioning": "experiments.captioning",
+    "human": "experiments.human",
     "scaling": "experiments.scaling.study",
     "many_devices": "experiments.many_devices",
     "type_ablation": "experiments.type_ablation",

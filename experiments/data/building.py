@@ -248,7 +248,7 @@ def cost_of(
 def write_set(
     path: pathlib.Path,
     *,
-    outputs: np.ndarray,
+    outputs: np.ndarray | tuple[np.ndarray, np.ndarray],
     prompts: np.ndarray | tuple[np.ndarray, np.ndarray],
     labels: Mapping[str, np.ndarray],
     description: str,
@@ -261,7 +261,7 @@ def write_set(
 
     Args:
       path: of the file, `NAME.npz`.
-      outputs: float `[n, d_x]`, written as float16 like all embeddings.
+      outputs: float `[n, d_x]`, written as float16 like all embeddings; or as `prompts`.
       prompts: `[n, d_t]`, or a table `[m, d_t]` with the row of each pair `[n]`.
       labels: by role, `[n]`; words are written as a table.
       description: the caption's line.
@@ -271,7 +271,7 @@ def write_set(
       further: by role, more embeddings, as `prompts`.
     """
     entries: dict[str, Any] = {}
-    given = {"outputs": outputs, "prompts": prompts}
+    given: dict[str, Any] = {"outputs": outputs, "prompts": prompts}
     given |= {FURTHER + role: rows for role, rows in (further or {}).items()}
     for name, rows in given.items():
         if isinstance(rows, tuple):

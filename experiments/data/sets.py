@@ -141,6 +141,11 @@ SETS = {
         builder="python -m experiments.data.build_captions",
         licence="Flickr8k: NON-COMMERCIAL research only: ATTRIBUTION.md",
         description="five human captions each of photographs of Flickr8k, which are the prompts",
+    "human": DataSet(
+        load=_shipped("human"),
+        builder="python -m experiments.data.build_human",
+        licence="MIT (Tevet and Berant), as the source states it",
+        description="sets of responses to a context that people judged for diversity, nine tasks",
     ),
     "mixture": DataSet(
         load=load_mixture,

@@ -5,6 +5,7 @@
 | study.py | `Study`: a study as data; its options, cells and results are dataclasses |
 | store.py | whose a result is; saving, resuming and reading cells; the cache of dear artefacts |
 | runner.py | the command line of a study: flags, keys, progress, interruption, drawing |
+| agreement.py | rank correlation with judgements, accuracy, intervals by resampling groups |
 | choices.py | kernels and bandwidths, as options and as what is made of them |
 | style.py | what makes the figures one family: palette, panels, captions, saving |
 

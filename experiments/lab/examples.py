@@ -45,3 +45,27 @@ def write_captions(folder: pathlib.Path, seed: int) -> list[str]:
     np.save(folder / "pictures.npy", np.repeat(["cat", "dog", "other"], 8))
     files = {"outputs": "x", "prompts": "t", "prompt": "prompt", "pictures": "pictures"}
     return [f"--{role}={folder / name}.npy" for role, name in files.items()]
+def write_judged_sets(folder: pathlib.Path, seed: int) -> list[str]:
+    """Writes sets of six responses with one to six modes, the people's scores being the modes.
+
+    Two tasks of 24 contexts each, two sets a context; outputs lie far apart but within a mode.
+    Gives the flags that read them.
+    """
+    generator = np.random.default_rng(seed)
+    contexts, size = 48, 6
+    context = np.repeat(np.arange(contexts), 2)
+    modes = 1 + generator.permutation(np.arange(2 * contexts) % size)
+    spots = 5 * generator.normal(size=(2 * contexts, size, 4))
+    picked = np.arange(size) % modes[:, None]
+    outputs = spots[np.arange(2 * contexts)[:, None], picked].reshape(-1, 4)
+    prompts = 5 * generator.normal(size=(contexts, 4))[np.repeat(context, size)]
+    for name, rows in {"x": outputs, "t": prompts}.items():
+        np.save(folder / f"{name}.npy", rows.astype(np.float32))
+    of_sets = {"sets": np.arange(2 * contexts), "people": modes.astype(float)}
+    for role, values in of_sets.items():
+        np.save(folder / f"{role}.npy", np.repeat(values, size))
+    words = [f"task {c % 2}" for c in np.repeat(context, size)]
+    (folder / "task.txt").write_text("\n".join(words) + "\n")
+    roles = {"outputs": "x.npy", "prompts": "t.npy", "task": "task.txt"}
+    roles |= {role: f"{role}.npy" for role in of_sets}
+    return [f"--{role}={folder / file}" for role, file in roles.items()]
