@@ -45,7 +45,7 @@ CHOSEN, ELSEWHERE, HINDSIGHT = "chosen on other folds", "chosen on other tasks",
 SCORES = ("Conditional-RKE", "RKE", "Conditional-Vendi", "Vendi")
 _POOLED = (cv.Entropy(order=2), cv.Entropy(order=1))
 # Contexts of the less diverse pool, as a multiple of those of the more diverse one.
-DESIGNS = {"as many contexts in both pools": 1, "twice the contexts in the less diverse pool": 2}
+DESIGNS = {"as many contexts in both": 1, "twice the contexts in the less diverse": 2}
 _ENOUGH = 0.95
 
 
@@ -325,7 +325,7 @@ def draw_pools(
 
 @jax.jit
 def _entropies_of_pools(
-    outputs: jax.Array, prompts: jax.Array, rows: jax.Array, kernels: Mapping[str, cv.Kernel]
+    outputs: jax.Array, prompts: jax.Array, rows: jax.Array, kernels: Mapping[str, Any]
 ) -> jax.Array:
     """H(X), H(T) and H(X, T) of some pools `[p, n]` of rows, `[p, orders, 3]`."""
 
@@ -406,11 +406,10 @@ def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -
             )
     bandwidths = choices.choose_scaled(pairs, options, seed)
     units = _units(pairs, bandwidths, options.rule, seed)
-    scales: list[float | None] = [None]
+    scales: Sequence[float | None] = (None,)
     if options.kernel == "gaussian":
-        tried = options.candidates or _CANDIDATES
-        words = {float(word) for word in bandwidths}
-        scales = sorted({positive(scale, name="candidates") for scale in tried} | words)
+        tried = {positive(s, name="candidates") for s in options.candidates or _CANDIDATES}
+        scales = sorted(tried | {float(word) for word in bandwidths})
     encoders = [*units, "both"] if len(units) > 1 else list(units)
     configurations = tuple(
         itertools.starmap(
@@ -418,7 +417,7 @@ def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -
         )
     )
     order = 2.0 if 2 in orders else orders[0]
-    name = {1: "Vendi", 2: "RKE"}.get(order, f"order {order:g}")
+    name = {1.0: "Vendi", 2.0: "RKE"}.get(order, f"order {order:g}")
     settings = Settings(
         data=pairs.description,
         tasks=tasks,
@@ -449,13 +448,10 @@ def _units(
     word, found = next(iter(bandwidths.items()))
     units = {"first": 1.0 if found.outputs is None else found.outputs / float(word)}
     if "second_outputs" in pairs.further:
-        second = pairs.further["second_outputs"]
         key = jax.random.fold_in(jax.random.key(seed), _KEY)
-        units["second"] = (
-            1.0
-            if found.outputs is None
-            else bandwidth.bandwidth_by_rule(second, rule, key=key).bandwidth
-        )
+        second = pairs.further["second_outputs"]
+        ruled = bandwidth.bandwidth_by_rule(second, rule, key=key).bandwidth
+        units["second"] = 1.0 if found.outputs is None or ruled is None else ruled
     return units
 
 
@@ -505,7 +501,9 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Judged:
     rows[HINDSIGHT] = scores[hindsight]
     judged = np.stack([*rows.values(), *(sets.labels[name] for name in settings.metrics)])
     published = judged[len(rows) :]
-    best = len(rows) + int(np.argmax(agreement.spearman(published, people))) if len(published) else 0
+    best = (
+        len(rows) + int(np.argmax(agreement.spearman(published, people))) if len(published) else 0
+    )
 
     context.say("intervals")
     draws = list(agreement.resampled(sets.context, settings.resamples, generator))
@@ -605,46 +603,42 @@ def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str,
     }
 
 
+def _published(found: Judged) -> np.ndarray:
+    """The correlations of the published metrics with people."""
+    return found.people[[name.startswith(_METRIC) for name in found.names], 0]
+
+
 def _correlations(run: lab.Run) -> Figure:
     """A panel a task: every correlation with its interval, published metrics in grey."""
     settings, results = run.settings, run.results
     rows = list(dict.fromkeys(name for found in results.values() for name in found.names))
+    columns = min(3, len(results))
+    size = (3.0, 0.13 * len(rows) + 0.6)
     figure, panels = style.panels(
-        len(results), columns=min(3, len(results)), size=(3.4, 0.14 * len(rows) + 0.7), sharex=True
+        len(results), columns=columns, size=size, sharex=True, sharey=True
     )
     for axes, (cell, found) in zip(panels, results.items(), strict=True):
         for name, (value, low, high) in zip(found.names, found.people, strict=True):
+            own = {CHOSEN: style.VERMILION, HINDSIGHT: style.SKY}.get(name, style.BLUE)
+            colour = style.GREY if name.startswith(_METRIC) else own
             y = -rows.index(name)
-            own = not name.startswith(_METRIC)
-            colour = style.VERMILION if name == CHOSEN else style.BLUE if own else style.GREY
             axes.plot([low, high], [y, y], color=colour, linewidth=1.2)
-            axes.plot(
-                value,
-                y,
-                "os"[not own],
-                color=colour,
-                fillstyle="none" if name == HINDSIGHT else "full",
-            )
-        published = found.people[[n.startswith(_METRIC) for n in found.names], 0]
-        if len(published):
-            axes.axvline(published.max(), color=style.GREY, linewidth=0.8, linestyle="--")
+            axes.plot(value, y, "s" if name.startswith(_METRIC) else "o", color=colour)
+        if settings.metrics:
+            axes.axvline(_published(found).max(), color=style.GREY, linewidth=0.8, linestyle="--")
         axes.set_title(f"{cell.task}, {settings.tasks[cell.task]} sets")
-        axes.set_yticks(
-            [-i for i in range(len(rows))], [n.removeprefix(_METRIC) for n in rows], fontsize=6.5
-        )
-        if axes is not panels[0] and (panels.index(axes) % 3):
-            axes.tick_params(labelleft=False)
-        axes.set_xlim(-0.3, 1)
-    for axes in panels[-3:]:
+        words = [name.removeprefix(_METRIC) for name in rows]
+        axes.set_yticks([-i for i in range(len(rows))], words, fontsize=6.5)
+    for axes in panels[-columns:]:
         axes.set_xlabel("Spearman correlation with people")
     style.caption(
         figure,
         f"{settings.data}. Bars: 95% intervals of {settings.resamples:,} resamplings of contexts. "
-        f"Grey: published metrics, dashed: the best of them. {len(settings.configurations)} "
-        f"configurations were tried; '{CHOSEN}' judges each of {settings.folds} folds of contexts "
-        f"by the one that is best on the others, '{ELSEWHERE}' each task by the one that is best on "
-        f"the other tasks, '{HINDSIGHT}' (open) is no estimate. {choices.describe(settings.bandwidths)}"
-        f"; seed {run.seed}.",
+        "Squares: published metrics, dashed the best of them. "
+        f"{len(settings.configurations)} configurations were tried: '{CHOSEN}' judges each of "
+        f"{settings.folds} folds of contexts by the one that is best on the others, '{ELSEWHERE}' "
+        f"each task by the one that is best on the other tasks; '{HINDSIGHT}' is no estimate. "
+        f"{choices.describe(settings.bandwidths)}; seed {run.seed}.",
     )
     return figure
 
@@ -652,55 +646,41 @@ def _correlations(run: lab.Run) -> Figure:
 def _configurations(run: lab.Run) -> Figure:
     """A panel a task: the correlation over the bandwidth, by encoder and share of the context."""
     settings = run.settings
-    order = (
-        2.0
-        if any(c.order == 2 for c in settings.configurations)
-        else settings.configurations[0].order
-    )
-    encoders = list(dict.fromkeys(c.encoder for c in settings.configurations))
+    order = settings.configurations[next(iter(settings.plain.values()))].order
+    tried = [(i, c) for i, c in enumerate(settings.configurations) if c.order == order]
+    dashes = dict(zip(dict.fromkeys(c.encoder for _, c in tried), ("-", "--", ":"), strict=False))
+    colours = dict(zip(dict.fromkeys(c.less for _, c in tried), itertools.cycle(style.CYCLE)))
+    columns = min(3, len(run.results))
     figure, panels = style.panels(
-        len(run.results),
-        columns=min(3, len(run.results)),
-        size=(3.4, 2.4),
-        sharex=True,
-        sharey=True,
+        len(run.results), columns=columns, size=(3.0, 2.3), sharex=True, sharey=True
     )
-    lines = dict(zip(encoders, ("-", "--", ":"), strict=False))
-    shares = list(dict.fromkeys(c.less for c in settings.configurations))
     for axes, (cell, found) in zip(panels, run.results.items(), strict=True):
-        for encoder, (share, colour) in itertools.product(
-            encoders, zip(shares, itertools.cycle(style.CYCLE))
-        ):
-            points = [
-                (1.0 if c.scale is None else c.scale, value)
-                for c, value in zip(settings.configurations, found.grid, strict=True)
-                if (c.encoder, c.less, c.order) == (encoder, share, order)
-            ]
+        for (encoder, less), group in itertools.groupby(tried, lambda x: (x[1].encoder, x[1].less)):
+            points = [(c.scale or 1.0, found.grid[i]) for i, c in group]
             axes.plot(
-                *zip(*points, strict=True),
-                color=colour,
-                linestyle=lines[encoder],
+                *np.array(points).T,
+                color=colours[less],
+                linestyle=dashes[encoder],
                 marker="." if len(points) == 1 else "",
                 linewidth=1.2,
-                label=f"{encoder} encoder{'s' * (encoder == 'both')}, less {share:g}",
+                label=f"{encoder}, less {less:g}",
             )
-        published = found.people[[n.startswith(_METRIC) for n in found.names], 0]
-        if len(published):
-            axes.axhline(published.max(), color=style.GREY, linewidth=0.8, linestyle="--")
+        if settings.metrics:
+            axes.axhline(_published(found).max(), color=style.GREY, linewidth=0.8, linestyle="--")
         axes.set_title(cell.task)
-        axes.set_xscale("log")
-        style.log_numbers(axes.xaxis)
-    for axes in panels[-3:]:
+        style.log_counts(axes, ())
+        axes.set_xticks([0.5, 1, 2], ["0.5", "1", "2"])
+    for axes in panels[-columns:]:
         axes.set_xlabel("multiple of the rule's bandwidth")
-    for axes in panels[::3]:
+    for axes in panels[::columns]:
         axes.set_ylabel("correlation with people")
-    style.legend_above(figure, panels[0], columns=len(shares))
+    style.legend_above(figure, panels[0], columns=len(dashes))
     style.caption(
         figure,
-        f"{settings.data}. Scores of order {order:g}, on all sets: the best of them is no estimate. "
-        "'less': the share of the context's embedding that is subtracted from each response. "
-        f"Dashed grey: the best published metric. {choices.describe(settings.bandwidths)}; seed "
-        f"{run.seed}.",
+        f"{settings.data}. Scores of order {order:g} on all sets, by the first encoder, the second "
+        "or both; the best is no estimate. 'less': the share of its context's embedding that is "
+        "subtracted from each response. Dashed grey: the best published metric. "
+        f"{choices.describe(settings.bandwidths)}; seed {run.seed}.",
     )
     return figure
 
@@ -732,6 +712,7 @@ def _pools(run: lab.Run) -> Figure:
                 capsize=2,
                 label=score,
             )
+        axes.set_ylim(-0.05, 1.05)
         axes.axhline(0.5, color=style.GREY, linewidth=0.8)
         axes.axhline(_ENOUGH, color=style.GREY, linewidth=0.8, linestyle="--")
         style.log_counts(axes, settings.contexts)
@@ -740,7 +721,7 @@ def _pools(run: lab.Run) -> Figure:
     for axes in panels[-len(words) :]:
         axes.set_xlabel("contexts in the more diverse pool")
     for axes, design in zip(panels[:: len(words)], DESIGNS, strict=True):
-        axes.set_ylabel(f"right order of the pools\\n({design})", fontsize=7.5)
+        axes.set_ylabel(f"right order of the pools,\n{design}", fontsize=7.5)
     style.legend_above(figure, panels[0])
     style.caption(
         figure,

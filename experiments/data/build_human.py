@@ -34,7 +34,7 @@ SOURCE, COMMIT = "fabriceyhc/diversity-eval", "de683e4d13095c29e940ac82eda5e5776
 LICENCE = "MIT (Tevet and Berant)"
 FAMILIES = ("conTest", "McDiv_nuggets", "decTest")
 GENERATORS = {"prompt": "prompt", "resp": "response", "story": "story"}
-DIMENSIONS = 64
+DIMENSIONS = (192, 256)
 PEOPLE = "metric_abs_hds_mean"
 
 _FILE = re.compile(r"data/with_metrics/(\w+)/\w+_with_hds_(prompt|resp|story)_gen\.csv")
@@ -111,35 +111,42 @@ def build(
     *,
     cache: Path,
     tasks: Sequence[str] | None = None,
-    dimensions: int = DIMENSIONS,
+    dimensions: Sequence[int] = DIMENSIONS,
 ) -> dict[str, Any]:
     """Everything that human.npz holds, as `building.write_set` takes it.
 
     Args:
       repository: a clone of the source.
-      encoders: of texts; the second one's embeddings are cut.
+      encoders: of texts.
       cache: folder of what is embedded.
       tasks: some of the nine; all where None.
-      dimensions: principal directions that are kept of the second encoder.
+      dimensions: principal directions that are kept of each encoder.
     """
     sets = read_sets(repository, tasks)
     size = np.array([len(s.responses) for s in sets])
     pairs = np.repeat(np.arange(len(sets)), size)
     responses, response = np.unique([t for s in sets for t in s.responses], return_inverse=True)
     contexts, context = np.unique([s.context for s in sets], return_inverse=True)
-    first, second = (
-        (
-            building.embed_texts(responses.tolist(), encoder, cache=cache, name=f"{k}-responses"),
-            building.embed_texts(contexts.tolist(), encoder, cache=cache, name=f"{k}-contexts"),
-        )
-        for k, encoder in enumerate(encoders)
-    )
-    whole = np.concatenate(second)
-    kept, share = building.principal_rows(whole, min(dimensions, whole.shape[1]))
-    cut = kept[: len(responses)], kept[len(responses) :]
 
-    def paired(rows: tuple[np.ndarray, np.ndarray]) -> PairedEmbeddings:
-        return PairedEmbeddings("human", rows[0][response], rows[1][context[pairs]], "")
+    def paired(rows: np.ndarray) -> PairedEmbeddings:
+        table, of_contexts = np.split(rows, [len(responses)])
+        return PairedEmbeddings("human", table[response], of_contexts[context[pairs]], "")
+
+    tables, cut = [], {}
+    for encoder, role, kept in zip(encoders, ("first", "second"), dimensions, strict=True):
+        # One set of directions for both, so that one can be subtracted from the other.
+        texts = [*responses.tolist(), *contexts.tolist()]
+        whole = building.embed_texts(texts, encoder, cache=cache, name=role)
+        kept = min(kept, whole.shape[1])
+        rows, share = building.principal_rows(whole, kept)
+        tables.append(np.split(rows, [len(responses)]))
+        cut[encoder.name] = {
+            "principal directions": f"{kept} of {whole.shape[1]}",
+            "share of the squared norm": share,
+            "bandwidths": _BANDWIDTHS,
+            "cost at order 2": building.cost_of(paired(whole), paired(rows), _BANDWIDTHS),
+        }
+    (first, first_contexts), (second, second_contexts) = tables
 
     labels = {
         "task": np.array([s.task for s in sets]),
@@ -151,27 +158,23 @@ def build(
         },
         **{name: np.array([s.metrics[name] for s in sets], np.float32) for name in sets[0].metrics},
     }
-    names = [encoder.name for encoder in encoders]
+    names = [
+        f"{e.name} on {len(t[0][0])} directions" for e, t in zip(encoders, tables, strict=True)
+    ]
     return {
-        "outputs": (first[0], response),
-        "prompts": (first[1], context[pairs]),
+        "outputs": (first, response),
+        "prompts": (first_contexts, context[pairs]),
         "further": {
-            "second_outputs": (cut[0], response),
-            "second_prompts": (cut[1], context[pairs]),
+            "second_outputs": (second, response),
+            "second_prompts": (second_contexts, context[pairs]),
         },
         "labels": {name: values[pairs] for name, values in labels.items()},
         "description": (
             f"{len(sets):,} sets of responses judged by people, {len(pairs):,} responses to "
-            f"{len(contexts):,} contexts, {len(set(labels['task']))} tasks; {names[0]}, and "
-            f"{names[1]} on {kept.shape[1]} directions"
+            f"{len(contexts):,} contexts, {len(set(labels['task']))} tasks; {names[0]}, {names[1]}"
         ),
         "licence": LICENCE,
-        "cut": {
-            "second": f"{kept.shape[1]} of {whole.shape[1]} principal directions",
-            "share of the squared norm": share,
-            "cost at order 2": building.cost_of(paired(second), paired(cut), _BANDWIDTHS),
-            "bandwidths": _BANDWIDTHS,
-        },
+        "cut": cut,
     }
 
 
@@ -188,7 +191,7 @@ def main(argv: list[str]) -> None:
         (load_minilm(), load_universal()),
         cache=cache,
         tasks=values.tasks,
-        dimensions=values.dimensions,
+        dimensions=[int(word) for word in values.dimensions],
     )
     packages = building.versions(MINILM_PACKAGE, UNIVERSAL_PACKAGE, "tokenizers")
     building.write_set(output, **found, provenance=[repository.reference, *packages])
@@ -197,7 +200,7 @@ def main(argv: list[str]) -> None:
 if __name__ == "__main__":
     building.define_flags(FOLDER / "human.npz", source=SOURCE)
     flags.DEFINE_list("tasks", None, "Some of the nine tasks, 'decTest story' say; all if unset.")
-    flags.DEFINE_integer(
-        "dimensions", DIMENSIONS, "Principal directions kept of the second encoder.", lower_bound=1
+    flags.DEFINE_list(
+        "dimensions", list(map(str, DIMENSIONS)), "Principal directions kept of each encoder."
     )
     command.run(main)

@@ -1,0 +1,368 @@
+"""Agreement with people: known answers, independent oracles, and no look at what is judged."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from experiments import human
+from experiments.data import PairedEmbeddings
+from experiments.human import STUDY, Configuration, Responses
+from experiments.lab import agreement, runner, store
+
+
+def execute(folder, *flags):
+    runner.execute(dataclasses.replace(STUDY, draw=None), ["human", *flags, f"--output={folder}"])
+    return store.read_run(folder / "human", STUDY)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("human")
+    flags = STUDY.small(folder, 0)
+    return execute(folder / "results", *flags), flags
+
+
+def judged_sets(seed=0, sets=20, size=4, tasks=1):
+    """Unit-norm random responses: nothing to find, everything to check."""
+    generator = np.random.default_rng(seed)
+    rows = generator.normal(size=(sets * size, 3)).astype(np.float32)
+    prompts = np.repeat(generator.normal(size=(sets, 3)), size, axis=0).astype(np.float32)
+    number = np.repeat(np.arange(sets), size)
+    labels = {
+        "sets": number,
+        "people": generator.normal(size=sets)[number],
+        "task": np.array([f"task {s % tasks}" for s in number]),
+    }
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    prompts /= np.linalg.norm(prompts, axis=1, keepdims=True)
+    return PairedEmbeddings("judged", rows, prompts, "judged sets", labels)
+
+
+def prepared(pairs, **options):
+    given = {"output_bandwidth": 0.7, "prompt_bandwidth": 0.7, "folds": 2, **options}
+    return human.prepare(human.Options(**given), lambda: pairs, 0)
+
+
+# --- known answers -------------------------------------------------------------------------------
+
+
+def test_people_who_count_modes_agree_with_every_score(finished):
+    run, _ = finished
+    assert set(run.settings.tasks.values()) == {48}
+    for found in run.results.values():
+        assert found.names == (
+            human.CHOSEN,
+            human.ELSEWHERE,
+            "RKE, bandwidth x 0.5",
+            "RKE, bandwidth x 1",
+            "RKE, bandwidth x 2",
+            human.HINDSIGHT,
+        )
+        np.testing.assert_allclose(found.people, 1, atol=0.02)
+        assert np.isnan(found.differences).all()  # There are no published metrics.
+        assert np.isnan(found.temperature).all() and np.isnan(found.accuracy).all()
+
+
+def test_conditional_scores_tell_pools_whose_contexts_mislead_the_others(finished):
+    run, _ = finished
+    right = np.mean([found.right for found in run.results.values()], axis=0)
+    same, twice = right[:, 1]
+    np.testing.assert_allclose(same, 1)
+    scores = dict(zip(human.SCORES, twice[:, 0], strict=True))
+    assert scores["Conditional-RKE"] == scores["Conditional-Vendi"] == 1
+    assert scores["RKE"] < 0.95 and scores["Vendi"] < 0.95
+
+
+def test_responses_that_repeat_their_context_differ_once_it_is_subtracted():
+    """Two modes of rests, under a context that outweighs them."""
+    pairs = judged_sets()
+    context = pairs.prompts
+    rest = np.array([[1, -1, 0], [1, -1, 0], [0, 1, -1], [0, 1, -1]], np.float32)
+    outputs = 0.75 * context + np.tile(0.01 * rest, (20, 1))
+    pairs = dataclasses.replace(pairs, outputs=outputs)
+    scores = {}
+    for less in (0.0, 0.75):
+        setup = prepared(pairs, less=(less,), candidates=(1.0,), orders=(2.0,))
+        at = setup.settings.configurations.index(Configuration("first", less, 1.0, 2.0))
+        scores[less] = np.exp(setup.state.scores[at])
+    np.testing.assert_allclose(scores[0.0], 1, atol=0.01)
+    assert np.all(scores[0.75] > 1.4)
+
+
+# --- independent oracles -------------------------------------------------------------------------
+
+
+def test_entropies_of_sets_are_those_of_numpy_at_every_order():
+    pairs = judged_sets()
+    setup = prepared(pairs, less=(0.0, 0.5), candidates=(0.5,), scales=(1.0,))
+    assert len(setup.settings.configurations) == 2 * 2 * 3
+    outputs, prompts = (rows.astype(np.float64) for rows in (pairs.outputs, pairs.prompts))
+    for c, found in zip(setup.settings.configurations, setup.state.scores, strict=True):
+        x = outputs - c.less * prompts
+        x = (x / np.linalg.norm(x, axis=1, keepdims=True)).reshape(20, 4, 3)
+        squares = np.sum((x[:, :, None] - x[:, None]) ** 2, axis=-1)
+        gram = np.exp(-squares / (2 * (0.7 * c.scale) ** 2)) / 4
+        if c.order == 2:
+            wanted = -np.log(np.sum(gram**2, axis=(1, 2)))
+        else:
+            spectrum = np.linalg.eigvalsh(gram)
+            wanted = (
+                -np.sum(spectrum * np.log(spectrum), axis=1)
+                if c.order == 1
+                else -np.log(spectrum[:, -1])
+            )
+        np.testing.assert_allclose(found, wanted, atol=2e-5)
+
+
+def test_both_encoders_are_the_product_of_their_kernels():
+    first, second = judged_sets(0), judged_sets(1)
+    pairs = dataclasses.replace(first, further={"second_outputs": second.outputs * 3})
+    units = {"first": 0.7, "second": 1.9}
+    both = human.representation(pairs, units, "both", 0.0).astype(np.float64)
+    squares = [np.sum((x[:1] - x) ** 2, axis=1) for x in (first.outputs, 3 * second.outputs)]
+    wanted = np.exp(-squares[0] / (2 * 0.7**2)) * np.exp(-squares[1] / (2 * 1.9**2))
+    found = np.exp(-np.sum((both[:1] - both) ** 2, axis=1) / 2)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def test_what_is_subtracted_leaves_the_norm_as_it_was():
+    pairs = judged_sets()
+    pairs = dataclasses.replace(pairs, outputs=5 * pairs.outputs, prompts=2 * pairs.prompts)
+    found = human.representation(pairs, {"first": 2.0}, "first", 0.5)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 2.5, rtol=1e-5)
+
+
+def test_pools_are_scored_as_the_library_scores_them():
+    import condvendi_jax as cv
+
+    pairs = judged_sets(sets=12)
+    setup = prepared(pairs, draws=40, contexts=(2,), scales=(1.0,), candidates=(1.0,))
+    sets = Responses.of(pairs)
+    right = human.tell_pools(pairs, sets, setup.settings, np.random.default_rng(3))
+    generator = np.random.default_rng(3)
+    people = sets.labels["people"]
+    above, below = (
+        human.draw_pools(np.flatnonzero(part), sets.context, 40, generator)
+        for part in (people > np.median(people), people < np.median(people))
+    )
+    kernels = setup.settings.bandwidths["1"].kernels()
+
+    def scores(pool):
+        rows = np.concatenate([sets.members[s] for s in pool])
+        found = [
+            cv.decompose(pairs.outputs[rows], pairs.prompts[rows], order=order, **kernels)
+            for order in (2, 1)
+        ]
+        return np.array([float(x) for one in found for x in (one.conditional, one.vendi)])
+
+    for design, factor in enumerate(human.DESIGNS.values()):
+        gains = [scores(a[:2]) > scores(b[: 2 * factor]) for a, b in zip(above, below, strict=True)]
+        np.testing.assert_allclose(right[design, 0, :, 0], np.mean(gains, axis=0))
+        assert 0 < right[design, 0, 0, 0] < 1
+
+
+def test_pools_of_more_contexts_than_there_are_say_so():
+    pairs = judged_sets(sets=12)
+    setup = prepared(pairs, draws=3, contexts=(4,), scales=(1.0,), candidates=(1.0,))
+    right = human.tell_pools(pairs, Responses.of(pairs), setup.settings, np.random.default_rng(0))
+    assert np.isfinite(right[0]).all() and np.isnan(right[1]).all()
+
+
+def test_a_pool_has_one_set_of_each_context():
+    context = np.array([0, 0, 1, 2, 2, 2])
+    for pool in human.draw_pools(np.arange(6), context, 20, np.random.default_rng(0)):
+        assert sorted(context[pool]) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("right", "wanted"),
+    [
+        ([0.9, 0.96, 0.99], 2),
+        ([1, 0.9, 0.95], 4),
+        ([1, 1, 0.9], None),
+        ([0.95, np.nan, np.nan], 1),
+        ([np.nan] * 3, None),
+    ],
+)
+def test_enough_contexts_are_those_from_which_on_the_order_is_right(right, wanted):
+    assert human.enough(np.array(right), (1, 2, 4)) == wanted
+
+
+# --- agreement -----------------------------------------------------------------------------------
+
+
+def test_rank_correlation_is_that_of_scipy():
+    generator = np.random.default_rng(0)
+    scores, people = generator.integers(0, 6, (5, 40)), generator.integers(0, 9, 40)
+    found = agreement.spearman(scores, people)
+    wanted = [stats.spearmanr(row, people).statistic for row in scores]
+    np.testing.assert_allclose(found, wanted, atol=1e-12)
+    assert np.isnan(agreement.spearman(np.ones((1, 40)), people)).all()
+
+
+def test_accuracy_is_that_of_the_best_of_all_thresholds():
+    generator = np.random.default_rng(1)
+    scores, labels = generator.integers(0, 9, (6, 31)), generator.integers(0, 2, 31)
+    scores[0] = -labels  # Told by the other side of the threshold.
+    for row, found in zip(scores, agreement.best_accuracy(scores, labels), strict=True):
+        shares = [np.mean((row > t) == labels) for t in np.arange(-2, 10) + 0.5]
+        assert found == pytest.approx(max(max(shares), 1 - min(shares)))
+    assert agreement.best_accuracy(scores, labels)[0] == 1
+
+
+def test_intervals_resample_whole_contexts():
+    groups = np.array([5, 7, 5, 9])
+    draws = list(agreement.resampled(groups, 200, np.random.default_rng(0)))
+    for rows in draws:
+        assert np.sum(rows == 0) == np.sum(rows == 2)
+    assert {len(rows) for rows in draws} == {3, 4, 5, 6}
+    values = np.arange(4.0)
+    found = agreement.with_interval(lambda rows: values[None, rows].mean(axis=1), draws, 4)
+    means = [values[rows].mean() for rows in draws]
+    np.testing.assert_allclose(found, [[1.5, *np.percentile(means, [2.5, 97.5])]])
+
+
+def test_the_choice_does_not_see_what_it_is_judged_on():
+    generator = np.random.default_rng(2)
+    scores, people = generator.normal(size=(30, 60)), generator.normal(size=60)
+    fold = np.arange(60) % 5
+    chosen = human.choose_elsewhere(scores, people, fold)
+    assert len(set(chosen)) > 1
+    for part in range(5):
+        changed = people.copy()
+        changed[fold == part] = generator.permutation(people[fold == part])
+        changed[fold == part] *= -9
+        again = human.choose_elsewhere(scores, changed, fold)
+        assert again[part] == chosen[part]
+        assert np.any(again != chosen)
+        wanted = [stats.spearmanr(s[fold != part], people[fold != part])[0] for s in scores]
+        assert chosen[part] == np.argmax(wanted)
+
+
+def test_what_folds_are_judged_by_is_on_one_scale():
+    scores = np.array([[1.0, 3.0, 2.0, 4.0], [-8.0, -6.0, -7.0, -9.0]])
+    np.testing.assert_array_equal(human.placed(scores, np.array([0, 1, 1, 0])), [1, 4, 3, 4])
+
+
+def test_the_choice_on_other_tasks_leaves_out_their_common_contexts():
+    pairs = judged_sets(sets=40, tasks=2)
+    prompts = pairs.prompts.copy()
+    prompts[:80] = np.repeat(prompts[:80:8], 8, axis=0)  # The first ten contexts, in both tasks.
+    pairs = dataclasses.replace(pairs, prompts=prompts)
+    setup = prepared(pairs, tasks=("task 0", "task 1"))
+    responses = Responses.of(pairs)
+    generator = np.random.default_rng(0)
+    scores = generator.normal(size=(20, 40))
+    choose = lambda r: human._choice_of_other_tasks(setup.settings, r, scores, "task 0")  # noqa: E731
+    chosen = choose(responses)
+
+    def with_people(sets):
+        people = responses.labels["people"].copy()
+        people[sets] = generator.normal(size=len(people))[sets]
+        return responses._replace(labels={"people": people})
+
+    number = np.arange(40)
+    for unseen in (number % 2 == 0, number < 20):
+        assert choose(with_people(unseen)) == chosen
+    assert any(choose(with_people((number % 2 == 1) & (number >= 20))) != chosen for _ in range(5))
+    assert (
+        human._choice_of_other_tasks(
+            dataclasses.replace(setup.settings, tasks={"task 0": 20}), responses, scores, "task 0"
+        )
+        is None
+    )
+
+
+def test_published_metrics_labels_and_temperatures_are_beside(tmp_path):
+    """A metric that is the people's scores is the best, and nothing is ahead of it."""
+    pairs = judged_sets(sets=24)
+    number, people = pairs.labels["sets"], pairs.labels["people"]
+    labels = {
+        **pairs.labels,
+        "metric_same": people,
+        "metric_other": np.sin(number * 7.0),
+        "label": (people > np.median(people)).astype(float),
+        "temperature": people**3,
+    }
+    setup = prepared(
+        dataclasses.replace(pairs, labels=labels), resamples=50, draws=2, contexts=(1,)
+    )
+    (cell,) = human.cells(setup.settings)
+    context = runner.Context(runner.cell_key(0, "x"), None, {}, lambda *words: None)
+    found = human.compute(setup, cell, context)
+    at = {name: i for i, name in enumerate(found.names)}
+    same, other = at["metric_same"], at["metric_other"]
+    np.testing.assert_allclose(found.people[same], 1)
+    np.testing.assert_allclose(found.accuracy[same], 1)
+    np.testing.assert_allclose(found.temperature[same], 1)
+    np.testing.assert_allclose(found.differences[:, 0], found.people[:, 0] - 1, atol=1e-12)
+    np.testing.assert_allclose(found.differences[same], 0)
+    assert found.people[other, 1] < found.people[other, 0] < found.people[other, 2] < 1
+    assert found.elsewhere is None and human.ELSEWHERE not in found.names
+    assert found.people[at[human.HINDSIGHT], 0] == pytest.approx(found.grid.max())
+
+
+# --- what is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--folds=1",), "--folds"),
+        (("--folds=20",), "expected 40 contexts or more in each task, received 24 in task 0"),
+        (("--tasks=task 9",), "--tasks: expected some of task 0, task 1, received 'task 9'"),
+        (("--less=1",), "--less: expected numbers from 0 to below 1"),
+        (("--candidates=0",), "--candidates: expected a positive number"),
+        (("--kernel=cosine", "--candidates=1"), "--candidates means nothing with --kernel=cosine"),
+        (("--contexts=0",), "--contexts: expected positive numbers"),
+        (("--orders=0",), "order"),
+        (("--draws=0",), "--draws"),
+        (("--resamples=1",), "--resamples"),
+    ],
+)
+def test_bad_flags_are_refused(finished, tmp_path, flags, message):
+    _, own = finished
+    kept = [f for f in own if "bandwidth" not in f] if "--kernel=cosine" in flags else own
+    with pytest.raises(ValueError, match=message):
+        execute(tmp_path, *kept, *flags)
+
+
+@pytest.mark.parametrize(
+    ("role", "row", "value", "message"),
+    [
+        ("people", 5, 99.0, "people: expected one value a set, row [45] differs"),
+        ("people", slice(4, 8), np.nan, "people: expected finite numbers"),
+        ("sets", 79, 99, "sets: expected two responses or more in each, received 1"),
+    ],
+)
+def test_what_differs_within_a_set_is_refused(role, row, value, message):
+    pairs = judged_sets()
+    values = pairs.labels[role].copy()
+    values[row] = value
+    labels = {**pairs.labels, role: values}
+    if role == "sets":
+        labels["people"] = np.where(values == 99, 0.0, labels["people"])
+    with pytest.raises(ValueError, match=message):
+        Responses.of(dataclasses.replace(pairs, labels=labels))
+
+
+def test_contexts_of_another_length_cannot_be_subtracted():
+    pairs = judged_sets()
+    pairs = dataclasses.replace(pairs, prompts=pairs.prompts[:, :2])
+    assert {c.less for c in prepared(pairs).settings.configurations} == {0}
+    with pytest.raises(ValueError, match="as long as the outputs .* received 2 and 3"):
+        prepared(pairs, less=(0.5,))
+
+
+def test_kernels_and_orders_are_what_was_asked_for():
+    setup = prepared(
+        judged_sets(), kernel="cosine", output_bandwidth=None, prompt_bandwidth=None, orders=(1.0,)
+    )
+    assert {(c.scale, c.order) for c in setup.settings.configurations} == {(None, 1.0)}
+    assert list(setup.settings.plain) == ["Vendi, cosine"]
+    outputs = judged_sets().outputs.astype(np.float64).reshape(20, 4, 3)
+    spectrum = np.linalg.eigvalsh(np.einsum("sid,sjd->sij", outputs, outputs) / 4)
+    wanted = -np.sum(spectrum * np.log(np.maximum(spectrum, 1e-12)), axis=1)
+    np.testing.assert_allclose(setup.state.scores[0], wanted, atol=1e-4)
