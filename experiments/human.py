@@ -603,6 +603,15 @@ def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str,
     }
 
 
+def _rule(settings: Settings) -> str:
+    """The bandwidths in words; nothing for the cosine kernel."""
+    word, found = list(settings.bandwidths.items())[_middle(settings)]
+    if found.prompts is None:
+        return "Cosine kernel"
+    units = ", ".join(f"{unit:.3g} ({name} encoder)" for name, unit in settings.units.items())
+    return f"Bandwidths x 1: {units}, {found.prompts / float(word):.3g} (prompts); {found.rule}"
+
+
 def _published(found: Judged) -> np.ndarray:
     """The correlations of the published metrics with people."""
     return found.people[[name.startswith(_METRIC) for name in found.names], 0]
@@ -638,7 +647,7 @@ def _correlations(run: lab.Run) -> Figure:
         f"{len(settings.configurations)} configurations were tried: '{CHOSEN}' judges each of "
         f"{settings.folds} folds of contexts by the one that is best on the others, '{ELSEWHERE}' "
         f"each task by the one that is best on the other tasks; '{HINDSIGHT}' is no estimate. "
-        f"{choices.describe(settings.bandwidths)}; seed {run.seed}.",
+        f"{_rule(settings)}; seed {run.seed}.",
     )
     return figure
 
@@ -652,7 +661,7 @@ def _configurations(run: lab.Run) -> Figure:
     colours = dict(zip(dict.fromkeys(c.less for _, c in tried), itertools.cycle(style.CYCLE)))
     columns = min(3, len(run.results))
     figure, panels = style.panels(
-        len(run.results), columns=columns, size=(3.0, 2.3), sharex=True, sharey=True
+        len(run.results), columns=columns, size=(3.0, 2.4), sharex=True, sharey=True
     )
     for axes, (cell, found) in zip(panels, run.results.items(), strict=True):
         for (encoder, less), group in itertools.groupby(tried, lambda x: (x[1].encoder, x[1].less)):
@@ -673,14 +682,14 @@ def _configurations(run: lab.Run) -> Figure:
     for axes in panels[-columns:]:
         axes.set_xlabel("multiple of the rule's bandwidth")
     for axes in panels[::columns]:
-        axes.set_ylabel("correlation with people")
+        axes.set_ylabel("rank correlation")
     style.legend_above(figure, panels[0], columns=len(dashes))
     style.caption(
         figure,
         f"{settings.data}. Scores of order {order:g} on all sets, by the first encoder, the second "
         "or both; the best is no estimate. 'less': the share of its context's embedding that is "
         "subtracted from each response. Dashed grey: the best published metric. "
-        f"{choices.describe(settings.bandwidths)}; seed {run.seed}.",
+        f"{_rule(settings)}; seed {run.seed}.",
     )
     return figure
 
@@ -728,7 +737,7 @@ def _pools(run: lab.Run) -> Figure:
         f"{settings.data}. Pools of sets that people found more and less diverse than the task's "
         f"median, one set a context; {settings.draws} pairs of pools a point. Mean over "
         f"{len(right)} tasks and its standard error; grey: chance, dashed: 95%. "
-        f"{choices.describe(settings.bandwidths)}; seed {run.seed}.",
+        f"{_rule(settings)}; seed {run.seed}.",
     )
     return figure
 
