@@ -30,10 +30,7 @@ from experiments.lab import choices
 
 PHOTOGRAPHS = ("RlNZLER/Image-Text-Matching", "56a15d913c3f290e2ee896386ece6076c1eea02e")
 CAPTIONS = ("prakhar-dhakar/Image-Captioning", "5ab3142167da9315c4287173ed24a643a0425ab8")
-LICENCE = (
-    "Flickr8k: for non-commercial research only; the photographs are their "
-    "photographers'"
-)
+LICENCE = "Flickr8k: for non-commercial research only; the photographs are their photographers'"
 OTHER = "other"
 _FOLDER, _FILE = "data/images", "Flickr8k.token.txt"
 _EACH = 5

@@ -141,6 +141,7 @@ SETS = {
         builder="python -m experiments.data.build_captions",
         licence="Flickr8k: NON-COMMERCIAL research only: ATTRIBUTION.md",
         description="five human captions each of photographs of Flickr8k, which are the prompts",
+    ),
     "human": DataSet(
         load=_shipped("human"),
         builder="python -m experiments.data.build_human",

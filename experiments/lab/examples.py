@@ -45,6 +45,8 @@ def write_captions(folder: pathlib.Path, seed: int) -> list[str]:
     np.save(folder / "pictures.npy", np.repeat(["cat", "dog", "other"], 8))
     files = {"outputs": "x", "prompts": "t", "prompt": "prompt", "pictures": "pictures"}
     return [f"--{role}={folder / name}.npy" for role, name in files.items()]
+
+
 def write_judged_sets(folder: pathlib.Path, seed: int) -> list[str]:
     """Writes sets of six responses with one to six modes, the people's scores being the modes.
 
