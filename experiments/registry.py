@@ -10,6 +10,8 @@ _MODULES = {
     "convergence": "experiments.convergence",
     "captioning": "experiments.captioning",
     "human": "experiments.human",
+    "bandwidth": "experiments.bandwidth",
+    "designs": "experiments.designs",
     "scaling": "experiments.scaling.study",
     "many_devices": "experiments.many_devices",
     "type_ablation": "experiments.type_ablation",

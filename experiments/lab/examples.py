@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pathlib
 from collections.abc import Callable, Sequence
 
@@ -71,3 +72,42 @@ def write_judged_sets(folder: pathlib.Path, seed: int) -> list[str]:
     roles = {"outputs": "x.npy", "prompts": "t.npy", "task": "task.txt"}
     roles |= {role: f"{role}.npy" for role in of_sets}
     return [f"--{role}={folder / file}" for role, file in roles.items()]
+def write_designs(folder: pathlib.Path, seed: int, *, prompts: int, designs: int) -> list[str]:
+    """Writes far prompts, each with as many unlike outputs by as many models; gives the flags."""
+    generator = np.random.default_rng(seed)
+    prompt = np.repeat(np.arange(prompts), designs)
+    outputs = generator.permutation(prompts * designs)
+    models = [f"model {m}" for m in np.tile(np.arange(designs), prompts)]
+    return _write(folder, outputs, 10 * prompt, models, prompt)
+
+
+def write_models(
+    folder: pathlib.Path, seed: int, *, prompts: int, designs: Sequence[int]
+) -> list[str]:
+    """Writes the outputs of models that have so many different ones of every prompt, each as often.
+
+    Outputs lie a unit or more apart, prompts ten; gives the flags.
+    """
+    generator = np.random.default_rng(seed)
+    each = math.lcm(*designs)
+    places = generator.permutation(prompts * each).reshape(prompts, each)
+    outputs = np.concatenate([np.repeat(places[:, :k], each // k, axis=1).ravel() for k in designs])
+    prompt = np.tile(np.repeat(np.arange(prompts), each), len(designs))
+    models = np.repeat([f"{k} designs" for k in designs], prompts * each).tolist()
+    return _write(folder, outputs, 10 * prompt, models, prompt)
+
+
+def _write(
+    folder: pathlib.Path,
+    outputs: np.ndarray,
+    prompts: np.ndarray,
+    models: Sequence[str],
+    prompt: np.ndarray,
+) -> list[str]:
+    """Writes pairs on a line with their labels; gives the flags that read them."""
+    np.save(folder / "x.npy", outputs[:, None].astype(np.float32))
+    np.save(folder / "t.npy", prompts[:, None].astype(np.float32))
+    np.save(folder / "prompt.npy", prompt)
+    (folder / "models.txt").write_text("\n".join(models) + "\n")
+    names = {"outputs": "x.npy", "prompts": "t.npy", "prompt": "prompt.npy", "models": "models.txt"}
+    return [f"--{role}={folder / name}" for role, name in names.items()]
