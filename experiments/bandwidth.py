@@ -11,21 +11,24 @@ models at the rule's bandwidths survives elsewhere.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 from rich.table import Table
 from scipy import stats
 
 import condvendi_jax as cv
-from condvendi_jax import uncertainty, validation
+from condvendi_jax import bandwidth, uncertainty, validation
 from condvendi_jax.grams import DenseGram
 from experiments import lab
 from experiments.data import PairedEmbeddings
@@ -51,7 +54,7 @@ class Options:
     rule: str = option(
         "variance",
         "How the bandwidths are chosen that others are multiples of, on the pairs of all models.",
-        choices=cv.bandwidth.RULES,
+        choices=bandwidth.RULES,
     )
     output_bandwidth: float | None = option(
         None, "That of the outputs, in their units, in the place of the rule's."
@@ -69,7 +72,7 @@ class Options:
     least: float = option(
         0.5, "Models that answer a smaller share of all prompts than this are left out."
     )
-    rows: int = option(500, "Pairs of each model at most, of prompts drawn at random.")
+    rows: int = option(400, "Pairs of each model at most, of prompts drawn at random.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,20 +223,20 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Scores:
     """Every score of one model."""
     settings = setup.settings
     pairs = setup.state.rows(setup.state.labels["models"] == cell.model)
-    sides = [
-        _Side(jnp.asarray(points), settings.widths(side))
-        for points, side in ((pairs.outputs, "outputs"), (pairs.prompts, "prompts"))
-    ]
+    outputs = _Side(jnp.asarray(pairs.outputs), settings.widths("outputs"))
+    prompts = _Side(jnp.asarray(pairs.prompts), settings.widths("prompts"))
     context.say("order 2")
     # The same prompts leave together in every model, so that what they share cancels.
     groups = uncertainty.group_rows(
         settings.n, min(20, settings.prompts), key=context.shared_key, prompts=pairs.prompts
     )
-    rke, conditional_rke, prompts_rke = _order_two(*sides, groups)
+    rke, conditional_rke, prompts_rke = _order_two(outputs, prompts, groups)
     context.say("spectra")
     held = [settings.held(scale) for scale in settings.scales]
-    vendi, conditional, prompts_vendi = _order_one(*sides, held)
-    narrow = [[_narrow(*pair, index) for pair in (sides, sides[::-1])] for index in held]
+    vendi, conditional, prompts_vendi = _order_one(outputs, prompts, held)
+    narrow = [
+        [_narrow(outputs, prompts, index), _narrow(prompts, outputs, index)] for index in held
+    ]
     return Scores(
         vendi=vendi,
         conditional=conditional,
@@ -317,7 +320,7 @@ def _order_one(
 @jax.jit
 def _von_neumann(*grams: jax.Array) -> jax.Array:
     """H of the Hadamard product of Grams, by all eigenvalues; compiled once for all bandwidths."""
-    return cv.von_neumann(DenseGram.trusted(math.prod(grams)))
+    return cv.von_neumann(DenseGram.trusted(functools.reduce(jnp.multiply, grams)))
 
 
 def _narrow(other: _Side, narrow: _Side, held: int) -> np.ndarray:
@@ -387,9 +390,7 @@ def agreement(run: lab.Run, order: str, score: str, sweep: str, scale: float) ->
     values = surfaces(run, order, score)
     curves = along(values, sweep, held)
     at_rule = values[:, :, reference, reference]
-    taus = np.array(
-        [stats.kendalltau(at_rule[:, 0], column).statistic for column in curves[:, 0].T]
-    )
+    taus = np.array([stats.kendalltau(at_rule[:, 0], column)[0] for column in curves[:, 0].T])
     first, second = np.triu_indices(len(at_rule), 1)
     reversed_pairs = None
     if order == "RKE":
@@ -506,6 +507,7 @@ def _curves(panel: Axes, run: lab.Run, order: str, score: str, sweep: str) -> No
     panel.axvline(1, color=style.GREY, linewidth=0.8)
     panel.set(yscale="log", title=f"{score}-{order}", ylabel="effective number of modes")
     style.log_numbers(panel.yaxis)
+    panel.yaxis.set_minor_formatter(NullFormatter())
 
 
 def limits(run: lab.Run, order: str, score: str, sweep: str, scale: float) -> np.ndarray:
@@ -532,7 +534,7 @@ def _rankings(panel: Axes, run: lab.Run, order: str, sweep: str) -> None:
     """Kendall's tau with the ranking at the rule's bandwidths, for every held multiple."""
     settings = run.settings
     other = next(side for side in SWEEPS if side != sweep)
-    for score, scale in itertools.product(SCORES, settings.scales):
+    for score, scale in ((score, scale) for score in SCORES for scale in settings.scales):
         taus = agreement(run, order, score, sweep, scale).taus
         panel.plot(
             settings.multiples,
@@ -570,7 +572,9 @@ def _map(run: lab.Run) -> Figure:
 
 
 def _mesh(panel: Axes, settings: Settings, values: np.ndarray, title: str, *, log: bool) -> None:
-    norm = {"norm": "log", "cmap": "viridis"} if log else {"vmin": -1, "vmax": 1, "cmap": "RdBu"}
+    norm: dict[str, Any] = (
+        {"norm": "log", "cmap": "viridis"} if log else {"vmin": -1, "vmax": 1, "cmap": "RdBu"}
+    )
     x = settings.multiples
     mesh = panel.pcolormesh(x, x, values, shading="nearest", rasterized=True, **norm)
     bar = panel.figure.colorbar(mesh, ax=panel)

@@ -20,6 +20,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
+from scipy import special
 from scipy.spatial import distance
 
 import condvendi_jax as cv
@@ -88,8 +89,8 @@ class Counts:
       sizes: `[k]`, the pairs of the scores of one n.
       conditional: `[orders, k]`, at one n: the more outputs a prompt, the fewer prompts.
       errors: `[k]`, of the second order there, by the jackknife over prompts.
-      all_prompts: `[k]`, order 2 on all prompts, whose n grows with k.
-      all_errors: `[k]`, of these.
+      all_prompts: `[k]`, order 2 on all prompts, whose n grows with k; in the first draw only.
+      all_errors: `[k]`, of these by the jackknife.
       mean_within: `[2, k]`, the mean over all prompts of the Vendi and the RKE of a prompt's own
         outputs.
       alike: `[models, models]`, the mean over all prompts of the squared kernel of two models'
@@ -209,12 +210,20 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Counts:
         found["sizes"].append(points.n)
         found["conditional"].append([math.exp(c.values.joint - c.values.prompts) for c in computed])
         found["errors"].append(_order_two(points, few, context.shared_key)[1])
-        whole, error = _order_two(_points(pairs, every, bandwidths), every, context.shared_key)
-        found["all_prompts"].append(whole)
-        found["all_errors"].append(error)
-        found["mean_within"].append(_within(pairs, every, bandwidths))
-    by_k = {name: np.array(values).T for name, values in found.items()}
-    return Counts(**{**by_k, "alike": _alike(setup, bandwidths)})
+        if cell.draw == 0:
+            points = _points(pairs, every, bandwidths)
+            whole, error = _order_two(points, every, context.shared_key)
+            found["all_prompts"].append(whole)
+            found["all_errors"].append(error)
+    by_k = {name: np.array(values, float).T for name, values in found.items()}
+    grams = _grams(jnp.asarray(pairs.outputs[designs]), bandwidths.kernels()["output_kernel"])
+    within = [_means_within(grams[:, :k, :k]) for k in range(1, settings.most + 1)]
+    alike = np.zeros((0, 0))
+    if settings.models:
+        in_order = np.argsort(pairs.labels["models"][designs[0]])
+        alike = np.mean(grams**2, axis=0)[np.ix_(in_order, in_order)]
+    by_k.update(sizes=by_k["sizes"].astype(int), mean_within=np.array(within).T, alike=alike)
+    return Counts(**by_k)
 
 
 def in_random_order(
@@ -251,34 +260,17 @@ def _order_two(points: Points, designs: np.ndarray, key: jax.Array) -> tuple[flo
     return float(found.whole.conditional), float(found.errors().conditional)
 
 
-def _grams(
-    pairs: PairedEmbeddings, designs: np.ndarray, bandwidths: choices.Bandwidths
-) -> np.ndarray:
-    """The kernel among the outputs of each prompt, `[prompts, k, k]`."""
-    kernel = bandwidths.kernels()["output_kernel"]
-    rows = jnp.asarray(pairs.outputs[designs])
-    pairwise = jax.vmap(jax.vmap(jax.vmap(kernel, (None, 0)), (0, None)))
-    return np.asarray(pairwise(rows, rows), np.float64)
+def _grams(designs: jax.Array, kernel: cv.Kernel) -> np.ndarray:
+    """The kernel among the outputs of each prompt `[prompts, k, d]`, `[prompts, k, k]`."""
+    pairwise = jax.vmap(jax.vmap(kernel, (None, 0)), (0, None))
+    return np.asarray(jax.lax.map(lambda own: pairwise(own, own), designs), np.float64)
 
 
-def _within(
-    pairs: PairedEmbeddings, designs: np.ndarray, bandwidths: choices.Bandwidths
-) -> tuple[float, float]:
-    """The mean over prompts of the Vendi and the RKE of each prompt's outputs."""
-    values = np.linalg.eigvalsh(_grams(pairs, designs, bandwidths) / designs.shape[1])
-    values = np.clip(values, 1e-300, None)
-    vendi = np.exp(-np.sum(values * np.log(values), axis=1))
+def _means_within(grams: np.ndarray) -> tuple[float, float]:
+    """The means over prompts of the Vendi and the RKE of Grams `[prompts, k, k]`."""
+    values = np.linalg.eigvalsh(grams / grams.shape[1])
+    vendi = np.exp(np.sum(special.entr(np.maximum(values, 0)), axis=1))
     return float(vendi.mean()), float(np.mean(1 / np.sum(values**2, axis=1)))
-
-
-def _alike(setup: lab.Setup, bandwidths: choices.Bandwidths) -> np.ndarray:
-    """The mean squared kernel of two models' outputs of one prompt, `[models, models]`."""
-    pairs, prompt = setup.state
-    if not setup.settings.models:
-        return np.zeros((0, 0))
-    by_model = np.lexsort((pairs.labels["models"], prompt))
-    designs = by_model.reshape(-1, len(setup.settings.models))
-    return np.mean(_grams(pairs, designs, bandwidths) ** 2, axis=0)
 
 
 def curves(run: lab.Run, scale: str, prompts: str) -> list[Counts]:
@@ -317,7 +309,7 @@ def table(run: lab.Run) -> Table:
                     scale, prompts, name, *shown, f"{sds[index, -1]:.2g}", jackknife, share
                 )
             for name, values in (
-                ("Conditional-RKE, all prompts", [f.all_prompts for f in found]),
+                ("Conditional-RKE, all prompts", [found[0].all_prompts]),
                 ("mean Vendi of a prompt", [f.mean_within[0] for f in found]),
                 ("mean RKE of a prompt", [f.mean_within[1] for f in found]),
             ):
@@ -374,8 +366,7 @@ def _panel(panel: Axes, run: lab.Run, scale: str, prompts: str) -> None:
         panel.errorbar(
             k, mean, sd, color=colour, marker=style.MARKERS[index], capsize=2, label=name
         )
-    whole = np.mean([f.all_prompts for f in found], axis=0)
-    error = np.sqrt(np.mean([f.all_errors**2 for f in found], axis=0))
+    whole, error = found[0].all_prompts, found[0].all_errors
     panel.plot(
         k, whole, color=style.VERMILION, linestyle=(0, (1, 1.2)), label=f"{NAMES[1]}, all prompts"
     )

@@ -12,6 +12,7 @@ _MODULES = {
     "human": "experiments.human",
     "bandwidth": "experiments.bandwidth",
     "designs": "experiments.designs",
+    "coverage": "experiments.coverage",
     "scaling": "experiments.scaling.study",
     "many_devices": "experiments.many_devices",
     "type_ablation": "experiments.type_ablation",

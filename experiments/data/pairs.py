@@ -76,6 +76,7 @@ def load_files(
     prompts: str | os.PathLike[str] | None = None,
     further: Mapping[str, str | os.PathLike[str]] = types.MappingProxyType({}),
     keys: Mapping[str, str | None] = types.MappingProxyType({}),
+    paired: bool = True,
     **labels: str | os.PathLike[str],
 ) -> PairedEmbeddings:
     """One's own embeddings, from .npy, .npz or .safetensors files.
@@ -85,6 +86,7 @@ def load_files(
       prompts: file of `[n, d_t]` numbers, row by row the prompts of the outputs.
       further: by role, files of more embeddings `[n, d]` of the same pairs.
       keys: which array of a file that holds several, by role: `{"outputs": "x"}`.
+      paired: whether prompts are needed; where not, all outputs are of one prompt without them.
       **labels: by role, a file of n labels (numbers or strings), or a .txt of one label a line.
 
     Returns:
@@ -97,10 +99,9 @@ def load_files(
     """
     given = {"outputs": outputs, "prompts": prompts, **further}
     absent = [role for role, path in given.items() if path is None]
-    if outputs is None or prompts is None:
-        raise ValueError(
-            f"--{absent[0]}: one's own data need a file of outputs and one of prompts."
-        )
+    if outputs is None or (paired and prompts is None):
+        needed = "outputs and one of prompts" if paired else "outputs"
+        raise ValueError(f"--{absent[0]}: one's own data need a file of {needed}.")
     arrays = validation.check_arrays(
         {
             role: read_array(path, key=keys.get(role))
@@ -109,12 +110,16 @@ def load_files(
         }
     )
     name, n = Path(outputs).stem, arrays[0].shape[0]
-    rows = dict(zip(given, map(np.asarray, arrays), strict=True))
+    present = [role for role, path in given.items() if path is not None]
+    rows = dict(zip(present, map(np.asarray, arrays), strict=True))
+    origin = f"{n:,} outputs from {Path(outputs).name}"
+    if prompts is not None:
+        origin = f"{n:,} pairs from {Path(outputs).name} and {Path(prompts).name}"
     return PairedEmbeddings(
         name,
         rows["outputs"],
-        rows["prompts"],
-        description=f"{name}: {n:,} pairs from {Path(outputs).name} and {Path(prompts).name}",
+        rows["prompts"] if prompts is not None else np.zeros((n, 1), np.float32),
+        description=f"{name}: {origin}",
         labels={role: _labels(path, role, keys.get(role)) for role, path in labels.items()},
         further={role: rows[role] for role in further},
     )

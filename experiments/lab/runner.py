@@ -112,7 +112,8 @@ def _roles(study: Study) -> dict[str, str]:
     labels = dict.fromkeys(
         [*study.labels, *study.more_labels], "[n], .npy, or a .txt of one a line"
     )
-    return _PAIRS | further | labels
+    embeddings = _PAIRS if study.paired else {"outputs": _PAIRS["outputs"]}
+    return embeddings | further | labels
 
 
 def _define(field: dataclasses.Field, kind: Any, values: flags.FlagValues) -> None:
@@ -200,7 +201,7 @@ def _load(study: Study, values: flags.FlagValues) -> data.PairedEmbeddings:
         raise ValueError(f"--data and --{next(iter(own))}: give a data set or your own files.")
     further = {role: own.pop(role) for role in study.further if role in own}
     if own or further:
-        pairs = data.load_files(**own, further=further, keys=keys)
+        pairs = data.load_files(**own, further=further, keys=keys, paired=study.paired)
     else:
         pairs = data.load(values["data"].value or study.data)
     absent = [role for role in study.labels if role not in pairs.labels]

@@ -98,6 +98,7 @@ class Study:
       more_labels: those that it takes where they are given.
       further: more embeddings of the pairs that it takes where they are given; what it cannot do
         without, it checks itself.
+      paired: whether it takes prompts; where not, a user's own files are of outputs and labels.
       random: whether anything is drawn at random, so that a seed has a meaning.
     """
 
@@ -123,6 +124,7 @@ class Study:
     labels: Collection[str] = ()
     more_labels: Collection[str] = ()
     further: Collection[str] = ()
+    paired: bool = True
     random: bool = True
 
     def folder(self, options: Any, data: str | None = None) -> str:

@@ -1,0 +1,172 @@
+"""RKE-MC, recall and coverage against the sample size, on types whose answer is known."""
+
+import dataclasses
+import math
+
+import jax
+import numpy as np
+import pytest
+from oracles import gaussian_gram
+from scipy.spatial.distance import cdist
+
+from experiments import coverage
+from experiments.data import PairedEmbeddings
+from experiments.lab import runner, store
+
+STUDY = coverage.STUDY
+
+
+def execute(folder, *flags):
+    study = dataclasses.replace(STUDY, draw=None)
+    runner.execute(study, ["coverage", *flags, f"--output={folder / 'results'}"])
+    (found,) = runner.run_folders(STUDY, folder / "results")
+    return store.read_run(found, STUDY)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("coverage")
+    return execute(folder, *STUDY.small(folder, 0))
+
+
+def brute_force(references, samples, k):
+    """Both metrics by their definitions, one point at a time."""
+
+    def reaches(centre, own, point):
+        others = sorted(math.dist(centre, p) for i, p in enumerate(own) if p is not centre)
+        return math.dist(centre, point) <= others[k - 1]
+
+    references, samples = list(references), list(samples)
+    recalled = [any(reaches(s, samples, r) for s in samples) for r in references]
+    covered = [any(reaches(r, references, s) for s in samples) for r in references]
+    return np.mean(recalled), np.mean(covered)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_metrics_are_those_of_the_definitions(k):
+    generator = np.random.default_rng(k)
+    references = generator.normal(size=(25, 2))
+    samples = 0.4 * generator.normal(size=(18, 2)) + 0.5
+    across, of_r, of_s = (
+        cdist(a, b)
+        for a, b in ((references, samples), (references, references), (samples, samples))
+    )
+    recalled, covered = brute_force(references, samples, k)
+    assert coverage.recall(across, of_s, k) == pytest.approx(recalled)
+    assert coverage.coverage(across, of_r, k) == pytest.approx(covered)
+    assert recalled != covered
+
+
+def test_coverage_of_equal_distributions_is_the_expected_one():
+    generator = np.random.default_rng(0)
+    n, k, trials = 30, 4, 150
+    found = []
+    for _ in range(trials):
+        references, samples = generator.normal(size=(2, n, 3))
+        found.append(
+            coverage.coverage(cdist(references, samples), cdist(references, references), k)
+        )
+    (expected,) = coverage.expected_coverage(np.array([n]), k)
+    assert expected == pytest.approx(1 - math.comb(n - 1, k) / math.comb(2 * n - 1, k))
+    error = np.std(found) / math.sqrt(trials)
+    assert abs(np.mean(found) - expected) < 4 * error < 0.02
+
+
+def test_lost_types_show_in_every_metric(finished):
+    """Four types far apart: samples of one recall a quarter, and are one mode."""
+    assert finished.settings.types == 4
+    for repeat in range(2):
+        one, every = (finished.results[coverage.Cell(kept, repeat)] for kept in (1, 4))
+        assert np.isnan(one.rke[:, -1]).all()  # A quarter of a half is not so many.
+        assert np.isfinite(every.rke).all()
+        # More neighbours than references of a type reach into another type.
+        assert one.recall[0, 1] == pytest.approx(0.25, abs=0.15)
+        assert one.coverage[0, 1] == pytest.approx(0.25, abs=0.15)
+        assert np.all(every.recall[:, -1] > 0.8)
+        assert np.all(every.coverage[:, -1] > 0.8)
+        # At the middle scale a type is one mode, and the four of them four.
+        assert one.rke[1, 1] == pytest.approx(1, abs=0.1)
+        assert every.rke[1, -1] == pytest.approx(4, abs=0.3)
+
+
+def test_scores_are_those_of_the_split(finished, tmp_path):
+    flags = STUDY.small(tmp_path, 0)
+    outputs, types = (np.load(flag.partition("=")[2]) for flag in flags[:2])
+    pairs = PairedEmbeddings("own", outputs, outputs[:, :1], "", {"types": types})
+    cell = coverage.Cell(4, 1)
+    samples, references = (outputs[rows] for rows in coverage.split(pairs, cell, jax.random.key(0)))
+    assert len(samples) == len(references) == 120
+    assert not {*map(tuple, samples)} & {*map(tuple, references)}
+    found = finished.results[cell]
+    for row, scale in enumerate(finished.settings.scales):
+        gram = gaussian_gram(samples[:24], 10 * scale)
+        assert found.rke[row, 1] == pytest.approx(24**2 / np.sum(gram**2), rel=1e-4)
+    few = [part[:24] for part in (samples, references)]
+    recalled, covered = brute_force(few[1], few[0], finished.settings.neighbours[1])
+    assert found.recall[1, 1] == pytest.approx(recalled)
+    assert found.coverage[1, 1] == pytest.approx(covered)
+
+
+def test_types_of_a_repeat_are_nested():
+    types = np.repeat(np.arange(6), 20)
+    pairs = PairedEmbeddings("own", types[:, None] * 1.0, types[:, None], "", {"types": types})
+    kept = [
+        {*types[coverage.split(pairs, coverage.Cell(j, 0), jax.random.key(3))[0]].tolist()}
+        for j in (1, 3, 6)
+    ]
+    assert [len(k) for k in kept] == [1, 3, 6]
+    assert kept[0] < kept[1] < kept[2]
+    one, other = (coverage.split(pairs, coverage.Cell(6, r), jax.random.key(3))[0] for r in (0, 1))
+    assert one.tolist() != other.tolist()
+
+
+def test_the_table_and_the_caption(finished):
+    grid = coverage.table(finished)
+    columns = [list(column.cells) for column in grid.columns]
+    assert columns[0].count("RKE-MC") == 6
+    figure = coverage.draw([finished], [])["coverage"]
+    caption = figure._supxlabel.get_text().replace("\n", " ")
+    for part in ("240 outputs", "2 random halves", "seed 0", "Bandwidth: given"):
+        assert part in caption
+    assert figure.axes[0].get_title() == "Recall, k = 3"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--kept=5",), "between 1 and the 4 types, received 5"),
+        (("--sizes=10,20",), "above 10 neighbours and up to half of the outputs, 120"),
+        (("--sizes=16,121",), "up to half of the outputs, 120, received 16, 121"),
+        (("--neighbours=5",), "as many as scales, 3, received 1"),
+        (("--neighbours=0,1,2",), "--neighbours"),
+        (("--rule=median",), "--rule=median means nothing beside --output_bandwidth"),
+        (("--output_bandwidth=0",), "--output_bandwidth: expected a positive number"),
+        (("--repeats=0",), "--repeats"),
+        (("--scales=1,0,2",), "--scales: expected a positive number"),
+        (("--kept=1", "--sizes=110"), "samples are left where types are, the least size is 110"),
+        (("--prompts=t.npy",), "Unknown command line flag 'prompts'"),
+    ],
+)
+def test_bad_flags_are_refused(tmp_path, flags, message):
+    own = STUDY.small(tmp_path, 0)[:2]
+    if not any("output_bandwidth" in flag for flag in flags):
+        flags = ("--output_bandwidth=10", *flags)
+    with pytest.raises(ValueError, match=message):
+        execute(tmp_path, *own, *flags)
+
+
+def test_outputs_need_types(tmp_path):
+    own = STUDY.small(tmp_path, 0)
+    with pytest.raises(ValueError, match="--types: the study coverage needs types"):
+        execute(tmp_path, own[0], *own[2:])
+    with pytest.raises(ValueError, match="--outputs: one's own data need a file of outputs"):
+        execute(tmp_path, own[1], *own[2:])
+
+
+def test_options_have_defaults_of_the_data(tmp_path):
+    own = STUDY.small(tmp_path, 0)[:2]
+    run = execute(tmp_path, *own, "--repeats=1", "--rule=median", "--neighbours=1,2,3")
+    assert run.settings.kept == (1, 2, 4)
+    assert 20 < run.settings.sizes[0] < 50  # A quarter of a half.
+    assert run.settings.sizes[-1] == 120
+    assert run.settings.rule == "median distance"
