@@ -72,6 +72,8 @@ def write_judged_sets(folder: pathlib.Path, seed: int) -> list[str]:
     roles = {"outputs": "x.npy", "prompts": "t.npy", "task": "task.txt"}
     roles |= {role: f"{role}.npy" for role in of_sets}
     return [f"--{role}={folder / file}" for role, file in roles.items()]
+
+
 def write_designs(folder: pathlib.Path, seed: int, *, prompts: int, designs: int) -> list[str]:
     """Writes far prompts, each with as many unlike outputs by as many models; gives the flags."""
     generator = np.random.default_rng(seed)
