@@ -147,6 +147,11 @@ SETS = {
         builder="python -m experiments.data.build_human",
         licence="MIT (Tevet and Berant), as the source states it",
         description="sets of responses to a context that people judged for diversity, nine tasks",
+    "gallery": DataSet(
+        load=_shipped("gallery"),
+        builder="python -m experiments.data.build_gallery",
+        licence="not stated by the source (github.com/dcsan/imagen): embeddings and labels only",
+        description="pictures by seven text-to-image sources on up to 41 shared prompts",
     ),
     "mixture": DataSet(
         load=load_mixture,
