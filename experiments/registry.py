@@ -16,6 +16,8 @@ _MODULES = {
     "scaling": "experiments.scaling.study",
     "many_devices": "experiments.many_devices",
     "type_ablation": "experiments.type_ablation",
+    "text_to_image": "experiments.text_to_image",
+    "substitution": "experiments.substitution",
     "theorems": "experiments.theorems",
 }
 NAMES = tuple(_MODULES)

@@ -65,6 +65,13 @@ class PairedEmbeddings:
         )
 
     @property
+    def prompt_numbers(self) -> np.ndarray:
+        """Which prompt each pair has, numbered from 0, `[n]`: by the label, else by equal rows."""
+        if "prompt" in self.labels:
+            return np.unique(self.labels["prompt"], return_inverse=True)[1]
+        return validation.distinct_rows(self.prompts)[1]
+
+    @property
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array by its role, for the identity of what is computed from all of them."""
         return {"outputs": self.outputs, "prompts": self.prompts, **self.further, **self.labels}

@@ -113,3 +113,27 @@ def _write(
     (folder / "models.txt").write_text("\n".join(models) + "\n")
     names = {"outputs": "x.npy", "prompts": "t.npy", "prompt": "prompt.npy", "models": "models.txt"}
     return [f"--{role}={folder / name}" for role, name in names.items()]
+def write_models(folder: pathlib.Path, seed: int) -> list[str]:
+    """Writes three models whose outputs of a prompt have 1, 2 and 4 modes; gives their flags.
+
+    Twelve prompts of eight outputs each; the last model has only ten of the prompts. Modes of one
+    prompt, and of different prompts, are far apart, so that at a bandwidth of 0.5 Conditional-RKE
+    is the number of modes. The flags are of outputs, prompts, models and prompt labels.
+    """
+    generator = np.random.default_rng(seed)
+    modes = {"one": 1, "two": 2, "four": 4}
+    rows = [
+        (model, prompt, sample % count)
+        for model, count in modes.items()
+        for prompt in range(12 if count < 4 else 10)
+        for sample in range(8)
+    ]
+    place = generator.normal(size=(12, 4, 24)) * 2
+    outputs = np.array([place[prompt, mode] for _, prompt, mode in rows])
+    prompts = (generator.normal(size=(12, 16)) * 2)[[prompt for _, prompt, _ in rows]]
+    np.save(folder / "x.npy", (outputs + 1e-2 * generator.normal(size=outputs.shape)).astype("f4"))
+    np.save(folder / "t.npy", prompts.astype("f4"))
+    (folder / "models.txt").write_text("\n".join(model for model, _, _ in rows) + "\n")
+    np.save(folder / "prompt.npy", np.array([prompt for _, prompt, _ in rows]))
+    files = {"outputs": "x.npy", "prompts": "t.npy", "models": "models.txt", "prompt": "prompt.npy"}
+    return [f"--{role}={folder / name}" for role, name in files.items()]
