@@ -45,7 +45,7 @@ _ROUNDS = 1000
 class Options(choices.ScaledOptions):
     """The flags of the study."""
 
-    pairs: int = option(400, "Pairs that are scored, at most.")
+    pairs: int = option(300, "Pairs that are scored, at most.")
     shares: tuple[float, ...] = option(
         tuple(k / 10 for k in range(11)), "Shares of the outputs that are replaced, from 0 to 1."
     )
@@ -413,7 +413,8 @@ def _lines(
 
 def _caption(run: lab.Run) -> str:
     settings = run.settings
-    rule = choices.describe({"": next(iter(settings.bandwidths.values())).scaled(1)})
+    first = next(iter(settings.bandwidths.values()))
+    rule = choices.describe({"": settings.bandwidths.get("1", first)})
     return (
         f"{settings.data.rstrip('.')}: {settings.scored:,} pairs of half of the "
         f"{settings.prompts:,} prompts with several outputs, {settings.repeats} draws, seed "
@@ -444,7 +445,7 @@ STUDY = lab.Study(
     table=table,
     draw=draw,
     small=small,
-    committed=((), ("--data=gallery",)),
+    committed=((),),
     figures=("substitution",),
     more_labels=("prompt",),
 )

@@ -367,26 +367,25 @@ def _figure_together(run: lab.Run) -> Figure:
     places = {model: -place for place, model in enumerate(first.values)}
     for index, (score, axes) in enumerate(panels):
         for place, scale in enumerate(scales):
-            shift = 0.24 * (len(scales) - 1 - 2 * place) / max(len(scales) - 1, 1)
             (scored,) = scored_of(run, _TOGETHER, scale, score)
+            shift = 0.24 * (len(scales) - 1 - 2 * place) / max(len(scales) - 1, 1)
             y = [places[model] + shift for model in scored.values]
+            mean = float(np.mean(list(scored.values.values())))
+            values = 100 * (np.array(list(scored.values.values())) / mean - 1)
+            errors = 100 * np.array(list(scored.errors.values())) / mean
             colour = style.score_colour(score) if scale == middle else style.GREY
             marker = style.MARKERS[place % len(style.MARKERS)]
             look: dict[str, Any] = {"fmt": marker, "color": colour, "capsize": 2, "linewidth": 1}
-            label = f"{scale} of the rule's" if len(scales) > 1 else scale
-            values, errors = list(scored.values.values()), list(scored.errors.values())
+            label = f"{scale} of the rule's bandwidths" if len(scales) > 1 else scale
             axes.errorbar(values, y, xerr=errors, label=label, **look)
-            for model, x, height in zip(scored.values, values, y, strict=True):
-                end = x + scored.errors[model]
+            for model, end, height in zip(scored.values, values + errors, y, strict=True):
                 letters = f" {scored.letters[model]}"
                 axes.annotate(letters, (end, height), fontsize=6, va="center", color=colour)
-        axes.set_xscale("log")
-        style.log_numbers(axes.xaxis)
-        axes.xaxis.set_minor_formatter("")
+            if scale == middle:
+                axes.set_title(f"{score} (mean {mean:.3g})")
         axes.margins(x=0.12)
+        axes.set_xlabel("% from the mean of the models")
         axes.set_yticks(list(places.values()), list(places) if index % len(_SCORES) == 0 else [])
-        axes.set_title(score)
-        axes.set_xlabel("effective number of modes")
     style.legend_above(figure, panels[0][1])
     one = _one_a_prompt(design.samples)
     left = f"; left out, for want of shared prompts: {', '.join(run.settings.left_out)}"
@@ -394,8 +393,8 @@ def _figure_together(run: lab.Run) -> Figure:
         figure,
         f"{_shown(run)}: {design.prompts} prompts that the models share, {design.samples} of each "
         f"a prompt{left if run.settings.left_out else ''}. Bars: one standard error by a jackknife "
-        f"over prompts. Models that share a letter cannot be told apart at "
-        f"{run.settings.level:g} (paired differences, Holm).{one} {_bandwidths(run)}",
+        "over prompts; the mean in each title is that of the coloured marks. Models that share a "
+        f"letter cannot be told apart at {run.settings.level:g} (paired differences, Holm).{one} {_bandwidths(run)}",
     )
     return figure
 
@@ -405,8 +404,7 @@ def _figure_pairs(run: lab.Run) -> Figure:
     names = list(dict.fromkeys(model for design in run.settings.pairs for model in design.models))
     scales = list(run.settings.bandwidths)
     middle = scales[len(scales) // 2]
-    side = 1.0 + 0.36 * len(names)
-    figure, panels = _panels(run, (side + 0.6, side))
+    figure, panels = _panels(run, (1.2 + 0.4 * len(names), 1.0 + 0.3 * len(names)))
     for index, (score, axes) in enumerate(panels):
         found = [verdicts(run, _PAIRS, scale, score) for scale in scales]
         shown = verdicts(run, _PAIRS, middle, score)
@@ -423,7 +421,7 @@ def _figure_pairs(run: lab.Run) -> Figure:
                 words = f"{100 * ratio:+.0f}\n{len(same)}/{len(scales)}"
             axes.text(column, row, words, fontsize=5, ha="center", va="center")
         limit = max(np.nanmax(np.abs(colours), initial=0), 1e-3)
-        axes.imshow(colours, cmap="PuOr", vmin=-1.6 * limit, vmax=1.6 * limit)
+        axes.imshow(colours, aspect="auto", cmap="PuOr", vmin=-1.6 * limit, vmax=1.6 * limit)
         axes.grid(visible=False)
         axes.set_title(score)
         axes.set_xticks(range(len(names) - 1), names[:-1], rotation=90, fontsize=6)
@@ -460,7 +458,8 @@ def _bandwidths(run: lab.Run) -> str:
         for scale, b in run.settings.bandwidths.items()
         if b.outputs is not None
     ]
-    rule = choices.describe({"": next(iter(run.settings.bandwidths.values())).scaled(1)})
+    first = next(iter(run.settings.bandwidths.values()))
+    rule = choices.describe({"": run.settings.bandwidths.get("1", first)})
     return f"{rule}; {'; '.join(widths)}. Seed {run.seed}."
 
 
@@ -492,13 +491,8 @@ STUDY = lab.Study(
     table=table,
     draw=draw,
     small=small,
-    committed=((), ("--data=emoji",)),
-    figures=(
-        "text_to_image",
-        "text_to_image_pairs",
-        "text_to_image_emoji",
-        "text_to_image_pairs_emoji",
-    ),
+    committed=((),),
+    figures=("text_to_image", "text_to_image_pairs"),
     data="gallery",
     labels=("models",),
     more_labels=("prompt",),
