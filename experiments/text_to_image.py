@@ -394,7 +394,8 @@ def _figure_together(run: lab.Run) -> Figure:
         f"{_shown(run)}: {design.prompts} prompts that the models share, {design.samples} of each "
         f"a prompt{left if run.settings.left_out else ''}. Bars: one standard error by a jackknife "
         "over prompts; the mean in each title is that of the coloured marks. Models that share a "
-        f"letter cannot be told apart at {run.settings.level:g} (paired differences, Holm).{one} {_bandwidths(run)}",
+        f"letter cannot be told apart at {run.settings.level:g} (paired differences, Holm)."
+        f"{one} {_bandwidths(run)}",
     )
     return figure
 
