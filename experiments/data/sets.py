@@ -147,6 +147,7 @@ SETS = {
         builder="python -m experiments.data.build_human",
         licence="MIT (Tevet and Berant), as the source states it",
         description="sets of responses to a context that people judged for diversity, nine tasks",
+    ),
     "gallery": DataSet(
         load=_shipped("gallery"),
         builder="python -m experiments.data.build_gallery",

@@ -113,6 +113,8 @@ def _write(
     (folder / "models.txt").write_text("\n".join(models) + "\n")
     names = {"outputs": "x.npy", "prompts": "t.npy", "prompt": "prompt.npy", "models": "models.txt"}
     return [f"--{role}={folder / name}" for role, name in names.items()]
+
+
 def write_models(folder: pathlib.Path, seed: int) -> list[str]:
     """Writes three models whose outputs of a prompt have 1, 2 and 4 modes; gives their flags.
 
