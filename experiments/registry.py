@@ -19,6 +19,8 @@ _MODULES = {
     "text_to_image": "experiments.text_to_image",
     "substitution": "experiments.substitution",
     "theorems": "experiments.theorems",
+    "language": "experiments.language",
+    "video": "experiments.video",
 }
 NAMES = tuple(_MODULES)
 

@@ -184,6 +184,17 @@ SETS = {
         "objects",
         "NC: Tiny-ImageNet, under ImageNet's terms, for non-commercial research and education",
         "1,400 small photographs of 10 kinds of object",
+    "language": DataSet(
+        load=_shipped("language"),
+        builder="python -m experiments.data.build_language",
+        licence="Apache-2.0; the terms of the models, whose answers were embedded, vary",
+        description="answers of 23 language models to the same instructions, whole and cut",
+    ),
+    "video": DataSet(
+        load=_shipped("video"),
+        builder="python -m experiments.data.build_video",
+        licence="FETV: not stated; Shap-E: MIT",
+        description="clips of four text-to-video models, of Shap-E, and real ones, by prompt",
     ),
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -23,6 +23,54 @@ def write_pairs(folder: pathlib.Path, seed: int) -> list[str]:
     for role, words in labels.items():
         (folder / f"{role}.txt").write_text("\n".join(words) + "\n")
     return [f"--outputs={folder / 'x.npy'}", f"--prompts={folder / 't.npy'}"]
+
+
+def write_models(
+    folder: pathlib.Path, seed: int, modes: Mapping[str, int], *, clips: int = 1
+) -> list[str]:
+    """Writes models of known scores on the same prompts; gives the flags that read it.
+
+    Prompts are eight in each of five neighbourhoods far from each other. In each neighbourhood a
+    model's outputs take its number of far modes equally often, others in every neighbourhood: at
+    bandwidths of 1 all Conditional-* are that number, all Information-* are 5. The labels `words`
+    rise with the number; `cut` are outputs of the reversed numbers, `prompt` the prompt of a row.
+
+    Args:
+      folder: that is written into.
+      seed: of the jitter, the directions and the order of the rows.
+      modes: of each model, a divisor of 8.
+      clips: outputs of each model a prompt.
+    """
+    generator = np.random.default_rng(seed)
+    places, prompts = 5, 8
+    place = np.repeat(np.arange(places), prompts)
+    near = 0.01 * generator.normal(size=(len(place), 4))
+    wordings = 10.0 * np.eye(places)[:, :4][place] + near
+    rotation, _ = np.linalg.qr(generator.normal(size=(2 * prompts, 2 * prompts)))
+
+    def outputs(count: int) -> np.ndarray:
+        rows = np.zeros((len(place), 2 * prompts))
+        rows[np.arange(len(place)), np.arange(len(place)) % count] = 10.0
+        rows[np.arange(len(place)), prompts + place] = 10.0
+        return rows @ rotation
+
+    def every(parts: list[np.ndarray]) -> np.ndarray:
+        return np.concatenate([np.tile(part, (clips, 1)) for part in parts])[order]
+
+    order = generator.permutation(len(modes) * clips * len(place))
+    counts = list(modes.values())
+    arrays = {
+        "x": every([outputs(count) for count in counts]),
+        "t": every([wordings] * len(counts)),
+        "cut": every([outputs(count) for count in counts[::-1]]),
+        "words": every([np.full((len(place), 1), 10 * count) for count in counts])[:, 0],
+    }
+    for name, rows in arrays.items():
+        np.save(folder / f"{name}.npy", rows.astype(np.float32))
+    names = np.repeat(list(modes), clips * len(place))[order]
+    (folder / "models.txt").write_text("\n".join(names) + "\n")
+    roles = {"outputs": "x.npy", "prompts": "t.npy", "models": "models.txt"}
+    return [f"--{role}={folder / name}" for role, name in roles.items()]
 
 
 def small_pairs(*flags: str) -> Callable[[pathlib.Path, int], Sequence[str]]:

@@ -1,0 +1,163 @@
+"""Models side by side: their scores, with the paired differences of every two, as a result."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+import condvendi_jax as cv
+from experiments.lab.choices import Bandwidths
+
+LEVEL = 0.05
+SCORES = tuple(
+    (score, order) for order in (1.0, 2.0) for score in ("conditional", "information", "vendi")
+)
+NAMES = (
+    "Conditional-Vendi",
+    "Information-Vendi",
+    "Vendi",
+    "Conditional-RKE",
+    "Information-RKE",
+    "RKE",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelScores:
+    """Every score of NAMES for m models under the same kernels, in effective numbers of modes.
+
+    Attributes:
+      models: their names.
+      n: how many outputs each has.
+      values: `[scores, m]`.
+      errors: standard errors of each model by itself, `[scores, m]`, by the jackknife over groups
+        of prompts.
+      differences: `[scores, m, m]`, the model of the row less that of the column.
+      difference_errors: their standard errors, in which what the models share cancels where they
+        have the same prompts.
+      p_values: of no difference, adjusted by Holm over all pairs of models within a score; 1 on
+        the diagonal.
+      letters: by score, by model: models that share a letter cannot be told apart at LEVEL.
+      groups: how many the jackknife had.
+      units: what its groups are made of.
+    """
+
+    models: tuple[str, ...]
+    n: tuple[int, ...]
+    values: np.ndarray
+    errors: np.ndarray
+    differences: np.ndarray
+    difference_errors: np.ndarray
+    p_values: np.ndarray
+    letters: tuple[tuple[str, ...], ...]
+    groups: int
+    units: str
+
+    def told_apart(self) -> np.ndarray:
+        """The share of the pairs of models that each score tells apart, `[scores]`."""
+        first, second = np.triu_indices(len(self.models), 1)
+        return np.mean(self.p_values[:, first, second] <= LEVEL, axis=1)
+
+
+def score_models(
+    outputs: Mapping[str, np.ndarray],
+    prompts: Mapping[str, np.ndarray],
+    bandwidths: Bandwidths,
+    *,
+    groups: int,
+    seed: int,
+    say: Callable[[str], None] = lambda _: None,
+) -> ModelScores:
+    """The scores of one model or several, with errors.
+
+    Args:
+      outputs: of each model `[n, d_x]`.
+      prompts: of each model, row by row, `[n, d_t]`; equal prompts are deleted together.
+      bandwidths: of all of them.
+      groups: of the jackknife.
+      seed: draws them.
+      say: called with a few words before each step.
+
+    Raises:
+      ValueError: as `cv.compare`.
+    """
+    models = tuple(outputs)
+    shape = (len(SCORES), len(models))
+    values, errors = np.zeros(shape), np.zeros(shape)
+    differences, spreads = (np.zeros((*shape, len(models))) for _ in range(2))
+    p_values = np.ones((*shape, len(models)))
+    n = tuple(len(rows) for rows in outputs.values())
+    method = cv.Exact()
+    kernels: dict[str, Any] = bandwidths.kernels()
+    if len(models) == 1:
+        (name,) = models
+        alone = cv.evaluate(
+            outputs[name],
+            prompts[name],
+            **kernels,
+            method=method,
+            errors="all",
+            groups=groups,
+            seed=seed,
+            progress=say,
+        )
+        for row, (score, order) in enumerate(SCORES):
+            found = alone.order(order)
+            errors_of = found.standard_errors
+            assert errors_of is not None
+            values[row, 0] = getattr(found.decomposition, score)
+            errors[row, 0] = getattr(errors_of, score)
+        letters = (("a",),) * len(SCORES)
+        return ModelScores(
+            models, n, values, errors, differences, spreads, p_values, letters, groups, "prompts"
+        )
+    compared = cv.compare(
+        outputs,
+        prompts,
+        **kernels,
+        method=method,
+        groups=groups,
+        level=LEVEL,
+        seed=seed,
+        progress=say,
+    )
+    rankings = [compared.ranking(score, order) for score, order in SCORES]
+    for row, ranking in enumerate(rankings):
+        values[row] = [ranking.values[name] for name in models]
+        errors[row] = [ranking.standard_errors[name] for name in models]
+        for found in ranking.differences:
+            i, j = models.index(found.first), models.index(found.second)
+            differences[row, i, j], differences[row, j, i] = found.value, -found.value
+            spreads[row, [i, j], [j, i]] = found.standard_error
+            p_values[row, [i, j], [j, i]] = found.adjusted
+    return ModelScores(
+        models=models,
+        n=n,
+        values=values,
+        errors=errors,
+        differences=differences,
+        difference_errors=spreads,
+        p_values=p_values,
+        letters=tuple(tuple(ranking.letters[name] for name in models) for ranking in rankings),
+        groups=compared.groups,
+        units=compared.units,
+    )
+
+
+def six_scores(outputs: np.ndarray, prompts: np.ndarray, bandwidths: Bandwidths) -> np.ndarray:
+    """Every score of NAMES of one model, `[scores]`, without errors."""
+    kernels: dict[str, Any] = bandwidths.kernels()
+    found = {
+        order: cv.decompose(outputs, prompts, order=order, **kernels).scores for order in (1.0, 2.0)
+    }
+    return np.array([float(getattr(found[order], score)) for score, order in SCORES])
+
+
+def rows_by_model(models: np.ndarray) -> dict[str, np.ndarray]:
+    """The row numbers of each model, in the order in which the models first occur."""
+    names, first = np.unique(models.astype(str), return_index=True)
+    ordered = names[np.argsort(first)].tolist()
+    return {name: np.flatnonzero(models.astype(str) == name) for name in ordered}
