@@ -1,0 +1,143 @@
+"""The builder of the video set, on repositories of a few small animations."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+from small_repositories import Corners, WordCounts, repository
+
+from experiments.data import build_video, sets
+
+RED, BLUE, CLEAR = (250, 0, 0, 255), (0, 0, 250, 255), (0, 0, 0, 0)
+FOLDERS = list(build_video.MODELS)
+
+
+def gif(*colours, size=(12, 8)):
+    frames = [Image.new("RGBA", size, colour) for colour in colours]
+    content = io.BytesIO()
+    frames[0].save(
+        content, "GIF", save_all=True, append_images=frames[1:], disposal=2, loop=0, duration=50
+    )
+    return content.getvalue()
+
+
+def fetv():
+    """Three prompts; the first is listed twice, the last has no real clip."""
+    rows, files = [], {}
+    for category, prompt, number in (
+        ("actions", "a red dog", 1),
+        ("light", "a blue cat", 2),
+        ("colour", "a red dog", 1),
+        ("speed", "no real one", 3),
+    ):
+        folders = FOLDERS if number < 3 else FOLDERS[:-1]
+        paths = [f"assets/{category}/{folder}/{number}.gif" for folder in folders]
+        rows += [f"| {prompt} | " + " | ".join(f"![]({path})" for path in paths) + " |"]
+        rows += ["|  | SQ=3, TQ=3 | SQ=4, TQ=1 |"]
+        for place, path in enumerate(paths):
+            colours = (RED, BLUE) if place % 2 else (RED, RED)
+            files[f"generated_video_examples/{path}"] = gif(*colours, *colours)
+    page = "# Examples\n| Prompt | CogVideo |\n| --- | :---: |\n" + "\n".join(rows)
+    return files | {"generated_video_examples/README.md": page.encode()}
+
+
+def shap_e():
+    paths = [f"samples/{name}/{k}.gif" for name in ("a_chair", "a_car") for k in range(4)]
+    cells = [f'<td><img src="{p}" alt="{p.split("/")[1].replace("_", " ")}"></td>' for p in paths]
+    files = {path: gif(CLEAR, (0, 200, 0, 255)) for path in paths}
+    return files | {"samples.md": "".join(cells).encode()}
+
+
+@pytest.fixture
+def repositories(tmp_path):
+    return [
+        repository(tmp_path / "fetv", "llyx97/FETV", fetv()),
+        repository(tmp_path / "shap_e", "openai/shap-e", shap_e()),
+    ]
+
+
+def build(tmp_path, repositories, encoder=None):
+    path = tmp_path / "video.npz"
+    build_video.build(
+        repositories,
+        encoder or Corners(),
+        WordCounts(),
+        count=4,
+        cache=tmp_path / "cache",
+        output=path,
+    )
+    with np.load(path) as stored:
+        return sets.read_set(path), json.loads(str(stored["cut"]))
+
+
+def test_a_prompt_is_taken_once_and_only_with_a_clip_of_everyone(repositories):
+    clips = build_video.fetv_clips(repositories[0])
+    assert [clip.prompt for clip in clips] == ["a red dog"] * 5 + ["a blue cat"] * 5
+    assert [clip.model for clip in clips[:5]] == list(build_video.MODELS.values())
+    assert clips[0].path == "generated_video_examples/assets/actions/cogvideo/1.gif"
+    turntables = build_video.shap_e_clips(repositories[1])
+    assert [clip.prompt for clip in turntables] == ["a chair"] * 4 + ["a car"] * 4
+
+
+def test_pages_without_clips_are_refused(tmp_path):
+    files = {"generated_video_examples/README.md": b"nothing", "samples.md": b"nothing"}
+    found = repository(tmp_path / "r", "a/b", files)
+    with pytest.raises(ValueError, match="no prompt with clips of cogvideo"):
+        build_video.fetv_clips(found)
+    with pytest.raises(ValueError, match="lists no samples"):
+        build_video.shap_e_clips(found)
+
+
+def test_frames_are_evenly_spaced_over_white_and_square():
+    colours = [(index, 0, 0, 255) for index in range(0, 90, 10)]
+    frames = build_video.decode_frames(gif(*colours), name="x", count=3, side=8)
+    assert frames.shape == (3, 8, 8, 3)
+    assert frames[:, 4, 4, 0].tolist() == [0, 40, 80]
+    # A shorter one repeats frames, and what is transparent is white.
+    frames = build_video.decode_frames(gif(CLEAR, RED), name="x", count=4, side=8)
+    assert frames[:, 0, 0].tolist() == [[255] * 3] * 2 + [[250, 0, 0]] * 2
+    with pytest.raises(ValueError, match="x: cannot be decoded as an animation"):
+        build_video.decode_frames(b"GIF89a, not", name="x", count=4, side=8)
+
+
+def test_mean_and_spread_of_unit_frames_have_norm_one():
+    frames = np.random.default_rng(0).normal(size=(5, 7, 3))
+    frames /= np.linalg.norm(frames, axis=-1, keepdims=True)
+    pooled = build_video.pool(frames)
+    np.testing.assert_allclose(np.linalg.norm(pooled, axis=1), 1, rtol=1e-6)
+    np.testing.assert_allclose(pooled[:, :3], frames.mean(axis=1), rtol=1e-5)
+    still = build_video.pool(np.repeat(frames[:, :1], 7, axis=1))
+    np.testing.assert_allclose(still[:, 3:], 0, atol=1e-7)
+    np.testing.assert_allclose(still[:, :3], frames[:, 0], rtol=1e-6)
+
+
+def test_the_set_knows_source_model_and_prompt(tmp_path, repositories):
+    pairs, cut = build(tmp_path, repositories)
+    assert len(pairs) == 10 + 8
+    assert pairs.labels["source"].tolist() == ["FETV"] * 10 + ["Shap-E"] * 8
+    assert pairs.labels["prompt"].tolist() == [0] * 5 + [1] * 5 + [2] * 4 + [3] * 4
+    assert pairs.labels["models"][:6].tolist() == [*build_video.MODELS.values(), "CogVideo"]
+    assert cut["clips"] == {"FETV": 10, "Shap-E": 8}
+    # Clips that stand still have no spread, and their mean is their one frame.
+    moving = np.linalg.norm(pairs.outputs[:, 6:], axis=1)
+    np.testing.assert_allclose(moving[[0, 2, 4]], 0, atol=1e-3)
+    assert np.all(moving[[1, 3]] > 0.1)
+    assert cut["spread"]["CogVideo"] == pytest.approx(0, abs=1e-6)
+    assert cut["spread"]["Text2Video-Zero"] == pytest.approx(moving[1] ** 2, rel=1e-2)
+    np.testing.assert_allclose(pairs.further["stills"][0], pairs.further["means"][0], atol=1e-3)
+    assert np.abs(pairs.further["stills"][1] - pairs.further["means"][1]).max() > 0.1
+    np.testing.assert_allclose(
+        pairs.further["means"][1],
+        pairs.outputs[1, :6] / np.linalg.norm(pairs.outputs[1, :6]),
+        atol=1e-3,
+    )
+
+
+def test_frames_are_embedded_once(tmp_path, repositories):
+    encoder = Corners()
+    build(tmp_path, repositories, encoder)
+    assert encoder.given == 4 * 18
+    build(tmp_path, repositories, encoder)
+    assert encoder.given == 4 * 18
