@@ -30,7 +30,7 @@ def write_models(
 ) -> list[str]:
     """Writes models of known scores on the same prompts; gives the flags that read it.
 
-    Prompts are eight in each of five neighbourhoods far from each other. In each neighbourhood a
+    Prompts are 16 in each of five neighbourhoods far from each other. In each neighbourhood a
     model's outputs take its number of far modes equally often, others in every neighbourhood: at
     bandwidths of 1 all Conditional-* are that number, all Information-* are 5. The labels `words`
     rise with the number; `cut` are outputs of the reversed numbers, `prompt` the prompt of a row.
@@ -38,11 +38,11 @@ def write_models(
     Args:
       folder: that is written into.
       seed: of the jitter, the directions and the order of the rows.
-      modes: of each model, a divisor of 8.
+      modes: of each model, a divisor of 16.
       clips: outputs of each model a prompt.
     """
     generator = np.random.default_rng(seed)
-    places, prompts = 5, 8
+    places, prompts = 5, 16
     place = np.repeat(np.arange(places), prompts)
     near = 0.01 * generator.normal(size=(len(place), 4))
     wordings = 10.0 * np.eye(places)[:, :4][place] + near

@@ -1,0 +1,112 @@
+"""The video study on clips of models whose diversity is known."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from experiments import video
+from experiments.lab import choices, models, runner, store
+from experiments.lab.examples import write_models
+
+STUDY = video.STUDY
+KNOWN = {"few": 2, "many": 4}
+WIDTHS = ("--output_bandwidth=1", "--prompt_bandwidth=1", "--scales=1")
+
+
+def execute(folder, *flags):
+    """Runs the study without its figures; test_studies.py draws them too."""
+    study = dataclasses.replace(STUDY, draw=None)
+    runner.execute(study, ["video", *flags, f"--output={folder / 'results'}"])
+    (found,) = runner.run_folders(STUDY, folder / "results")
+    return store.read_run(found, STUDY)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("video")
+    return execute(folder, *STUDY.small(folder, 0))
+
+
+def test_the_scores_are_the_known_numbers_of_each_embedding(finished):
+    (part,) = finished.settings.parts.values()
+    assert (part.prompts, part.clips) == (80, 2)
+    for embedding, known in (("clips", [2, 4]), ("means", [4, 2])):
+        for scale in ("1", "2"):
+            found = finished.results[video.Cell("all", embedding, scale)]
+            by_name = {name: found.models.index(name) for name in KNOWN}
+            for name, count in zip(KNOWN, known, strict=True):
+                scores = found.values[:, by_name[name]]
+                np.testing.assert_allclose(scores, [count, 5, 5 * count] * 2, rtol=5e-3)
+    assert finished.settings.embeddings == ("clips", "means")
+
+
+def test_clips_are_fewer_in_each_prompt():
+    """Three clips of each far prompt: two alike, the third another."""
+    far = 12**0.5 * np.repeat(np.eye(8, dtype=np.float32), 3, axis=0)
+    third = np.tile(np.array([[0], [0], [12**0.5]], np.float32), (8, 1))
+    outputs = np.concatenate([far, third], axis=1)
+    widths = choices.Bandwidths(1.0, 1.0, "given")
+    # A prompt's clips need not stand together.
+    order = np.arange(24).reshape(8, 3).T.ravel()
+    found = video.fewer_clips(outputs[order], far[order], 3, widths)
+    conditional = found[models.NAMES.index("Conditional-RKE")]
+    np.testing.assert_allclose(conditional[0], 1, rtol=1e-4)
+    np.testing.assert_allclose(conditional[1], [1, 2, 2], rtol=1e-3)
+    np.testing.assert_allclose(conditional[2], 9 / 5, rtol=1e-3)
+    vendi = found[models.NAMES.index("Conditional-Vendi")]
+    np.testing.assert_allclose(vendi[2], 3 / 2 ** (2 / 3), rtol=1e-3)
+
+
+def test_all_clips_give_the_scores(finished):
+    found = finished.results[video.Cell("all", "clips", "1")]
+    assert found.by_clips.shape == (6, 2, 2, 2)
+    np.testing.assert_allclose(found.by_clips[:, :, 1, 0], found.values, rtol=1e-4)
+
+
+def test_sources_are_compared_by_themselves(tmp_path):
+    flags = write_models(tmp_path, 0, {"few": 2, "many": 8, "alone": 4})
+    names = (tmp_path / "models.txt").read_text().split()
+    (tmp_path / "source.txt").write_text(
+        "\n".join("one" if name == "alone" else "two" for name in names) + "\n"
+    )
+    own = (f"--source={tmp_path / 'source.txt'}", "--groups=5")
+    run = execute(tmp_path, *flags, *own, *WIDTHS)
+    alone = run.results[video.Cell("one", "clips", "1")]
+    both = run.results[video.Cell("two", "clips", "1")]
+    assert alone.models == ("alone",)
+    assert set(both.models) == set(KNOWN)
+    np.testing.assert_allclose(alone.values[:, 0], [4, 5, 20] * 2, rtol=1e-2)
+    assert np.all(alone.errors > 0)
+    assert (alone.groups, both.groups) == (5, 5)
+    row = models.NAMES.index("Conditional-RKE")
+    assert both.p_values[row, 0, 1] < 0.05
+    assert len(set(both.letters[row])) == 2
+    # One clip a prompt: there is nothing to draw against their number.
+    assert set(video.draw([run], [])) == {"video", "video_bandwidth"}
+
+
+def test_a_single_source_of_one_model_is_drawn_by_its_clips(tmp_path):
+    flags = write_models(tmp_path, 0, {"alone": 2}, clips=2)
+    run = execute(tmp_path, *flags, *WIDTHS, "--groups=5")
+    assert set(video.draw([run], [])) == {"video_clips"}
+
+
+def test_the_caption_says_what_is_shown(finished):
+    caption = video._caption(finished, finished.settings.parts)
+    for part in ("seed 0", "80 prompts, 2 clips of each a model", "bandwidths 1 (clips)", "given"):
+        assert part in caption
+
+
+def test_what_cannot_be_compared_is_refused(tmp_path):
+    flags = STUDY.small(tmp_path, 0)
+    with pytest.raises(ValueError, match="--groups"):
+        execute(tmp_path, *flags, "--groups=1")
+    names = (tmp_path / "models.txt").read_text().split()
+    (tmp_path / "models.txt").write_text("\n".join(["other", *names[1:]]) + "\n")
+    with pytest.raises(ValueError, match="--models: expected as many clips of each, received"):
+        execute(tmp_path, *flags)
+    np.save(tmp_path / "t.npy", np.repeat(np.eye(2, dtype=np.float32), 160, axis=0))
+    (tmp_path / "models.txt").write_text("\n".join(names) + "\n")
+    with pytest.raises(ValueError, match="--prompts: expected at least 3 different prompts"):
+        execute(tmp_path, *flags)
