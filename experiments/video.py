@@ -266,7 +266,8 @@ def _points(panel: Axes, found: Result, name: str, offset: float, colour: str, l
         elinewidth=1,
         label=label,
     )
-    panel.set_xticks(range(len(found.models)), found.models, fontsize=7)
+    names = [name.replace("-", "-\n") for name in found.models]
+    panel.set_xticks(range(len(names)), names, fontsize=7)
 
 
 def _letters(panel: Axes, found: Result, name: str) -> None:
@@ -296,7 +297,7 @@ def _scales(run: lab.Run, parts: Mapping[str, Part]) -> Figure:
         _points(panel, found, name, 0, style.score_colour(name), "")
         _letters(panel, found, name)
         panel.set_title(name if scale == "cosine" else f"bandwidths x {scale}")
-        panel.tick_params(axis="x", rotation=35)
+        panel.tick_params(axis="x", labelsize=5.5)
         panel.set_ylabel(name)
     style.caption(
         figure,
