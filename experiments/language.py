@@ -33,7 +33,7 @@ from experiments.lab.study import option, positive
 
 WHOLE, CUT = "whole", "cut"
 VARIANTS = ("_concise", "", "_verbose")
-_MULTIPLES = tuple(2.0**power for power in range(-5, 6))
+_MULTIPLES = tuple(2.0**power for power in range(-2, 6))
 _COLOURS = {WHOLE: style.BLUE, CUT: style.ORANGE}
 _CONDITIONAL = models.NAMES.index("Conditional-RKE")
 
@@ -86,8 +86,8 @@ class Result(models.ModelScores):
       correlations: Spearman's, of each score with that length over the models, `[scores]`.
       intervals: their 95% intervals over resamples of the models, `[scores, 2]`.
       prompt_modes: Vendi and RKE of the prompts alone, `[2]`: how many neighbourhoods they form.
-      swept: Conditional-RKE at the multiples of the prompts' bandwidth, `[m, multiples]`; none for
-        the cosine kernel.
+      swept: Conditional-RKE at the multiples of the prompts' bandwidth, `[m, multiples]`, of whole
+        answers at the base scale; none elsewhere, and none for the cosine kernel.
     """
 
     words: np.ndarray
@@ -182,8 +182,9 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Result:
         ).vendi
         for o in (1.0, 2.0)
     ]
+    followed = settings.multiples if cell == Cell(WHOLE, settings.base) else ()
     swept = [
-        [_conditional(outputs[name], prompts[name], bandwidths, m) for m in settings.multiples]
+        [_conditional(outputs[name], prompts[name], bandwidths, m) for m in followed]
         for name in rows
     ]
     return Result(

@@ -31,7 +31,7 @@ NAME, COMMIT = "tatsu-lab/alpaca_eval", "cd543a1"
 LICENCE = "Apache-2.0 for the repository; the terms of the models, whose answers they are, vary"
 VARIANTS = ("", "_concise", "_verbose")
 SIZES = re.compile(r"Qwen1\.5-([\d.]+)B-Chat")
-WHOLE = ("alpaca-7b", "gpt4_1106_preview")
+WHOLE = ("alpaca-7b", "gpt-3.5-turbo-1106_concise")  # Short answers, which embed fastest.
 _BATCH = 4  # Long texts: what a layer makes of more of them leaves a core's cache.
 
 
