@@ -15,7 +15,14 @@ from condvendi_jax.bandwidth import (
     median_heuristic,
     select_bandwidth,
 )
-from condvendi_jax.clusters import cluster_rke, cluster_vendi
+from condvendi_jax.clusters import (
+    Clustering,
+    PromptMode,
+    cluster_rke,
+    cluster_vendi,
+    k_means,
+    prompt_modes,
+)
 from condvendi_jax.comparison import Comparison, Difference, Ranking, compare
 from condvendi_jax.entropies import (
     Entropy,
@@ -63,6 +70,7 @@ __all__ = [
     "Auto",
     "BandwidthSelection",
     "Budget",
+    "Clustering",
     "Comparison",
     "ConvergenceCurve",
     "Cosine",
@@ -82,6 +90,7 @@ __all__ = [
     "Method",
     "PerScore",
     "PerTerm",
+    "PromptMode",
     "Ranking",
     "RuledBandwidth",
     "ScoredOrder",
@@ -105,11 +114,13 @@ __all__ = [
     "gram",
     "information_rke",
     "information_vendi",
+    "k_means",
     "median_heuristic",
     "mutual_information",
     "mutual_information_divergence",
     "pointwise_mutual_information",
     "populations",
+    "prompt_modes",
     "renyi",
     "rke",
     "root_fidelity",

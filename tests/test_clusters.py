@@ -239,3 +239,169 @@ def test_under_the_cosine_kernel_too(x64):
     expected = [np.exp(entropy(cosine_gram(outputs[labels == c]))) for c in labels]
     found = cv.cluster_vendi(outputs, labels, kernel=cv.Cosine())
     assert_close(found, np.mean(expected))
+
+
+def blocks(seed=0):
+    """Prompts in four clusters of 2, 3, 5 and 8, far apart, and outputs of growing spread."""
+    rng = np.random.default_rng(seed)
+    kind = rng.permutation(np.repeat(np.arange(4), [2, 3, 5, 8]))
+    prompts = 50.0 * np.eye(4)[kind]
+    outputs = 0.5 * (1 + kind[:, None]) * rng.normal(size=(18, 3))
+    return outputs, prompts, kind
+
+
+def sharp():
+    """In the precision of the test that asks."""
+    return {"output_kernel": cv.Gaussian(WIDTH), "prompt_kernel": cv.Gaussian(1.0)}
+
+
+def test_k_means_finds_separated_clusters_and_says_that_starts_agree():
+    _, prompts, kind = blocks()
+    noise = np.random.default_rng(1).normal(size=prompts.shape)
+    points = (prompts + noise).astype(np.float32)
+    found = cv.k_means(points, 4, key=jax.random.key(0), restarts=3)
+    assert all(len(set(kind[found.labels == c])) == 1 for c in range(4))
+    assert found.agreement == pytest.approx(1)
+    for c in range(4):
+        members = np.flatnonzero(found.labels == c)
+        np.testing.assert_allclose(found.centres[c], points[members].mean(0), rtol=1e-4, atol=1e-4)
+        squares = np.sum((points[members][:, None] - points[members]) ** 2, axis=(1, 2))
+        assert found.medoids[c] == members[np.argmin(squares)]
+    residual = points - found.centres[found.labels]
+    assert found.inertia == pytest.approx(float(np.sum(residual**2)), rel=1e-4)
+
+
+def test_k_means_reports_its_instability_and_depends_on_the_key():
+    points = np.random.default_rng(0).normal(size=(80, 5)).astype(np.float32)
+    found = cv.k_means(points, 9, key=jax.random.key(0), restarts=4)
+    assert found.alternatives.shape == (4, 80)
+    np.testing.assert_array_equal(found.alternatives[0], found.labels)
+    assert (np.diff(found.inertias) >= 0).all()
+    assert found.inertias[0] == found.inertia < found.inertias[-1]
+    assert 0 < found.agreement < 0.95
+    again = cv.k_means(points, 9, key=jax.random.key(0), restarts=4)
+    np.testing.assert_array_equal(again.alternatives, found.alternatives)
+    other = cv.k_means(points, 9, key=jax.random.key(1), restarts=4)
+    assert (other.alternatives != found.alternatives).any()
+    assert cv.k_means(points, 9, key=jax.random.key(0), restarts=1).agreement == 1
+
+
+def test_equal_points_are_weighed_and_stay_together():
+    """A centre is the mean of all points, repeated ones as often as they occur."""
+    points = np.array([[0.0], [0.0], [0.0], [1.0], [9.0]], np.float32)
+    found = cv.k_means(points, 2, key=jax.random.key(0), restarts=3)
+    np.testing.assert_allclose(sorted(found.centres.ravel()), [0.25, 9], rtol=1e-6)
+    assert found.inertia == pytest.approx(0.75)
+    with pytest.raises(ValueError, match="at most the 3 distinct points, received 4"):
+        cv.k_means(points, 4, key=jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"count": 0}, ValueError, "count: expected an integer of at least 1"),
+        ({"restarts": 0}, ValueError, "restarts: expected an integer of at least 1"),
+        ({"key": None}, ValueError, "key: expected a random key"),
+        ({"points": np.full((4, 2), np.inf, np.float32)}, ValueError, "points: expected finite"),
+    ],
+)
+def test_what_k_means_refuses(changes, error, message):
+    arguments = {"points": np.eye(4, dtype=np.float32), "count": 2, "key": jax.random.key(0)}
+    arguments |= changes
+    with pytest.raises(error, match=message):
+        cv.k_means(arguments.pop("points"), arguments.pop("count"), **arguments)
+
+
+def test_modes_of_separated_clusters_are_the_clusters(x64):
+    """Each mode is a cluster: its share, its pairs, and the scores of its outputs alone."""
+    outputs, prompts, kind = blocks()
+    modes = cv.prompt_modes(outputs, prompts, **sharp(), count=4, directions=2)
+    for mode, cluster, size in zip(modes, (3, 2, 1, 0), (8, 5, 3, 2), strict=True):
+        inside = kind == cluster
+        assert mode.share == pytest.approx(size / 18)
+        np.testing.assert_allclose(mode.weights, inside / size, atol=1e-12)
+        assert mode.size == pytest.approx(size)
+        assert set(mode.pairs(size)) == set(np.flatnonzero(inside))
+        assert mode.direction.max() > 0
+        gram = gaussian_gram(outputs[inside], WIDTH)
+        assert_close(np.float64(mode.vendi), np.exp(entropy(gram)))
+        assert_close(np.float64(mode.rke), np.exp(float(entropy(gram, order=2))))
+        values, vectors = np.linalg.eigh(gram / size)
+        np.testing.assert_allclose(mode.output_shares, values[::-1][:2], rtol=1e-9)
+        along = np.abs(mode.output_directions[inside])
+        np.testing.assert_allclose(along, np.abs(vectors[:, ::-1][:, :2]), atol=1e-9)
+        best = np.flatnonzero(inside)[np.argmax(np.abs(vectors[:, -1]))]
+        assert mode.output_pairs(1)[0, 0] == best
+
+
+def test_modes_of_any_prompts_are_numpys(x64):
+    """K_X o v v^T by its definition, of prompts some of which are equal."""
+    rng = np.random.default_rng(3)
+    prompts = rng.normal(size=(12, 2))[rng.integers(0, 12, 30)]
+    outputs = rng.normal(size=(30, 3))
+    kernels = {"output_kernel": cv.Gaussian(0.9), "prompt_kernel": cv.Gaussian(0.7)}
+    gram_x, gram_t = gaussian_gram(outputs, 0.9), gaussian_gram(prompts, 0.7)
+    values, vectors = np.linalg.eigh(gram_t / 30)
+    for index, mode in enumerate(cv.prompt_modes(outputs, prompts, **kernels), start=1):
+        v = vectors[:, -index]
+        assert mode.share == pytest.approx(values[-index], rel=1e-10)
+        assert abs(v @ mode.direction) == pytest.approx(1, rel=1e-10)
+        matrix = 30 * gram_x * np.outer(v, v)
+        assert_close(np.float64(mode.vendi), np.exp(entropy(matrix)), loosened=100)
+        assert_close(np.float64(mode.rke), 1 / np.sum((matrix / 30) ** 2), loosened=100)
+        assert mode.size == pytest.approx(1 / np.sum(v**4), rel=1e-9)
+
+
+def test_conditional_vendi_is_at_most_the_mean_of_all_modes(x64):
+    """By concavity; and equal to it where modes have no pair in common."""
+    rng = np.random.default_rng(4)
+    prompts, outputs = rng.normal(size=(16, 2)), rng.normal(size=(16, 3))
+    for t, equal in ((prompts, False), (blocks()[1][:16], True)):
+        kernels = {"output_kernel": KERNEL, "prompt_kernel": cv.Gaussian(0.8)}
+        count = len(np.unique(t, axis=0))
+        modes = cv.prompt_modes(outputs, t, **kernels, count=count)
+        assert sum(mode.share for mode in modes) == pytest.approx(1)
+        mean = np.exp(sum(mode.share * np.log(mode.vendi) for mode in modes))
+        conditional = float(cv.conditional_vendi(outputs, t, **kernels))
+        assert conditional == pytest.approx(mean) if equal else conditional < 0.99 * mean
+
+
+@pytest.mark.parametrize("output_kernel", [cv.Gaussian(0.9), cv.Cosine()])
+def test_modes_without_a_matrix_agree_with_those_of_one(output_kernel, monkeypatch):
+    """Iterated, tiled and estimated, in float32."""
+    rng = np.random.default_rng(5)
+    prompts, outputs = (rng.normal(size=(90, d)).astype(np.float32) for d in (2, 3))
+    options = {"output_kernel": output_kernel, "prompt_kernel": cv.Gaussian(1.0), "count": 2}
+    dense = cv.prompt_modes(outputs, prompts, **options)
+    monkeypatch.setattr(clusters, "_DENSE_UP_TO", 10)
+    monkeypatch.setattr("condvendi_jax.grams._DENSE_UP_TO", 10)
+    jax.clear_caches()
+    for fits in (True, False):
+        monkeypatch.setattr(clusters.memory, "fits", lambda *_, fits=fits, **__: fits)
+        method = cv.MatrixFree(jax.random.key(0), rtol=0.01)
+        for mode, known in zip(
+            cv.prompt_modes(outputs, prompts, **options, method=method), dense, strict=True
+        ):
+            assert mode.share == pytest.approx(known.share, rel=1e-4)
+            assert mode.vendi == pytest.approx(known.vendi, rel=0.02)
+            assert mode.rke == pytest.approx(known.rke, rel=1e-4)
+            np.testing.assert_allclose(mode.direction, known.direction, atol=2e-3)
+            np.testing.assert_allclose(mode.output_shares, known.output_shares, atol=1e-4)
+    jax.clear_caches()
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"count": 5}, ValueError, "count: expected at most 4, received 5"),
+        ({"count": 0}, ValueError, "count: expected an integer of at least 1"),
+        ({"directions": 19}, ValueError, "directions: expected at most 18"),
+        ({"method": None}, TypeError, "method"),
+        ({"prompts": np.zeros((3, 4))}, ValueError, "18 outputs and 3 prompts"),
+    ],
+)
+def test_what_prompt_modes_refuse(changes, error, message, x64):
+    outputs, prompts, _ = blocks()
+    arguments = {"outputs": outputs, "prompts": prompts, **sharp()} | changes
+    with pytest.raises(error, match=message):
+        cv.prompt_modes(arguments.pop("outputs"), arguments.pop("prompts"), **arguments)
