@@ -384,12 +384,15 @@ def k_means(points: ArrayLike, count: int, *, key: jax.Array, restarts: int = 10
     often = np.bincount(kind)
     seeds = np.asarray(jax.random.randint(key, (restarts,), 0, np.iinfo(np.int32).max))
     fits = [
-        KMeans(count, n_init=1, random_state=int(seed)).fit(array[first], sample_weight=often)
+        # In float64: squared distances in float32 would merge points that differ.
+        KMeans(count, n_init=1, random_state=int(seed)).fit(
+            array[first].astype(np.float64), sample_weight=often
+        )
         for seed in seeds
     ]
     fits.sort(key=lambda fit: fit.inertia_)
     best = fits[0]
-    distances = best.transform(array)
+    distances = best.transform(array.astype(np.float64))
     distances = np.where(best.labels_[kind][:, None] == np.arange(count), distances, np.inf)
     return Clustering(
         labels=best.labels_[kind],

@@ -18,6 +18,8 @@ _MODULES = {
     "type_ablation": "experiments.type_ablation",
     "text_to_image": "experiments.text_to_image",
     "substitution": "experiments.substitution",
+    "prompt_clusters": "experiments.prompt_clusters",
+    "prompt_modes": "experiments.prompt_modes",
     "theorems": "experiments.theorems",
     "language": "experiments.language",
     "video": "experiments.video",

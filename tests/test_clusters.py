@@ -296,6 +296,12 @@ def test_equal_points_are_weighed_and_stay_together():
         cv.k_means(points, 4, key=jax.random.key(0))
 
 
+def test_points_that_float32_distances_would_merge_are_clusters():
+    points = np.stack([np.repeat([0.0, 240.0, 480.0], 5), 1e-3 * np.arange(15)], 1)
+    found = cv.k_means(points.astype(np.float32), 15, key=jax.random.key(0), restarts=2)
+    assert sorted(found.medoids) == list(range(15))
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
