@@ -33,7 +33,7 @@ from condvendi_jax.grams import DenseGram
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, style
-from experiments.lab.examples import write_models
+from experiments.lab.examples import write_designers
 from experiments.lab.study import option, positive
 
 ORDERS = ("Vendi", "RKE")
@@ -608,7 +608,7 @@ def _caption(run: lab.Run, sweep: str | None) -> str:
 
 def small(folder: pathlib.Path, seed: int) -> list[str]:
     """Models of one, two and four designs a prompt."""
-    flags = write_models(folder, seed, prompts=12, designs=(1, 2, 4))
+    flags = write_designers(folder, seed, prompts=12, designs=(1, 2, 4))
     flags = [flag for flag in flags if not flag.startswith("--prompt=")]
     return [*flags, "--rule=median", "--per_octave=1", "--reach=0.25,4", "--scales=0.5,1"]
 

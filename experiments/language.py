@@ -28,7 +28,7 @@ from condvendi_jax import tables, validation
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, models, style
-from experiments.lab.examples import write_models
+from experiments.lab.examples import write_neighbourhoods
 from experiments.lab.study import option, positive
 
 WHOLE, CUT = "whole", "cut"
@@ -420,7 +420,7 @@ STUDY = lab.Study(
     table=table,
     draw=draw,
     small=lambda folder, seed: [
-        *write_models(folder, seed, {"few": 2, "some": 4, "many": 8}),
+        *write_neighbourhoods(folder, seed, {"few": 2, "some": 4, "many": 8}),
         f"--truncated={folder / 'cut.npy'}",
         f"--words={folder / 'words.npy'}",
         "--output_bandwidth=1",

@@ -8,21 +8,21 @@ from experiments.lab.study import Study
 
 _MODULES = {
     "convergence": "experiments.convergence",
-    "captioning": "experiments.captioning",
-    "human": "experiments.human",
+    "type_ablation": "experiments.type_ablation",
+    "prompt_clusters": "experiments.prompt_clusters",
+    "prompt_modes": "experiments.prompt_modes",
+    "text_to_image": "experiments.text_to_image",
+    "substitution": "experiments.substitution",
     "bandwidth": "experiments.bandwidth",
     "designs": "experiments.designs",
+    "captioning": "experiments.captioning",
+    "video": "experiments.video",
+    "language": "experiments.language",
+    "human": "experiments.human",
     "coverage": "experiments.coverage",
     "scaling": "experiments.scaling.study",
     "many_devices": "experiments.many_devices",
-    "type_ablation": "experiments.type_ablation",
-    "text_to_image": "experiments.text_to_image",
-    "substitution": "experiments.substitution",
-    "prompt_clusters": "experiments.prompt_clusters",
-    "prompt_modes": "experiments.prompt_modes",
     "theorems": "experiments.theorems",
-    "language": "experiments.language",
-    "video": "experiments.video",
 }
 NAMES = tuple(_MODULES)
 

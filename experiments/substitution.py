@@ -424,7 +424,7 @@ def _caption(run: lab.Run) -> str:
 
 def small(folder: Any, seed: int) -> list[str]:
     """Prompts far apart, eight outputs of each, of three models with 1, 2 and 4 modes a prompt."""
-    files = examples.write_models(folder, seed)
+    files = examples.write_uneven_models(folder, seed)
     flags = ["--output_bandwidth=0.5", "--prompt_bandwidth=0.5", "--scales=1", "--repeats=2"]
     return [flag for flag in files if "--models" not in flag] + [*flags, "--shares=0,0.5,1"]
 

@@ -467,7 +467,7 @@ def _bandwidths(run: lab.Run) -> str:
 def small(folder: Any, seed: int) -> list[str]:
     """Three models whose outputs spread within a prompt by a known number of modes: 1, 2 and 4."""
     return [
-        *examples.write_models(folder, seed),
+        *examples.write_uneven_models(folder, seed),
         "--orders=2",
         "--least_prompts=5",
         "--output_bandwidth=0.5",

@@ -24,7 +24,7 @@ from condvendi_jax import tables, validation
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, models, style
-from experiments.lab.examples import write_models
+from experiments.lab.examples import write_neighbourhoods
 from experiments.lab.study import option
 
 CLIPS = "clips"
@@ -368,7 +368,7 @@ STUDY = lab.Study(
     table=table,
     draw=draw,
     small=lambda folder, seed: [
-        *write_models(folder, seed, {"few": 2, "many": 4}, clips=2),
+        *write_neighbourhoods(folder, seed, {"few": 2, "many": 4}, clips=2),
         f"--means={folder / 'cut.npy'}",
         "--output_bandwidth=1",
         "--prompt_bandwidth=1",

@@ -7,7 +7,7 @@ import pytest
 
 from experiments import video
 from experiments.lab import choices, models, runner, store
-from experiments.lab.examples import write_models
+from experiments.lab.examples import write_neighbourhoods
 
 STUDY = video.STUDY
 KNOWN = {"few": 2, "many": 4}
@@ -65,7 +65,7 @@ def test_all_clips_give_the_scores(finished):
 
 
 def test_sources_are_compared_by_themselves(tmp_path):
-    flags = write_models(tmp_path, 0, {"few": 2, "many": 8, "alone": 4})
+    flags = write_neighbourhoods(tmp_path, 0, {"few": 2, "many": 8, "alone": 4})
     names = (tmp_path / "models.txt").read_text().split()
     (tmp_path / "source.txt").write_text(
         "\n".join("one" if name == "alone" else "two" for name in names) + "\n"
@@ -87,7 +87,7 @@ def test_sources_are_compared_by_themselves(tmp_path):
 
 
 def test_a_single_source_of_one_model_is_drawn_by_its_clips(tmp_path):
-    flags = write_models(tmp_path, 0, {"alone": 2}, clips=2)
+    flags = write_neighbourhoods(tmp_path, 0, {"alone": 2}, clips=2)
     run = execute(tmp_path, *flags, *WIDTHS, "--groups=5")
     assert set(video.draw([run], [])) == {"video_clips"}
 

@@ -130,36 +130,6 @@ SETS = {
         licence="Apache-2.0, MIT, CC-BY-4.0 and CC-BY-SA-4.0, by designer: ATTRIBUTION.md",
         description="nine designers' drawings of 1,652 named emoji, each with its name as prompt",
     ),
-    "captions": DataSet(
-        load=_shipped("captions"),
-        builder="python -m experiments.data.build_captions",
-        licence="Flickr8k: NON-COMMERCIAL research only: ATTRIBUTION.md",
-        description="8,091 photographs of Flickr8k, each with a human caption of it as prompt",
-    ),
-    "captioning": DataSet(
-        load=_shipped("captioning"),
-        builder="python -m experiments.data.build_captions",
-        licence="Flickr8k: NON-COMMERCIAL research only: ATTRIBUTION.md",
-        description="five human captions each of photographs of Flickr8k, which are the prompts",
-    ),
-    "human": DataSet(
-        load=_shipped("human"),
-        builder="python -m experiments.data.build_human",
-        licence="MIT (Tevet and Berant), as the source states it",
-        description="sets of responses to a context that people judged for diversity, nine tasks",
-    ),
-    "gallery": DataSet(
-        load=_shipped("gallery"),
-        builder="python -m experiments.data.build_gallery",
-        licence="not stated by the source (github.com/dcsan/imagen): embeddings and labels only",
-        description="pictures by seven text-to-image sources on up to 41 shared prompts",
-    ),
-    "mixture": DataSet(
-        load=load_mixture,
-        builder="-",
-        licence="Apache-2.0, as the project",
-        description="100 Gaussian modes in 10 kinds; a prompt names the kind and a mode of its own",
-    ),
     "dogs": _types(
         "dogs",
         "NC: Stanford Dogs, under ImageNet's terms, for non-commercial research and education",
@@ -184,17 +154,48 @@ SETS = {
         "objects",
         "NC: Tiny-ImageNet, under ImageNet's terms, for non-commercial research and education",
         "1,400 small photographs of 10 kinds of object",
-    "language": DataSet(
-        load=_shipped("language"),
-        builder="python -m experiments.data.build_language",
-        licence="Apache-2.0; the terms of the models, whose answers were embedded, vary",
-        description="answers of 23 language models to the same instructions, whole and cut",
+    ),
+    "captions": DataSet(
+        load=_shipped("captions"),
+        builder="python -m experiments.data.build_captions",
+        licence="Flickr8k: NON-COMMERCIAL research only: ATTRIBUTION.md",
+        description="8,091 photographs of Flickr8k, each with a human caption of it as prompt",
+    ),
+    "captioning": DataSet(
+        load=_shipped("captioning"),
+        builder="python -m experiments.data.build_captions",
+        licence="Flickr8k: NON-COMMERCIAL research only: ATTRIBUTION.md",
+        description="five human captions each of photographs of Flickr8k, which are the prompts",
+    ),
+    "gallery": DataSet(
+        load=_shipped("gallery"),
+        builder="python -m experiments.data.build_gallery",
+        licence="not stated by the source (github.com/dcsan/imagen): embeddings and labels only",
+        description="pictures by seven text-to-image sources on up to 41 shared prompts",
     ),
     "video": DataSet(
         load=_shipped("video"),
         builder="python -m experiments.data.build_video",
         licence="FETV: not stated; Shap-E: MIT",
         description="clips of four text-to-video models, of Shap-E, and real ones, by prompt",
+    ),
+    "language": DataSet(
+        load=_shipped("language"),
+        builder="python -m experiments.data.build_language",
+        licence="Apache-2.0; the terms of the models, whose answers were embedded, vary",
+        description="answers of 23 language models to the same instructions, whole and cut",
+    ),
+    "human": DataSet(
+        load=_shipped("human"),
+        builder="python -m experiments.data.build_human",
+        licence="MIT (Tevet and Berant), as the source states it",
+        description="sets of responses to a context that people judged for diversity, nine tasks",
+    ),
+    "mixture": DataSet(
+        load=load_mixture,
+        builder="-",
+        licence="Apache-2.0, as the project",
+        description="100 Gaussian modes in 10 kinds; a prompt names the kind and a mode of its own",
     ),
 }
 

@@ -25,7 +25,7 @@ def write_pairs(folder: pathlib.Path, seed: int) -> list[str]:
     return [f"--outputs={folder / 'x.npy'}", f"--prompts={folder / 't.npy'}"]
 
 
-def write_models(
+def write_neighbourhoods(
     folder: pathlib.Path, seed: int, modes: Mapping[str, int], *, clips: int = 1
 ) -> list[str]:
     """Writes models of known scores on the same prompts; gives the flags that read it.
@@ -131,7 +131,7 @@ def write_designs(folder: pathlib.Path, seed: int, *, prompts: int, designs: int
     return _write(folder, outputs, 10 * prompt, models, prompt)
 
 
-def write_models(
+def write_designers(
     folder: pathlib.Path, seed: int, *, prompts: int, designs: Sequence[int]
 ) -> list[str]:
     """Writes the outputs of models that have so many different ones of every prompt, each as often.
@@ -163,7 +163,7 @@ def _write(
     return [f"--{role}={folder / name}" for role, name in names.items()]
 
 
-def write_models(folder: pathlib.Path, seed: int) -> list[str]:
+def write_uneven_models(folder: pathlib.Path, seed: int) -> list[str]:
     """Writes three models whose outputs of a prompt have 1, 2 and 4 modes; gives their flags.
 
     Twelve prompts of eight outputs each; the last model has only ten of the prompts. Modes of one
