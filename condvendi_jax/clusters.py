@@ -16,7 +16,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -383,9 +383,9 @@ def k_means(points: ArrayLike, count: int, *, key: jax.Array, restarts: int = 10
     first = np.unique(kind, return_index=True)[1]
     often = np.bincount(kind)
     seeds = np.asarray(jax.random.randint(key, (restarts,), 0, np.iinfo(np.int32).max))
-    fits = [
+    fits: list[Any] = [
         # In float64: squared distances in float32 would merge points that differ.
-        KMeans(count, n_init=1, random_state=int(seed)).fit(
+        KMeans(n_clusters=count, n_init=cast(Any, 1), random_state=int(seed)).fit(
             array[first].astype(np.float64), sample_weight=often
         )
         for seed in seeds
@@ -616,7 +616,8 @@ def _leading(gram: Gram, count: int) -> tuple[np.ndarray, np.ndarray]:
         values, vectors = scipy.linalg.eigh(matrix, subset_by_index=(n - count, n - 1))
     else:
         held = gram.store() if memory.fits(n, gram.dtype) else gram
-        product = scipy.sparse.linalg.LinearOperator(
+        operator: Any = scipy.sparse.linalg.LinearOperator
+        product = operator(
             (n, n), lambda vector: np.asarray(_matvec(held, vector.ravel())), dtype=gram.dtype
         )
         # Any start will do; one and the same gives the same signs and digits.

@@ -110,7 +110,8 @@ def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -
     models = np.asarray(pairs.labels.get("models", np.full(len(pairs), _ALL))).astype(str)
     having = {m: np.unique(kind[models == m]) for m in np.unique(models).tolist()}
     kept = {m: found for m, found in having.items() if len(found) >= _SHARE * kinds}
-    shared = np.array(sorted(set.intersection(*(set(f.tolist()) for f in kept.values() or [[]]))))
+    every = [set(found.tolist()) for found in kept.values()] or [set()]
+    shared = np.array(sorted(set.intersection(*every)))
     if len(shared) < 4:
         raise ValueError(f"the models have {len(shared)} prompts in common; at least 4 are needed.")
     generator = np.random.default_rng(seed)

@@ -20,7 +20,6 @@ import jax
 import numpy as np
 from matplotlib.figure import Figure
 from rich.table import Table
-from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
 import condvendi_jax as cv
@@ -207,7 +206,7 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Scores:
     sizes = settings.per_type * np.arange(1, len(settings.types) + 1)
     context.say("K-means")
     means = [
-        [kmeans(t[:n], j, settings.restarts, context.key) for j, n in enumerate(sizes, start=1)]
+        [by_k_means(t[:n], j, settings.restarts, context.key) for j, n in enumerate(sizes, start=1)]
         for t in texts
     ]
     values = [
@@ -277,16 +276,13 @@ def cluster_scores(
     )
 
 
-def kmeans(points: np.ndarray, k: int, restarts: int, key: jax.Array) -> list[np.ndarray]:
-    """The clusters `[n]` of each start of K-means, the best first; no more than distinct points."""
-    distinct, index, counts = np.unique(points, axis=0, return_inverse=True, return_counts=True)
-    generator = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
-    starts = []
-    for seed in generator.integers(2**31, size=restarts).tolist():
-        fit = KMeans(min(k, len(distinct)), n_init="auto", random_state=seed)
-        fit.fit(distinct, sample_weight=counts)
-        starts.append((float(fit.inertia_ or 0), seed, fit.labels_[index.ravel()]))
-    return [labels for _, _, labels in sorted(starts, key=lambda start: start[:2])]
+def by_k_means(points: np.ndarray, k: int, restarts: int, key: jax.Array) -> np.ndarray:
+    """The clusters of each start of K-means `[restarts, n]`, the best first.
+
+    There are k, or fewer where there are fewer distinct points.
+    """
+    distinct = len(np.unique(points, axis=0))
+    return cv.k_means(points, min(k, distinct), key=key, restarts=restarts).alternatives
 
 
 def values(run: lab.Run, scale: str) -> np.ndarray:

@@ -121,7 +121,7 @@ def test_several_clusterings_at_once_are_scored_as_one_by_one():
         assert by_rke == pytest.approx(float(cv.cluster_rke(rows, labels, kernel=kernel)))
 
 
-def test_kmeans_gives_every_start_the_best_first():
+def test_k_means_gives_every_start_the_best_first():
     generator = np.random.default_rng(0)
     points = np.repeat(generator.normal(size=(12, 2)), 3, axis=0).astype(np.float32)
 
@@ -130,12 +130,12 @@ def test_kmeans_gives_every_start_the_best_first():
             ((points[labels == c] - points[labels == c].mean(0)) ** 2).sum() for c in range(4)
         )
 
-    starts = type_ablation.kmeans(points, 4, 8, jax.random.key(0))
+    starts = type_ablation.by_k_means(points, 4, 8, jax.random.key(0))
     assert len(starts) == 8
     found = [inertia(labels) for labels in starts]
     assert found == pytest.approx(sorted(found), rel=1e-5)
     assert found[0] < found[-1]
-    (all_points,) = type_ablation.kmeans(points, 99, 1, jax.random.key(0))
+    (all_points,) = type_ablation.by_k_means(points, 99, 1, jax.random.key(0))
     assert len(np.unique(all_points)) == 12
 
 

@@ -183,8 +183,8 @@ def choose_kinds(photographs: ByKind, wanted: Sequence[str]) -> list[str]:
 
 def draw(paths: Sequence[str], count: int) -> list[str]:
     """At most `count` of some paths at random; fewer are the first of those."""
-    order = np.random.default_rng(SEED).permutation(len(paths))
-    return [paths[index] for index in order[:count].tolist()]
+    order: list[int] = np.random.default_rng(SEED).permutation(len(paths)).tolist()
+    return [paths[index] for index in order[:count]]
 
 
 def build(
