@@ -317,15 +317,20 @@ def _scatter(panel: Axes, found: Result, text: str) -> None:
     if alone:
         grey = style.GREY
         panel.errorbar(
-            found.words[alone], values[alone], errors[alone], color=grey, fmt="x", label="others"
+            found.words[alone],
+            values[alone],
+            errors[alone],
+            color=grey,
+            fmt="x",
+            label="other models",
         )
     panel.set(
         xlabel="mean length of the whole answers, words",
         ylabel=f"Conditional-RKE, {text} answers",
     )
-    panel.legend(
-        fontsize=5.5, title="concise, plain, verbose:" if joined else None, title_fontsize=5.5
-    )
+    if text == WHOLE:
+        title = "concise, plain, verbose:" if joined else None
+        panel.legend(fontsize=5.5, title=title, title_fontsize=5.5)
 
 
 def _correlations(panel: Axes, run: lab.Run) -> None:
