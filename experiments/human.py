@@ -88,12 +88,6 @@ class Configuration:
     scale: float | None
     order: float
 
-    @property
-    def words(self) -> str:
-        """In a few words."""
-        width = "cosine" if self.scale is None else f"bandwidth x {self.scale:g}"
-        return f"{self.encoder}, less {self.less:g} of the context, {width}, order {self.order:g}"
-
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -135,7 +129,8 @@ class Judged:
       hindsight: the best on all sets.
       grid: the correlation of every configuration with people on all sets, `[C]`.
       right: how often the more diverse pool scores higher, `[designs, scales, SCORES, contexts]`;
-        NaN where there are too few contexts.
+        NaN where there are too few contexts, or their number in the less diverse pool is none of
+        those asked for.
     """
 
     names: tuple[str, ...]
@@ -370,16 +365,18 @@ def tell_pools(
     right = np.full(shape, np.nan)
     for b, (name, bandwidths) in enumerate(settings.bandwidths.items()):
         kernels = bandwidths.kernels()
-        counts = sorted({m * f for m in settings.contexts for f in DESIGNS.values()})
         say(f"pools, bandwidth {name}")
-        less = {count: scores(below, count, kernels) for count in counts}
+        more, less = (
+            {count: scores(pools, count, kernels) for count in settings.contexts}
+            for pools in (above, below)
+        )
         for (d, factor), (p, m) in itertools.product(
             enumerate(DESIGNS.values()), enumerate(settings.contexts)
         ):
-            gain = scores(above, m, kernels) - less[factor * m]
-            right[d, b, :, p] = np.mean(
-                np.where(np.isnan(gain), np.nan, (np.sign(gain) + 1) / 2), axis=0
-            )
+            if factor * m in less:
+                gain = more[m] - less[factor * m]
+                shares = np.where(np.isnan(gain), np.nan, (np.sign(gain) + 1) / 2)
+                right[d, b, :, p] = shares.mean(axis=0)
     return right
 
 
@@ -566,7 +563,9 @@ def table(run: lab.Run) -> Table:
     """Each task: the best published metric, the scores, how far they are ahead, and the pools."""
     settings = run.settings
     (plain, *_) = [name for name in settings.plain if name.endswith(" 1")] or settings.plain
-    grid = Table("task", "sets", "best published", plain, CHOSEN, "ahead by", HINDSIGHT, "contexts")
+    grid = Table("task", "sets", "best published", plain, CHOSEN, "ahead by", HINDSIGHT)
+    for score in SCORES[:2]:
+        grid.add_column(f"contexts, {score}")
     scale = _middle(settings)
     for cell, found in run.results.items():
         at = dict(zip(found.names, range(len(found.names)), strict=True))
@@ -581,8 +580,8 @@ def table(run: lab.Run) -> Table:
             value[plain],
             value[CHOSEN],
             f"{ahead:+.2f} [{low:+.2f}, {high:+.2f}]" if best else "-",
-            f"{value[HINDSIGHT]} ({settings.configurations[found.hindsight].words})",
-            f"{counts[0] or 'more'} ({SCORES[0]}), {counts[1] or 'more'} ({SCORES[1]})",
+            value[HINDSIGHT],
+            *(str(count or "more") for count in counts),
         )
     return grid
 
@@ -747,7 +746,7 @@ STUDY = lab.Study(
     version=1,
     question="Do the scores agree with people's judgement of diversity?",
     reproduces="-",
-    duration="two minutes",
+    duration="one minute",
     options=Options,
     settings=Settings,
     cell=Cell,
@@ -761,7 +760,7 @@ STUDY = lab.Study(
         *write_judged_sets(folder, seed),
         "--folds=2",
         "--resamples=20",
-        "--contexts=1",
+        "--contexts=1,2",
         "--draws=8",
         "--candidates=1",
         "--less=0,0.5",

@@ -138,7 +138,7 @@ def test_pools_are_scored_as_the_library_scores_them():
     import condvendi_jax as cv
 
     pairs = judged_sets(sets=12)
-    setup = prepared(pairs, draws=40, contexts=(2,), scales=(1.0,), candidates=(1.0,))
+    setup = prepared(pairs, draws=40, contexts=(2, 4), scales=(1.0,), candidates=(1.0,))
     sets = Responses.of(pairs)
     right = human.tell_pools(pairs, sets, setup.settings, np.random.default_rng(3))
     generator = np.random.default_rng(3)
@@ -165,9 +165,12 @@ def test_pools_are_scored_as_the_library_scores_them():
 
 def test_pools_of_more_contexts_than_there_are_say_so():
     pairs = judged_sets(sets=12)
-    setup = prepared(pairs, draws=3, contexts=(4,), scales=(1.0,), candidates=(1.0,))
+    setup = prepared(pairs, draws=3, contexts=(4, 8), scales=(1.0,), candidates=(1.0,))
     right = human.tell_pools(pairs, Responses.of(pairs), setup.settings, np.random.default_rng(0))
-    assert np.isfinite(right[0]).all() and np.isnan(right[1]).all()
+    assert np.isfinite(right[0, ..., 0]).all() and np.isnan(right[0, ..., 1]).all()
+    assert np.isnan(
+        right[1]
+    ).all()  # Twice four are more than there are, twice eight not asked for.
 
 
 def test_a_pool_has_one_set_of_each_context():
