@@ -402,8 +402,12 @@ def agreement(run: lab.Run, order: str, score: str, sweep: str, scale: float) ->
 
 
 def _strengths(differences: np.ndarray, run: lab.Run) -> np.ndarray:
-    """Differences `[pairs, 1 + g, ...]` of two models in their jackknife errors, `[pairs, ...]`."""
-    return differences[:, 0] / jackknife(differences)
+    """Differences `[pairs, 1 + g, ...]` of two models in their jackknife errors, `[pairs, ...]`.
+
+    Zero where there is no error: there, both scores are at a limit that all models share.
+    """
+    errors = jackknife(differences)
+    return np.divide(differences[:, 0], errors, out=np.zeros_like(errors), where=errors > 0)
 
 
 def jackknife(values: np.ndarray) -> np.ndarray:

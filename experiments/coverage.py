@@ -323,7 +323,7 @@ def _figure(run: lab.Run) -> Figure:
             panel.set_title(title)
             style.log_counts(panel, settings.sizes[:: -(-len(sizes) // 5)])
     for panel in panels[:, 2]:
-        panel.set_ylim(0, None)
+        panel.set_ylim(0, 1.05 * panel.get_ylim()[1])
     for panel in panels[-1]:
         panel.set_xlabel("number of samples")
     style.legend_above(figure, panels[0, 1], columns=4)
