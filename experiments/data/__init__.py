@@ -4,8 +4,10 @@
 |---|---|
 | pairs.py | `PairedEmbeddings`: outputs, prompts and labels; `load_files`: one's own |
 | sets.py | the registry: every data set with its loader, builder, licence and description |
-| emoji.npz | (picture, prompt) embeddings of emoji by nine designers |
-| build_emoji.py | rebuilds emoji.npz from published packages |
+| NAME.npz | the sets: embeddings, labels, what was cut and where it comes from |
+| building.py | what builders share: repositories, embedding, cutting, writing |
+| build_NAME.py | rebuilds a set from its public source |
+| wordings.py | the prompts of the sets of ten kinds |
 | mixture.py | a mixture of Gaussian mixtures, of any size |
 | README.md, ATTRIBUTION.md | fields and measurements; designers, sources, licences |
 """

@@ -7,6 +7,7 @@
 | runner.py | the command line of a study: flags, keys, progress, interruption, drawing |
 | agreement.py | rank correlation with judgements, accuracy, intervals by resampling groups |
 | choices.py | kernels and bandwidths, as options and as what is made of them |
+| models.py, agreement.py | models compared, and scores held against judgements, as results |
 | style.py | what makes the figures one family: palette, panels, captions, saving |
 
 A new study is a module with a `STUDY`, a line in `experiments.registry`, and nothing else.
