@@ -429,7 +429,7 @@ def _scores_figure(run: lab.Run) -> Figure:
         f"{settings.data.rstrip('.')}. {_second(settings)}{_draws_in_words(run)}: means, and one "
         f"standard deviation as a band. Clusters: by the type that the prompt names (solid; one "
         f"cluster where it names none) and by K-means of the prompts' embeddings with k = j "
-        f"(dashed). {widths}. {choices.describe(settings.bandwidths)}.",
+        f"(dashed). {widths}. {choices.describe({'': used})}.",
     )
     return figure
 

@@ -179,5 +179,11 @@ def by_rules(pairs: PairedEmbeddings, rules: Sequence[str], seed: int) -> dict[s
 
 def describe(bandwidths: Mapping[str, Bandwidths]) -> str:
     """The rules in words, for a caption; nothing for the cosine kernel."""
-    rules = [b.rule for b in bandwidths.values() if b.outputs is not None]
-    return f"Bandwidths: {'; '.join(rules)}" if rules else ""
+    rules = dict.fromkeys(b.rule for b in bandwidths.values() if b.outputs is not None)
+    words = []
+    for rule in rules:
+        whole = next((other for other in rules if rule.endswith(f" of the {other}")), None)
+        if whole is None:
+            multiples = [r.split(" of ")[0] for r in rules if r.endswith(f" of the {rule}")]
+            words.append(f"{rule}; and {', '.join(multiples)} of it" if multiples else rule)
+    return f"Bandwidths: {'; '.join(words)}" if words else ""
