@@ -351,13 +351,14 @@ def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str,
     """A row a data set: Information-Vendi as in CV fig 12, then all metrics on one scale."""
     runs = sorted(runs, key=lambda run: run.settings.name != STUDY.data)
     columns = 1 + max(len(run.settings.bandwidths) for run in runs)
-    figure, axes = style.panels(columns * len(runs), columns=columns, size=(2.9, 2.7))
+    figure, axes = style.panels(columns * len(runs), columns=columns, size=(2.9, 3.2))
     for place, run in enumerate(runs):
         row = axes[place * columns : (place + 1) * columns]
         scales = list(run.settings.bandwidths)
         _panel_raw(row[0], run, scales[len(scales) // 2])
         for panel, scale in zip(row[1:], scales, strict=False):
             _panel_scaled(panel, run, scale)
+        row[1].set_ylabel("share of the range left")
         for panel in row[1 + len(scales) :]:
             panel.remove()
     style.legend_above(figure, axes[1], columns=6)
@@ -394,7 +395,7 @@ def _panel_scaled(axes: Axes, run: lab.Run, scale: str) -> None:
             scaled = metric.scaled(metric.same), metric.scaled(metric.other)
             _lines(axes, shares, metric, *scaled)
     axes.axhline(1 - _SATURATED, color=style.BLACK, linewidth=0.6, linestyle=":")
-    axes.set(xlabel="share replaced, %", ylabel="share of the range left", ylim=(-0.25, 1.6))
+    axes.set(xlabel="share replaced, %", ylim=(-0.25, 1.6))
     words = "" if scale == "cosine" else f"\nbandwidths times {scale}"
     axes.set_title(f"{run.settings.name}: scaled{words}")
 
@@ -405,7 +406,9 @@ def _lines(
     colour = _COLOURS.get(metric.name) or style.score_colour(metric.name)
     for values, dashes, label in ((other, "-", metric.name), (same, "--", None)):
         mean, spread = values.mean(axis=0), values.std(axis=0, ddof=1)
-        axes.plot(shares, mean, dashes, color=colour, label=label)
+        # MID is wide, so that it is seen where the cosine lies on it.
+        width = 3.5 if metric.name == "MID" else 1.5
+        axes.plot(shares, mean, dashes, color=colour, linewidth=width, label=label)
         axes.fill_between(
             shares, mean - spread, mean + spread, color=colour, alpha=0.2, linewidth=0
         )
@@ -445,7 +448,7 @@ STUDY = lab.Study(
     table=table,
     draw=draw,
     small=small,
-    committed=((),),
+    committed=((), ("--data=gallery",)),
     figures=("substitution",),
     more_labels=("prompt",),
 )
