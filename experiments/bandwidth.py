@@ -475,7 +475,7 @@ def _figure(run: lab.Run, sweep: str) -> Figure:
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=5)
     if several:
-        panels[0, 2].legend(loc="lower left", fontsize=6.5)
+        panels[0, 2].legend(loc="lower right", fontsize=6.5)
     style.caption(figure, _caption(run, sweep))
     return figure
 

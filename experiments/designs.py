@@ -405,12 +405,12 @@ def _pairs(run: lab.Run) -> Figure:
         panel.set_xticks(range(len(models)), models, rotation=60, ha="right")
         panel.set_yticks(range(len(models)), models)
         panel.grid(False)
-        panel.set_title(f"Conditional-RKE of two outputs a prompt, outputs at {scale} of the rule")
+        panel.set_title(f"outputs at {scale} of the rule's")
     style.caption(
         figure,
         f"{run.settings.data.rstrip('.')}; {run.settings.prompts:,} prompts that all models "
-        f"answer, told apart: 1 where two models' outputs are the same, 2 where they have nothing "
-        f"in common. {choices.describe(run.settings.bandwidths)}.",
+        f"answer, told apart. Conditional-RKE of the outputs of two models: 1 where they are the "
+        f"same, 2 where they have nothing in common. {choices.describe(run.settings.bandwidths)}.",
     )
     return figure
 
