@@ -63,10 +63,14 @@ def folder(tmp_path, monkeypatch):
         name: (0.3 * prompts + scale * generator.normal(size=(N, D))).astype(np.float32)
         for name, scale in (("x", 1.0), ("y", 0.6), ("z", 0.9))
     }
-    arrays = {**models, "t": prompts, "x-0": models["x"], "t-0": prompts}
+    arrays = {**models, "t": prompts, "x-0": models["x"], "t-0": prompts, "cut": models["y"]}
+    arrays |= {"prompt": kinds, "sets": kinds, "people": kinds % 5, "words": np.arange(N)}
     for name, array in arrays.items():
         np.save(tmp_path / f"{name}.npy", array)
     np.savez(tmp_path / "both.npz", x=models["x"], t=prompts)
+    for role in ("models", "types"):
+        labels = "\n".join(f"{role} {index % 3}" for index in range(N))
+        (tmp_path / f"{role}.txt").write_text(labels + "\n")
     words = [f"prompt {'a' * kind}" for kind in kinds]
     (tmp_path / "prompts.txt").write_text("\n".join(words) + "\n")
     answers = [json.dumps({"output": f"answer {'a' * i}"}) for i in range(N)]
