@@ -43,9 +43,9 @@ class Options(choices.ScaledOptions):
     kinds: tuple[str, ...] | None = option(
         None, f"Kinds of pictures, of the labels pictures; all but '{OTHER}' if unset."
     )
-    photographs: int = option(60, "Photographs of each kind at most, drawn at random.")
+    photographs: int = option(40, "Photographs of each kind at most, drawn at random.")
     orders: tuple[float, ...] = option((1.0, 2.0), "Renyi orders of the scores.")
-    groups: int = option(12, "Groups of photographs that the jackknife leaves out in turn.")
+    groups: int = option(10, "Groups of photographs that the jackknife leaves out in turn.")
 
 
 @dataclasses.dataclass(frozen=True)
