@@ -26,7 +26,8 @@ from experiments.lab import choices, style
 from experiments.lab.examples import small_pairs
 from experiments.lab.study import option
 
-_COUNTS = (10, 25, 50, 100, 200, 400)
+# Sizes of equal ratio, from a cluster of so many prompts on down to single ones.
+_POINTS, _COARSEST = 6, 40
 _SHARE = 0.5
 _ALL = "all outputs"
 _ORDERS = (1.0, 2.0)
@@ -44,7 +45,8 @@ class Options(choices.ScaledOptions):
     """The flags of the study."""
 
     counts: tuple[int, ...] | None = option(
-        None, "Numbers of clusters k; by default 10, 25, 50 ... up to the number of prompts."
+        None,
+        "Numbers of clusters k; by default six, from a fortieth of the prompts to all of them.",
     )
     largest: int = option(400, "So many prompts are drawn where there are more.")
     repeats: int = option(3, "Starts of K-means, each with outputs of its own draw.")
@@ -140,7 +142,8 @@ def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -
 
 def _counts(given: tuple[int, ...] | None, prompts: int) -> tuple[int, ...]:
     if given is None:
-        return (*(k for k in _COUNTS if k < prompts), prompts)
+        spaced = np.geomspace(max(2, prompts / _COARSEST), prompts, _POINTS)
+        return tuple(sorted(set(spaced.round().astype(int).tolist())))
     counts = tuple(sorted(set(given)))
     if counts[0] < 1 or counts[-1] > prompts:
         raise ValueError(
@@ -234,7 +237,7 @@ def _figure(run: lab.Run) -> Figure:
                 axis.set_title(name)
             if row == len(settings.bandwidths) - 1:
                 axis.set_xlabel("clusters of prompts, k")
-            style.log_counts(axis, [k for k in settings.counts if k in (5, 10, 25, 100, 400)])
+            style.log_counts(axis, settings.counts)
         named = f"bandwidths x {scale}" if widths.outputs is not None else "cosine kernel"
         axes[4 * row].set_ylabel(f"{named}\neffective number of modes")
     if len(settings.models) > 1:
@@ -275,8 +278,8 @@ STUDY = lab.Study(
     table=table,
     draw=draw,
     small=small_pairs("--counts=2,5,10", "--repeats=2", "--rule=median"),
-    committed=((),),
-    figures=("prompt_clusters",),
+    committed=((), ("--data=captions",), ("--data=gallery",)),
+    figures=("prompt_clusters", "prompt_clusters_captions", "prompt_clusters_gallery"),
     more_labels=("models",),
 )
 

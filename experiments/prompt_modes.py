@@ -28,6 +28,8 @@ from experiments.lab.study import option
 
 _SHOWN = 6
 _LETTERS = 30
+# Scores further apart than so many times are drawn on a logarithmic axis.
+_WIDE = 30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,12 +38,12 @@ class Options(choices.ScaledOptions):
 
     modes: int = option(4, "How many prompt modes.")
     directions: int = option(3, "How many output modes of each.")
-    largest: int = option(1200, "Whole prompts are drawn up to so many pairs.")
+    largest: int = option(1500, "Whole prompts are drawn up to so many pairs.")
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What the modes depend on; names are those of the prompts by their number, or empty."""
+    """What the modes depend on; names are those of the prompts by their number."""
 
     data: str
     n: int
@@ -98,14 +100,13 @@ def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -
             f"pairs, received {options.modes} and {options.directions}."
         )
     first = np.unique(kind, return_index=True)[1]
-    texts = chosen.labels.get("prompt_texts")
     settings = Settings(
         data=pairs.description,
         n=len(rows),
         prompts=kinds,
         modes=options.modes,
         directions=options.directions,
-        names=() if texts is None else tuple(texts[first].tolist()),
+        names=_names(chosen, first),
         bandwidths=choices.choose_scaled(pairs, options, seed),
     )
     arrays = {"outputs": pairs.outputs, "prompts": pairs.prompts}
@@ -119,6 +120,14 @@ def _rows(prompts: np.ndarray, largest: int, seed: int) -> np.ndarray:
     order = np.random.default_rng(seed).permutation(len(often))
     drawn = order[np.cumsum(often[order]) <= largest]
     return np.flatnonzero(np.isin(kind, drawn))
+
+
+def _names(pairs: PairedEmbeddings, first: np.ndarray) -> tuple[str, ...]:
+    """What the prompts of some rows are called: their words or number in the set, if it knows."""
+    for role, form in {"prompt_texts": "{}", "prompt": "prompt {}"}.items():
+        if role in pairs.labels:
+            return tuple(form.format(name) for name in pairs.labels[role][first].tolist())
+    return tuple(f"prompt {number}" for number in range(len(first)))
 
 
 def cells(settings: Settings) -> list[Cell]:
@@ -188,7 +197,7 @@ def table(run: lab.Run) -> Table:
         errors = standard_errors(found)
         for mode in range(run.settings.modes):
             words = [
-                f"{score[mode]:.4g} +- {error[mode]:.2g}"
+                f"{_short(score[mode], 4)} +- {_short(error[mode], 2)}"
                 for score, error in zip(found.scores, errors, strict=True)
             ]
             names = ", ".join(named(run.settings, found.prompts[mode]))
@@ -213,10 +222,13 @@ def differences(found: Modes) -> np.ndarray:
 
 
 def named(settings: Settings, prompts: np.ndarray) -> list[str]:
-    """The names of prompts, or their numbers."""
-    if not settings.names:
-        return [f"prompt {p}" for p in prompts.tolist()]
+    """The names of prompts by their numbers."""
     return [settings.names[p] for p in prompts.tolist()]
+
+
+def _short(value: float, digits: int) -> str:
+    """A number to some digits, never in powers of ten."""
+    return f"{float(f'{value:.{digits}g}'):g}"
 
 
 def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
@@ -247,10 +259,12 @@ def _figure(run: lab.Run) -> Figure:
                 marker=style.MARKERS[order],
                 capsize=2,
             )
-        last.set_yscale("log")
         last.set_xticks(range(1, settings.modes + 1))
-        style.log_numbers(last.yaxis)
-        last.yaxis.set_minor_formatter("")
+        if found.scores.max() > _WIDE * found.scores.min():
+            last.set_yscale("log")
+            style.log_numbers(last.yaxis)
+        else:
+            last.set_ylim(0, None)
         last.set(xlabel="prompt mode", title="score of the outputs")
         axes[row * columns].set_ylabel(f"bandwidths x {scale}" if scale != "cosine" else scale)
     style.legend_above(figure, axes[settings.modes])
@@ -265,7 +279,7 @@ def _words(axis: Any, settings: Settings, found: Modes, errors: np.ndarray, mode
     axis.grid(visible=False)
     axis.set_title(f"mode {mode + 1}: share {found.share[mode]:.2f}")
     lines = [
-        f"{name} {found.scores[order, mode]:.3g} ± {errors[order, mode]:.2g}"
+        f"{name} {_short(found.scores[order, mode], 3)} ± {_short(errors[order, mode], 2)}"
         for order, name in enumerate(("Vendi", "RKE"))
     ]
     lines += [f"{found.size[mode]:.0f} pairs carry it", ""]
@@ -304,8 +318,8 @@ STUDY = lab.Study(
     table=table,
     draw=draw,
     small=small_pairs("--modes=3", "--directions=2", "--rule=median"),
-    committed=((),),
-    figures=("prompt_modes",),
+    committed=((), ("--data=captions",), ("--data=gallery",)),
+    figures=("prompt_modes", "prompt_modes_captions", "prompt_modes_gallery"),
 )
 
 

@@ -28,6 +28,7 @@ def write_groups(folder, *, models=2):
     n = GROUPS * MEMBERS
     group = np.repeat(np.arange(GROUPS), MEMBERS)
     prompts = np.stack([10.0 * group, 1e-3 * np.arange(n)], 1)
+    # Well apart under a bandwidth of 0.35, and not so far that the kernel would say nothing.
     outputs = np.arange(n)[:, None] * np.ones(3)
     rows = np.r_[np.tile(np.arange(n), models), :3]
     names = [f"model {i}" for i in np.repeat(np.arange(models), n)] + ["small"] * 3
@@ -35,7 +36,7 @@ def write_groups(folder, *, models=2):
     np.save(folder / "t.npy", prompts[rows].astype(np.float32))
     (folder / "models.txt").write_text("\n".join(names) + "\n")
     flags = [f"--{k}={folder / v}" for k, v in {"outputs": "x.npy", "prompts": "t.npy"}.items()]
-    return [*flags, "--output_bandwidth=0.1", "--prompt_bandwidth=1", "--scales=1"]
+    return [*flags, "--output_bandwidth=0.35", "--prompt_bandwidth=1", "--scales=1"]
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,7 @@ def test_at_k_of_all_prompts_the_scores_are_the_oracles(tmp_path):
     run = execute(tmp_path, *flags, *widths, "--repeats=2")
     outputs, prompts = (np.load(flag.partition("=")[2]).astype(float) for flag in flags)
     prompts, first = np.unique(prompts, axis=0, return_index=True)
-    assert run.settings.counts == (10,)
+    assert run.settings.counts == (2, 3, 4, 5, 7, 10)
     assert run.settings.prompts == len(prompts) == 10
     assert [cell.scale for cell in run.results] == ["0.5", "1"]
     # The outputs are drawn, one a prompt, and differ between repeats; so does what they score.
