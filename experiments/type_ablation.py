@@ -506,6 +506,8 @@ def _correlation_figure(runs: Sequence[lab.Run]) -> Figure:
                 ha="right",
             )
         panel.set(xlabel=names[0], ylabel=names[1], xscale="log", yscale="log")
+        low, high = panel.get_ylim()
+        panel.set_ylim(low * (low / high) ** (0.07 * len(runs)), high)  # Room for the words.
         for axis in (panel.xaxis, panel.yaxis):
             style.log_numbers(axis)
             axis.set_minor_formatter(lambda value, _: f"{value:g}" if value in _MARKED else "")
