@@ -248,10 +248,11 @@ def _figure(run: lab.Run) -> Figure:
 
 def _caption(run: lab.Run) -> str:
     settings = run.settings
+    shared = " that every model has" if len(settings.models) > 1 else ""
     words = (
-        f"{settings.data.rstrip('.')}. {settings.prompts:,} prompts that every model has, clustered"
-        " by K-means; each is paired with one output of its cluster's medoid. Means, and one "
-        f"standard deviation over {settings.repeats} starts and draws, seed {run.seed}."
+        f"{settings.data.rstrip('.')}. {settings.prompts:,} prompts{shared}, clustered by K-means; "
+        "each is paired with one output of its cluster's medoid. Means, and one standard deviation "
+        f"over {settings.repeats} starts and draws, seed {run.seed}."
     )
     if settings.left_out:
         words += f" Left out, with fewer than half of the prompts: {', '.join(settings.left_out)}."

@@ -86,7 +86,7 @@ def test_at_k_of_all_prompts_the_scores_are_the_oracles(tmp_path):
     assert [cell.scale for cell in run.results] == ["0.5", "1"]
     # The outputs are drawn, one a prompt, and differ between repeats; so does what they score.
     for found in run.results.values():
-        assert (found.scores[..., 0] != found.scores[..., 1]).any()
+        assert (found.scores[:, :, -1, 0] != found.scores[:, :, -1, 1]).all()
     single = np.unique(np.load(flags[1].partition("=")[2]), axis=0, return_index=True)[1]
     for role, rows in (("x", outputs), ("t", np.load(flags[1].partition("=")[2]))):
         np.save(tmp_path / f"{role}.npy", rows[single].astype(np.float32))

@@ -61,6 +61,15 @@ def test_modes_of_different_diversity_are_told_apart(run):
     assert (prompt_modes.standard_errors(found) < found.scores).all()
 
 
+def test_a_difference_of_modes_that_share_prompts_is_paired(run):
+    """By hand: log 4 in errors of sqrt(0.04 + 0.09 - 2 * 0.05)."""
+    covariance = np.tile([[0.04, 0.05, 0], [0.05, 0.09, 0], [0, 0, 0.01]], (2, 1, 1))
+    found = dataclasses.replace(run.results[prompt_modes.Cell("1")], covariance=covariance)
+    apart = prompt_modes.differences(found)
+    assert apart[0, 0, 1] == pytest.approx(np.log(4) / np.sqrt(0.03), rel=1e-3)
+    assert prompt_modes.standard_errors(found)[0, 1] == pytest.approx(2 * 0.3, rel=1e-3)
+
+
 def entropies_of(gram, weights):
     root = np.sqrt(weights / weights.sum())
     values = np.linalg.eigvalsh(gram * np.outer(root, root))
