@@ -21,6 +21,10 @@ if _OWNED_CACHE:
     os.environ[_CACHE] = _OWNED_CACHE
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.02"
 
+# There is a worker a core. Libraries that start a thread a core in each of them wait for each other.
+for _library in ("OPENBLAS", "OMP", "MKL"):
+    os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
+
 import jax  # noqa: E402 - after the cache's folder is set.
 import numpy as np  # noqa: E402 - after the cache's folder is set.
 import precision  # noqa: E402 - after the cache's folder is set.
