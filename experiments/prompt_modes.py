@@ -2,7 +2,7 @@
 
 The leading eigendirections v of the prompts' Gram, the prompts that carry each, and the scores of
 the outputs that it weights, K_X o v v^T, with errors over prompts; for bandwidths by rule, half and
-double.
+double. Where the pictures are at hand, one of each of these prompts is shown.
 
     python -m experiments.prompt_modes --data=emoji
 """
@@ -20,13 +20,15 @@ from rich.table import Table
 
 import condvendi_jax as cv
 from condvendi_jax import validation
+from condvendi_jax.encoders.items import decode_image, list_images
 from experiments import lab
-from experiments.data import PairedEmbeddings
+from experiments.data import SETS, PairedEmbeddings
 from experiments.lab import choices, style
 from experiments.lab.examples import small_pairs
 from experiments.lab.study import option
 
 _SHOWN = 6
+_SIDE = 40  # Pixels of a picture in the figure.
 _LETTERS = 30
 # Scores further apart than so many times are drawn on a logarithmic axis.
 _WIDE = 30
@@ -39,11 +41,17 @@ class Options(choices.ScaledOptions):
     modes: int = option(4, "How many prompt modes.")
     directions: int = option(3, "How many output modes of each.")
     largest: int = option(1500, "Whole prompts are drawn up to so many pairs.")
+    pictures: str | None = option(
+        None, "A folder of the outputs as pictures, one a row in the order of their names."
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What the modes depend on; names are those of the prompts by their number."""
+    """What the modes depend on; names are those of the prompts by their number.
+
+    `credit` says under what licences the pictures are, where any are shown.
+    """
 
     data: str
     n: int
@@ -51,6 +59,7 @@ class Settings:
     modes: int
     directions: int
     names: tuple[str, ...]
+    credit: str | None
     bandwidths: dict[str, choices.Bandwidths]
 
 
@@ -74,6 +83,8 @@ class Modes:
       output_shares: the leading eigenvalues of K_X o v v^T, `[modes, directions]`.
       output_prompts: the prompts of the pair that carries each output mode most, `[modes,
         directions]`.
+      pictures: an output of each of those prompts that carry a mode, uint8 `[modes, shown, side,
+        side, 3]`; of no size where there are no pictures.
     """
 
     share: np.ndarray
@@ -83,6 +94,7 @@ class Modes:
     prompts: np.ndarray
     output_shares: np.ndarray
     output_prompts: np.ndarray
+    pictures: np.ndarray
 
 
 def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -> lab.Setup:
@@ -100,6 +112,8 @@ def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -
             f"pairs, received {options.modes} and {options.directions}."
         )
     first = np.unique(kind, return_index=True)[1]
+    pictures = _read_pictures(options.pictures, len(pairs), rows)
+    source = SETS.get(pairs.name)
     settings = Settings(
         data=pairs.description,
         n=len(rows),
@@ -107,10 +121,28 @@ def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -
         modes=options.modes,
         directions=options.directions,
         names=_names(chosen, first),
+        credit=source.licence if source and len(pictures) else None,
         bandwidths=choices.choose_scaled(pairs, options, seed),
     )
-    arrays = {"outputs": pairs.outputs, "prompts": pairs.prompts}
-    return lab.Setup(settings, arrays, state=chosen)
+    arrays = {"outputs": pairs.outputs, "prompts": pairs.prompts, "pictures": pictures}
+    return lab.Setup(settings, arrays, state=(chosen, pictures))
+
+
+def _read_pictures(folder: str | None, n: int, rows: np.ndarray) -> np.ndarray:
+    """The pictures of some rows, uint8 `[rows, side, side, 3]`; of no size where there are none.
+
+    Raises:
+      ValueError: the folder has not one picture for each of the n outputs, or one is damaged.
+    """
+    if folder is None:
+        return np.zeros((0, _SIDE, _SIDE, 3), np.uint8)
+    paths = list_images(folder)
+    if len(paths) != n:
+        raise ValueError(
+            f"--pictures: expected one for each of {n:,} outputs, found {len(paths):,}."
+        )
+    chosen = [paths[row] for row in rows]
+    return np.stack([decode_image(p.read_bytes(), name=str(p), side=_SIDE) for p in chosen])
 
 
 def _rows(prompts: np.ndarray, largest: int, seed: int) -> np.ndarray:
@@ -138,7 +170,7 @@ def cells(settings: Settings) -> list[Cell]:
 def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Modes:
     """The modes at one bandwidth, their scores and the errors of these over prompts."""
     del context
-    settings, pairs = setup.settings, setup.state
+    settings, (pairs, pictures) = setup.settings, setup.state
     kernels = settings.bandwidths[cell.scale].kernels()
     modes = cv.prompt_modes(
         pairs.outputs,
@@ -153,15 +185,23 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Modes:
     count = effects.shape[2]
     of_prompt = np.array([np.bincount(kind, mode.weights) for mode in modes])
     most = np.array([mode.output_pairs(1)[:, 0] for mode in modes])
+    prompts = np.argsort(-of_prompt, axis=1, kind="stable")[:, :_SHOWN]
     return Modes(
         share=np.array([mode.share for mode in modes]),
         size=np.array([mode.size for mode in modes]),
         scores=np.array([[m.vendi for m in modes], [m.rke for m in modes]]),
         covariance=np.einsum("aop,bop->oab", effects, effects) * count / (count - 1),
-        prompts=np.argsort(-of_prompt, axis=1, kind="stable")[:, :_SHOWN],
+        prompts=prompts,
         output_shares=np.array([mode.output_shares for mode in modes]),
         output_prompts=kind[most],
+        pictures=pictures[_one_of_each(prompts, kind)] if len(pictures) else pictures,
     )
+
+
+def _one_of_each(prompts: np.ndarray, kind: np.ndarray) -> np.ndarray:
+    """A row of each prompt, in turn the first, second, ... of those that it has."""
+    rows = [[np.flatnonzero(kind == p) for p in of_mode] for of_mode in prompts]
+    return np.array([[r[j % len(r)] for j, r in enumerate(of_mode)] for of_mode in rows])
 
 
 def influences(gram: np.ndarray, weights: np.ndarray, units: np.ndarray) -> np.ndarray:
@@ -241,7 +281,8 @@ def _figure(run: lab.Run) -> Figure:
     settings = run.settings
     columns = settings.modes + 1
     count = columns * len(settings.bandwidths)
-    figure, axes = style.panels(count, columns=columns, size=(2.0, 2.1))
+    height = 2.1 if settings.credit is None else 2.6
+    figure, axes = style.panels(count, columns=columns, size=(2.0, height))
     for row, scale in enumerate(settings.bandwidths):
         found = run.results[Cell(scale)]
         errors = standard_errors(found)
@@ -285,6 +326,10 @@ def _words(axis: Any, settings: Settings, found: Modes, errors: np.ndarray, mode
     lines += [f"{found.size[mode]:.0f} pairs carry it", ""]
     lines += [word[:_LETTERS] for word in named(settings, found.prompts[mode])]
     axis.text(0.03, 0.97, "\n".join(lines), fontsize=6.5, va="top", transform=axis.transAxes)
+    for index, picture in enumerate(found.pictures[mode] if found.pictures.size else ()):
+        inset = axis.inset_axes((0.02 + index / _SHOWN, 0.02, 0.9 / _SHOWN, 0.2))
+        inset.imshow(picture)
+        inset.set_axis_off()
 
 
 def _caption(run: lab.Run) -> str:
@@ -299,12 +344,14 @@ def _caption(run: lab.Run) -> str:
     if at_one is not None and at_one.outputs is not None:
         widths = f"{at_one.outputs:.3g} (outputs) and {at_one.prompts:.3g} (prompts)"
         words += f" Bandwidths at 1: {widths}, {at_one.rule}."
+    if settings.credit is not None:
+        words += f" A picture of each prompt that is named; licences: {settings.credit}."
     return words
 
 
 STUDY = lab.Study(
     name="prompt_modes",
-    version=1,
+    version=2,
     question="What are the modes of the prompts, and how diverse are the outputs in each?",
     reproduces="CV figs 6, 13-15, 24",
     duration="1 minute",
@@ -318,7 +365,7 @@ STUDY = lab.Study(
     table=table,
     draw=draw,
     small=small_pairs("--modes=3", "--directions=2", "--rule=median"),
-    committed=((), ("--data=captions",), ("--data=gallery",)),
+    committed=(("--pictures=emoji-pictures",), ("--data=captions",), ("--data=gallery",)),
     figures=("prompt_modes", "prompt_modes_captions", "prompt_modes_gallery"),
 )
 

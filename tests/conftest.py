@@ -21,7 +21,7 @@ if _OWNED_CACHE:
     os.environ[_CACHE] = _OWNED_CACHE
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.02"
 
-# There is a worker a core. Libraries that start a thread a core in each of them wait for each other.
+# There is a worker a core: libraries that start a thread a core in each wait for each other.
 for _library in ("OPENBLAS", "OMP", "MKL"):
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
 

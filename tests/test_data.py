@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from experiments.data import SETS, PairedEmbeddings, load, load_files, mixture
 from experiments.data.sets import EMOJI_FILE
@@ -222,7 +223,7 @@ def test_a_pickled_array_is_refused(files):
 
 
 def test_unknown_names_and_missing_files_are_refused_with_what_is_known(files):
-    with pytest.raises(ValueError, match="'coco'; known: emoji, mixture"):
+    with pytest.raises(ValueError, match="'coco'; known: emoji, dogs, .*, mixture"):
         load("coco")
     with pytest.raises(ValueError, match="--prompts: one's own data need"):
         load_files(outputs=files[0]["outputs"])
@@ -247,10 +248,23 @@ def test_every_set_says_what_it_is_and_whose(name):
     pairs = load(name)
     assert pairs.name == name
     assert found.description and "\n" not in found.description
-    assert any(licence in found.licence for licence in ALLOWED)
+    stated = ("Apache-2.0", "MIT", "CC0-1.0", "NC: ", "not stated")
+    assert any(licence in found.licence for licence in stated)
+    if found.builder != "-":
+        lawful = (EMOJI_FILE.parent / "ATTRIBUTION.md").read_text(encoding="utf-8")
+        assert f"{name}.npz" in lawful
+        readme = (EMOJI_FILE.parents[2] / "README.md").read_text(encoding="utf-8")
+        terms = readme.partition("Licensed under")[2]
+        assert (name in terms) == ("NC" in found.licence or "not stated" in found.licence)
     assert found.builder == "-" or found.builder.startswith("python -m experiments.data.")
     assert pairs.outputs.dtype == pairs.prompts.dtype == np.float32
     assert {len(label) for label in pairs.labels.values()} <= {len(pairs)}
+
+
+def test_the_shipped_files_are_small():
+    sizes = {path.stem: path.stat().st_size for path in EMOJI_FILE.parent.glob("*.npz")}
+    assert set(sizes) == set(SETS) - {"mixture"}
+    assert sum(sizes.values()) - sizes["emoji"] <= 60e6
 
 
 def test_a_mixture_is_filled_alike_whatever_its_size():
@@ -318,6 +332,23 @@ def test_a_built_set_has_a_row_a_drawing_and_its_embeddings_are_kept(builder, tm
     again = build_emoji.build(tmp_path)
     np.testing.assert_array_equal(again["outputs"], first["outputs"])
     assert (pictures.encoded, texts.encoded) == (5, 6)
+
+
+def test_drawings_are_written_in_the_order_of_the_rows(builder, tmp_path, monkeypatch):
+    build_emoji, (pictures, texts) = builder
+
+    def one_colour(svg):
+        return np.full((4, 4, 3), 10 if "h8" in svg else 20, np.uint8)
+
+    monkeypatch.setattr(build_emoji, "render", one_colour)
+    assert build_emoji.write_pictures(tmp_path, tmp_path / "drawings") == 5
+    found = []
+    for row in range(5):
+        with Image.open(tmp_path / "drawings" / f"{row}.png") as picture:
+            assert picture.size == (64, 64)
+            found.append(picture.getpixel((32, 32))[0])
+    assert found == [10, 20, 10, 20, 10]
+    assert pictures.encoded == texts.encoded == 0
 
 
 def test_other_drawings_or_packages_are_embedded_anew(builder, tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from oracles import gaussian_gram
+from PIL import Image
 
 from experiments import prompt_modes
 from experiments.lab import runner, store
@@ -150,3 +151,44 @@ def test_the_table_names_modes_and_errors(run):
     assert columns[1] == ["1", "2", "3"] * 2
     assert columns[2][0] == "0.444"
     assert " +- " in columns[4][0]
+
+
+def test_a_picture_of_each_prompt_that_is_named_is_kept(tmp_path):
+    """A picture's colour is its row; of the prompts that carry a mode, one row each."""
+    flags = write_groups(tmp_path)
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for row in range(54):
+        Image.new("RGB", (30, 20), (row, 2 * row, 0)).save(folder / f"{row}.png")
+    more = ["--modes=3", "--directions=1", "--scales=1"]
+    flags = [flag for flag in flags if not flag.startswith("--scales")]
+    plain = execute(tmp_path / "plain", *flags, *more)
+    found = execute(tmp_path / "pictured", *flags, *more, f"--pictures={folder}")
+    modes = found.results[prompt_modes.Cell("1")]
+    assert modes.pictures.shape == (3, 6, 40, 40, 3) and modes.pictures.dtype == np.uint8
+    rows = modes.pictures[:, :, 20, 20, 0].astype(int)
+    np.testing.assert_array_equal(modes.pictures[:, :, 20, 20, 1], 2 * rows)
+    np.testing.assert_array_equal(rows // 2, modes.prompts)
+    assert {0, 1} == set((rows % 2).ravel())
+    assert plain.results[prompt_modes.Cell("1")].pictures.size == 0
+    assert plain.identity["arrays"] != found.identity["arrays"]
+    (folder / "7.png").unlink()
+    with pytest.raises(ValueError, match="one for each of 54 outputs, found 53"):
+        execute(tmp_path / "fewer", *flags, *more, f"--pictures={folder}")
+
+
+def test_pictures_are_drawn_with_their_licence(run):
+    pictured = dataclasses.replace(
+        run,
+        settings=dataclasses.replace(run.settings, credit="CC-BY, by a designer"),
+        results={
+            cell: dataclasses.replace(found, pictures=np.full((3, 6, 40, 40, 3), 99, np.uint8))
+            for cell, found in run.results.items()
+        },
+    )
+    for shown, count in ((run, 0), (pictured, 2 * 18)):
+        (figure,) = prompt_modes.draw([shown], []).values()
+        images = [i for axes in figure.axes for child in axes.child_axes for i in child.images]
+        assert len(images) == count
+        words = " ".join(figure.get_supxlabel().split())
+        assert ("licences: CC-BY, by a designer" in words) == bool(count)

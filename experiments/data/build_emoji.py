@@ -4,7 +4,8 @@
 
 Needs `npm`, the extra `embed` and the two weights packages (README.md). Every drawing is rendered
 over white at 224 x 224 pixels and embedded by EfficientNet-Lite0; its prompt is the emoji's CLDR
-name, embedded by all-MiniLM-L6-v2.
+name, embedded by all-MiniLM-L6-v2. With --pictures=DIR nothing is embedded, and the drawings are
+written there in the order of the rows, for figures that show them.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ FALSE_FRIENDS = frozenset({("Firefox OS", "sunglasses")})
 LEFT_OUT_GROUPS = frozenset({"component", "extras-openmoji", "extras-unicode"})
 LEFT_OUT_SUBGROUPS = frozenset({"country-flag", "subdivision-flag"})
 _CHUNK = 256
+_SMALL = 64  # Pixels of a drawing for figures.
 
 
 @dataclass(frozen=True)
@@ -277,11 +279,30 @@ def provenance() -> list[str]:
     return [*DESIGNERS.values(), NAMES_PACKAGE, *versions]
 
 
-def build(cache_dir: Path) -> dict[str, np.ndarray]:
-    """Everything that emoji.npz holds; README.md lists the fields."""
+def read_pairs(cache_dir: Path) -> tuple[list[Concept], list[IconSet], list[Pair]]:
+    """All concepts, the designers' drawings, and which belong together."""
     icon_sets = [load_icon_set(designer, cache_dir) for designer in DESIGNERS]
     concepts = load_concepts(cache_dir)
-    pairs = pair_up(concepts, icon_sets)
+    return concepts, icon_sets, pair_up(concepts, icon_sets)
+
+
+def write_pictures(cache_dir: Path, folder: Path) -> int:
+    """Writes the drawings as small `ROW.png`, row by row of emoji.npz; gives their number."""
+    from PIL import Image
+
+    _, icon_sets, pairs = read_pairs(cache_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    for row, pair in enumerate(pairs):
+        drawing = render(icon_sets[pair.designer].svg(pair.drawing))
+        small = Image.fromarray(drawing).resize((_SMALL, _SMALL), Image.Resampling.LANCZOS)
+        with atomic_writer(folder / f"{row}.png") as file:
+            small.save(file, "png")
+    return len(pairs)
+
+
+def build(cache_dir: Path) -> dict[str, np.ndarray]:
+    """Everything that emoji.npz holds; README.md lists the fields."""
+    concepts, icon_sets, pairs = read_pairs(cache_dir)
     drawn = sorted({pair.concept for pair in pairs})
     concepts = [concepts[number] for number in drawn]
     prompt_index = np.searchsorted(drawn, [pair.concept for pair in pairs])
@@ -329,6 +350,10 @@ def main(argv: list[str]) -> None:
     command.no_words(argv[1:])
     cache_dir, output = Path(flags.FLAGS.cache_dir), Path(flags.FLAGS.output)
     cache_dir.mkdir(parents=True, exist_ok=True)
+    if flags.FLAGS.pictures:
+        count = write_pictures(cache_dir, Path(flags.FLAGS.pictures))
+        print(f"{flags.FLAGS.pictures}: {count:,} pictures")
+        return
     check_writable(output)
     arrays = build(cache_dir)
     with atomic_writer(output) as file:
@@ -339,4 +364,5 @@ def main(argv: list[str]) -> None:
 if __name__ == "__main__":
     flags.DEFINE_string("cache_dir", None, "Folder for packages and features.", required=True)
     flags.DEFINE_string("output", str(EMOJI_FILE), "The file to write.")
+    flags.DEFINE_string("pictures", None, "Folder for the drawings; nothing is embedded then.")
     command.run(main)

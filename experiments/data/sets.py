@@ -158,13 +158,13 @@ SETS = {
     "captions": DataSet(
         load=_shipped("captions"),
         builder="python -m experiments.data.build_captions",
-        licence="Flickr8k: NON-COMMERCIAL research only: ATTRIBUTION.md",
+        licence="NC: Flickr8k, for non-commercial research only",
         description="8,091 photographs of Flickr8k, each with a human caption of it as prompt",
     ),
     "captioning": DataSet(
         load=_shipped("captioning"),
         builder="python -m experiments.data.build_captions",
-        licence="Flickr8k: NON-COMMERCIAL research only: ATTRIBUTION.md",
+        licence="NC: Flickr8k, for non-commercial research only",
         description="five human captions each of photographs of Flickr8k, which are the prompts",
     ),
     "gallery": DataSet(
