@@ -369,7 +369,7 @@ def k_means(points: ArrayLike, count: int, *, key: jax.Array, restarts: int = 10
       ...     for labels in found.alternatives
       ... ]
       >>> print(f"{np.mean(scores):.2f} +- {np.std(scores):.2f}")
-      2.20 +- 0.00
+      2.29 +- 0.00
     """
     from sklearn.cluster import KMeans  # Imported where it is needed: it is slow.
 

@@ -84,9 +84,9 @@ def test_at_k_of_all_prompts_the_scores_are_the_oracles(tmp_path):
     assert run.settings.counts == (2, 3, 4, 5, 7, 10)
     assert run.settings.prompts == len(prompts) == 10
     assert [cell.scale for cell in run.results] == ["0.5", "1"]
-    # The outputs are drawn, one a prompt, and differ between repeats; so does what they score.
+    # The outputs are drawn, one a prompt, and differ between repeats; so does their Vendi score.
     for found in run.results.values():
-        assert (found.scores[:, :, -1, 0] != found.scores[:, :, -1, 1]).all()
+        assert (found.scores[:, 0, -1, 0] != found.scores[:, 0, -1, 1]).all()
     single = np.unique(np.load(flags[1].partition("=")[2]), axis=0, return_index=True)[1]
     for role, rows in (("x", outputs), ("t", np.load(flags[1].partition("=")[2]))):
         np.save(tmp_path / f"{role}.npy", rows[single].astype(np.float32))

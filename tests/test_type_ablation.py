@@ -236,6 +236,7 @@ def test_files_that_do_not_fit_are_refused(small, tmp_path):
         execute(tmp_path, *(f"--{name}={value}" for name, value in flags.items()))
 
 
+@pytest.mark.filterwarnings("ignore:.*the Gram is numerically the identity")
 def test_fewer_of_each_type_are_taken_where_that_is_asked(small, tmp_path):
     run = execute(tmp_path, *small[1], "--per_type=1", "--repeats=1", "--scales=1")
     (draw,) = type_ablation.values(run, "1")
