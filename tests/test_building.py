@@ -232,3 +232,8 @@ def test_every_builder_is_a_module():
             module = entry.builder.split()[2].replace(".", "/") + ".py"
             assert pathlib.Path(module).name.startswith("build_"), name
             assert (pathlib.Path(__file__).parents[1] / module).is_file(), name
+
+
+def test_versions_say_what_is_not_installed():
+    found = building.versions("numpy", "no-such-package")
+    assert found == [f"numpy {np.__version__}", "no-such-package: not installed"]

@@ -323,5 +323,11 @@ def define_flags(output: pathlib.Path | None, **sources: str) -> None:
 
 
 def versions(*packages: str) -> list[str]:
-    """Name and version of some installed packages."""
-    return [f"{name} {importlib.metadata.version(name)}" for name in packages]
+    """Name and version of some packages, or that one is not installed."""
+    found = []
+    for name in packages:
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            found.append(f"{name}: not installed")
+    return found
