@@ -376,13 +376,17 @@ def _used(run: lab.Run) -> choices.Bandwidths:
 
 
 def _label(run: lab.Run) -> str:
-    second = run.settings.prompts_by == "second"
-    return run.settings.name + ("_second" if second else "")
+    return _with_encoder(run, " (second encoder)")
+
+
+def _with_encoder(run: lab.Run, words: str) -> str:
+    """The name of a run's data, and some words where the prompts are by the second encoder."""
+    return run.settings.name + (words if run.settings.prompts_by == "second" else "")
 
 
 def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
     """A figure of each data set, the growth at all bandwidths, and the correlations."""
-    figures = {f"type_ablation_{_label(run)}": _scores_figure(run) for run in runs}
+    figures = {f"type_ablation_{_with_encoder(r, '_second')}": _scores_figure(r) for r in runs}
     figures["type_ablation_bandwidths"] = _growth_figure(runs)
     figures["type_ablation_correlation"] = _correlation_figure(runs)
     return figures
@@ -477,7 +481,7 @@ def _growth_figure(runs: Sequence[lab.Run]) -> Figure:
     style.caption(
         figure,
         f"{_names(runs)}; {_draws_in_words(runs[0])}: means, and one standard deviation. "
-        f"{choices.describe(runs[0].settings.bandwidths)}.",
+        f"{_widths(runs)}.",
     )
     return figure
 
@@ -517,7 +521,7 @@ def _correlation_figure(runs: Sequence[lab.Run]) -> Figure:
         f"{_names(runs)}; j = 1, 2, ... types. r: Pearson's correlation over j within a draw, the "
         "mean of the draws, of the prompts that leave the type open, of those that name it, and "
         "of both together, this with its 95% interval by a bootstrap over draws. "
-        f"{_draws_in_words(runs[0])}. {choices.describe({'': _used(runs[0])})}.",
+        f"{_draws_in_words(runs[0])}. {_widths(runs)}.",
     )
     return figure
 
@@ -530,6 +534,17 @@ def _names(runs: Sequence[lab.Run]) -> str:
     if len(runs) == 1:
         return runs[0].settings.data.rstrip(".")
     return ", ".join(f"{_label(r)} (n = {r.settings.n:,})" for r in runs)
+
+
+def _widths(runs: Sequence[lab.Run]) -> str:
+    """The bandwidths of each run where they are drawn in full, and how they were chosen."""
+    known = [(run, _used(run)) for run in runs]
+    found = [(_label(run), used) for run, used in known if used.outputs is not None]
+    if not found:
+        return "Cosine kernel"
+    each = ", ".join(f"{label} {b.outputs:.3g} / {b.prompts:.3g}" for label, b in found)
+    rules = dict.fromkeys(used.rule.partition(" of ")[0] for _, used in found)
+    return f"Bandwidths: {'; '.join(rules)} (outputs / prompts): {each}"
 
 
 def small(folder: pathlib.Path, seed: int) -> list[str]:
