@@ -146,7 +146,7 @@ def write(stem: pathlib.Path, record: Mapping[str, Any], arrays: Mapping[str, np
         with files.atomic_writer(_npz(stem)) as stream:
             stream.write(packed.getvalue())
     # Last, because it vouches for the arrays.
-    files.write_json(_json(stem), {**content, "sha256": _digest(content)})
+    files.write_json(_json(stem), {**content, "sha256": digest(content)})
 
 
 def read(stem: pathlib.Path, cell: Any = None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -158,7 +158,7 @@ def read(stem: pathlib.Path, cell: Any = None) -> tuple[dict[str, Any], dict[str
     """
     try:
         record = json.loads(_json(stem).read_bytes())
-        if record.pop("sha256") != _digest(record):
+        if record.pop("sha256") != digest(record):
             raise ValueError("its content is not what its checksum says")
         if cell is not None and record["cell"] != files.jsonable(plain(cell)):
             raise ValueError(f"it is the cell {record['cell']}")
@@ -183,7 +183,8 @@ def _npz(stem: pathlib.Path) -> pathlib.Path:
     return stem.with_name(stem.name + ".npz")
 
 
-def _digest(record: Mapping[str, Any]) -> str:
+def digest(record: Mapping[str, Any]) -> str:
+    """The SHA-256 of plain data."""
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
@@ -356,7 +357,7 @@ def cached(
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     identity = identify(name, version, settings, arrays, seed=0)
-    stem = folder / f"{name}-{_digest(identity)[:16]}"
+    stem = folder / f"{name}-{digest(identity)[:16]}"
     if _json(stem).exists():
         try:
             record, found = read(stem)

@@ -1,0 +1,1 @@
+"""What makes outputs from prompts or noise: parameters, and pure functions that sample."""
