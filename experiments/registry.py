@@ -22,6 +22,7 @@ _MODULES = {
     "coverage": "experiments.coverage",
     "scaling": "experiments.scaling.study",
     "many_devices": "experiments.many_devices",
+    "gmm_gan": "experiments.gmm_gan",
     "theorems": "experiments.theorems",
 }
 NAMES = tuple(_MODULES)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import jax
 import jax.numpy as jnp
@@ -147,16 +148,9 @@ class Training:
             self.times += 1
             return {"width": np.array(settings.get("width", 1)), "seed": np.array(seed)}
 
-        return checkpoints.trained(
-            name,
-            version=version,
-            settings=settings,
-            arrays={"data": np.array([data])},
-            seed=seed,
-            train=train,
-            cache=self.folder / "cache",
-            shipped=self.folder / "shipped",
-        )
+        identity = store.identify(name, version, settings, {"data": np.array([data])}, seed)
+        folders = {name: self.folder / name for name in ("cache", "shipped")}
+        return checkpoints.trained(identity, train, **folders)
 
 
 @pytest.fixture
@@ -167,7 +161,7 @@ def get(tmp_path):
 def test_each_identity_is_trained_once(get, capsys):
     assert get() == get()
     assert get.times == 1
-    assert "model: no trained parameters in" in capsys.readouterr().err
+    assert re.match(r"model-\w{16}.safetensors: neither in", capsys.readouterr().err)
     assert get(width=3)["width"] == 3
     assert get(seed=4)["seed"] == 4
     get(version=2)
@@ -220,7 +214,7 @@ def test_a_cache_that_cannot_be_written_is_found_out_before_training(get):
 
 def test_the_users_cache_is_taken_where_none_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    checkpoints.trained("model", version=1, settings={}, train=lambda: {"a": np.zeros(1)})
+    checkpoints.trained(IDENTITY, lambda: {"a": np.zeros(1)})
     (file,) = (tmp_path / "condvendi" / "trained").iterdir()
     assert file.name.startswith("model-") and os.path.getsize(file) < 2000
 

@@ -23,7 +23,6 @@ from condvendi_jax.encoders.embedding import default_cache
 from experiments.lab import store
 
 SHIPPED = pathlib.Path(__file__).parent / "trained"
-_NO_ARRAYS: Mapping[str, np.ndarray] = {}
 
 
 def flatten(tree: Mapping[Any, Any] | nnx.State) -> dict[str, np.ndarray]:
@@ -150,41 +149,37 @@ def _checksum(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> st
     return store.digest({**record, "tensors": tensors})
 
 
+def file_name(identity: store.Identity) -> str:
+    """Of a model's file: its name, and a digest of all that it depends on."""
+    return f"{identity['study']}-{store.digest(identity)[:16]}.safetensors"
+
+
 def trained(
-    name: str,
-    *,
-    version: int,
-    settings: Any,
+    identity: store.Identity,
     train: Callable[[], Mapping[Any, Any]],
-    arrays: Mapping[str, np.ndarray] = _NO_ARRAYS,
-    seed: int = 0,
+    *,
     cache: pathlib.Path | None = None,
     shipped: pathlib.Path = SHIPPED,
 ) -> dict[Any, Any]:
     """Parameters that were trained once: the project's, those of the cache, or new ones.
 
     Args:
-      name: of the model, and of its file before a digest of the identity.
-      version: of the code that trains it; raised when that changes.
-      settings: a dataclass, or plain data, of what the training depends on beside the arrays.
+      identity: what the training depends on (`experiments.lab.store.identify`).
       train: gives nested dictionaries of arrays.
-      arrays: every array that enters the training, by name.
-      seed: of the training.
       cache: folder of what is not shipped, created where missing; `trained` in the user's cache
         folder where None.
-      shipped: folder that is looked in first and never written to.
+      shipped: folder that is looked in first.
 
     Returns:
       Nested dictionaries of NumPy arrays. A damaged file, or one of another training under this
-      name, is named in a line and not used.
+      name, is named in a line and not used; in the cache it is replaced.
 
     Raises:
       OSError: there is something to train, and the cache cannot be written to.
     """
-    identity = store.identify(name, version, settings, arrays, seed)
-    file = f"{name}-{store.digest(identity)[:16]}.safetensors"
+    file = file_name(identity)
     cache = default_cache() / "trained" if cache is None else cache
-    for folder in (shipped, cache):
+    for folder in dict.fromkeys((shipped, cache)):
         try:
             return load(folder / file, identity)
         except FileNotFoundError:
@@ -193,6 +188,6 @@ def trained(
             sys.stderr.write(f"{error}\n")
     cache.mkdir(parents=True, exist_ok=True)
     files.check_writable(cache / file)
-    sys.stderr.write(f"{name}: no trained parameters in {shipped} or {cache}; training.\n")
+    sys.stderr.write(f"{file}: neither in {shipped} nor in {cache}; trained now.\n")
     save(cache / file, train(), identity)
     return load(cache / file, identity)

@@ -1,0 +1,574 @@
+"""Generative adversarial networks on mixtures of Gaussians in the plane, as in RKE figure 1.
+
+    python -m experiments.generators.mixture_gan
+
+trains every kind of GAN on both mixtures, five seeds each, and writes what is not there yet into
+the folder of the shipped parameters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pathlib
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from absl import flags
+from flax import nnx
+from jax import lax
+from scipy import optimize
+
+import condvendi_jax as cv
+from condvendi_jax import command, populations
+from experiments.generators import checkpoints
+from experiments.lab import store
+
+VERSION = 1
+NOISE = 2
+# A sample is good within so many standard deviations of a centre (in the plane, 98.9% of the
+# mixture's own samples are), and a mode is captured if it has this part of its due, n / k good
+# samples. A generator that draws a line through all centres captures none of them.
+RADIUS, LEAST = 3.0, 0.1
+TRACES = ("rke", "captured", "good")
+_TRACED = 1000  # Samples a point of a trace.
+_HIGHEST = lax.Precision.HIGHEST
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixture:
+    """Equally likely Gaussians in the plane with one standard deviation.
+
+    Attributes:
+      centres: `[k, 2]`.
+      scale: standard deviation of each coordinate within a component.
+      description: in words.
+    """
+
+    centres: tuple[tuple[float, float], ...]
+    scale: float
+    description: str
+
+    def population(self, weights: Any = None) -> populations.GaussianMixture:
+        """The distribution, or one of other weights of the components, `[k]`."""
+        centres = jnp.asarray(self.centres)
+        covariances = jnp.tile(self.scale**2 * jnp.eye(2), (len(centres), 1, 1))
+        return populations.GaussianMixture(means=centres, covariances=covariances, weights=weights)
+
+    def sample(self, key: jax.Array, n: int, weights: Any = None) -> jax.Array:
+        """Draws n points `[n, 2]`: what `population` draws, in fewer operations."""
+        mode_key, noise_key = jax.random.split(key)
+        if weights is None:
+            mode = jax.random.randint(mode_key, (n,), 0, len(self.centres))
+        else:
+            mode = jax.random.choice(mode_key, len(self.centres), (n,), p=weights)
+        return jnp.asarray(self.centres)[mode] + self.scale * jax.random.normal(noise_key, (n, 2))
+
+    def good_shares(self, samples: np.ndarray) -> np.ndarray:
+        """The share of samples `[..., n, 2]` that are good ones of each component, `[..., k]`."""
+        centres = np.asarray(self.centres)
+        distances = np.linalg.norm(samples[..., None, :] - centres, axis=-1)
+        nearest = distances.argmin(-1)[..., None] == np.arange(len(centres))
+        return np.mean(nearest & (distances <= RADIUS * self.scale), axis=-2)
+
+    def captured(self, shares: np.ndarray) -> np.ndarray:
+        """How many modes good shares `[..., k]` make captured ones, `[...]`."""
+        return np.sum(shares >= LEAST / len(self.centres), axis=-1)
+
+    def counting_bandwidth(self) -> float:
+        """The bandwidth at which RKE-MC of the mixture itself is its number of components.
+
+        RKE Theorem 1 gives the score in closed form; it falls as the bandwidth grows.
+        """
+        population, modes = self.population(), len(self.centres)
+        score = jax.jit(lambda width: population.rke(kernel=cv.Gaussian(width)))
+        ends = self.scale, 10.0
+        found: Any = optimize.brentq(lambda width: float(score(width)) - modes, *ends, xtol=1e-5)
+        return float(found)
+
+
+def _ring() -> Mixture:
+    angles = np.arange(8) * np.pi / 4
+    points = 2 * np.stack([np.cos(angles), np.sin(angles)], axis=1) / 1.414
+    return _mixture(points, 0.02 / 1.414, "ring of 8 (radius 1.414, sd 0.0141)")
+
+
+def _grid() -> Mixture:
+    side = 2 * np.arange(-2, 3) / 2.828
+    points = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
+    return _mixture(points, 0.05 / 2.828, "grid of 25 (spacing 0.707, sd 0.0177)")
+
+
+def _mixture(points: np.ndarray, scale: float, description: str) -> Mixture:
+    return Mixture(tuple((x, y) for x, y in points.tolist()), scale, description)
+
+
+# Those of Gulrajani et al. (2017): a radius of 2 and a deviation of 0.02, divided by 1.414; a
+# spacing of 2 and a deviation of 0.05, divided by 2.828. Their coordinates have variance 1.
+MIXTURES = {"ring": _ring(), "grid": _grid()}
+
+
+class Direction(nnx.Variable):
+    """A power iteration's estimate of a kernel's first right singular vector."""
+
+
+class Network(nnx.Module):
+    """A multi-layer perceptron with ReLU.
+
+    Args:
+      sizes: units of the input, of each hidden layer, and of the output.
+      spectral: whether each kernel is divided by its largest singular value (Miyato et al. 2018).
+      rngs: of the initial weights (He et al. 2015).
+    """
+
+    def __init__(self, sizes: tuple[int, ...], *, spectral: bool = False, rngs: nnx.Rngs):
+        self.layers = nnx.List(
+            nnx.Linear(
+                n, m, kernel_init=nnx.initializers.he_normal(), precision=_HIGHEST, rngs=rngs
+            )
+            for n, m in zip(sizes, sizes[1:], strict=False)
+        )
+        self.directions = nnx.List(
+            Direction(_unit(jax.random.normal(rngs.params(), (m,))))
+            for m in (sizes[1:] if spectral else ())
+        )
+
+    def kernels(self) -> list[jax.Array]:
+        """The kernels as they are applied: normalised where the network is."""
+        kernels = [layer.kernel[...] for layer in self.layers]
+        return (
+            [
+                kernel / _norm_along(kernel, direction[...])
+                for kernel, direction in zip(kernels, self.directions, strict=True)
+            ]
+            if self.directions
+            else kernels
+        )
+
+    def __call__(self, points: jax.Array) -> jax.Array:
+        """`[n, units in]` to `[n, units out]`."""
+        for index, (kernel, layer) in enumerate(zip(self.kernels(), self.layers, strict=True)):
+            points = jax.nn.relu(points) if index else points
+            assert layer.bias is not None
+            points = jnp.dot(points, kernel, precision=_HIGHEST) + layer.bias[None, :]
+        return points
+
+    def iterated(self) -> list[jax.Array]:
+        """The directions after one more power iteration."""
+        return [
+            _unit(layer.kernel[...].T @ _unit(layer.kernel[...] @ direction[...]))
+            for layer, direction in zip(self.layers, self.directions, strict=True)
+        ]
+
+
+def _unit(vector: jax.Array) -> jax.Array:
+    return vector / jnp.maximum(jnp.linalg.norm(vector), 1e-12)
+
+
+def _norm_along(kernel: jax.Array, direction: jax.Array) -> jax.Array:
+    """The spectral norm, differentiable in the kernel with its singular vectors held fixed."""
+    left, right = map(lax.stop_gradient, (_unit(kernel @ direction), direction))
+    return left @ kernel @ right
+
+
+def gradient_penalty(
+    critic: Callable[[jax.Array], jax.Array], real: jax.Array, fake: jax.Array, key: jax.Array
+) -> jax.Array:
+    """Mean of (|gradient| - 1)^2 between real and fake points (Gulrajani et al. 2017, eq. 3)."""
+    weight = jax.random.uniform(key, (len(real), 1))
+    slopes = jax.grad(lambda points: jnp.sum(critic(points)))(weight * real + (1 - weight) * fake)
+    # The gradient of a norm is not finite at zero.
+    norms = jnp.sqrt(jnp.sum(jnp.square(slopes), axis=-1) + 1e-12)
+    return jnp.mean(jnp.square(norms - 1))
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A kind of GAN: losses, optimisers, bounds and penalties as its authors published them.
+
+    Their learning rates too, but for GAN and WGAN-GP, which take LSGAN's: what was published is for
+    many times the updates, and captured few modes of the grid in trials.
+
+    Attributes:
+      label: its name in figures.
+      critic_loss: of the critic's outputs on real and on generated points, `[n]` each.
+      generator_loss: of the critic's outputs on generated points.
+      optimizer: of both networks, by the learning rate.
+      rate: the learning rate, constant in the first half of a training and then falling linearly
+        to zero.
+      steps: updates of the generator.
+      critic_steps: updates of the critic before each.
+      clip: bound of the critic's weights after each update.
+      penalty: weight of the gradient penalty.
+      spectral: whether the critic is spectrally normalised.
+    """
+
+    label: str
+    critic_loss: Callable[[jax.Array, jax.Array], jax.Array]
+    generator_loss: Callable[[jax.Array], jax.Array]
+    optimizer: Callable[[Any], optax.GradientTransformation]
+    rate: float
+    steps: int
+    critic_steps: int = 1
+    clip: float | None = None
+    penalty: float = 0.0
+    spectral: bool = False
+
+
+def _logistic(real: jax.Array, fake: jax.Array) -> jax.Array:
+    return jnp.mean(jax.nn.softplus(-real)) + jnp.mean(jax.nn.softplus(fake))
+
+
+def _squares(real: jax.Array, fake: jax.Array) -> jax.Array:
+    return (jnp.mean(jnp.square(real - 1)) + jnp.mean(jnp.square(fake))) / 2
+
+
+def _difference(real: jax.Array, fake: jax.Array) -> jax.Array:
+    return jnp.mean(fake) - jnp.mean(real)
+
+
+def _hinge(real: jax.Array, fake: jax.Array) -> jax.Array:
+    return jnp.mean(jax.nn.relu(1 - real)) + jnp.mean(jax.nn.relu(1 + fake))
+
+
+def _lower(fake: jax.Array) -> jax.Array:
+    return -jnp.mean(fake)
+
+
+KINDS = {
+    # Goodfellow et al. (2014), the generator's loss that does not saturate; Adam as Radford et al.
+    # (2016) set it.
+    "vanilla": Kind(
+        "GAN",
+        _logistic,
+        lambda fake: jnp.mean(jax.nn.softplus(-fake)),
+        lambda rate: optax.adam(rate, b1=0.5),
+        rate=1e-3,
+        steps=15_000,
+    ),
+    # Mao et al. (2017), targets 1, 0 and 1.
+    "lsgan": Kind(
+        "LSGAN",
+        _squares,
+        lambda fake: jnp.mean(jnp.square(fake - 1)) / 2,
+        lambda rate: optax.adam(rate, b1=0.5),
+        rate=1e-3,
+        steps=15_000,
+    ),
+    # Arjovsky, Chintala and Bottou (2017), algorithm 1.
+    "wgan_wc": Kind(
+        "WGAN-WC",
+        _difference,
+        _lower,
+        lambda rate: optax.rmsprop(rate, decay=0.99),
+        rate=5e-5,
+        steps=6000,
+        critic_steps=5,
+        clip=0.01,
+    ),
+    # Gulrajani et al. (2017); the penalty's weight is that of their code for toy data.
+    "wgan_gp": Kind(
+        "WGAN-GP",
+        _difference,
+        _lower,
+        lambda rate: optax.adam(rate, b1=0.5, b2=0.9),
+        rate=1e-3,
+        steps=6000,
+        critic_steps=5,
+        penalty=0.1,
+    ),
+    # Miyato et al. (2018), hinge loss.
+    "sngan": Kind(
+        "SNGAN",
+        _hinge,
+        _lower,
+        lambda rate: optax.adam(rate, b1=0.0, b2=0.9),
+        rate=2e-4,
+        steps=6000,
+        critic_steps=5,
+        spectral=True,
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """What a training depends on beside its seed.
+
+    Attributes:
+      mixture: name of the data.
+      kind: of GAN.
+      steps: updates of the generator.
+      seeds: how many networks are trained side by side, each with a key of its own.
+      width: units of each of the three hidden layers of both networks.
+      batch: points of each update.
+      points: of the trace.
+    """
+
+    mixture: str
+    kind: str
+    steps: int
+    seeds: int = 5
+    width: int = 64
+    batch: int = 128
+    points: int = 40
+
+
+class Networks(NamedTuple):
+    """Two networks and their optimisers, in the middle of a training."""
+
+    generator: Any
+    critic: Any
+    directions: Any
+    generator_moments: Any
+    critic_moments: Any
+
+
+def _falling(rate: float, updates: int) -> optax.Schedule:
+    half = updates // 2
+    return optax.linear_schedule(rate, 0.0, max(1, updates - half), half)
+
+
+class Trainer:
+    """The pure functions of a training: `start`, and `step`, of one seed.
+
+    Args:
+      kind: of GAN.
+      mixture: that is learnt.
+      width: units of a hidden layer.
+      batch: points of an update.
+      steps: updates of the generator in all.
+    """
+
+    def __init__(self, kind: Kind, mixture: Mixture, *, width: int, batch: int, steps: int):
+        self.kind, self.mixture, self.batch = kind, mixture, batch
+        self.of_generator, self.of_critic = (
+            kind.optimizer(_falling(kind.rate, count))
+            for count in (steps, steps * kind.critic_steps)
+        )
+        self._hidden = (width,) * 3
+        self._graphs = [nnx.graphdef(nnx.eval_shape(f)) for f in self._makers(jax.random.key(0))]
+
+    def _makers(self, key: jax.Array) -> list[Callable[[], Network]]:
+        keys, spectral = jax.random.split(key), self.kind.spectral
+        return [
+            lambda: Network((NOISE, *self._hidden, 2), rngs=nnx.Rngs(keys[0])),
+            lambda: Network((2, *self._hidden, 1), spectral=spectral, rngs=nnx.Rngs(keys[1])),
+        ]
+
+    def start(self, key: jax.Array) -> Networks:
+        """Networks before the first update."""
+        make_generator, make_critic = self._makers(key)
+        generator = nnx.state(make_generator())
+        _, critic, directions = nnx.split(make_critic(), nnx.Param, Direction)
+        moments = self.of_generator.init(generator), self.of_critic.init(critic)
+        return Networks(generator, critic, directions, *moments)
+
+    def generate(self, generator: Any, key: jax.Array) -> jax.Array:
+        """A batch of generated points, `[batch, 2]`."""
+        noise = jax.random.normal(key, (self.batch, NOISE))
+        return nnx.merge(self._graphs[0], generator)(noise)
+
+    def criticise(self, critic: Any, directions: Any, points: jax.Array) -> jax.Array:
+        """The critic's outputs, `[n]`."""
+        return nnx.merge(self._graphs[1], critic, directions)(points)[:, 0]
+
+    def critic_step(self, networks: Networks, key: jax.Array) -> tuple[Networks, jax.Array]:
+        """One update of the critic, and its loss before it."""
+        real_key, noise_key, between_key = jax.random.split(key, 3)
+        real = self.mixture.sample(real_key, self.batch)
+        fake = self.generate(networks.generator, noise_key)
+        directions = networks.directions
+        if self.kind.spectral:
+            model = nnx.merge(self._graphs[1], networks.critic, directions)
+            values = nnx.List(Direction(value) for value in model.iterated())
+            model.directions = values
+            directions = nnx.state(model, Direction)
+
+        def loss(critic: Any) -> jax.Array:
+            judge = functools.partial(self.criticise, critic, directions)
+            value = self.kind.critic_loss(judge(real), judge(fake))
+            if self.kind.penalty:
+                value += self.kind.penalty * gradient_penalty(judge, real, fake, between_key)
+            return value
+
+        value, slopes = jax.value_and_grad(loss)(networks.critic)
+        updates, moments = self.of_critic.update(slopes, networks.critic_moments)
+        critic = optax.apply_updates(networks.critic, updates)
+        if self.kind.clip is not None:
+            bound = self.kind.clip
+            critic = jax.tree.map(lambda weight: jnp.clip(weight, -bound, bound), critic)
+        found = networks._replace(critic=critic, directions=directions, critic_moments=moments)
+        return found, value
+
+    def generator_step(self, networks: Networks, key: jax.Array) -> tuple[Networks, jax.Array]:
+        """One update of the generator, and its loss before it."""
+
+        def loss(generator: Any) -> jax.Array:
+            fake = self.generate(generator, key)
+            return self.kind.generator_loss(
+                self.criticise(networks.critic, networks.directions, fake)
+            )
+
+        value, slopes = jax.value_and_grad(loss)(networks.generator)
+        updates, moments = self.of_generator.update(slopes, networks.generator_moments)
+        generator = optax.apply_updates(networks.generator, updates)
+        return networks._replace(generator=generator, generator_moments=moments), value
+
+    def step(self, networks: Networks, key: jax.Array) -> tuple[Networks, jax.Array]:
+        """The critic's updates, one of the generator, and both losses `[2]`."""
+        *critic_keys, generator_key = jax.random.split(key, self.kind.critic_steps + 1)
+        networks, critic_losses = lax.scan(self.critic_step, networks, jnp.stack(critic_keys))
+        networks, generator_loss = self.generator_step(networks, generator_key)
+        return networks, jnp.stack([critic_losses[-1], generator_loss])
+
+
+def train(
+    training: Training, seed: int, say: Callable[[str], None] = lambda words: None
+) -> dict[str, Any]:
+    """Trains the networks of all seeds together.
+
+    Args:
+      training: what is trained.
+      seed: of every random choice; network i depends on it and on i alone.
+      say: called at each point of the trace.
+
+    Returns:
+      `generator`, parameters of all seeds on a leading axis; `trace`, of `[points]` the `step` and
+      of `[seeds, points]` `rke` at the bandwidth that counts the mixture's modes, `captured` modes
+      and the share of `good` samples; `seconds`.
+    """
+    mixture, kind = MIXTURES[training.mixture], KINDS[training.kind]
+    trainer = Trainer(
+        kind, mixture, width=training.width, batch=training.batch, steps=training.steps
+    )
+    kernel = cv.Gaussian(mixture.counting_bandwidth())
+
+    def steps(networks: Networks, key: jax.Array, first: jax.Array, count: int) -> Networks:
+        def step(networks: Networks, index: jax.Array) -> tuple[Networks, None]:
+            return trainer.step(networks, jax.random.fold_in(key, index))[0], None
+
+        return lax.scan(step, networks, first + jnp.arange(count))[0]
+
+    every = jax.jit(
+        jax.vmap(steps, in_axes=(0, 0, None, None)), static_argnames="count", donate_argnums=0
+    )
+    keys = jax.vmap(functools.partial(jax.random.fold_in, jax.random.key(seed)))(
+        jnp.arange(training.seeds)
+    )
+    split = jax.vmap(functools.partial(jax.random.split, num=3), out_axes=1)
+    start_keys, step_keys, trace_keys = split(keys)
+    started = time.perf_counter()
+    networks = jax.vmap(trainer.start)(start_keys)
+    ends = np.linspace(0, training.steps, training.points + 1).round().astype(int)
+    trace = []
+    for first, last in zip(ends, ends[1:], strict=False):
+        networks = every(networks, step_keys, first, int(last - first))
+        params = parameters(networks.generator)
+        drawn = np.stack([sample(one(params, i), k, _TRACED) for i, k in enumerate(trace_keys)])
+        shares = mixture.good_shares(drawn)
+        found = [float(cv.rke(points, kernel=kernel)) for points in drawn]
+        trace.append([found, mixture.captured(shares), shares.sum(-1)])
+        say(f"{training.mixture} {training.kind} {last}: {np.mean(trace[-1], axis=1).round(2)}")
+    rke, captured, good = np.moveaxis(np.array(trace, np.float32), 0, -1)
+    return {
+        "generator": params,
+        "trace": {"step": ends[1:], "rke": rke, "captured": captured, "good": good},
+        "seconds": np.array(time.perf_counter() - started),
+    }
+
+
+def parameters(state: nnx.State) -> dict[Any, Any]:
+    """A network's parameters as nested dictionaries of NumPy arrays."""
+    return jax.tree.map(np.asarray, nnx.to_pure_dict(state))
+
+
+def one(params: Mapping[Any, Any], index: int) -> Any:
+    """The parameters of one of the networks that were trained side by side."""
+    return jax.tree.map(lambda leaf: leaf[index], params)
+
+
+@functools.partial(jax.jit, static_argnames="n")
+def sample(params: Any, key: jax.Array, n: int) -> jax.Array:
+    """Draws points of a generator.
+
+    Args:
+      params: of one network, nested dictionaries.
+      key: of the noise.
+      n: how many.
+
+    Returns:
+      `[n, 2]`.
+    """
+    layers = params["layers"]
+    sizes = (NOISE, *(len(layers[i]["bias"]) for i in sorted(layers)))
+    shapes = nnx.eval_shape(lambda: Network(sizes, rngs=nnx.Rngs(0)))
+    graph, state = nnx.split(shapes)
+    nnx.replace_by_pure_dict(state, params)
+    return nnx.merge(graph, state)(jax.random.normal(key, (n, NOISE)))
+
+
+def settled(values: np.ndarray) -> float:
+    """How far a trace still moves: the change of its mean between its last two tenths.
+
+    Args:
+      values: `[seeds, points]`.
+
+    Returns:
+      The absolute change of the mean over seeds, in standard deviations over the seeds of their
+      means over the last fifth; the training has stopped moving where it is below 1. Where the
+      seeds agree to rounding: 0 without a change.
+    """
+    tenth = max(1, values.shape[1] // 10)
+    before, last = values[:, -2 * tenth : -tenth].mean(1), values[:, -tenth:].mean(1)
+    change = abs(float(np.mean(last - before)))
+    spread = float(np.std((before + last) / 2, ddof=1)) if len(values) > 1 else 0.0
+    return 0.0 if change == 0 else change / spread if spread > 0 else np.inf
+
+
+def identity(training: Training, seed: int = 0) -> store.Identity:
+    """Whose the parameters of a training are."""
+    name = f"mixture_gan-{training.mixture}-{training.kind}"
+    return store.identify(name, VERSION, training, {}, seed)
+
+
+def trained(
+    training: Training,
+    *,
+    cache: pathlib.Path | None = None,
+    shipped: pathlib.Path = checkpoints.SHIPPED,
+    say: Callable[[str], None] = lambda words: None,
+) -> dict[Any, Any]:
+    """What `train` gives from seed 0, read where it is there."""
+    return checkpoints.trained(
+        identity(training), lambda: train(training, 0, say), cache=cache, shipped=shipped
+    )
+
+
+def main(argv: list[str]) -> None:
+    """Trains what the folder does not have."""
+    command.no_words(argv[1:])
+    folder = pathlib.Path(flags.FLAGS.output)
+
+    def say(words: str) -> None:
+        sys.stderr.write(f"{words}\n")
+
+    for kind in flags.FLAGS.kinds or KINDS:
+        for mixture in MIXTURES:
+            training = Training(mixture, kind, KINDS[kind].steps)
+            found = trained(training, cache=folder, shipped=folder, say=say)
+            moves = {name: settled(found["trace"][name]) for name in TRACES}
+            words = ", ".join(f"{name} {move:.2f}" for name, move in moves.items())
+            print(f"{mixture} {kind}: {found['seconds']:.0f} s; still moves by {words}")
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("output", str(checkpoints.SHIPPED), "Folder of the trained parameters.")
+    flags.DEFINE_multi_enum("kinds", [], list(KINDS), "Those that are trained; all if unset.")
+    command.run(main)
