@@ -57,7 +57,7 @@ class Options:
         None, "Updates of each generator; each kind's own if unset. Others are trained anew."
     )
     samples: int = option(5000, "Samples of RKE-MC and of what is captured.")
-    references: int = option(1000, "Of them, samples of RRKE, against as many of the mixture.")
+    references: int = option(500, "Of them, samples of RRKE, against as many of the mixture.")
     rules: tuple[str, ...] = option(
         (_COUNTING, "std"),
         "How bandwidths are chosen on the mixture itself: where the closed form of RKE-MC is the "

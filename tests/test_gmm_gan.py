@@ -63,7 +63,7 @@ def test_four_modes_of_eight_are_scored_as_four(finished):
         corners = np.array(RING.centres)[1::2]
         gram = gaussian_gram(corners, width) / 4
         np.testing.assert_allclose(of.rke[:, column], 1 / np.sum(gram**2), rtol=0.03)
-    np.testing.assert_allclose(of.rrke[:, 0], np.log(2), atol=0.12)
+    np.testing.assert_allclose(of.rrke[:, 0], np.log(2), atol=0.25)
 
 
 def test_seeds_draw_samples_of_their_own(finished):
@@ -191,24 +191,18 @@ def test_captions_say_data_n_rule_and_what_good_means(finished):
     ],
 )
 def test_options_of_scoring_are_settings(folder, finished, flag, change):
-    def settings(*more):
-        options = runner.define_flags(STUDY)
-        values = options(["gmm_gan", *STUDY.small(folder, 0), *more])
-        assert values == ["gmm_gan"]
-        given = {
-            f.name: runner._typed_flag(options[f.name]) for f in dataclasses.fields(STUDY.options)
-        }
-        return gmm_gan.prepare(STUDY.options(**given), None, 0).settings
-
-    first, second = settings(), settings(flag)
-    assert first == finished.settings != second
+    flags = runner.define_flags(STUDY)
+    assert flags(["gmm_gan", *STUDY.small(folder, 0), flag]) == ["gmm_gan"]
+    fields = dataclasses.fields(STUDY.options)
+    options = STUDY.options(**{f.name: runner._typed_flag(flags[f.name]) for f in fields})
+    found = gmm_gan.prepare(options, None, 0).settings
     for name, value in change.items():
-        assert getattr(second, name) == value
+        assert getattr(found, name) == value != getattr(finished.settings, name)
+    widths, before = (of.bandwidths["ring"] for of in (found, finished.settings))
     if flag == "--scales=1,3":
-        assert list(second.bandwidths["ring"]) == ["1", "3", "std"]
-        assert second.bandwidths["ring"]["3"] == pytest.approx(3 * first.bandwidths["ring"]["1"])
-    if flag.startswith("--rules"):
-        assert second.bandwidths["ring"] != first.bandwidths["ring"]
+        assert list(widths) == ["1", "3", "std"]
+        assert widths["3"] == pytest.approx(3 * before["1"])
+    assert (widths != before) == flag.startswith(("--rules", "--scales"))
 
 
 def test_trainings_follow_their_options_and_stay_in_the_cache(tmp_path, monkeypatch):

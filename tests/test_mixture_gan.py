@@ -23,6 +23,13 @@ def trainer(kind, mixture=TARGET, steps=10_000, **changes):
     return mixture_gan.Trainer(kind, mixture, width=WIDTH, batch=BATCH, steps=steps)
 
 
+@pytest.fixture(autouse=True)
+def optax_promotes():
+    """Adam takes a power of the float b1 and a whole number."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield
+
+
 # --- the data ---------------------------------------------------------------------------------
 
 
@@ -41,14 +48,14 @@ def test_the_mixtures_are_those_of_the_literature():
 
 @pytest.mark.parametrize("name", MIXTURES)
 def test_samples_have_the_rke_of_the_closed_form(name):
-    mixture, n = MIXTURES[name], 3000
+    mixture, n = MIXTURES[name], 1000
     weights = jnp.arange(len(mixture.centres)) % 2 / (len(mixture.centres) // 2)
     for weighted in (None, weights):
         points = mixture.sample(jax.random.key(0), n, weighted)
         kernel = cv.Gaussian(0.1)
         # Of n points, n of n^2 pairs are a point with itself.
         mean = 1 / n + (1 - 1 / n) / mixture.population(weighted).rke(kernel=kernel)
-        assert float(cv.rke(points, kernel=kernel)) == pytest.approx(1 / float(mean), rel=0.02)
+        assert float(cv.rke(points, kernel=kernel)) == pytest.approx(1 / float(mean), rel=0.04)
         assert (points != mixture.sample(jax.random.key(1), n, weighted)).any()
 
 
@@ -113,7 +120,9 @@ def test_the_penalty_is_that_of_the_slope_between_the_points():
     for factor in (1.0, 0.5, 3.0):
         found = mixture_gan.gradient_penalty(lambda x, f=factor: f * x @ slope, real, fake, key)
         assert float(found) == pytest.approx((factor - 1) ** 2, abs=1e-5)
-    assert mixture_gan.gradient_penalty(lambda x: 0 * x[:, 0], real, fake, key) == pytest.approx(1)
+    assert mixture_gan.gradient_penalty(lambda x: 0 * x[:, 0], real, fake, key) == pytest.approx(
+        1, abs=1e-5
+    )
 
     def bowl(points):
         return jnp.sum(jnp.square(points), axis=1) / 2
@@ -187,7 +196,7 @@ def same(one, other):
 def test_a_shifting_generator_shifts():
     points = mixture_gan.sample(shift((-1.0, 2.0)), jax.random.key(0), 500)
     noise = jax.random.normal(jax.random.key(0), (500, 2))
-    np.testing.assert_allclose(points, noise + jnp.array([-1.0, 2.0]), atol=1e-5)
+    np.testing.assert_allclose(points, np.asarray(noise) + [-1.0, 2.0], atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["vanilla", "lsgan"])
@@ -207,40 +216,33 @@ def test_critics_learn_the_optimum_of_two_known_gaussians(name):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_critics_of_every_kind_lower_their_loss_on_a_generator_that_stands_still(name):
-    of = trainer(name, rate=1e-3)
-    networks, losses = run(of.critic_step, started(of, mean=(-3.0, 0.0)), 120)
+def test_critics_of_every_kind_tell_apart_and_generators_move_to_the_data(name):
+    """N((2, 0), I) is real; generated is N((0, 0), I), which stands still at first."""
+    # With a bound of 0.01, a clipped critic of 16 units is all but constant.
+    changes = {"clip": 0.1} if name == "wgan_wc" else {}
+    of = trainer(name, Mixture(((2.0, 0.0),), 1.0, "one"), rate=2e-3, **changes)
+    first = started(of, mean=(0.0, 0.0))
+    networks, losses = run(of.critic_step, first, 200)
     assert losses[-20:].mean() < losses[:20].mean()
-    assert jax.tree.all(
-        jax.tree.map(jnp.array_equal, networks.generator, started(of, (-3, 0)).generator)
-    )
-    scores = [
-        of.criticise(networks.critic, networks.directions, jnp.array([[x, 0.0]])) for x in (3, -3)
-    ]
-    assert scores[0] > scores[1]
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_generators_of_every_kind_move_to_the_data(name):
-    of = trainer(name, rate=1e-3)
-    networks = started(of, mean=(-3.0, 0.0))
-    networks, _ = run(of.critic_step, networks, 120)
+    assert same(networks.generator, first.generator)
+    ends = jnp.array([[3.0, 0.0], [-1.0, 0.0]])
+    real, fake = of.criticise(networks.critic, networks.directions, ends)
+    assert real > fake
     after, losses = run(of.generator_step, networks, 60)
     assert losses[-10:].mean() < losses[:10].mean()
     assert same(after.critic, networks.critic)
     means = [of.generate(n.generator, jax.random.key(9)).mean(axis=0)[0] for n in (networks, after)]
-    assert means[1] > means[0] + 0.05
+    assert means[1] > means[0] + 0.3
 
 
 def test_clipped_weights_stay_within_their_bound():
-    for clip in (0.01, 0.05):
+    largest = []
+    for clip in (0.01, None):
         of = trainer("wgan_wc", clip=clip)
-        networks, _ = run(of.step, started(of), 3)
-        largest = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(networks.critic))
-        assert largest == pytest.approx(clip)
-        free = trainer("wgan_wc", clip=None)
-        networks, _ = run(free.step, started(free), 3)
-        assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(networks.critic)) > 0.1
+        networks, _ = run(of.critic_step, started(of), 3)
+        largest.append([float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(networks.critic)])
+    assert max(largest[0]) == pytest.approx(0.01)
+    assert max(largest[1]) > 0.1
 
 
 def test_a_step_updates_the_critic_as_often_as_its_kind_says():
@@ -266,7 +268,7 @@ def test_the_penalty_weighs():
     points = jax.random.normal(jax.random.key(3), (200, 2))
     slopes = []
     for one in (of, without):
-        networks, _ = run(one.critic_step, started(one, mean=(-3.0, 0.0)), 300)
+        networks, _ = run(one.critic_step, started(one, mean=(-3.0, 0.0)), 100)
         judge = lambda x, n=networks, o=one: o.criticise(n.critic, n.directions, x).sum()  # noqa: E731
         slopes.append(np.linalg.norm(jax.grad(judge)(points), axis=1).mean())
     assert slopes[0] < slopes[1]
@@ -279,7 +281,8 @@ TINY = Training("ring", "vanilla", steps=6, seeds=2, width=8, batch=16, points=3
 
 @pytest.fixture(scope="module")
 def both():
-    return mixture_gan.train(TINY, 0)
+    with jax.numpy_dtype_promotion("standard"):
+        return mixture_gan.train(TINY, 0)
 
 
 def test_networks_trained_side_by_side_are_those_trained_alone(both):
