@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -178,6 +179,12 @@ def test_what_is_shipped_comes_first(get, capsys):
     assert get.times == 1
     assert not (get.folder / "cache").exists()
     (file,) = (get.folder / "shipped").iterdir()
+    other = checkpoints.load(file) | {"width": np.array(7)}
+    identity = store.identify("model", 1, {}, {"data": np.array([0.0])}, 0)
+    (get.folder / "cache").mkdir()
+    checkpoints.save(get.folder / "cache" / file.name, other, identity)
+    assert get()["width"] == 1
+    shutil.rmtree(get.folder / "cache")
     content = file.read_bytes()
     file.write_bytes(content[:-1])
     capsys.readouterr()
