@@ -191,6 +191,18 @@ SETS = {
         licence="MIT (Tevet and Berant), as the source states it",
         description="sets of responses to a context that people judged for diversity, nine tasks",
     ),
+    "sketches": DataSet(
+        load=_shipped("sketches"),
+        builder="python -m experiments.data.build_sketches",
+        licence="not stated for the weights; the code beside them is Apache-2.0",
+        description="drawings by Sketch-RNN of 29 classes at seven temperatures",
+    ),
+    "sketched_animals": DataSet(
+        load=_shipped("sketched_animals"),
+        builder="python -m experiments.data.build_sketches",
+        licence="not stated for the weights; the code beside them is Apache-2.0",
+        description="drawings by Sketch-RNN of ten animals at three temperatures, named or not",
+    ),
     "mixture": DataSet(
         load=load_mixture,
         builder="-",

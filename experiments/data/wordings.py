@@ -42,9 +42,13 @@ class Wordings:
 
 
 _PHRASES = {
+    "antyoga": "an ant or a yoga pose",
     "longsleeve": "a long-sleeved top",
     "outwear": "a piece of outerwear",
+    "pool": "a swimming pool",
+    "rain": "rain",
     "satsumas": "a satsuma",
+    "toothpaste": "a tube of toothpaste",
 }
 _PAIRS = ("pants", "shoes", "shorts", "sunglasses", "trunks", "binoculars")
 
@@ -196,6 +200,32 @@ _OBJECT = (
     "{} is in the corner of a large hall.",
     "{} is reflected in a pool of water.",
 )
+_DRAWING = (
+    "{} is drawn with a few quick lines.",
+    "{} is sketched in black ink.",
+    "{} fills a page of the notebook.",
+    "{} is outlined with a felt-tip pen.",
+    "{} is doodled on the back of an envelope.",
+    "{} is drawn from memory.",
+    "{} is scribbled in twenty seconds.",
+    "{} is traced on a touch screen.",
+    "{} is drawn on a blackboard.",
+    "{} is the only thing on the sheet.",
+    "{} is drawn without lifting the pen much.",
+    "{} is drawn for a guessing game.",
+    "{} is drawn on a paper napkin.",
+    "{} is shown as a simple line drawing.",
+    "{} is left unfinished on the drawing board.",
+    "{} is drawn in the margin of a letter.",
+    "{} is drawn by somebody in a hurry.",
+    "{} is reduced to a handful of strokes.",
+    "{} is drawn in the middle of a white page.",
+    "{} is drawn with a shaky hand.",
+    "{} is copied from a picture book.",
+    "{} is drawn while talking on the phone.",
+    "{} is drawn on a sticky note.",
+    "{} is pencilled lightly at first.",
+)
 
 WORDINGS = {
     "dogs": Wordings("a dog", _DOG),
@@ -203,4 +233,5 @@ WORDINGS = {
     "clothing": Wordings("a piece of clothing", _CLOTHING),
     "animals": Wordings("an animal", _ANIMAL),
     "objects": Wordings("an object", _OBJECT),
+    "sketches": Wordings("an animal", _DRAWING),
 }

@@ -1,0 +1,295 @@
+"""Sketch-RNN (Ha and Eck 2017, arXiv 1704.03477): drawings, stroke by stroke, at a temperature.
+
+One recurrent network a class, without latents: an LSTM reads the offset and the pen's state of a
+point, and its output are the parameters of the next one, a mixture of bivariate Gaussians for the
+offset and three logits for the pen. The weights are read from a clone of a public repository,
+`models/NAME.gen.json`; none are part of this project.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import functools
+import json
+import math
+import pathlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.typing import ArrayLike
+
+from experiments.data.building import Repository
+
+REPOSITORY = ("hardmaru/sema-demo", "09ceb6579d01e57db3f792d0e631284c331538dd")
+END = (0.0, 0.0, 0.0, 0.0, 1.0)
+"""The point after which a drawing is finished: no offset, and the pen's third state."""
+
+_POINT = 5  # Two offsets, and the pen down, up, or at the end.
+_PENS = 3
+_MIXTURE = 6  # Parameters of a component: weight, two means, two deviations, correlation.
+_LARGEST, _STEPS = 10.0, 32767  # Weights are stored as so many steps to the largest one.
+_HIGHEST = jax.lax.Precision.HIGHEST
+
+State = tuple[jax.Array, jax.Array]
+
+
+class Mixture(NamedTuple):
+    """What the next point is drawn from; m components, offsets in units of the model.
+
+    Attributes:
+      logits: of the components, `[..., m]`.
+      means: `[..., m, 2]`.
+      deviations: `[..., m, 2]`, positive.
+      correlations: `[..., m]`, of the two offsets of a component.
+      pens: logits `[..., 3]` of the pen's next state: down, up, end.
+    """
+
+    logits: jax.Array
+    means: jax.Array
+    deviations: jax.Array
+    correlations: jax.Array
+    pens: jax.Array
+
+
+class SketchRNN(nnx.Module):
+    """One step of a drawing: an LSTM with gates in the order i, g, f, o, and its readout."""
+
+    def __init__(self, units: int, mixtures: int, *, rngs: nnx.Rngs):
+        def linear(inputs: int, outputs: int, *, bias: bool = True) -> nnx.Linear:
+            return nnx.Linear(inputs, outputs, use_bias=bias, precision=_HIGHEST, rngs=rngs)
+
+        self.inputs = linear(_POINT, 4 * units)
+        self.recurrent = linear(units, 4 * units, bias=False)
+        self.readout = linear(units, _PENS + _MIXTURE * mixtures)
+
+    def __call__(self, state: State, points: jax.Array) -> tuple[State, Mixture]:
+        """From the state `[..., units]` twice and the last points `[..., 5]` to the next ones."""
+        hidden, cell = state
+        i, g, f, o = jnp.split(self.inputs(points) + self.recurrent(hidden), 4, axis=-1)
+        cell = jax.nn.sigmoid(f + 1.0) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
+        hidden = jax.nn.sigmoid(o) * jnp.tanh(cell)
+        pens, rest = jnp.split(self.readout(hidden), [_PENS], axis=-1)
+        logits, x, y, log_x, log_y, correlations = jnp.split(rest, _MIXTURE, axis=-1)
+        return (hidden, cell), Mixture(
+            logits,
+            jnp.stack([x, y], axis=-1),
+            jnp.exp(jnp.stack([log_x, log_y], axis=-1)),
+            jnp.tanh(correlations),
+            pens,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """The generators of several classes.
+
+    Attributes:
+      names: of the classes.
+      params: of all of them, each array `[classes, ...]`.
+      scales: pixels a unit of the offsets, `[classes]`.
+      lengths: points of the longest drawing that each was trained on, `[classes]`.
+    """
+
+    names: tuple[str, ...]
+    params: nnx.State
+    scales: np.ndarray
+    lengths: np.ndarray
+
+
+@functools.partial(jax.jit, static_argnames=("draws", "max_steps"))
+def sample(
+    params: nnx.State,
+    key: jax.Array,
+    prompts: ArrayLike,
+    *,
+    draws: int,
+    temperature: ArrayLike = 1.0,
+    softmax_temperature: ArrayLike | None = None,
+    max_steps: int = 250,
+) -> jax.Array:
+    """Drawings of some classes.
+
+    Logits of components and pens are divided by the temperature, and the deviations multiplied by
+    its root (Ha and Eck, eq. 8); at 0 every step is the most likely component's mean.
+
+    Args:
+      params: of several classes, as `Published` has them.
+      key: of all that is drawn.
+      prompts: the classes, whole numbers `[k]`.
+      draws: drawings of each.
+      temperature: of all drawings, or of each draw `[draws]`.
+      softmax_temperature: what the logits are divided by in its place: the sampler that was
+        published with the weights takes (1 + temperature) / 2.
+      max_steps: points of a drawing.
+
+    Returns:
+      `[k, draws, max_steps, 5]`: the offset from the last point in the model's units, and the
+      pen's state after it as a one-hot of down, up, end. After its end a drawing repeats `END`.
+    """
+    deviation = jnp.sqrt(jnp.broadcast_to(jnp.asarray(temperature, jnp.float32), draws))
+    logits = temperature if softmax_temperature is None else softmax_temperature
+    softness = jnp.broadcast_to(jnp.asarray(logits, jnp.float32), draws)
+
+    def of_class(own: nnx.State, key: jax.Array) -> jax.Array:
+        model = _merged(own)
+        rest = jnp.zeros((draws, own["recurrent"]["kernel"].shape[0]))
+
+        def step(carry: tuple[State, jax.Array], key: jax.Array) -> tuple[Any, jax.Array]:
+            state, last = carry
+            state, mixture = model(state, last)
+            point = _draw(mixture, key, softness, deviation)
+            ended = (last[:, -1] == 1) | (point[:, -1] == 1)
+            point = jnp.where(ended[:, None], jnp.asarray(END), point)
+            return (state, point), point
+
+        start = ((rest, rest), jnp.zeros((draws, _POINT)))
+        _, points = jax.lax.scan(step, start, jax.random.split(key, max_steps))
+        return points.swapaxes(0, 1)
+
+    prompts = jnp.asarray(prompts)
+    chosen = jax.tree.map(lambda array: array[prompts], params)
+    return jax.vmap(of_class)(chosen, jax.random.split(key, len(prompts)))
+
+
+def _draw(mixture: Mixture, key: jax.Array, softness: jax.Array, deviation: jax.Array) -> jax.Array:
+    """A point of each drawing `[draws, 5]`, from logits over `softness` `[draws]`."""
+    keys = jax.random.split(key, 3)
+
+    def choose(key: jax.Array, logits: jax.Array) -> jax.Array:
+        # The largest of logits and noise is a draw from their softmax, at 0 the most likely.
+        return jnp.argmax(logits + softness[:, None] * jax.random.gumbel(key, logits.shape), -1)
+
+    component, pen = choose(keys[0], mixture.logits), choose(keys[1], mixture.pens)
+    mean, spread, correlation = (
+        jnp.take_along_axis(values, jnp.expand_dims(component, range(1, values.ndim)), 1)[:, 0]
+        for values in (mixture.means, mixture.deviations, mixture.correlations)
+    )
+    first, second = jax.random.normal(keys[2], (2, len(mean)))
+    second = correlation * first + jnp.sqrt(1 - correlation**2) * second
+    offset = mean + deviation[:, None] * spread * jnp.stack([first, second], axis=-1)
+    return jnp.concatenate([offset, jax.nn.one_hot(pen, _PENS)], axis=-1)
+
+
+@jax.jit
+def distributions(params: nnx.State, prompts: ArrayLike, points: ArrayLike) -> Mixture:
+    """What each point of given drawings is drawn from, the first one from nothing.
+
+    Args:
+      params: as `sample`.
+      prompts: the class of each drawing, `[k]`.
+      points: `[k, steps, 5]`, as `sample` returns them.
+
+    Returns:
+      The parameters of steps + 1 points, `[k, steps + 1, ...]`: before each of those that are
+      given, and after them.
+    """
+
+    def of_drawing(own: nnx.State, points: jax.Array) -> Mixture:
+        model, rest = _merged(own), jnp.zeros(own["recurrent"]["kernel"].shape[0])
+        started = jnp.concatenate([jnp.zeros((1, _POINT)), points])
+        return jax.lax.scan(model, (rest, rest), started)[1]
+
+    prompts = jnp.asarray(prompts)
+    return jax.vmap(of_drawing)(
+        jax.tree.map(lambda array: array[prompts], params), jnp.asarray(points, jnp.float32)
+    )
+
+
+def _merged(params: nnx.State) -> SketchRNN:
+    """The network of one class; only its parameters' shapes say how large it is."""
+    units, width = params["readout"]["kernel"].shape
+    mixtures = (width - _PENS) // _MIXTURE
+    shapes = nnx.eval_shape(lambda: SketchRNN(units, mixtures, rngs=nnx.Rngs(0)))
+    return nnx.merge(nnx.split(shapes)[0], params)
+
+
+def load(repository: Repository, names: Sequence[str]) -> Published:
+    """The generators of some classes, from a clone of the repository that publishes them.
+
+    Args:
+      repository: opened at its commit.
+      names: of the classes, as in `models/NAME.gen.json`.
+
+    Raises:
+      ValueError: a file is not there, is damaged or is not such a model, with its name.
+    """
+    paths = [f"models/{name}.gen.json" for name in names]
+    found = [
+        read_model(content, path)
+        for content, path in zip(repository.read(paths), paths, strict=True)
+    ]
+    sizes = [[np.shape(array) for array in arrays] for _, arrays in found]
+    for path, size in zip(paths, sizes, strict=True):
+        if size != sizes[0]:
+            raise ValueError(f"{path}: the sizes {size} are not those of {paths[0]}, {sizes[0]}.")
+    readout, readout_bias, inputs, recurrent, bias = (
+        jnp.asarray(np.stack(arrays), jnp.float32)
+        for arrays in zip(*(arrays for _, arrays in found), strict=True)
+    )
+    params = {
+        "inputs": {"kernel": inputs, "bias": bias},
+        "recurrent": {"kernel": recurrent},
+        "readout": {"kernel": readout, "bias": readout_bias},
+    }
+    return Published(
+        tuple(names),
+        nnx.State(jax.tree.map(nnx.Param, params)),
+        scales=np.array([info["scale_factor"] for info, _ in found]),
+        lengths=np.array([info["max_seq_len"] for info, _ in found]),
+    )
+
+
+def read_model(content: bytes, path: str) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """One published file: what it says of the model, and its five arrays.
+
+    The file is JSON: a dictionary, the shapes of the arrays, and each as the base64 form of whole
+    numbers of 16 bits, little end first, 32,767 of which are a weight of 10. The arrays are the
+    readout `[units, 3 + 6 m]` and its bias, the input's weights `[5, 4 units]`, the recurrent ones
+    `[units, 4 units]`, and their bias.
+
+    Args:
+      content: of the file.
+      path: which it is called by; its stem is the name of the class.
+
+    Raises:
+      ValueError: the content is none of a decoder of the class, with the path.
+    """
+    try:
+        info, shapes, encoded = json.loads(content)
+        name, scale, length = info["name"], float(info["scale_factor"]), int(info["max_seq_len"])
+        whole = [base64.b64decode(text, validate=True) for text in encoded]
+        shapes = [tuple(map(int, shape)) for shape in shapes]
+    except (ValueError, TypeError, KeyError, binascii.Error) as error:
+        raise ValueError(f"{path}: not a Sketch-RNN model: {str(error)[:80]}") from error
+    wanted = pathlib.PurePath(path).name.partition(".")[0]
+    if name != wanted:
+        raise ValueError(f"{path}: expected the class {wanted!r}, received {name!r}.")
+    if info.get("mode") not in (2, "gen"):
+        raise ValueError(
+            f"{path}: expected a model that only generates (mode 2 or 'gen'), received mode "
+            f"{info.get('mode')!r}."
+        )
+    if not (math.isfinite(scale) and scale > 0 and length > 0):
+        raise ValueError(f"{path}: expected a positive scale and length, got {scale}, {length}.")
+    units = shapes[3][0] if len(shapes) == 5 and shapes[3] else 0
+    width = shapes[1][0] if units and shapes[1] else 0
+    expected = [(units, width), (width,), (_POINT, 4 * units), (units, 4 * units), (4 * units,)]
+    if shapes != expected or (width - _PENS) % _MIXTURE or width <= _PENS:
+        raise ValueError(
+            f"{path}: expected the shapes (u, 3 + 6m), (3 + 6m), (5, 4u), (u, 4u), (4u), received "
+            f"{shapes}."
+        )
+    sizes = [len(part) for part in whole]
+    needed = [2 * math.prod(shape) for shape in shapes]
+    if sizes != needed:
+        raise ValueError(f"{path}: expected arrays of {needed} bytes, received {sizes}.")
+    return info, [
+        np.frombuffer(part, "<i2").reshape(shape) * (_LARGEST / _STEPS)
+        for part, shape in zip(whole, shapes, strict=True)
+    ]

@@ -1,0 +1,63 @@
+"""Small Sketch-RNN models in the format in which they are published."""
+
+import base64
+import json
+
+import numpy as np
+
+STEP = 10 / 32767
+
+
+def content(name, arrays, *, length=12, scale=50.0, **info):
+    """A model's file: arrays of whole numbers of 16 bits."""
+    says = {"name": name, "mode": 2, "max_seq_len": length, "scale_factor": scale, **info}
+    encoded = [base64.b64encode(a.astype("<i2").tobytes()).decode() for a in arrays]
+    return json.dumps([says, [list(a.shape) for a in arrays], encoded]).encode()
+
+
+def random_arrays(seed, *, units=6, mixtures=3, size=4000):
+    """The readout and its bias, the input's weights, the recurrent ones, and their bias."""
+    generator = np.random.default_rng(seed)
+    width = 3 + 6 * mixtures
+    shapes = [(units, width), (width,), (5, 4 * units), (units, 4 * units), (4 * units,)]
+    return [generator.integers(-size, size, shape) for shape in shapes]
+
+
+def fixed_arrays(bias, *, units=2):
+    """A network that has the same distribution for every point: the readout's bias."""
+    bias = np.round(np.asarray(bias) / STEP)
+    shapes = [(units, len(bias)), (5, 4 * units), (units, 4 * units), (4 * units,)]
+    readout, *rest = [np.zeros(shape) for shape in shapes]
+    return [readout, bias, *rest]
+
+
+def reference(arrays, points):
+    """Parameters of the next point after each of `points` and before them, in float64.
+
+    An implementation by itself, one step and one number at a time; a dictionary a step.
+    """
+    readout, readout_bias, inputs, recurrent, bias = (a * STEP for a in arrays)
+    units, mixtures = len(recurrent), (len(readout_bias) - 3) // 6
+    hidden, cell = np.zeros(units), np.zeros(units)
+
+    def sigmoid(x):
+        return 1 / (1 + np.exp(-x))
+
+    found = []
+    for point in [np.zeros(5), *points]:
+        gates = point @ inputs + hidden @ recurrent + bias
+        i, g, f, o = (gates[k * units : (k + 1) * units] for k in range(4))
+        cell = sigmoid(f + 1) * cell + sigmoid(i) * np.tanh(g)
+        hidden = sigmoid(o) * np.tanh(cell)
+        out = hidden @ readout + readout_bias
+        parts = out[3:].reshape(6, mixtures)
+        found.append(
+            {
+                "pens": out[:3],
+                "logits": parts[0],
+                "means": parts[1:3].T,
+                "deviations": np.exp(parts[3:5].T),
+                "correlations": np.tanh(parts[5]),
+            }
+        )
+    return found
