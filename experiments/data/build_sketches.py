@@ -175,7 +175,13 @@ def build(
         output,
         outputs=outputs,
         prompts=(named, typed),
-        labels={"types": types, "models": models, "prompt": typed, "wording": wording},
+        labels={
+            "types": types,
+            "models": models,
+            "prompt": typed,
+            "wording": wording,
+            "ended": ended.astype(np.uint8),
+        },
         description=f"{len(outputs):,} drawings by Sketch-RNN of {len(names)} classes at "
         f"{len(words)} temperatures, {len(wordings.templates)} wordings; {encoders}",
         cut=cut,
