@@ -20,6 +20,7 @@ _MODULES = {
     "language": "experiments.language",
     "human": "experiments.human",
     "coverage": "experiments.coverage",
+    "sketch_temperature": "experiments.sketch_temperature",
     "scaling": "experiments.scaling.study",
     "many_devices": "experiments.many_devices",
     "gmm_gan": "experiments.gmm_gan",

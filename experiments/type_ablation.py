@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -64,11 +65,19 @@ class Options(choices.ScaledOptions):
         choices=tuple(_PROMPTS),
     )
     restarts: int = option(10, "Starts of K-means, of which the best is taken.")
+    model: str | None = option(
+        None,
+        "The outputs of one model alone, of those in --models; bandwidths are those of all of "
+        "them. All outputs if unset.",
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What the scores depend on; `exchanged` says whether wordings are drawn anew."""
+    """What the scores depend on; `exchanged` says whether wordings are drawn anew.
+
+    The name is that of the set and, after a comma, of the model where one is taken alone.
+    """
 
     name: str
     data: str
@@ -125,16 +134,6 @@ def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -
             f"{' and '.join(_PROMPTS[options.prompts_by])} must be of one encoder, received shapes "
             f"{prompts[0].shape} and {prompts[1].shape}."
         )
-    types, counts = np.unique(pairs.labels["types"], return_counts=True)
-    if len(types) < 2:
-        raise ValueError(f"--types: expected at least two types, received {len(types)}.")
-    per_type = min(int(counts.min()), _PER_TYPE) if options.per_type is None else options.per_type
-    validation.check_count(per_type, name="--per_type", minimum=1)
-    if per_type > counts.min():
-        raise ValueError(
-            f"--per_type: received {per_type}, but there are {counts.min()} of the type "
-            f"{types[counts.argmin()]}."
-        )
     if options.kernel == "cosine":  # Where a row may be refused, it is named as in its file.
         for rows in prompts:
             Points.checked(
@@ -146,9 +145,26 @@ def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -
         prompts=np.concatenate(prompts),
         description=pairs.description,
     )
+    bandwidths = choices.choose_scaled(pooled, options, seed)
+    if options.model is not None:
+        kept = _rows_of(options.model, pairs)
+        pairs, prompts = pairs.rows(kept), [embeddings[kept] for embeddings in prompts]
+    types, counts = np.unique(pairs.labels["types"], return_counts=True)
+    if len(types) < 2:
+        raise ValueError(f"--types: expected at least two types, received {len(types)}.")
+    per_type = min(int(counts.min()), _PER_TYPE) if options.per_type is None else options.per_type
+    validation.check_count(per_type, name="--per_type", minimum=1)
+    if per_type > counts.min():
+        raise ValueError(
+            f"--per_type: received {per_type}, but there are {counts.min()} of the type "
+            f"{types[counts.argmin()]}."
+        )
+    one = options.model
     settings = Settings(
-        name=pairs.name,
-        data=pairs.description,
+        name=pairs.name if one is None else f"{pairs.name}, {one}",
+        data=pairs.description
+        if one is None
+        else f"{pairs.description.rstrip('.')}; the {len(pairs):,} of {one}",
         n=len(pairs),
         types=tuple(map(str, types)),
         per_type=per_type,
@@ -156,11 +172,25 @@ def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -
         prompts_by=options.prompts_by,
         repeats=options.repeats,
         restarts=options.restarts,
-        bandwidths=choices.choose_scaled(pooled, options, seed),
+        bandwidths=bandwidths,
     )
     labels = {role: pairs.labels[role] for role in ("types", "wording") if role in pairs.labels}
     arrays = {"outputs": pairs.outputs, "prompts": prompts[0], "typed_prompts": prompts[1]}
     return lab.Setup(settings, {**arrays, **labels}, state=(pairs, prompts))
+
+
+def _rows_of(model: str, pairs: PairedEmbeddings) -> np.ndarray:
+    """Which pairs are of a model, booleans `[n]`.
+
+    Raises:
+      ValueError: none are, with the models that there are.
+    """
+    if "models" not in pairs.labels:
+        raise ValueError(f"--model: {pairs.name} has no models; --models says whose outputs are.")
+    models = pairs.labels["models"].astype(str)
+    if model not in models:
+        raise ValueError(f"--model: unknown {model!r}; known: {', '.join(np.unique(models))}.")
+    return models == model
 
 
 def cells(settings: Settings) -> list[Cell]:
@@ -385,11 +415,23 @@ def _with_encoder(run: lab.Run, words: str) -> str:
 
 
 def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
-    """A figure of each data set, the growth at all bandwidths, and the correlations."""
-    figures = {f"type_ablation_{_with_encoder(r, '_second')}": _scores_figure(r) for r in runs}
-    figures["type_ablation_bandwidths"] = _growth_figure(runs)
-    figures["type_ablation_correlation"] = _correlation_figure(runs)
+    """A figure of each data set, the growth and correlations of all, and models side by side."""
+    named = {_with_encoder(run, "_second").replace(", ", "_"): run for run in runs}
+    figures = {f"type_ablation_{name}": _scores_figure(run) for name, run in named.items()}
+    whole = [run for run in runs if not _set_and_model(run)[1]]
+    if whole:
+        figures["type_ablation_bandwidths"] = _growth_figure(whole)
+        figures["type_ablation_correlation"] = _correlation_figure(whole)
+    for name in dict.fromkeys(_set_and_model(run)[0] for run in runs if run not in whole):
+        of_set = [run for run in runs if run not in whole and _set_and_model(run)[0] == name]
+        figures[f"type_ablation_{name}"] = _models_figure(of_set)
     return figures
+
+
+def _set_and_model(run: lab.Run) -> tuple[str, str]:
+    """The set, and the model of it that is taken alone; '' where none is."""
+    name, _, model = run.settings.name.partition(", ")
+    return name, model
 
 
 def _scores_figure(run: lab.Run) -> Figure:
@@ -438,6 +480,42 @@ def _scores_figure(run: lab.Run) -> Figure:
     return figure
 
 
+def _models_figure(runs: Sequence[lab.Run]) -> Figure:
+    """A column a model, a row a score: prompts that leave the type open, and that name it."""
+    names = [kind.format(family) for family in FAMILIES for kind in KINDS[:2]]
+    figure, axes = style.panels(
+        len(names) * len(runs), columns=len(runs), size=(2.9, 1.9), sharex=True, sharey="row"
+    )
+    for index, panel in enumerate(axes):
+        row, column = divmod(index, len(runs))
+        run, name = runs[column], names[row]
+        draws = values(run, _shown(run))[:, :, SCORES.index(name)]
+        mean, error = draws.mean(axis=0), spread(draws)
+        j = np.arange(1, mean.shape[-1] + 1)
+        colour = style.score_colour(name)
+        for p, line in enumerate(("-", "--")):
+            panel.plot(j, mean[p], line, color=colour, label=PROMPTINGS[p])
+            ends = (mean[p] + sign * error[p] for sign in (-1, 1))
+            panel.fill_between(j, *ends, alpha=0.3, linewidth=0, color=colour)
+        panel.set_ylim(0, None)
+        panel.set_xticks(_ticks(len(j)))
+        if row == 0:
+            panel.set_title(_set_and_model(run)[1])
+        if row == len(names) - 1:
+            panel.set_xlabel("number of types j")
+        if column == 0:
+            panel.set_ylabel(name)
+    axes[0].legend()
+    first = runs[0].settings
+    style.caption(
+        figure,
+        f"{first.data.rpartition('; the ')[0]}. A column a model. {_second(first)}"
+        f"{_draws_in_words(runs[0])}: means, and one standard deviation as a band. Without prompts "
+        f"both are the same outputs. {_widths(runs[:1])}, of all models together.",
+    )
+    return figure
+
+
 def _ticks(count: int) -> list[int]:
     step = max(1, -(-count // 5))
     return list(range(step, count + 1, step))
@@ -449,7 +527,7 @@ def _second(settings: Settings) -> str:
 
 def _draws_in_words(run: lab.Run) -> str:
     settings: Settings = run.settings
-    what = "the order of types, photographs" + (" and wordings" if settings.exchanged else "")
+    what = "the order of types, outputs" + (" and wordings" if settings.exchanged else "")
     return f"{settings.repeats} draws (seed {run.seed}) of {what}, {settings.per_type} a type"
 
 
@@ -568,6 +646,13 @@ def small(folder: pathlib.Path, seed: int) -> list[str]:
     return [*files, *widths, "--repeats=2", "--restarts=2"]
 
 
+def variant(options: Options) -> str:
+    """The model that is taken alone, and 'second' for the second encoder of prompts."""
+    model = re.sub(r"[^\w.+]+", "_", options.model or "")
+    second = "second" if options.prompts_by == "second" else ""
+    return "-".join(filter(None, (model, second)))
+
+
 STUDY = lab.Study(
     name="type_ablation",
     version=1,
@@ -583,11 +668,11 @@ STUDY = lab.Study(
     compute=compute,
     table=table,
     draw=draw,
-    variant=lambda options: "second" if options.prompts_by == "second" else "",
+    variant=variant,
     small=small,
     data="dogs",
     labels=("types",),
-    more_labels=("wording",),
+    more_labels=("wording", "models"),
     further=("typed_prompts", "second_prompts", "second_typed_prompts"),
     committed=(
         (),
@@ -596,10 +681,13 @@ STUDY = lab.Study(
         ("--data=animals",),
         ("--data=objects",),
         ("--prompts_by=second",),
+        *(("--data=sketched_animals", f"--model={model}") for model in ("0.1", "0.55", "1")),
     ),
     figures=(
         *(f"type_ablation_{name}" for name in ("dogs", "fruits", "clothing", "animals", "objects")),
         "type_ablation_dogs_second",
+        "type_ablation_sketched_animals",
+        *(f"type_ablation_sketched_animals_{model}" for model in ("0.1", "0.55", "1")),
         "type_ablation_bandwidths",
         "type_ablation_correlation",
     ),

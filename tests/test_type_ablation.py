@@ -254,3 +254,72 @@ def test_results_of_draws_differ_and_are_read_back(small, tmp_path):
     assert json.loads((run.folder / "run.json").read_text())
     names = [str(cell) for cell in type_ablation.table(run).columns[1].cells]
     assert "Conditional-Vendi, 1 -> 3 types" in names
+
+
+@pytest.fixture(scope="module")
+def of_models(tmp_path_factory):
+    """Runs of two models in the same files: one has both modes of every type, the other one."""
+    folder = tmp_path_factory.mktemp("models")
+    both = {role: np.concatenate([array] * 2) for role, array in known().items()}
+    half = len(both["types"]) // 2
+    both["outputs"][half:] = np.repeat(both["outputs"][half :: MODES * PER_MODE], 8, axis=0)
+    models = write(folder, models=np.repeat(["model one", "model/two"], half))
+    flags = [*write(folder, **both), *models, *WIDTHS, "--scales=1,2"]
+    names = ("model one", "model/two")
+    return flags, [execute(folder / str(k), *flags, f"--model={m}") for k, m in enumerate(names)]
+
+
+def test_a_model_is_taken_alone(of_models):
+    _, runs = of_models
+    for run, modes in zip(runs, (MODES, 1), strict=True):
+        assert run.settings.per_type == MODES * PER_MODE
+        assert run.settings.n == TYPES * MODES * PER_MODE
+        unspecified, specified = type_ablation.values(run, "1")[0][:, SCORES.index("RKE")]
+        np.testing.assert_allclose(unspecified, modes * np.arange(1, TYPES + 1), rtol=1e-4)
+        conditional = type_ablation.values(run, "1")[0][1, SCORES.index("Conditional-RKE")]
+        np.testing.assert_allclose(conditional, modes, rtol=1e-4)
+    assert [run.folder.name for run in runs] == [
+        "type_ablation-model_one",
+        "type_ablation-model_two",
+    ]
+    assert runs[1].settings.data.endswith("; the 24 of model/two")
+
+
+def test_models_stand_side_by_side_and_not_among_the_sets(of_models, finished):
+    _, runs = of_models
+    figures = type_ablation.draw(runs, [])
+    assert set(figures) == {
+        "type_ablation_outputs",
+        "type_ablation_outputs_model one",
+        "type_ablation_outputs_model/two",
+    }
+    axes = figures["type_ablation_outputs"].axes
+    assert [panel.get_title() for panel in axes[:2]] == ["model one", "model/two"]
+    heights = [panel.get_lines()[0].get_ydata()[-1] for panel in axes[:2]]
+    assert heights == pytest.approx([TYPES * MODES, TYPES], rel=1e-4)
+    assert "type_ablation_bandwidths" in type_ablation.draw([finished, *runs], [])
+
+
+def test_bandwidths_are_those_of_all_models(of_models):
+    flags, _ = of_models
+    files = dict(flag[2:].split("=") for flag in flags[:5])
+    arrays = {role: np.load(path) for role, path in files.items()}
+    pairs = type_ablation.PairedEmbeddings(
+        "own",
+        arrays["outputs"],
+        arrays["prompts"] + 0.1 * arrays["typed_prompts"],
+        "own",
+        labels={role: arrays[role] for role in ("types", "models")},
+        further={"typed_prompts": arrays["typed_prompts"]},
+    )
+    found = [
+        type_ablation.prepare(type_ablation.Options(model=model), lambda: pairs, 0).settings
+        for model in (None, "model one", "model/two")
+    ]
+    assert found[0].bandwidths == found[1].bandwidths == found[2].bandwidths
+    assert [settings.n for settings in found] == [48, 24, 24]
+    with pytest.raises(ValueError, match="unknown 'three'; known: model one, model/two"):
+        type_ablation.prepare(type_ablation.Options(model="three"), lambda: pairs, 0)
+    without = dataclasses.replace(pairs, labels={"types": arrays["types"]})
+    with pytest.raises(ValueError, match="--model: own has no models"):
+        type_ablation.prepare(type_ablation.Options(model="three"), lambda: without, 0)
