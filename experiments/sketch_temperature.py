@@ -443,8 +443,8 @@ def _drawings(settings: Settings) -> Figure:
     panel.set_axis_off()
     style.caption(
         figure,
-        "One drawing by Sketch-RNN (weights: github.com/hardmaru/sema-demo) of every class at every "
-        "temperature, the first of each that was drawn; each fitted to its square.",
+        "One drawing by Sketch-RNN (weights: github.com/hardmaru/sema-demo) of every class at "
+        "every temperature, the first of each that was drawn; each fitted to its square.",
     )
     return figure
 
