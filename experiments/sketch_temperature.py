@@ -281,16 +281,21 @@ def rising(by_type: np.ndarray) -> int:
 def table(run: lab.Run) -> Table:
     """Every temperature at every multiple; steps say whether neighbours can be told apart."""
     settings: Settings = run.settings
-    grid = Table("bandwidths", "", *settings.temperatures, "steps up, down")
+    grid = Table("bandwidths", "", *settings.temperatures, "steps up, down", "highest - lowest")
     for cell, found in run.results.items():
         what = f"{cell.scale}, given the {cell.given}"
         for index, name in enumerate(models.NAMES):
             cells = map(tables.with_error, found.values[index], found.errors[index])
             up, down = steps(found, index)
-            grid.add_row(what, name, *cells, f"{up}, {down} of {len(found.models) - 1}")
+            whole = tables.with_error(
+                found.differences[index, -1, 0], found.difference_errors[index, -1, 0]
+            )
+            p_value = found.p_values[index, -1, 0]
+            words = f"{up}, {down} of {len(found.models) - 1}", f"{whole}, p = {p_value:.2g}"
+            grid.add_row(what, name, *cells, *words)
         for part, kept, of_kept in zip(PARTS, found.kept, found.of_kept, strict=True):
             cells = map(tables.with_error, *of_kept)
-            grid.add_row(what, f"Conditional-RKE of {kept:,} {part}", *cells, "")
+            grid.add_row(what, f"Conditional-RKE of {kept:,} {part}", *cells)
     for scale in settings.bandwidths:
         by_type = run.results[Cell(TYPES, scale)].by_type
         more = f"{rising(by_type)} of {len(settings.types)} types rise"
@@ -298,14 +303,15 @@ def table(run: lab.Run) -> Table:
         grid.add_row(scale, "RKE of a type", *cells, more)
     found = run.results[Cell(TYPES, settings.base)]
     for words, values in _controls(found).items():
-        grid.add_row("-", words, *map(tables.with_error, *over_types(values)), "")
+        cells = map(tables.with_error, *over_types(values))
+        grid.add_row("-", f"nearest neighbour {words}", *cells)
     return grid
 
 
 def _controls(found: Result) -> dict[str, np.ndarray]:
     return {
-        "nearest neighbour at its own temperature": found.known,
-        "nearest neighbour at the lowest": found.alike,
+        "at its own temperature": found.known,
+        "at the lowest one": found.alike,
     }
 
 
@@ -331,23 +337,16 @@ def _curves(run: lab.Run) -> Figure:
     settings: Settings = run.settings
     x = np.array(settings.temperatures, float)
     figure, axes = style.panels(12, columns=4, size=(2.9, 2.5))
-    panels = iter(axes)
-    for given, name in itertools.product(GIVEN, _SHOWN):
-        panel, index = next(panels), models.NAMES.index(name)
+    for panel, (given, name) in zip(axes, itertools.product(GIVEN, _SHOWN), strict=False):
+        index, colour = models.NAMES.index(name), style.score_colour(name)
         for scale, (line, marker) in zip(settings.bandwidths, _LOOKS, strict=False):
             found = run.results[Cell(given, scale)]
             value, error = found.values[index], found.errors[index]
-            panel.errorbar(
-                x,
-                value / value[0],
-                1.96 * error / value[0],
-                linestyle=line,
-                marker=marker,
-                color=style.score_colour(name),
-                label=f"x {scale}: {value[0]:.3g} to {value[-1]:.3g}",
-            )
+            look: dict[str, Any] = {"linestyle": line, "marker": marker, "color": colour}
+            panel.plot(x, value / value[0], label=f"bandwidths x {scale}", **look)
+            panel.errorbar(x, value / value[0], 1.96 * error / value[0], fmt="none", ecolor=colour)
         panel.set_title(f"{name}, given the {given}")
-        panel.legend(title="bandwidths", title_fontsize=7, handlelength=3)
+    style.legend_above(figure, axes[0])
     for panel in (axes[0], axes[4]):
         panel.set_ylabel("score / that of the lowest")
     found = run.results[Cell(TYPES, settings.base)]
@@ -356,12 +355,17 @@ def _curves(run: lab.Run) -> Figure:
         mean, error = over_types(values)
         axes[9].errorbar(x, mean, 1.96 * error, marker="o", color=colour, label=words)
     axes[9].axhline(1 / len(settings.types), color=style.GREY, linewidth=0.8, linestyle=":")
-    axes[9].set(title="neighbour is of the same type", ylim=(0, 1.05))
+    axes[9].set(title="nearest neighbour of the same type", ylim=(0, 1.05))
     axes[9].legend(loc="lower left")
     _left(axes[10], x, found)
     _against(axes[11], found, settings)
     for panel in axes[:11]:
         panel.set_xlabel("temperature")
+    for panel, (given, name) in zip(axes, itertools.product(GIVEN, _SHOWN), strict=False):
+        for line, scale in zip(panel.get_lines(), settings.bandwidths, strict=False):
+            value = run.results[Cell(given, scale)].values[models.NAMES.index(name)]
+            line.set_label(f"{value[0]:.3g}\nto {value[-1]:.3g}")
+    style.label_lines(*axes[:8], gap=2.8)
     style.caption(figure, _caption(run))
     return figure
 
@@ -382,8 +386,10 @@ def _left(panel: Axes, x: np.ndarray, found: Result) -> None:
         panel.errorbar(
             x, value / value[0], 1.96 * error / value[0], marker="o", color=colour, label=words
         )
-    panel.set_title("Conditional-RKE given the types, relative")
-    panel.legend()
+    panel.set_title("Conditional-RKE given types, of parts")
+    panel.set_ylabel("score / that of the lowest")
+    panel.margins(y=0.25)  # Room for the legend.
+    panel.legend(loc="upper left", ncols=2)
 
 
 def _against(panel: Axes, found: Result, settings: Settings) -> None:
@@ -395,7 +401,7 @@ def _against(panel: Axes, found: Result, settings: Settings) -> None:
     panel.set(
         title="a point a temperature",
         xlabel="Conditional-RKE given the types",
-        ylabel="neighbour of the same type",
+        ylabel="share of the same type",
     )
 
 
@@ -409,7 +415,8 @@ def _caption(run: lab.Run) -> str:
     return (
         f"{settings.data.rstrip('.')}. {settings.samples} outputs of each of "
         f"{len(settings.types)} types at each temperature, n = {settings.n:,}; seed {run.seed}. "
-        f"{choices.describe(settings.bandwidths)}. {widths}, as in the lower row. Bars: 95% "
+        f"{choices.describe(settings.bandwidths)}. {widths}, as in the lower row. At the "
+        "curves: the scores at the lowest and at the highest temperature. Bars: 95% "
         f"intervals, of scores by the jackknife over {of_prompts.groups} groups of prompts, or "
         f"{found.groups} of types, in the lower row over types (grey: each type; dotted: chance). "
         "Neighbours are sought among "

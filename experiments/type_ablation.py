@@ -464,20 +464,23 @@ def _scores_figure(run: lab.Run) -> Figure:
     for panel in axes:
         panel.set_ylim(0, None)
         panel.set_xticks(_ticks(len(j)))
-    settings, used = run.settings, _used(run)
-    widths = "cosine kernel"
-    if used.outputs is not None:
-        widths = (
-            f"Gaussian bandwidths {used.outputs:.3g} (outputs) and {used.prompts:.3g} (prompts)"
-        )
+    settings = run.settings
     style.caption(
         figure,
         f"{settings.data.rstrip('.')}. {_second(settings)}{_draws_in_words(run)}: means, and one "
         f"standard deviation as a band. Clusters: by the type that the prompt names (solid; one "
         f"cluster where it names none) and by K-means of the prompts' embeddings with k = j "
-        f"(dashed). {widths}. {choices.describe({'': used})}.",
+        f"(dashed). {_kernels_in_words(run)}.",
     )
     return figure
+
+
+def _kernels_in_words(run: lab.Run) -> str:
+    used = _used(run)
+    if used.outputs is None:
+        return "cosine kernel"
+    widths = f"Gaussian bandwidths {used.outputs:.3g} (outputs) and {used.prompts:.3g} (prompts)"
+    return f"{widths}. {choices.describe({'': used})}"
 
 
 def _models_figure(runs: Sequence[lab.Run]) -> Figure:
@@ -511,7 +514,7 @@ def _models_figure(runs: Sequence[lab.Run]) -> Figure:
         figure,
         f"{first.data.rpartition('; the ')[0]}. A column a model. {_second(first)}"
         f"{_draws_in_words(runs[0])}: means, and one standard deviation as a band. Without prompts "
-        f"both are the same outputs. {_widths(runs[:1])}, of all models together.",
+        f"both are the same outputs. {_kernels_in_words(runs[0])}, on all models together.",
     )
     return figure
 
