@@ -19,6 +19,7 @@ _MODULES = {
     "video": "experiments.video",
     "language": "experiments.language",
     "human": "experiments.human",
+    "temperature": "experiments.temperature",
     "coverage": "experiments.coverage",
     "sketch_temperature": "experiments.sketch_temperature",
     "scaling": "experiments.scaling.study",

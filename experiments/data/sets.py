@@ -203,6 +203,12 @@ SETS = {
         licence="not stated for the weights; the code beside them is Apache-2.0",
         description="drawings by Sketch-RNN of ten animals at three temperatures, named or not",
     ),
+    "stories": DataSet(
+        load=_shipped("stories"),
+        builder="python -m experiments.data.build_stories",
+        licence="Apache-2.0, as the model and the project",
+        description="stories of a small language model at four temperatures, whole and cut",
+    ),
     "mixture": DataSet(
         load=load_mixture,
         builder="-",

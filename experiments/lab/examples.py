@@ -187,3 +187,29 @@ def write_uneven_models(folder: pathlib.Path, seed: int) -> list[str]:
     np.save(folder / "prompt.npy", np.array([prompt for _, prompt, _ in rows]))
     files = {"outputs": "x.npy", "prompts": "t.npy", "models": "models.txt", "prompt": "prompt.npy"}
     return [f"--{role}={folder / name}" for role, name in files.items()]
+
+
+def write_temperatures(folder: pathlib.Path, seed: int) -> list[str]:
+    """Writes stories at three temperatures, with 1, 2 and 4 plots of each prompt; gives the flags.
+
+    Outputs lie a unit or more apart, prompts ten. The stories that ended are those of one plot;
+    those cut short have 4, 2 and 1 beginnings. A story has 10 tokens for each plot there is, and a
+    perplexity of 2, 4 and 8.
+    """
+    designs, prompts = (1, 2, 4), 12
+    flags = write_designers(folder, seed, prompts=prompts, designs=designs)
+    each = math.lcm(*designs)
+    plots = np.repeat(designs, prompts * each)
+    plot = np.tile(np.arange(each), len(designs) * prompts) * plots // each
+    outputs = np.load(folder / "x.npy")
+    of_files = {
+        "truncated": np.concatenate(np.split(outputs, len(designs))[::-1]),
+        "finished": plot == 0,
+        "tokens": 10 * plots,
+        "log_likelihood": -10 * plots * np.log(2 * plots),
+    }
+    for role, values in of_files.items():
+        np.save(folder / f"{role}.npy", values)
+    names = np.repeat(["0.5", "1", "2"], prompts * each).tolist()
+    (folder / "models.txt").write_text("\n".join(names) + "\n")
+    return [*flags, *(f"--{role}={folder / role}.npy" for role in of_files)]
