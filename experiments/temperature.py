@@ -17,6 +17,7 @@ import jax
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator
 from rich.table import Table
 
 from condvendi_jax import tables, validation
@@ -73,7 +74,7 @@ class Result(models.ModelScores):
     Attributes:
       controls: each of CONTROLS of the stories that were scored, `[controls, m]`: perplexity under
         the model at temperature 1; the share that ended; mean length in tokens. NaN where the data
-        do not say.
+        do not say, and for cut stories, of which they say nothing.
       control_errors: their standard errors, by the jackknife over prompts.
     """
 
@@ -182,6 +183,8 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Result:
         say=context.say,
     )
     controls = np.array([controls_of(pairs.rows(found)) for found in rows.values()])
+    if cell.text == CUT:
+        controls[:] = np.nan
     return Result(
         **{f.name: getattr(scores, f.name) for f in dataclasses.fields(scores)},
         controls=controls[:, 0].T,
@@ -259,6 +262,8 @@ def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str,
         for order in ("Vendi", "RKE"):
             _line(panel, run, found, kind + order, style.score_colour(kind + order))
         panel.set(ylabel="effective number")
+        if kind != "Conditional-":
+            _log_axis(panel)
         panel.legend()
     conditional = "Conditional-RKE"
     for text in settings.texts:
@@ -273,7 +278,7 @@ def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str,
         label = scale if scale == "cosine" else f"bandwidths x {scale}"
         colour = style.CYCLE[style.MARKERS.index(marker)]
         _line(axes[4], run, scored, conditional, colour, label=label, unit=first)
-    axes[4].set(ylabel=f"{conditional}, relative to the first")
+    axes[4].set(ylabel=f"{conditional}, first = 1")
     axes[4].legend(fontsize=6.5)
     _controls(axes[5], run, found)
     for panel in axes:
@@ -306,6 +311,14 @@ def _line(
     )
 
 
+def _log_axis(panel: Axes) -> None:
+    """A logarithmic axis of one or two decades, with 1, 2 and 5 of each written out."""
+    panel.set_yscale("log")
+    panel.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+    for set_formatter in (panel.yaxis.set_major_formatter, panel.yaxis.set_minor_formatter):
+        set_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
 def _controls(panel: Axes, run: lab.Run, found: Result) -> None:
     """Perplexity on a logarithmic axis, the share that ended written at each point."""
     positions = _positions(run.settings.models)
@@ -316,12 +329,19 @@ def _controls(panel: Axes, run: lab.Run, found: Result) -> None:
     panel.errorbar(positions, values[0], 1.96 * errors[0], color=style.BLACK, marker="o", capsize=2)
     panel.set_yscale("log")
     style.log_numbers(panel.yaxis)
-    panel.set(ylabel="perplexity under the model at T = 1")
-    panel.margins(x=0.2, y=0.25)
+    panel.set(ylabel="perplexity, model at T = 1")
+    panel.margins(x=0.4, y=0.15)
     for x, perplexity, share in zip(positions, values[0], values[1], strict=True):
         if not np.isnan(share):
             words = f"{share:.0%} ended"
-            panel.annotate(words, (x, perplexity), (0, 7), textcoords="offset points", ha="center")
+            panel.annotate(
+                words,
+                (x, perplexity),
+                (-4, 4),
+                textcoords="offset points",
+                ha="right",
+                fontsize=7.5,
+            )
 
 
 def _positions(names: Sequence[str]) -> list[float]:
@@ -337,9 +357,12 @@ def _caption(run: lab.Run) -> str:
     """What data, n, bandwidths, rule and seed are shown, and what the errors are."""
     settings = run.settings
     found = run.results[Cell(ALL, settings.base)]
+    numbers = ", ".join(f"{n:,}" for n in found.n)
+    if len(set(found.n)) == 1:
+        numbers = f"{found.n[0]:,} each"
     parts = [
-        f"{settings.data.rstrip('.')}; n = {', '.join(str(n) for n in found.n)} on "
-        f"{settings.prompts} prompts; seed {run.seed}",
+        f"{settings.data.rstrip('.')}; n = {numbers} on {settings.prompts} "
+        f"prompts; seed {run.seed}",
         "Lower left: again on stories that ended, as many of each prompt at every temperature, and "
         "on all cut to one number of words",
         choices.describe(settings.bandwidths),

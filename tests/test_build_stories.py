@@ -124,12 +124,11 @@ def test_the_set_holds_the_stories_with_what_is_known_of_each(model, told, tmp_p
         encoder,
         REQUEST,
         name="small",
-        dimensions=3,
         cache=cache,
         output=tmp_path / "stories.npz",
     )
     pairs = sets.read_set(tmp_path / "stories.npz")
-    assert len(pairs) == 2 * 10 * 2 and pairs.outputs.shape[1] == 3
+    assert len(pairs) == 2 * 10 * 2 and pairs.outputs.shape[1] == 4
     assert pairs.labels["models"].tolist() == ["0.5"] * 20 + ["2"] * 20
     assert pairs.labels["prompt"].tolist() == list(np.repeat(np.arange(10), 2)) * 2
     assert pairs.labels["types"][2] == list(SUBJECTS)[1]
@@ -145,8 +144,14 @@ def test_the_set_holds_the_stories_with_what_is_known_of_each(model, told, tmp_p
         cut = json.loads(str(stored["cut"]))
         assert any("small" in line for line in stored["provenance"])
         assert not any("texts" in name for name in stored.files)
-    assert set(cut["cost"]) == {"T = 0.5", "T = 2"} and cut["dimensions"] == 3
-    assert set(cut["shares"]) == {"stories", "stories-cut"}
+    assert set(cut["cost"]) == {"T = 0.5", "T = 2"}
+    for role in ("outputs", "further_truncated"):
+        with np.load(tmp_path / "stories.npz") as stored:
+            steps = stored[role].astype(float) / cut["step"]
+        np.testing.assert_array_equal(steps, np.round(steps))
+    for text in model.texts(drawn[0.5])[0]:
+        words = text.split()[: cut["truncated"]["words"]]
+        assert f"+{' '.join(words)}" in encoder.given
 
     first, *_ = (tmp_path / "stories.txt").read_text().split("\n\n")
     assert first.startswith(REQUEST.prompts[0][1])

@@ -57,6 +57,7 @@ def test_the_controls_are_the_known_numbers(finished):
     found = finished.results[temperature.Cell("all", "1")]
     expected = [[2, 4, 8], [1, 0.5, 0.25], [10, 20, 40]]
     np.testing.assert_allclose(found.controls, expected, rtol=1e-6)
+    assert np.isnan(finished.results[temperature.Cell("cut", "1")].controls).all()
     # Every prompt is like the others here.
     np.testing.assert_allclose(found.control_errors, 0, atol=1e-6)
 
@@ -156,7 +157,7 @@ def test_the_number_of_groups_enters(finished, tmp_path):
 
 def test_the_caption_says_what_is_shown(finished):
     caption = temperature._caption(finished).replace("\n", " ")
-    for part in ("n = 48, 48, 48 on 12 prompts", "seed 0", "given", "4 groups of prompts"):
+    for part in ("n = 48 each on 12 prompts", "seed 0", "given", "4 groups of prompts"):
         assert part in caption
 
 

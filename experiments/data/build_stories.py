@@ -38,6 +38,7 @@ LICENCE = "Apache-2.0, as the model and the project"
 SHOWN_GENRES = 3
 _FULL_SUBJECTS, _FULL_DRAWS = 20, 100
 _FORMAT = 1  # Raised when the same model, prompts and seed give other stories.
+_STEP = 2.0**-8  # Stories' embeddings are multiples of it, which compress to less.
 _PERCENTILE = 25.0  # Of the lengths in words: what stories are cut to.
 
 
@@ -155,11 +156,10 @@ def build(
     request: Request,
     *,
     name: str,
-    dimensions: int,
     cache: pathlib.Path,
     output: pathlib.Path,
 ) -> None:
-    """Draws, embeds, measures what the cut of the embeddings costs, and writes.
+    """Draws, embeds, measures what rounding the embeddings costs, and writes.
 
     Beside the set's file, one of the same stem in .txt has stories to read: of the first prompt of
     each of the first genres, the first story at each temperature.
@@ -169,7 +169,6 @@ def build(
       encoder: of stories and prompts.
       request: what is asked for.
       name: of the model's weights.
-      dimensions: principal directions of the stories that are kept.
       cache: folder of what is drawn and embedded.
       output: the set's file.
     """
@@ -180,30 +179,30 @@ def build(
     words = np.array([len(text.split()) for text in stories])
     length = equal_length(words, _PERCENTILE)
     cut = [first_words(text, length) for text in stories]
-    whole, kept, shares = {}, {}, {}
-    for kind, texts in {"stories": stories, "stories-cut": cut}.items():
-        whole[kind] = building.embed_texts(texts, encoder, cache=cache, name=kind)
-        kept[kind], shares[kind] = building.principal_rows(whole[kind], dimensions)
+    whole = building.embed_texts(stories, encoder, cache=cache, name="stories")
+    truncated = building.embed_texts(cut, encoder, cache=cache, name="stories-cut")
+    kept = building.rounded(whole, _STEP)
     prompts = building.embed_texts([t for _, t in asked], encoder, cache=cache, name="requests")
 
     each = len(asked) * request.draws
     prompt = np.tile(np.repeat(np.arange(len(asked)), request.draws), len(drawn))
     temperatures = np.repeat([f"{t:g}" for t in drawn], each)
-    before = PairedEmbeddings("stories", whole["stories"], prompts[prompt], "")
+    before = PairedEmbeddings("stories", whole, prompts[prompt], "")
     widths = choices.by_rules(before, ("variance",), 0)["variance"]
     assert widths.outputs and widths.prompts
     bandwidths = {"outputs": widths.outputs, "prompts": widths.prompts}
     costs = {}
     for t in (min(drawn), max(drawn)):
         pairs = before.rows(temperatures == f"{t:g}")
-        after = dataclasses.replace(pairs, outputs=kept["stories"][temperatures == f"{t:g}"])
+        rows = building.unit_rows(kept[temperatures == f"{t:g}"])
+        after = dataclasses.replace(pairs, outputs=rows)
         costs[f"T = {t:g}"] = building.cost_of(pairs, after, bandwidths)
 
     lengths = np.concatenate([s.lengths.ravel() for s in drawn.values()])
     likelihood = np.concatenate([s.log_probabilities.sum(axis=2).ravel() for s in drawn.values()])
     building.write_set(
         output,
-        outputs=kept["stories"],
+        outputs=kept,
         prompts=(prompts, prompt),
         labels={
             "models": temperatures,
@@ -213,7 +212,7 @@ def build(
             "finished": np.concatenate([s.finished.ravel() for s in drawn.values()]).astype(int),
             "log_likelihood": likelihood.astype(np.float32),
         },
-        further={"truncated": kept["stories-cut"]},
+        further={"truncated": building.rounded(truncated, _STEP)},
         description=(
             f"stories of SmolLM2-135M-Instruct at {len(drawn)} temperatures, {request.draws} of "
             f"each of {len(asked)} prompts in {len(SUBJECTS)} genres; {encoder.name} stories "
@@ -227,8 +226,7 @@ def build(
         cut={
             "drawn": {"seed": request.seed, "max_tokens": request.max_tokens, "top_p": 1},
             "truncated": {"words": length, "percentile": _PERCENTILE},
-            "dimensions": dimensions,
-            "shares": shares,
+            "step": _STEP,
             "bandwidths": bandwidths,
             "cost": costs,
         },
@@ -257,7 +255,7 @@ def main(argv: list[str]) -> None:
     if subjects > _FULL_SUBJECTS:
         raise ValueError(f"--subjects: expected at most {_FULL_SUBJECTS}, received {subjects}.")
     counts = {"draws": draws} | {
-        flag: getattr(values, flag) for flag in ("max_tokens", "batch", "slots", "dimensions")
+        flag: getattr(values, flag) for flag in ("max_tokens", "batch", "slots")
     }
     for flag, count in counts.items():
         validation.check_count(count, name=f"--{flag}", minimum=1)
@@ -277,7 +275,6 @@ def main(argv: list[str]) -> None:
         load_minilm(),
         request,
         name=smollm2.SHA256,
-        dimensions=values.dimensions,
         cache=cache,
         output=output,
     )
@@ -308,6 +305,5 @@ if __name__ == "__main__":
     flags.DEFINE_integer("seed", defaults.seed, "Of every draw.", lower_bound=0)
     flags.DEFINE_integer("batch", defaults.batch, "Prompts a cached batch.")
     flags.DEFINE_integer("slots", defaults.slots, "Stories that are decoded side by side.")
-    flags.DEFINE_integer("dimensions", 192, "Principal directions of the stories that are kept.")
     flags.DEFINE_bool("full", False, "All subjects, 100 stories each; wants an accelerator.")
     command.run(main)

@@ -237,10 +237,10 @@ class Samples(NamedTuple):
       finished: bool `[p, draws]`, whether the answer ended by itself.
     """
 
-    tokens: jax.Array
-    log_probabilities: jax.Array
-    lengths: jax.Array
-    finished: jax.Array
+    tokens: jax.Array | np.ndarray
+    log_probabilities: jax.Array | np.ndarray
+    lengths: jax.Array | np.ndarray
+    finished: jax.Array | np.ndarray
 
 
 class _Slots(NamedTuple):
