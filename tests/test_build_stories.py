@@ -110,6 +110,12 @@ def test_what_stories_depend_on_is_their_identity(model, told, monkeypatch):
         build_stories.tell(model, REQUEST, name="another", cache=cache)
 
 
+def test_two_temperatures_share_no_random_number(model, tmp_path):
+    request = dataclasses.replace(REQUEST, temperatures=(1.0, 1.001))
+    one, other = build_stories.tell(model, request, name="small", cache=tmp_path).values()
+    assert np.mean(one.tokens == other.tokens) < 0.5
+
+
 def test_another_seed_tells_other_stories(model, told, tmp_path):
     request = dataclasses.replace(REQUEST, seed=4, temperatures=(2.0,))
     found = build_stories.tell(model, request, name="small", cache=tmp_path)

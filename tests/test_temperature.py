@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+import condvendi_jax as cv
 from experiments import temperature
 from experiments.data import PairedEmbeddings
 from experiments.lab import models, runner, store
@@ -153,6 +154,20 @@ def test_the_number_of_groups_enters(finished, tmp_path):
     found = execute(tmp_path, *flags, "--scales=1", "--groups=6").results
     assert found[temperature.Cell("all", "1")].groups == 6
     assert finished.results[temperature.Cell("all", "1")].groups == 4
+
+
+def test_more_stories_than_spectra_are_had_of_are_estimated(tmp_path, monkeypatch):
+    known, given = models.score_models, []
+
+    def noted(*arguments, method, **options):
+        given.append(method)
+        return known(*arguments, method=method, **options)
+
+    monkeypatch.setattr(models, "score_models", noted)
+    flags = without(STUDY.small(tmp_path, 0), "scales", "truncated", "finished")
+    execute(tmp_path, *flags, "--scales=1")
+    (method,) = given
+    assert isinstance(method, cv.Auto) and method.key is not None
 
 
 def test_the_caption_says_what_is_shown(finished):

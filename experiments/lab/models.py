@@ -69,6 +69,7 @@ def score_models(
     *,
     groups: int,
     seed: int,
+    method: cv.Method | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> ModelScores:
     """The scores of one model or several, with errors.
@@ -79,6 +80,7 @@ def score_models(
       bandwidths: of all of them.
       groups: of the jackknife.
       seed: draws them.
+      method: how spectra are had; `cv.Exact` where None.
       say: called with a few words before each step.
 
     Raises:
@@ -90,7 +92,7 @@ def score_models(
     differences, spreads = (np.zeros((*shape, len(models))) for _ in range(2))
     p_values = np.ones((*shape, len(models)))
     n = tuple(len(rows) for rows in outputs.values())
-    method = cv.Exact()
+    method = cv.Exact() if method is None else method
     kernels: dict[str, Any] = bandwidths.kernels()
     if len(models) == 1:
         (name,) = models
