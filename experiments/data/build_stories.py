@@ -53,7 +53,7 @@ class Request:
       max_tokens: where a story is cut.
       seed: of every draw.
       batch: prompts a cached batch.
-      slots: stories that are decoded side by side; they do not depend on it.
+      slots: stories that are decoded side by side; they do not depend on it, but for rounding.
     """
 
     subjects: int = 10

@@ -283,8 +283,9 @@ def sample(
     """Draws answers by plain temperature sampling: no token is left out.
 
     An answer depends on the key, the tokens of its prompt and its number among the prompt's draws:
-    neither on the other prompts nor on the number of slots. As many answers as there are slots are
-    decoded side by side; one that ends makes room for the next.
+    neither on the other prompts nor on the number of slots, but for rounding, which other shapes
+    change and which now and then carries a draw over to a neighbouring token. As many answers as
+    there are slots are decoded side by side; one that ends makes room for the next.
 
     Args:
       params: of the model, by `nnx.split`.
