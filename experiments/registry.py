@@ -22,6 +22,8 @@ _MODULES = {
     "temperature": "experiments.temperature",
     "coverage": "experiments.coverage",
     "sketch_temperature": "experiments.sketch_temperature",
+    "gmm_search": "experiments.gmm_search",
+    "gmm_toy": "experiments.gmm_toy",
     "scaling": "experiments.scaling.study",
     "many_devices": "experiments.many_devices",
     "gmm_gan": "experiments.gmm_gan",
