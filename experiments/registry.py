@@ -24,6 +24,7 @@ _MODULES = {
     "sketch_temperature": "experiments.sketch_temperature",
     "gmm_search": "experiments.gmm_search",
     "gmm_toy": "experiments.gmm_toy",
+    "latent_truncation": "experiments.latent_truncation",
     "scaling": "experiments.scaling.study",
     "many_devices": "experiments.many_devices",
     "gmm_gan": "experiments.gmm_gan",

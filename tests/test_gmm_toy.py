@@ -147,6 +147,14 @@ def test_what_is_judged_is_the_mean_of_the_draws():
     np.testing.assert_allclose(judged.widths, [0.03 / 2, 0.03 / 0.5])
 
 
+def test_the_last_step_makes_the_largest_residual_least():
+    """Of r + J d over a box: two residuals meet, or the box ends the step."""
+    step = gmm_search._least_worst(np.array([0.05, -0.01]), np.array([[1.0], [1.0]]))
+    assert step == pytest.approx([-0.02])
+    step = gmm_search._least_worst(np.array([0.5]), np.array([[1.0, 0.0]]))
+    assert step[0] == pytest.approx(-0.08)
+
+
 def test_scores_of_a_panel_are_of_its_mixtures():
     geometry = Geometry("polygon", 20.0, (1e-3,) * 3, (1e-3,) * 3, "distance")
     panel = gmm_search.Panel(2, 4, 1.0, 1.0)

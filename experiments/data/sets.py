@@ -209,6 +209,12 @@ SETS = {
         licence="Apache-2.0, as the model and the project",
         description="stories of a small language model at four temperatures, whole and cut",
     ),
+    "quickdraw": DataSet(
+        load=_shipped("quickdraw"),
+        builder="python -m experiments.data.build_quickdraw",
+        licence="MIT: weights of ml5.js, trained on Quick, Draw! (CC-BY-4.0)",
+        description="drawings of 50 classes by a conditional VAE, its latents truncated to 0 ... 1",
+    ),
     "mixture": DataSet(
         load=load_mixture,
         builder="-",

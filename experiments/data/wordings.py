@@ -234,4 +234,5 @@ WORDINGS = {
     "animals": Wordings("an animal", _ANIMAL),
     "objects": Wordings("an object", _OBJECT),
     "sketches": Wordings("an animal", _DRAWING),
+    "quickdraw": Wordings("a thing", _DRAWING),
 }
