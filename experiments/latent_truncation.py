@@ -204,15 +204,6 @@ def trend(found: Scores, values: Sequence[float]) -> Trend:
     return Trend(found.by_type.mean(axis=0), error, mean, (mean - half, mean + half))
 
 
-def rising(found: Scores, score: str) -> tuple[int, int]:
-    """Of the steps from one setting to the next: how many rise and are told apart, and fall."""
-    row = models.NAMES.index(score)
-    steps = np.arange(len(found.models) - 1)
-    up, apart = (part[row, steps + 1, steps] for part in (found.differences, found.p_values))
-    told = apart <= models.LEVEL
-    return int(np.sum(told & (up > 0))), int(np.sum(told & (up < 0)))
-
-
 def table(run: lab.Run) -> Table:
     """Every score at every setting, and how RKE within a type follows the knob."""
     settings: Settings = run.settings
@@ -371,7 +362,7 @@ def small(folder: pathlib.Path, seed: int) -> list[str]:
     kind, which = (part.ravel() for part in np.indices((types, draws)))
     centres = 1000.0 * (kind + 1) + generator.normal()
     outputs = [
-        np.stack([centres + 40.0 * value * (which % 4), np.zeros(len(kind))], axis=1)
+        np.stack([centres + 80.0 * value * (which % 4), np.zeros(len(kind))], axis=1)
         for value in values
     ]
     prompts = np.stack([1000.0 * kind, 1000.0 * (which // 4)], axis=1)

@@ -1,0 +1,96 @@
+"""A small decoder in the published format, and what it computes by itself."""
+
+import json
+
+import numpy as np
+
+from experiments.generators import quickdraw_vae
+
+SHARD = f"{quickdraw_vae.FOLDER}/models/group1-shard1of1"
+NAMES = ["cat", "alarm_clock", "key"]
+LATENTS, SIDE, CHANNELS = 3, 2, (2, 4, 3)
+
+
+def arrays(seed=0):
+    """Weights by name: the latents and the class, two squares, three convolutions to one."""
+    generator = np.random.default_rng(seed)
+    first, second, third = CHANNELS
+    shapes = {
+        "conv2d_transpose_1/kernel": (3, 3, second, first),
+        "conv2d_transpose_1/bias": (second,),
+        "conv2d_transpose_2/kernel": (3, 3, third, second),
+        "conv2d_transpose_2/bias": (third,),
+        "conv2d_transpose_3/kernel": (3, 3, 1, third),
+        "conv2d_transpose_3/bias": (1,),
+        "dense_5/kernel": (LATENTS + len(NAMES) + 1, first * SIDE**2),
+        "dense_5/bias": (first * SIDE**2,),
+    }
+    return {name: generator.normal(size=shape).astype("<f4") for name, shape in shapes.items()}
+
+
+def topology(weights):
+    """The `model.json` of these weights."""
+    convolution = {"kernel_size": [3, 3], "strides": [1, 1], "padding": "same"}
+    first, second, third = CHANNELS
+    layers = [
+        ("InputLayer", {"batch_input_shape": [None, LATENTS]}),
+        ("InputLayer", {"batch_input_shape": [None, len(NAMES) + 1]}),
+        ("Concatenate", {}),
+        ("Dense", {"units": first * SIDE**2, "activation": "relu"}),
+        ("Reshape", {"target_shape": [SIDE, SIDE, first]}),
+        ("Conv2DTranspose", {"filters": second, "activation": "relu", **convolution}),
+        ("UpSampling2D", {"size": [2, 2]}),
+        ("Conv2DTranspose", {"filters": third, "activation": "relu", **convolution}),
+        ("UpSampling2D", {"size": [2, 2]}),
+        ("Conv2DTranspose", {"filters": 1, "activation": "sigmoid", **convolution}),
+    ]
+    entries = [
+        {"name": name, "shape": list(array.shape), "dtype": "float32"}
+        for name, array in weights.items()
+    ]
+    described = [
+        {"class_name": kind, "config": {"name": f"{kind}_{at}", **config}}
+        for at, (kind, config) in enumerate(layers)
+    ]
+    return {
+        "modelTopology": {"model_config": {"config": {"layers": described}}},
+        "weightsManifest": [{"paths": ["group1-shard1of1"], "weights": entries}],
+    }
+
+
+def files(seed=0):
+    """The three files by path."""
+    weights = arrays(seed)
+    return {
+        quickdraw_vae.LABELS: json.dumps({"labels": NAMES}).encode(),
+        quickdraw_vae.TOPOLOGY: json.dumps(topology(weights)).encode(),
+        SHARD: b"".join(array.tobytes() for array in weights.values()),
+    }
+
+
+def decode(weights, latents, prompts):
+    """The decoder in NumPy float64, a pixel at a time."""
+    weights = {name: array.astype(np.float64) for name, array in weights.items()}
+    drawings = []
+    for latent, prompt in zip(latents, prompts, strict=True):
+        chosen = np.zeros(len(NAMES) + 1)
+        chosen[prompt + 1] = 1
+        flat = np.concatenate([latent, chosen]) @ weights["dense_5/kernel"]
+        x = np.maximum(flat + weights["dense_5/bias"], 0).reshape(SIDE, SIDE, -1)
+        for layer in (1, 2, 3):
+            name = f"conv2d_transpose_{layer}"
+            x = transposed(x, weights[f"{name}/kernel"]) + weights[f"{name}/bias"]
+            if layer < 3:
+                x = np.kron(np.maximum(x, 0), np.ones((2, 2, 1)))
+        drawings.append(1 / (1 + np.exp(-x[..., 0])))
+    return np.stack(drawings)
+
+
+def transposed(x, kernel):
+    """Every pixel spreads its channels over its 3 x 3 neighbours; what leaves the square is cut."""
+    height, width, _ = x.shape
+    wide = np.zeros((height + 2, width + 2, kernel.shape[2]))
+    for i in range(height):
+        for j in range(width):
+            wide[i : i + 3, j : j + 3] += kernel @ x[i, j]
+    return wide[1:-1, 1:-1]

@@ -1,0 +1,129 @@
+"""Scores against a generator's knob, on outputs whose modes are counted."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from oracles import gaussian_gram
+
+from experiments import latent_truncation
+from experiments.lab import models, runner, store
+
+STUDY = latent_truncation.STUDY
+
+
+def execute(folder, *flags):
+    study = dataclasses.replace(STUDY, draw=None)
+    runner.execute(study, ["latent_truncation", *flags, f"--output={folder / 'results'}"])
+    (found,) = runner.run_folders(STUDY, folder / "results")
+    return store.read_run(found, STUDY)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("truncation")
+    return execute(folder, *STUDY.small(folder, 0))
+
+
+def test_the_knob_opens_the_modes_within_a_type(finished):
+    """Three types of two wordings: a mode each without latents, and four each with them.
+
+    The wordings of a type have the same four modes, so that outputs do not tell them.
+    """
+    assert finished.settings.values == (0.0, 0.5, 1.0)
+    assert finished.settings.n == 24
+    for found in finished.results.values():
+        for order in ("Vendi", "RKE"):
+            of = {
+                name: found.values[models.NAMES.index(name)]
+                for name in (order, f"Conditional-{order}", f"Information-{order}")
+            }
+            np.testing.assert_allclose(of[order], [3, 12, 12], rtol=1e-3)
+            np.testing.assert_allclose(of[f"Conditional-{order}"], [1, 4, 4], rtol=1e-3)
+            np.testing.assert_allclose(of[f"Information-{order}"], [3, 3, 3], rtol=1e-3)
+        np.testing.assert_allclose(found.by_type, [[1, 4, 4]] * 3, rtol=1e-3)
+
+
+def test_scores_hang_on_the_bandwidth_and_are_those_of_the_pairs(tmp_path):
+    flags = STUDY.small(tmp_path, 0)[:4]
+    run = execute(
+        tmp_path, *flags, "--output_bandwidth=30", "--prompt_bandwidth=700", "--scales=0.5,1",
+        "--samples=5", "--groups=2",
+    )  # fmt: skip
+    assert run.settings.samples == 5
+    outputs, prompts = (np.load(tmp_path / name).reshape(3, 3, 8, 2) for name in ("x.npy", "t.npy"))
+    for scale in (0.5, 1.0):
+        found = run.results[latent_truncation.Cell(f"{scale:g}")]
+        for at in range(3):
+            k_x = gaussian_gram(outputs[at, :, :5].reshape(15, 2).astype(float), 30 * scale)
+            k_t = gaussian_gram(prompts[at, :, :5].reshape(15, 2).astype(float), 700 * scale)
+            of_x, of_t, joint = (np.mean(k**2) for k in (k_x, k_t, k_x * k_t))
+            scores = found.values[3:, at]
+            np.testing.assert_allclose(
+                scores, [of_t / joint, joint / (of_x * of_t), 1 / of_x], 1e-3
+            )
+            within = [1 / np.mean(k_x[i : i + 5, i : i + 5] ** 2) for i in (0, 5, 10)]
+            np.testing.assert_allclose(found.by_type[:, at], within, rtol=1e-3)
+    small, large = (run.results[latent_truncation.Cell(s)].by_type for s in ("0.5", "1"))
+    assert np.all(small[:, 1:] > large[:, 1:])
+
+
+def scores_of(by_type):
+    count = by_type.shape[1]
+    table, square = np.ones((6, count)), np.zeros((6, count, count))
+    letters = (("a",) * count,) * 6
+    names, n = tuple("abcdef"[:count]), (4,) * count
+    return latent_truncation.Scores(
+        names, n, table, table, square, square, square, letters, 2, "rows", by_type
+    )
+
+
+def test_the_trend_is_over_the_types():
+    by_type = np.array([[1.0, 2.0, 3.0], [1.0, 3.0, 2.0], [1.0, 1.0, 1.0], [3.0, 2.0, 1.0]])
+    found = latent_truncation.trend(scores_of(by_type), (0.0, 0.5, 1.0))
+    each = np.array([1.0, 0.5, 0.0, -1.0])
+    np.testing.assert_allclose(found.mean, by_type.mean(axis=0))
+    np.testing.assert_allclose(found.error, by_type.std(axis=0, ddof=1) / 2)
+    assert found.correlation == pytest.approx(each.mean())
+    half = 3.182446 * each.std(ddof=1) / 2
+    assert found.interval == pytest.approx((each.mean() - half, each.mean() + half))
+
+
+def test_the_table_and_the_figures(finished):
+    columns = [list(column.cells) for column in latent_truncation.table(finished).columns]
+    assert columns[1] == ["0", "0.5", "1"] * 2
+    figures = latent_truncation.draw([finished], [])
+    assert set(figures) == {"latent_truncation", "latent_truncation_scores"}
+    caption = figures["latent_truncation"]._supxlabel.get_text().replace("\n", " ")
+    for part in ("n = 24 a setting", "3 groups of", "seed 0", "bandwidths 4 and 4"):
+        assert part in caption
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["0", "high"], "--models: expected settings of a knob, numbers, received 'high'"),
+        (["0", "inf"], "--models: expected settings of a knob, numbers, received 'inf'"),
+        (["0.5", "0.50"], "--models: expected at least two settings, received 0.5"),
+    ],
+)
+def test_labels_that_are_no_knob_are_refused(tmp_path, labels, message):
+    flags = STUDY.small(tmp_path, 0)
+    np.save(tmp_path / "models.npy", np.repeat(labels, 36))
+    with pytest.raises(ValueError, match=message):
+        execute(tmp_path, *flags)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--samples=9",), "--samples: expected at most 8, of which there are of the type 0 at 0"),
+        (("--samples=1",), "--samples"),
+        (("--groups=1",), "--groups"),
+        (("--scales=1,1",), "--scales: a scale is given twice"),
+    ],
+)
+def test_bad_flags_are_refused(tmp_path, flags, message):
+    own = [flag for flag in STUDY.small(tmp_path, 0) if "--scales" not in flag]
+    with pytest.raises(ValueError, match=message):
+        execute(tmp_path, *own, *flags)
