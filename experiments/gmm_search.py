@@ -377,7 +377,7 @@ def _figure(run: lab.Run) -> Figure:
     settings: Settings = run.settings
     judged = {cell: judge(fit, settings.printed) for cell, fit in run.results.items()}
     order = sorted(judged, key=lambda cell: judged[cell].worst)
-    figure, (axes,) = style.panels(1, size=(7.2, 1.6 + 0.26 * len(order)))
+    figure, (axes,) = style.panels(1, size=(8.0, 1.8 + 0.26 * len(order)))
     for row, cell in enumerate(order):
         for index, panel in enumerate(settings.printed):
             for score, name in enumerate(("Conditional", "Information")):
@@ -387,22 +387,22 @@ def _figure(run: lab.Run) -> Figure:
                     linestyle="",
                     marker=style.MARKERS[index],
                     color=style.SCORES[f"{name}-Vendi"],
-                    label=f"{name}-Vendi, {panel.prompts} and {panel.outputs}" if not row else None,
+                    label=None if row else f"{name}, T: {panel.prompts}, X: {panel.outputs}",
                 )
     axes.axvspan(-100 * NEAR, 100 * NEAR, color=style.GREY, alpha=0.2)
-    axes.set_yticks(
-        range(len(order)), [f"{c.layout}, {c.weight}, spreads: {c.spreads}" for c in order]
-    )
+    names = (f"{c.layout}, {c.weight}, {c.spreads}: {judged[c].worst:.1%}" for c in order)
+    axes.set_yticks(range(len(order)), list(names))
     axes.invert_yaxis()
     axes.set_xlabel("off the printed score, %")
     style.legend_above(figure, axes, columns=4)
     spreads = "; ".join(f"{name}: {words}" for name, words in SPREADS.items())
     style.caption(
         figure,
-        f"Families of geometries fitted to the scores of {len(settings.printed)} panels (modes of "
-        f"prompts and of outputs); means over {settings.repeats} draws of n = {settings.n:,}, "
-        f"seed {run.seed}; Gaussian kernel, bandwidth {settings.bandwidth:g}. The band is "
-        f"{NEAR:.0%}. Spreads: {spreads}.",
+        f"Families of geometries (layout, weight of the matching, spreads) fitted to the scores of "
+        f"{len(settings.printed)} panels (modes of prompts T and outputs X); means over "
+        f"{settings.repeats} draws of n = {settings.n:,}, seed {run.seed}; Gaussian kernel, "
+        f"bandwidth {settings.bandwidth:g}. The band is {NEAR:.0%}; beside the names what is "
+        f"farthest off. Spreads: {spreads}.",
     )
     return figure
 
