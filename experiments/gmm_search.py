@@ -186,14 +186,37 @@ def cells(settings: Settings) -> list[Cell]:
 
 
 def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Fit:
-    """Fits one family: on few points, then twice with what many points change.
+    """Fits one family; where that is worse than a family in it, again from there."""
+    settings: Settings = setup.settings
+    seeds = jax.random.bits(context.shared_key, (settings.repeats + 1,)).tolist()
+    found = _fit(settings, cell, start(cell, settings.bandwidth), seeds, context.say)
+    within = context.finished.get(Cell(cell.layout, cell.weight, "power"))
+    if cell.spreads != "own" or within is None:
+        return found
+    worst, of_within = (judge(fit, settings.printed).worst for fit in (found, within))
+    if worst <= of_within:
+        return found
+    geometry = within.geometry
+    numbers = (geometry.extent, *geometry.prompt_spreads, *geometry.output_spreads)
+    again = _fit(settings, cell, np.log(numbers), seeds, context.say)
+    again = dataclasses.replace(again, trials=found.trials + again.trials)
+    return min(found, again, key=lambda fit: judge(fit, settings.printed).worst)
+
+
+def _fit(
+    settings: Settings,
+    cell: Cell,
+    parameters: np.ndarray,
+    words: Sequence[int],
+    say: Callable[[str], None],
+) -> Fit:
+    """Fits one family on few points, then twice with what many points change.
 
     The last time it is fourth powers of the residuals whose sum is made least, so that what is
     farthest off counts for most. A family that comes within twice `NEAR` is then moved, on all
     draws of n points, to where its worst score is the least off.
     """
-    settings: Settings = setup.settings
-    first, *seeds = jax.random.bits(context.shared_key, (settings.repeats + 1,)).tolist()
+    first, *seeds = words
     wanted = np.log([(panel.conditional, panel.information) for panel in settings.printed])
     trials, change = 0, np.zeros_like(wanted)
 
@@ -213,10 +236,10 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Fit:
         found = residuals(parameters)
         return found * np.abs(found) / NEAR
 
-    parameters = start(cell, settings.bandwidth)
     bounds = np.log(settings.bandwidth * np.array(_BOUNDS))
+    parameters = np.clip(parameters, bounds[0] + _STEP, bounds[1] - _STEP)
     for step in range(_ROUNDS):
-        context.say(f"round {step + 1} of {_ROUNDS}")
+        say(f"round {step + 1} of {_ROUNDS}")
         last = step == _ROUNDS - 1
         aim = steep if last else residuals
         fitted = least_squares(aim, parameters, bounds=bounds, diff_step=_STEP, max_nfev=_STEPS)
@@ -234,7 +257,7 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Fit:
         worst = judge(found, settings.printed).worst
         if not NEAR < worst <= 2 * NEAR:
             break
-        context.say(f"{worst:.1%} off")
+        say(f"{worst:.1%} off")
         parameters = parameters + _least_worst(
             (many.mean(axis=0) - wanted).ravel(), found.sensitivity
         )
