@@ -244,11 +244,15 @@ def _panels(run: lab.Run) -> Figure:
     settings: Settings = run.settings
     rows = [settings.row("prompts"), [(settings.prompts_fixed, m) for m in settings.shown]]
     columns = max(map(len, rows))
-    figure = Figure(figsize=(2.5 * columns, 10.2), layout="constrained")
-    grid = figure.subplots(4, columns, squeeze=False, sharex=True, sharey=True)
+    figure = Figure(figsize=(2.9 * columns, 11.8), layout="constrained")
+    grid = figure.subplots(4, columns, squeeze=False)
     for pair, panels in zip((grid[:2], grid[2:]), rows, strict=True):
         for (above, below), panel in zip(pair.T, panels, strict=False):
             _scatter(above, below, run, *panel)
+        points = [run.results[Cell(*panel, 0)].points for panel in panels]
+        edge = 1.05 * float(np.max(np.abs(np.stack(points))))
+        for axes in pair.flat:
+            axes.set(xlim=(-edge, edge), ylim=(-edge, edge))
         for axes in pair[:, len(panels) :].flat:
             axes.remove()
     for axes, name in zip(grid[:, 0], ("prompts T", "outputs X") * 2, strict=True):

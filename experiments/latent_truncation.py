@@ -19,6 +19,7 @@ import jax
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
 from rich.table import Table
 from scipy import stats
 
@@ -254,11 +255,7 @@ def _as_printed(runs: Sequence[lab.Run]) -> Figure:
         whole.set(title=f"{_generator(run)}: all {len(settings.types)} types", ylabel="RKE-MC")
         within.set(title="within a type, mean over types", ylabel="RKE-MC")
         for panel in (whole, within):
-            panel.set_xlabel(settings.knob)
-            panel.set_yscale("log")
-            style.log_numbers(panel.yaxis)
-            panel.yaxis.set_minor_formatter(panel.yaxis.get_major_formatter())
-            panel.tick_params(axis="y", which="minor", labelsize=6)
+            _logarithmic(panel, settings.knob)
     style.legend_above(figure, axes[0], columns=3)
     style.caption(figure, _caption(runs))
     return figure
@@ -293,11 +290,16 @@ def _panel(axes: Axes, found: Scores, settings: Settings) -> None:
             capsize=2,
             label=name,
         )
+    _logarithmic(axes, settings.knob)
+
+
+def _logarithmic(axes: Axes, knob: str) -> None:
+    """Scores on a logarithmic axis with 1, 2, 3 and 5 of every decade written out."""
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0)))
+    axes.yaxis.set_minor_locator(NullLocator())
     style.log_numbers(axes.yaxis)
-    axes.yaxis.set_minor_formatter(axes.yaxis.get_major_formatter())
-    axes.tick_params(axis="y", which="minor", labelsize=6)
-    axes.set_xlabel(settings.knob)
+    axes.set_xlabel(knob)
 
 
 def _drawings(run: lab.Run) -> Figure:
@@ -338,16 +340,13 @@ def _caption(runs: Sequence[lab.Run]) -> str:
         f"Bars are two standard errors: by the jackknife over {first.groups} groups of "
         f"{first.units}, and within a type over the types; seed {runs[0].seed}"
     )
-    widths = (
-        (run, run.settings.bandwidths[run.settings.base])
+    widths = [
+        f"of the {_generator(run)} {base.outputs:.3g} (outputs) and {base.prompts:.3g} (prompts)"
         for run in runs
-        if run.settings.bandwidths[run.settings.base].outputs is not None
-    )
-    parts += [
-        f"{_generator(run).capitalize() if _generator(run)[0].islower() else _generator(run)}: "
-        f"bandwidths {b.outputs:.3g} and {b.prompts:.3g}"
-        for run, b in widths
+        if (base := run.settings.bandwidths[run.settings.base]).outputs is not None
     ]
+    if widths:
+        parts.append(f"Bandwidths {', '.join(widths)}")
     parts.append(choices.describe(runs[0].settings.bandwidths))
     return ". ".join(filter(None, parts)) + "."
 

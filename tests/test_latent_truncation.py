@@ -46,6 +46,9 @@ def test_the_knob_opens_the_modes_within_a_type(finished):
 
 def test_scores_hang_on_the_bandwidth_and_are_those_of_the_pairs(tmp_path):
     flags = STUDY.small(tmp_path, 0)[:4]
+    drawn = np.load(tmp_path / "x.npy")
+    drawn += np.random.default_rng(1).normal(scale=20, size=drawn.shape).astype(np.float32)
+    np.save(tmp_path / "x.npy", drawn)
     run = execute(
         tmp_path, *flags, "--output_bandwidth=30", "--prompt_bandwidth=700", "--scales=0.5,1",
         "--samples=5", "--groups=2",
@@ -95,7 +98,7 @@ def test_the_table_and_the_figures(finished):
     figures = latent_truncation.draw([finished], [])
     assert set(figures) == {"latent_truncation", "latent_truncation_scores"}
     caption = figures["latent_truncation"]._supxlabel.get_text().replace("\n", " ")
-    for part in ("n = 24 a setting", "3 groups of", "seed 0", "bandwidths 4 and 4"):
+    for part in ("n = 24 a setting", "3 groups of", "seed 0", "4 (outputs) and 4 (prompts)"):
         assert part in caption
 
 
