@@ -81,8 +81,8 @@ LAYOUTS: Mapping[str, Callable[[float, int], np.ndarray]] = {
 PROMPT_MODES, OUTPUT_MODES = (1, 2, 4), (2, 4, 6)
 """The mixtures at the ends of the two rows of CV fig 11, whose spreads a geometry says."""
 
-WEIGHTS: Mapping[str, str] = {"distance": "euclidean", "squared": "sqeuclidean"}
-"""What the assignment makes least the sum of."""
+WEIGHTS: Mapping[str, int] = {"distance": 1, "squared": 2}
+"""The power of the distances whose sum the matching makes least."""
 
 
 def mixture(layout: str, extent: float, modes: int, spread: float) -> Mixture:
@@ -153,5 +153,5 @@ def match(outputs: np.ndarray, prompts: np.ndarray, weight: str) -> np.ndarray:
       prompts: `[n, d]`.
       weight: of an edge: the distance of its ends, or its square.
     """
-    costs = cdist(prompts.astype(np.float64), outputs.astype(np.float64), WEIGHTS[weight])
-    return linear_sum_assignment(costs)[1]
+    distances = cdist(prompts.astype(np.float64), outputs.astype(np.float64))
+    return linear_sum_assignment(distances ** WEIGHTS[weight])[1]
