@@ -33,7 +33,7 @@ from experiments.generators import quickdraw_vae
 from experiments.lab import store
 
 PSI = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-DRAWS, SEED, DIMENSIONS = 16, 0, 192
+DRAWS, SEED, DIMENSIONS = 16, 0, 448
 _SHOWN, _SHOWN_DRAWS = 10, 2  # Classes, evenly among all, and drawings of each.
 _BATCH = 128
 _VERSION = 1  # Raised when what is drawn from the same weights and key changes, or its pictures.
