@@ -33,7 +33,7 @@ from experiments.lab.study import option
 DATA = "quickdraw"
 _LARGEST = 900  # Pairs at one setting of the knob, by default.
 _CURVES = models.NAMES
-_DRAWINGS = FOLDER / f"{DATA}_drawings.npz"
+_DRAWINGS = FOLDER / "drawings" / f"{DATA}.npz"
 # What the knob of a shipped set is; of others it is 'knob'.
 _KNOBS = {"quickdraw": "psi", "sketches": "temperature"}
 

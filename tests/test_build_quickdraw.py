@@ -71,7 +71,7 @@ def test_what_was_cut_and_what_is_shown(built):
         assert stored["outputs"].dtype == np.float16
     assert cut["dimensions"].startswith("6 of 6 principal directions, with 1.0000")
     assert abs(cut["cost"]["cut"]["conditional"]["change"]) < 0.01
-    with np.load(path.with_name("quickdraw_drawings.npz"), allow_pickle=False) as shown:
+    with np.load(path.parent / "drawings/quickdraw.npz", allow_pickle=False) as shown:
         assert shown["ink"].shape == (3, 3, 2, 8, 8)
         assert shown["types"].tolist() == ["cat", "alarm clock", "key"]
         assert shown["models"].tolist() == ["0", "0.5", "1"]

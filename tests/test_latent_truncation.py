@@ -7,6 +7,7 @@ import pytest
 from oracles import gaussian_gram
 
 from experiments import latent_truncation
+from experiments.data import load
 from experiments.lab import models, runner, store
 
 STUDY = latent_truncation.STUDY
@@ -130,3 +131,15 @@ def test_bad_flags_are_refused(tmp_path, flags, message):
     own = [flag for flag in STUDY.small(tmp_path, 0) if "--scales" not in flag]
     with pytest.raises(ValueError, match=message):
         execute(tmp_path, *own, *flags)
+
+
+def test_the_shipped_drawings_without_latents_are_one_a_class():
+    pairs = load("quickdraw")
+    still = pairs.rows(pairs.labels["models"] == "0")
+    for kind in np.unique(still.labels["types"]):
+        assert len(np.unique(still.outputs[still.labels["types"] == kind], axis=0)) == 1
+    assert len(np.unique(still.outputs, axis=0)) == 50
+    run = store.read_run(runner.COMMITTED / "latent_truncation", STUDY)
+    for found in run.results.values():
+        np.testing.assert_allclose(found.by_type[:, 0], 1, rtol=1e-5)
+        assert np.all(np.diff(found.by_type.mean(axis=0)) > 0)

@@ -77,7 +77,7 @@ def embed(ink: np.ndarray, encoder: Encoder) -> np.ndarray:
 def build(
     repository: Repository, *, psi: Sequence[float], draws: int, cache: Path, output: Path
 ) -> None:
-    """Draws, embeds and writes the set's file, and `NAME_drawings.npz` beside it.
+    """Draws, embeds and writes the set's file, and `drawings/NAME.npz` beside it.
 
     Args:
       repository: of the weights.
@@ -135,7 +135,9 @@ def build(
         },
     )
     shown = np.linspace(0, len(names) - 1, min(_SHOWN, len(names))).astype(int)
-    with atomic_writer(output.with_name(f"{output.stem}_drawings.npz")) as file:
+    folder = output.parent / "drawings"
+    folder.mkdir(exist_ok=True)
+    with atomic_writer(folder / output.name) as file:
         np.savez_compressed(
             file,
             allow_pickle=False,
