@@ -8,6 +8,8 @@ from experiments.lab.study import Study
 
 _MODULES = {
     "convergence": "experiments.convergence",
+    "gmm_search": "experiments.gmm_search",
+    "gmm_toy": "experiments.gmm_toy",
     "type_ablation": "experiments.type_ablation",
     "prompt_clusters": "experiments.prompt_clusters",
     "prompt_modes": "experiments.prompt_modes",
@@ -18,16 +20,14 @@ _MODULES = {
     "captioning": "experiments.captioning",
     "video": "experiments.video",
     "language": "experiments.language",
-    "human": "experiments.human",
     "temperature": "experiments.temperature",
-    "coverage": "experiments.coverage",
     "sketch_temperature": "experiments.sketch_temperature",
-    "gmm_search": "experiments.gmm_search",
-    "gmm_toy": "experiments.gmm_toy",
     "latent_truncation": "experiments.latent_truncation",
+    "gmm_gan": "experiments.gmm_gan",
+    "human": "experiments.human",
+    "coverage": "experiments.coverage",
     "scaling": "experiments.scaling.study",
     "many_devices": "experiments.many_devices",
-    "gmm_gan": "experiments.gmm_gan",
     "theorems": "experiments.theorems",
 }
 NAMES = tuple(_MODULES)

@@ -428,7 +428,7 @@ def _caption(run: lab.Run) -> str:
 
 def _drawings(settings: Settings) -> Figure:
     """The first drawing of every type at every temperature."""
-    drawings = strokes.read(FOLDER / f"{DATA}_strokes.json")
+    drawings = strokes.read(FOLDER / "drawings" / f"{DATA}.json")
     columns = 3
     rows = -(-len(settings.types) // columns)
     wide = len(settings.temperatures) + _NAME

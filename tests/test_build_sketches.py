@@ -148,7 +148,7 @@ def test_animals_have_prompts_that_name_them_and_that_do_not(built):
 
 def test_a_drawing_of_every_class_and_temperature_is_shown(built):
     folder, *_ = built
-    found = strokes.read(folder / "first" / "sketches_strokes.json")
+    found = strokes.read(folder / "first" / "drawings" / "sketches.json")
     assert list(found) == [(n, w) for n in NAMES for w in ("0.2", "0.6", "1")]
 
 

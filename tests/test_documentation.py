@@ -65,6 +65,7 @@ def folder(tmp_path, monkeypatch):
     }
     arrays = {**models, "t": prompts, "x-0": models["x"], "t-0": prompts, "cut": models["y"]}
     arrays |= {"prompt": kinds, "sets": kinds, "people": kinds % 5, "words": np.arange(N)}
+    arrays |= {"finished": kinds % 2, "tokens": 9 + kinds, "log_likelihood": -9.0 - kinds}
     for name, array in arrays.items():
         np.save(tmp_path / f"{name}.npy", array)
     np.savez(tmp_path / "both.npz", x=models["x"], t=prompts)

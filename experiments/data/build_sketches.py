@@ -108,8 +108,8 @@ def build(
       temperatures: rising.
       draws: drawings of a class at a temperature.
       cache: folder of what is made.
-      output: the file of all drawings, `NAME.npz`; the animals and the strokes,
-        `NAME_strokes.json`, go beside it.
+      output: the file of all drawings, `NAME.npz`; the animals go beside it, the strokes to
+        `drawings/NAME.json`.
     """
     wordings, pictures, texts = WORDINGS["sketches"], load_efficientnet(), load_minilm()
     published = sketch_rnn.load(repository, [file_name(name) for name in names])
@@ -202,7 +202,7 @@ def build(
         **written,
     )
     strokes.write(
-        output.with_name(f"{output.stem}_strokes.json"),
+        output.parent / "drawings" / f"{output.stem}.json",
         {
             (name, word): strokes.lines(points[t, c, 0])
             for c, name in enumerate(names)

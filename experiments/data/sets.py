@@ -203,17 +203,17 @@ SETS = {
         licence="not stated for the weights; the code beside them is Apache-2.0",
         description="drawings by Sketch-RNN of ten animals at three temperatures, named or not",
     ),
-    "stories": DataSet(
-        load=_shipped("stories"),
-        builder="python -m experiments.data.build_stories",
-        licence="Apache-2.0, as the model and the project",
-        description="stories of a small language model at four temperatures, whole and cut",
-    ),
     "quickdraw": DataSet(
         load=_shipped("quickdraw"),
         builder="python -m experiments.data.build_quickdraw",
         licence="MIT: weights of ml5.js, trained on Quick, Draw! (CC-BY-4.0)",
         description="drawings of 50 classes by a conditional VAE, its latents truncated to 0 ... 1",
+    ),
+    "stories": DataSet(
+        load=_shipped("stories"),
+        builder="python -m experiments.data.build_stories",
+        licence="Apache-2.0, as the model and the project",
+        description="stories of a small language model at four temperatures, whole and cut",
     ),
     "mixture": DataSet(
         load=load_mixture,

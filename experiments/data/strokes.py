@@ -72,7 +72,7 @@ def picture(drawing: Sequence[np.ndarray], side: int = SIDE) -> np.ndarray:
 
 
 def write(path: pathlib.Path, drawings: Mapping[tuple[str, str], Sequence[np.ndarray]]) -> None:
-    """Writes drawings by the type and the model, to a 255th of their size."""
+    """Writes drawings by the type and the model, to a 255th of their size; makes the folder."""
     content = [
         {
             "type": kind,
@@ -81,6 +81,7 @@ def write(path: pathlib.Path, drawings: Mapping[tuple[str, str], Sequence[np.nda
         }
         for (kind, model), drawing in drawings.items()
     ]
+    path.parent.mkdir(exist_ok=True)
     with atomic_writer(path) as file:
         file.write(json.dumps(content, separators=(",", ":")).encode())
 
