@@ -341,7 +341,7 @@ def _caption(runs: Sequence[lab.Run]) -> str:
         f"{first.units}, and within a type over the types; seed {runs[0].seed}"
     )
     widths = [
-        f"of the {_generator(run)} {base.outputs:.3g} (outputs) and {base.prompts:.3g} (prompts)"
+        f"of {_generator(run)} {base.outputs:.3g} (outputs) and {base.prompts:.3g} (prompts)"
         for run in runs
         if (base := run.settings.bandwidths[run.settings.base]).outputs is not None
     ]

@@ -333,7 +333,7 @@ def _controls(panel: Axes, run: lab.Run, found: Result) -> None:
     panel.set_yscale("log")
     style.log_numbers(panel.yaxis)
     panel.set(ylabel="perplexity, model at T = 1")
-    panel.margins(x=0.4, y=0.15)
+    panel.margins(x=0.6, y=0.15)
     for x, perplexity, share in zip(positions, values[0], values[1], strict=True):
         if not np.isnan(share):
             words = f"{share:.0%} ended"

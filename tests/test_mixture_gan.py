@@ -321,6 +321,29 @@ def test_every_setting_of_a_training_changes_it_and_its_identity(both, change):
     assert len(names) == 2
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"rate": 2e-3}, {"critic_steps": 2}, {"clip": 0.2}, {"penalty": 0.3}, {"spectral": True}],
+)
+def test_a_kinds_numbers_belong_to_the_identity(monkeypatch, change):
+    before = mixture_gan.identity(TINY)
+    changed = dataclasses.replace(mixture_gan.KINDS[TINY.kind], **change)
+    monkeypatch.setitem(mixture_gan.KINDS, TINY.kind, changed)
+    assert mixture_gan.identity(TINY) != before
+
+
+def test_the_data_belong_to_the_identity(monkeypatch):
+    before = mixture_gan.identity(TINY)
+    mixture = mixture_gan.MIXTURES[TINY.mixture]
+    moved = ((9.0, 9.0), *mixture.centres[1:])
+    for changed in (
+        dataclasses.replace(mixture, scale=2 * mixture.scale),
+        dataclasses.replace(mixture, centres=moved),
+    ):
+        monkeypatch.setitem(mixture_gan.MIXTURES, TINY.mixture, changed)
+        assert mixture_gan.identity(TINY) != before
+
+
 def test_another_seed_is_another_training(both):
     other = mixture_gan.train(dataclasses.replace(TINY, points=1), 1)
     assert (
