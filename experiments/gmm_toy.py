@@ -115,6 +115,10 @@ def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -
             raise ValueError(
                 f"--{name}: expected ascending numbers from 1, received {_listed(modes)}."
             )
+    fixed = options.outputs_fixed, options.prompts_fixed
+    most = max(*options.prompt_modes, *options.output_modes, *fixed)
+    if options.n < most:
+        raise ValueError(f"--n: expected at least one pair a mode, {most}, received {options.n}.")
     usual = tuple(m for m in options.output_modes if m != 5)
     shown = options.shown or (usual if len(usual) == 4 else options.output_modes)
     if not set(shown) <= set(options.output_modes):

@@ -87,6 +87,7 @@ def test_the_row_of_the_table_that_is_printed_says_so(tmp_path, finished):
         (("--scales=2",), "--scales: expected 1 among them, received 2"),
         (("--bandwidth=0",), "--bandwidth: expected a positive number"),
         (("--n=0",), "--n"),
+        (("--n=1",), "--n: expected at least one pair a mode"),
         (("--repeats=0",), "--repeats"),
         (("--geometry=missing.json",), "--geometry: missing.json: expected layout"),
     ],
