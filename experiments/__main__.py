@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 
 from absl import flags
 from rich import console
-from rich.table import Table
+from rich.table import Column, Table
 
 from condvendi_jax import command
 from experiments import registry
@@ -103,7 +103,11 @@ def _draw(studies: Sequence[Study], rest: Sequence[str]) -> None:
 
 def _overview() -> Table:
     """The studies, what they reproduce, how long they take, and which results there are."""
-    grid = Table("study", "reproduces", "takes", "committed", "yours", show_lines=True)
+    # In a window of 80 characters no name is broken.
+    widths = {"study": None, "reproduces": 13, "takes": 10, "committed": 18, "yours": None}
+    columns = [Column(name, max_width=width, overflow="fold") for name, width in widths.items()]
+    columns[0].min_width = max(map(len, registry.NAMES))
+    grid = Table(*columns, show_lines=True)
     for study in map(registry.load, registry.NAMES):
         states = [_state(study, folder) for folder in (runner.COMMITTED, _OWN)]
         name = f"[bold]{study.name}[/bold]\n{study.question}"

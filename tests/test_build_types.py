@@ -232,5 +232,5 @@ def test_every_set_has_distinct_wordings_with_one_slot(name):
 
 
 def test_every_set_has_wordings():
-    assert set(WORDINGS) == {*build_types.SOURCES, "sketches"}
+    assert set(WORDINGS) == {*build_types.SOURCES, "sketches", "quickdraw"}
     assert wordings.WORDINGS["dogs"].unspecified()[0] == "A dog is rolling in the grass."
