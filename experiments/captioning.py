@@ -297,7 +297,7 @@ def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str,
     (run,) = runs
     settings = run.settings
     scales, kinds = list(settings.bandwidths), list(settings.photographs)
-    middle = "1" if "1" in scales else scales[0]
+    middle = choices.shown(settings.bandwidths)
     shapes = {"captioning": [[Cell(middle, kind)] for kind in kinds]}
     if len(scales) > 1:
         shapes["captioning_bandwidth"] = [[Cell(scale, kinds[-1])] for scale in scales]

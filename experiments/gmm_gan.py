@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth, validation
+from condvendi_jax import bandwidth, tables, validation
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.generators import checkpoints, mixture_gan
@@ -176,6 +176,9 @@ def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -
         )
         for (mixture, kind), of in found.items()
     }
+    for name in options.mixtures:
+        of = mixture_gan.MIXTURES[name]
+        arrays[name] = np.append(np.ravel(of.centres), of.scale)
     return lab.Setup(settings, arrays, state=found)
 
 
@@ -315,7 +318,7 @@ def table(run: lab.Run) -> Table:
 def _with_error(values: np.ndarray) -> str:
     """Mean and standard error."""
     error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
-    return f"{np.mean(values):.3g} +- {error:.2g}"
+    return tables.with_error(float(np.mean(values)), float(error))
 
 
 def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
@@ -339,10 +342,8 @@ def _samples(run: lab.Run) -> Figure:
     for mixture, sources in rows.items():
         real = run.results[Cell(mixture, REAL)].shown
         reach = 1.35 * np.abs(real.astype(float)).max()
-        first = next(iter(settings.bandwidths[mixture]))
-        column = list(settings.bandwidths[mixture]).index(
-            "1" if first != "1" and "1" in settings.bandwidths[mixture] else first
-        )
+        widths = settings.bandwidths[mixture]
+        column = list(widths).index(choices.shown(widths))
         for source, panel in zip(sources, panels, strict=False):
             of = run.results[Cell(mixture, source)]
             look = {"linestyle": "", "marker": ".", "markeredgewidth": 0}
@@ -356,7 +357,11 @@ def _samples(run: lab.Run) -> Figure:
             panel.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
             panel.set(xticks=[], yticks=[])
             panel.grid(visible=False)
-    style.caption(figure, f"The first of {settings.seeds} trainings. {_caption(run)}")
+    used = ", ".join(
+        f"{own[choices.shown(own)]:.3g} ({mixture})" for mixture, own in settings.bandwidths.items()
+    )
+    words = f"The first of {settings.seeds} trainings; bandwidths {used}."
+    style.caption(figure, f"{words} {_caption(run)}")
     return figure
 
 
@@ -429,11 +434,15 @@ def _training(run: lab.Run) -> Figure:
         for of in settings.trainings.values()
         for kind, steps in of.items()
     }
+    counting = ", ".join(
+        f"{mixture_gan.MIXTURES[mixture].counting_bandwidth():.3g} ({mixture})"
+        for mixture in settings.trainings
+    )
     style.caption(
         figure,
         f"Means over {settings.seeds} seeds and bands of one standard deviation, of 1,000 samples; "
         f"updates of the generator: {', '.join(sorted(lengths))}. RKE-MC at the bandwidth that "
-        "counts the mixture's modes.",
+        f"counts the mixture's modes in closed form, {counting}. Seed {mixture_gan.SEED}.",
     )
     return figure
 

@@ -66,7 +66,7 @@ class Settings:
     @property
     def base(self) -> str:
         """The scale that the figures show where they show one."""
-        return "1" if "1" in self.bandwidths else next(iter(self.bandwidths))
+        return choices.shown(self.bandwidths)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,14 +19,13 @@ import jax
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullLocator
 from rich.table import Table
 from scipy import stats
 
 from condvendi_jax import clusters, validation
 from experiments import lab
 from experiments.data import PairedEmbeddings
-from experiments.data.sets import FOLDER
+from experiments.data.sets import FOLDER, SEED
 from experiments.lab import choices, models, style
 from experiments.lab.study import option
 
@@ -70,7 +69,7 @@ class Settings:
     @property
     def base(self) -> str:
         """The bandwidths that are drawn where only some are."""
-        return "1" if "1" in self.bandwidths else next(iter(self.bandwidths))
+        return choices.shown(self.bandwidths)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -295,10 +294,7 @@ def _panel(axes: Axes, found: Scores, settings: Settings) -> None:
 
 def _logarithmic(axes: Axes, knob: str) -> None:
     """Scores on a logarithmic axis with 1, 2, 3 and 5 of every decade written out."""
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0)))
-    axes.yaxis.set_minor_locator(NullLocator())
-    style.log_numbers(axes.yaxis)
+    style.log_axis(axes, (1.0, 2.0, 3.0, 5.0))
     axes.set_xlabel(knob)
 
 
@@ -321,7 +317,8 @@ def _drawings(run: lab.Run) -> Figure:
     style.caption(
         figure,
         f"Drawings by the conditional VAE of {classes} of its {len(run.settings.types)} classes, "
-        f"{draws} of each; down a column the same latents multiplied by {run.settings.knob}.",
+        f"the first {draws} of each (seed {SEED}); down a column the same latents multiplied by "
+        f"{run.settings.knob}. {run.settings.data.rstrip('.')}.",
     )
     return figure
 

@@ -31,7 +31,7 @@ import condvendi_jax as cv
 from condvendi_jax import clusters, tables, validation
 from experiments import lab
 from experiments.data import PairedEmbeddings, strokes
-from experiments.data.sets import FOLDER
+from experiments.data.sets import FOLDER, SEED
 from experiments.lab import choices, models, style
 from experiments.lab.study import option
 
@@ -74,7 +74,7 @@ class Settings:
     @property
     def base(self) -> str:
         """The scale that is drawn where one is."""
-        return "1" if "1" in self.bandwidths else next(iter(self.bandwidths))
+        return choices.shown(self.bandwidths)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -451,7 +451,8 @@ def _drawings(settings: Settings) -> Figure:
     style.caption(
         figure,
         "One drawing by Sketch-RNN (weights: github.com/hardmaru/sema-demo) of every class at "
-        "every temperature, the first of each that was drawn; each fitted to its square.",
+        f"every temperature, the first of each that was drawn (seed {SEED}); each fitted to its "
+        f"square. {settings.data.rstrip('.')}.",
     )
     return figure
 

@@ -17,7 +17,6 @@ import jax
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator
 from rich.table import Table
 
 import condvendi_jax as cv
@@ -58,7 +57,7 @@ class Settings:
     @property
     def base(self) -> str:
         """The scale that the figure shows where it shows one."""
-        return "1" if "1" in self.bandwidths else next(iter(self.bandwidths))
+        return choices.shown(self.bandwidths)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,7 +265,7 @@ def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str,
             _line(panel, run, found, kind + order, style.score_colour(kind + order))
         panel.set(ylabel="effective number")
         if kind != "Conditional-":
-            _log_axis(panel)
+            style.log_axis(panel)
         panel.legend()
     conditional = "Conditional-RKE"
     for text in settings.texts:
@@ -312,14 +311,6 @@ def _line(
         capsize=2,
         label=label or score,
     )
-
-
-def _log_axis(panel: Axes) -> None:
-    """A logarithmic axis of one or two decades, with 1, 2 and 5 of each written out."""
-    panel.set_yscale("log")
-    panel.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
-    for set_formatter in (panel.yaxis.set_major_formatter, panel.yaxis.set_minor_formatter):
-        set_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def _controls(panel: Axes, run: lab.Run, found: Result) -> None:

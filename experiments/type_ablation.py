@@ -396,9 +396,7 @@ def table(run: lab.Run) -> Table:
 
 
 def _shown(run: lab.Run) -> str:
-    """The multiple of the bandwidths that is drawn in full: 1 where it is there."""
-    scales = list(run.settings.bandwidths)
-    return "1" if "1" in scales else scales[0]
+    return choices.shown(run.settings.bandwidths)
 
 
 def _used(run: lab.Run) -> choices.Bandwidths:

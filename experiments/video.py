@@ -213,7 +213,7 @@ def table(run: lab.Run) -> Table:
 
 
 def _base(part: Part) -> str:
-    return "1" if "1" in part.bandwidths else next(iter(part.bandwidths))
+    return choices.shown(part.bandwidths)
 
 
 def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:

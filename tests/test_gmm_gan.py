@@ -160,7 +160,7 @@ def test_the_table_has_scores_closed_form_correlations_and_movement(finished):
     assert columns[5][row] == f"{exact:.4g}"
     assert columns[2].count("modes removed: rank correlation with mass missing") == 4
     assert columns[3][columns[2].index("GAN: last move, of the seeds' sd")] == "0.00"
-    assert columns[3][columns[2].index("GAN")] == "4 +- 0"
+    assert columns[3][columns[2].index("GAN")] == "4 ± 0"
 
 
 def test_captions_say_data_n_rule_and_what_good_means(finished):
@@ -233,7 +233,10 @@ def test_trainings_follow_their_options_and_stay_in_the_cache(tmp_path, monkeypa
         setup = gmm_gan.prepare(options, None, 0)
     found = [mixture_gan.Training("grid", kind, 7, 3) for kind in ("lsgan", "sngan")]
     assert asked == found
-    assert list(setup.arrays) == ["grid lsgan", "grid sngan"]
+    assert list(setup.arrays) == ["grid lsgan", "grid sngan", "grid"]
+    grid = mixture_gan.MIXTURES["grid"]
+    np.testing.assert_array_equal(setup.arrays["grid"][:-1], np.ravel(grid.centres))
+    assert setup.arrays["grid"][-1] == grid.scale
     names = {checkpoints.file_name(mixture_gan.identity(training)) for training in found}
     assert {path.name for path in tmp_path.iterdir()} == names
     cells = gmm_gan.cells(setup.settings)

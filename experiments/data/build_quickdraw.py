@@ -27,13 +27,13 @@ from condvendi_jax.files import atomic_writer, check_writable
 from experiments.data import building
 from experiments.data.building import Repository
 from experiments.data.pairs import PairedEmbeddings
-from experiments.data.sets import FOLDER
+from experiments.data.sets import FOLDER, SEED
 from experiments.data.wordings import WORDINGS
 from experiments.generators import quickdraw_vae
 from experiments.lab import store
 
 PSI = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-DRAWS, SEED, DIMENSIONS = 16, 0, 448
+DRAWS, DIMENSIONS = 16, 448
 _SHOWN, _SHOWN_DRAWS = 10, 2  # Classes, evenly among all, and drawings of each.
 _BATCH = 128
 _VERSION = 1  # Raised when what is drawn from the same weights and key changes, or its pictures.

@@ -33,7 +33,7 @@ from condvendi_jax.files import check_writable
 from experiments.data import building, strokes
 from experiments.data.building import Repository
 from experiments.data.pairs import PairedEmbeddings
-from experiments.data.sets import FOLDER
+from experiments.data.sets import FOLDER, SEED
 from experiments.data.wordings import WORDINGS
 from experiments.generators import sketch_rnn
 from experiments.lab import store
@@ -47,7 +47,7 @@ THINGS = (
     *("palm tree", "pool", "rain", "roller coaster", "toothbrush", "toothpaste", "trombone"),
 )
 TEMPERATURES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0)
-DRAWS, SEED, DIMENSIONS, TYPES = 50, 0, 192, 10
+DRAWS, DIMENSIONS, TYPES = 50, 192, 10
 ANIMALS_SET = "sketched_animals"
 _BATCH = 256
 _VERSION = 1  # Raised when what is drawn from the same weights and key changes, or its pictures.

@@ -129,7 +129,8 @@ def load(path: pathlib.Path, identity: store.Identity | None = None) -> dict[Any
     try:
         with safetensors.safe_open(path, framework="numpy") as archive:
             metadata = archive.metadata() or {}
-            arrays = {name: archive.get_tensor(name) for name in archive.keys()}  # noqa: SIM118
+            names = archive.keys()
+            arrays = {name: archive.get_tensor(name) for name in names}
         record = {name: json.loads(metadata[name]) for name in ("identity", "provenance")}
         if metadata["sha256"] != _checksum(record, arrays):
             raise ValueError("its content is not what its checksum says")

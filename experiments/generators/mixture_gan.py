@@ -31,6 +31,7 @@ from experiments.generators import checkpoints
 from experiments.lab import store
 
 VERSION = 1
+SEED = 0  # Of the trainings; networks side by side have keys of their own.
 NOISE = 2
 # A sample is good within so many standard deviations of a centre (in the plane, 98.9% of the
 # mixture's own samples are), and a mode is captured if it has this part of its due, n / k good
@@ -534,7 +535,7 @@ def settled(values: np.ndarray) -> float:
     return 0.0 if change == 0 else change / spread if spread > 0 else np.inf
 
 
-def identity(training: Training, seed: int = 0) -> store.Identity:
+def identity(training: Training, seed: int = SEED) -> store.Identity:
     """Whose the parameters of a training are: `Training`, and the numbers of its kind and data.
 
     The losses and the optimiser are functions: `VERSION` is raised where they change.
@@ -560,9 +561,9 @@ def trained(
     shipped: pathlib.Path = checkpoints.SHIPPED,
     say: Callable[[str], None] = lambda words: None,
 ) -> dict[Any, Any]:
-    """What `train` gives from seed 0, read where it is there."""
+    """What `train` gives from `SEED`, read where it is there."""
     return checkpoints.trained(
-        identity(training), lambda: train(training, 0, say), cache=cache, shipped=shipped
+        identity(training), lambda: train(training, SEED, say), cache=cache, shipped=shipped
     )
 
 

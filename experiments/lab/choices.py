@@ -177,6 +177,11 @@ def by_rules(pairs: PairedEmbeddings, rules: Sequence[str], seed: int) -> dict[s
     return found
 
 
+def shown(bandwidths: Mapping[str, Any]) -> str:
+    """The multiple that a figure shows where it shows one: 1, or the first where that is not."""
+    return "1" if "1" in bandwidths else next(iter(bandwidths))
+
+
 def describe(bandwidths: Mapping[str, Bandwidths]) -> str:
     """The rules in words, for a caption; nothing for the cosine kernel."""
     rules = dict.fromkeys(b.rule for b in bandwidths.values() if b.outputs is not None)

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from condvendi_jax import files
 
@@ -106,6 +106,14 @@ def log_counts(axes: Axes, ticks: Sequence[int]) -> None:
 def log_numbers(axis: Axis) -> None:
     """A logarithmic axis whose few decades are written out as numbers: 0.1, 1, 10."""
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def log_axis(panel: Axes, digits: Sequence[float] = (1.0, 2.0, 5.0)) -> None:
+    """A logarithmic axis of one or two decades, with some digits of each written out."""
+    panel.set_yscale("log")
+    panel.yaxis.set_major_locator(LogLocator(subs=digits))
+    panel.yaxis.set_minor_locator(NullLocator())
+    log_numbers(panel.yaxis)
 
 
 def label_lines(*panels: Axes, gap: float = 1.25) -> None:
