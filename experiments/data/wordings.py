@@ -226,6 +226,20 @@ _DRAWING = (
     "{} is drawn on a sticky note.",
     "{} is pencilled lightly at first.",
 )
+_CATALOGUE = (
+    "{} is photographed on a plain background.",
+    "{} is shown from the front in an online shop.",
+    "{} is on sale this week.",
+    "{} is laid out flat for the camera.",
+    "{} is listed in the spring catalogue.",
+    "{} is one of this season's bestsellers.",
+    "{} is shown without a model.",
+    "{} is a present for a friend.",
+    "{} is waiting in the wardrobe.",
+    "{} is packed for the weekend.",
+    "{} is returned in its original box.",
+    "{} is worn to work every day.",
+)
 
 WORDINGS = {
     "dogs": Wordings("a dog", _DOG),
@@ -233,6 +247,7 @@ WORDINGS = {
     "clothing": Wordings("a piece of clothing", _CLOTHING),
     "animals": Wordings("an animal", _ANIMAL),
     "objects": Wordings("an object", _OBJECT),
+    "fashion": Wordings("a piece of clothing", _CATALOGUE),
     "sketches": Wordings("an animal", _DRAWING),
     "quickdraw": Wordings("a thing", _DRAWING),
 }

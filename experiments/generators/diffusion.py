@@ -1,0 +1,196 @@
+"""Samplers of diffusion models that predict clean latents, with room for a guidance step.
+
+The process is variance preserving in continuous time t of (0, 1]: z_t = alpha x + sigma e with
+alpha = cos(pi t / 2), sigma = sin(pi t / 2) (the cosine schedule). A model of it is a function
+
+    denoise(latents [b, ...], time [], prompts [b, p]) -> predicted clean latents [b, ...]
+
+the estimate of E[x | z_t, prompt]. One that has parameters is a pytree, as
+`jax.tree_util.Partial(function, parameters)`, and may then be an argument of a jitted function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from condvendi_jax import validation
+
+Denoiser = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+
+# Where sampling starts: at t = 1 the latents hold no signal, and the log-SNR is minus infinity.
+TIME_MAX = 0.995
+SOLVERS = ("ddim", "dpm2")
+PLACES = ("clean", "noisy")
+
+
+def alpha(time: jax.Array) -> jax.Array:
+    """The signal's share of the noisy latents, cos(pi t / 2)."""
+    return jnp.cos(jnp.pi / 2 * time)
+
+
+def sigma(time: jax.Array) -> jax.Array:
+    """The noise's share of the noisy latents, sin(pi t / 2)."""
+    return jnp.sin(jnp.pi / 2 * time)
+
+
+def guided(denoiser: Denoiser, unconditional_prompts: jax.Array, scale: float) -> Denoiser:
+    """Classifier-free guidance: x_u + scale (x_c - x_u), computed as one batch of twice the size.
+
+    Args:
+      denoiser: the model.
+      unconditional_prompts: the prompt that stands for none, `[p]`, or one for each sample
+        `[b, p]`.
+      scale: 1 is the conditional model, 0 the unconditional one.
+
+    Returns:
+      A denoiser, which is a pytree if the given one is.
+    """
+    return jax.tree_util.Partial(_guided, denoiser, unconditional_prompts, scale)
+
+
+def _guided(
+    denoiser: Denoiser,
+    unconditional_prompts: jax.Array,
+    scale: float,
+    latents: jax.Array,
+    time: jax.Array,
+    prompts: jax.Array,
+) -> jax.Array:
+    nothing = jnp.broadcast_to(unconditional_prompts, prompts.shape).astype(prompts.dtype)
+    both = denoiser(jnp.concatenate([latents] * 2), time, jnp.concatenate([nothing, prompts]))
+    unconditional, conditional = jnp.split(both, 2)
+    return unconditional + scale * (conditional - unconditional)
+
+
+class _Steps(NamedTuple):
+    """Each step's numbers, `[steps]`: z' = keep z + clean (x + extrapolated (x - last x))."""
+
+    time: np.ndarray
+    keep: np.ndarray
+    clean: np.ndarray
+    extrapolated: np.ndarray
+    alpha_next: np.ndarray
+
+
+def _steps(steps: int, solver: str) -> _Steps:
+    """The coefficients of DPM-Solver++(2M) (Lu et al. 2022, algorithm 2); DDIM is its first order.
+
+    With h the step of the log-SNR / 2, keep = sigma' / sigma and clean = alpha' (1 - exp(-h)). The
+    first step has no step before it, and the last one is infinite: both are of first order.
+    """
+    times = np.linspace(TIME_MAX, 0.0, steps + 1)
+    signal, noise = np.cos(np.pi / 2 * times), np.sin(np.pi / 2 * times)
+    ratio = noise / signal
+    extrapolated = np.zeros(steps)
+    if solver == "dpm2" and steps > 2:
+        h = -np.diff(np.log(ratio[:-1]))
+        extrapolated[1:-1] = h[1:] / (2 * h[:-1])
+    return _Steps(
+        time=times[:-1],
+        keep=noise[1:] / noise[:-1],
+        clean=signal[1:] * (1 - ratio[1:] / ratio[:-1]),
+        extrapolated=extrapolated,
+        alpha_next=signal[1:],
+    )
+
+
+def sample(
+    denoise: Denoiser,
+    key: jax.Array,
+    prompts: jax.Array,
+    *,
+    shape: tuple[int, ...],
+    steps: int = 50,
+    solver: str = "ddim",
+    guide: Any = None,
+    state: Any = None,
+    at: str = "clean",
+) -> tuple[jax.Array, Any]:
+    """Draws one batch of latents, from noise at `TIME_MAX` to the clean prediction at the end.
+
+    All randomness is the noise that it starts from, so that the same key with and without a guide
+    gives paired samples. The additive term of CV eq. 14 enters at each step: z' gains
+    alpha' * update, with the update evaluated at the predicted clean latents (`at="clean"`: the
+    prediction is moved and the noise that it implies is kept), or z' gains the update evaluated
+    at z (`at="noisy"`, as printed).
+
+    Args:
+      denoise: the model.
+      key: of the first noise.
+      prompts: one for each sample, `[b, p]`; the latents have their dtype.
+      shape: of one sample's latents, without the batch.
+      steps: calls of the model.
+      solver: 'ddim' (first order) or 'dpm2' (DPM-Solver++(2M), second order).
+      guide: a `condvendi_jax.guidance.Guidance`, whose updates are added; None for none.
+      state: the guide's, from batches before; a new one if not given.
+      at: where the guide is evaluated, 'clean' or 'noisy'.
+
+    Returns:
+      The latents `[b, *shape]`, and the guide's state, which remembers them; None without a guide.
+
+    Raises:
+      ValueError: an unknown solver or place, fewer steps than one, prompts that are not `[b, p]`,
+        or a state without a guide.
+    """
+    validation.check_count(steps, name="steps", minimum=1)
+    for name, value, known in (("solver", solver, SOLVERS), ("at", at, PLACES)):
+        if value not in known:
+            raise ValueError(f"{name}: expected one of {', '.join(known)}, received {value!r}.")
+    if prompts.ndim != 2:
+        raise ValueError(f"prompts: expected [b, p], received shape {prompts.shape}.")
+    if guide is None and state is not None:
+        raise ValueError("state: there is a state but no guide.")
+    latents = jax.random.normal(key, (prompts.shape[0], *shape), prompts.dtype)
+    if guide is not None and state is None:
+        state = guide.init(latents, prompts)
+
+    def step(carry: tuple, numbers: Any) -> tuple[tuple, None]:
+        latents, last, state = carry
+        clean = denoise(latents, numbers.time, prompts).astype(latents.dtype)
+        ahead = clean + numbers.extrapolated * (clean - last)
+        moved = numbers.keep * latents + numbers.clean * ahead
+        if guide is not None:
+            place, gain = (clean, numbers.alpha_next) if at == "clean" else (latents, 1)
+            updates, state = guide.update(place, prompts, state)
+            moved += gain * updates
+        return (moved, clean, state), None
+
+    numbers = jax.tree.map(lambda x: jnp.asarray(x, latents.dtype), _steps(steps, solver))
+    (latents, _, state), _ = jax.lax.scan(step, (latents, jnp.zeros_like(latents), state), numbers)
+    if guide is not None:
+        state = guide.remember(latents, prompts, state)
+    return latents, state
+
+
+def sample_batches(
+    denoise: Denoiser, key: jax.Array, prompts: jax.Array, *, state: Any = None, **options: Any
+) -> tuple[jax.Array, Any]:
+    """Draws batch after batch, as `sample` does each: the guide remembers those before.
+
+    Args:
+      denoise: the model.
+      key: split into one for each batch.
+      prompts: `[batches, b, p]`.
+      state: the guide's, from before.
+      **options: of `sample`.
+
+    Returns:
+      The latents `[batches, b, *shape]`, and the guide's state.
+    """
+    guide, shape = options.get("guide"), options["shape"]
+    if guide is not None and state is None:
+        like = jax.ShapeDtypeStruct((prompts.shape[1], *shape), prompts.dtype)
+        state = guide.init(like, jax.ShapeDtypeStruct(prompts.shape[1:], prompts.dtype))
+
+    def batch(state: Any, given: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
+        key, prompts = given
+        latents, state = sample(denoise, key, prompts, state=state, **options)
+        return state, latents
+
+    state, latents = jax.lax.scan(batch, state, (jax.random.split(key, prompts.shape[0]), prompts))
+    return latents, state

@@ -1,0 +1,635 @@
+"""Text-conditioned latent diffusion of small pictures, trained here on real ones.
+
+    python -m experiments.generators.latent_diffusion fashion --pictures=DIR
+
+A variational autoencoder of convolutions takes a picture of 32 x 32 pixels to 8 x 8 positions of a
+few channels (Rombach et al. 2022); a transformer over patches of these denoises them, its layers
+scaled and shifted by the time and by the MiniLM embedding of the prompt (Peebles and Xie 2023; one
+table for all layers, as in PixArt). It is trained to predict v (Salimans and Ho 2022) under the
+cosine schedule, with a tenth of the prompts left out for classifier-free guidance, and sampled with
+an average of its parameters. A training that is interrupted goes on where it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import pathlib
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from absl import flags
+from flax import nnx
+
+from condvendi_jax import command
+from condvendi_jax.encoders.embedding import default_cache
+from experiments.data import pictures
+from experiments.generators import checkpoints, diffusion
+from experiments.lab import store
+
+VERSION = 1
+SEED = 0
+GRID = 8  # Positions along each side of the latents.
+_STEPS_A_LINE = 100
+_AVERAGE = 0.999  # What the averaged parameters keep of themselves a step, once warmed up.
+_DROPPED = 0.1  # Prompts that are left out, for classifier-free guidance.
+_DIVERGENCE = 1e-4  # Weight of the autoencoder's divergence from a Gaussian, a latent.
+_FREQUENCIES = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """How large the two networks are.
+
+    Attributes:
+      channels: of the pictures.
+      latent: channels of the latents.
+      hidden: channels of the autoencoder.
+      blocks: residual blocks of its decoder at the latents' positions.
+      patch: positions along each side of a token of the denoiser.
+      width: of its tokens.
+      depth: its layers.
+      heads: of its attention.
+      prompt: entries of a prompt's embedding.
+    """
+
+    channels: int
+    latent: int
+    hidden: int
+    blocks: int
+    patch: int
+    width: int
+    depth: int
+    heads: int
+    prompt: int = 384
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """How the two networks are trained.
+
+    Attributes:
+      collection: of pictures, one of `pictures.COLLECTIONS`.
+      sizes: of the networks.
+      encoding_steps: updates of the autoencoder.
+      denoising_steps: updates of the denoiser.
+      batch: pictures an update.
+      encoding_rate: largest rate of Adam for the autoencoder.
+      denoising_rate: largest rate for the denoiser.
+    """
+
+    collection: str
+    sizes: Sizes
+    encoding_steps: int
+    denoising_steps: int
+    batch: int = 128
+    encoding_rate: float = 2e-3
+    denoising_rate: float = 1e-3
+
+
+TRAININGS = {
+    "fashion": Training(
+        "fashion",
+        Sizes(channels=1, latent=4, hidden=32, blocks=2, patch=2, width=96, depth=4, heads=4),
+        encoding_steps=3_000,
+        denoising_steps=12_000,
+    ),
+    "emoji": Training(
+        "emoji",
+        Sizes(channels=3, latent=8, hidden=64, blocks=3, patch=4, width=224, depth=4, heads=7),
+        encoding_steps=2_500,
+        denoising_steps=12_000,
+    ),
+}
+
+
+class Residual(nnx.Module):
+    """Two 3 x 3 convolutions added to what comes in, `[b, h, w, c]`."""
+
+    def __init__(self, channels: int, *, rngs: nnx.Rngs):
+        self.norm = nnx.LayerNorm(channels, rngs=rngs)
+        self.first = nnx.Conv(channels, channels, (3, 3), rngs=rngs)
+        self.second = nnx.Conv(
+            channels, channels, (3, 3), kernel_init=nnx.initializers.zeros, rngs=rngs
+        )
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """The same shape."""
+        return x + self.second(nnx.silu(self.first(nnx.silu(self.norm(x)))))
+
+
+class Autoencoder(nnx.Module):
+    """Pictures `[b, 32, 32, channels]` in [0, 1] to latents `[b, 8, 8, latent]` and back."""
+
+    def __init__(self, sizes: Sizes, *, rngs: nnx.Rngs):
+        patch, hidden = (pictures.SIDE // GRID) ** 2, sizes.hidden
+        self.enter = nnx.Linear(patch * sizes.channels, hidden, rngs=rngs)
+        self.reading = nnx.List([Residual(hidden, rngs=rngs)])
+        self.moments = nnx.Linear(hidden, 2 * sizes.latent, rngs=rngs)
+        self.leave = nnx.Linear(sizes.latent, hidden, rngs=rngs)
+        self.coarse = nnx.List(Residual(hidden, rngs=rngs) for _ in range(sizes.blocks))
+        self.widen = nnx.Linear(hidden, 2 * hidden, rngs=rngs)
+        self.fine = nnx.List([Residual(hidden // 2, rngs=rngs)])
+        self.paint = nnx.Conv(hidden // 2, 4 * sizes.channels, (3, 3), rngs=rngs)
+
+    def encode(self, pixels: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Means and log-variances of the latents."""
+        x = self.enter(_to_depth(2 * pixels - 1, pictures.SIDE // GRID))
+        for block in self.reading:
+            x = block(x)
+        mean, log_variance = jnp.split(self.moments(x), 2, axis=-1)
+        return mean, jnp.clip(log_variance, -20, 5)
+
+    def decode(self, latents: jax.Array) -> jax.Array:
+        """Pictures; a little outside [0, 1] where the network overshoots."""
+        x = self.leave(latents)
+        for block in self.coarse:
+            x = block(x)
+        x = _from_depth(self.widen(x), 2)
+        for block in self.fine:
+            x = block(x)
+        return (_from_depth(self.paint(nnx.silu(x)), 2) + 1) / 2
+
+
+def _to_depth(x: jax.Array, side: int) -> jax.Array:
+    """Squares of side x side positions as channels of one."""
+    b, h, w, c = x.shape
+    x = x.reshape(b, h // side, side, w // side, side, c)
+    return x.transpose(0, 1, 3, 2, 4, 5).reshape(b, h // side, w // side, side * side * c)
+
+
+def _from_depth(x: jax.Array, side: int) -> jax.Array:
+    """The inverse of `_to_depth`."""
+    b, h, w, c = x.shape
+    x = x.reshape(b, h, w, side, side, c // side**2)
+    return x.transpose(0, 1, 3, 2, 4, 5).reshape(b, h * side, w * side, c // side**2)
+
+
+class Layer(nnx.Module):
+    """A layer of the transformer, scaled and shifted by a condition."""
+
+    def __init__(self, width: int, heads: int, *, rngs: nnx.Rngs):
+        self.heads = heads
+        self.mix = nnx.Linear(width, 3 * width, rngs=rngs)
+        self.out = nnx.Linear(width, width, rngs=rngs)
+        self.up = nnx.Linear(width, 4 * width, rngs=rngs)
+        self.down = nnx.Linear(4 * width, width, rngs=rngs)
+        self.table = nnx.Param(jnp.zeros((6, width)))
+
+    def __call__(self, x: jax.Array, condition: jax.Array) -> jax.Array:
+        """Tokens `[b, tokens, width]` under conditions `[b, 6, width]`."""
+        parts = (condition + self.table[...])[:, :, None]
+        shift, scale, gate, shift_up, scale_up, gate_up = parts.swapaxes(0, 1)
+        b, tokens, width = x.shape
+        mixed = self.mix(_normal(x) * (1 + scale) + shift)
+        q, k, v = mixed.reshape(b, tokens, 3, self.heads, -1).transpose(2, 0, 1, 3, 4)
+        attended = jax.nn.dot_product_attention(q, k, v).reshape(b, tokens, width)
+        x = x + gate * self.out(attended)
+        inner = nnx.gelu(self.up(_normal(x) * (1 + scale_up) + shift_up))
+        return x + gate_up * self.down(inner)
+
+
+def _normal(x: jax.Array) -> jax.Array:
+    """Rows of zero mean and unit variance."""
+    centred = x - jnp.mean(x, axis=-1, keepdims=True)
+    return centred * jax.lax.rsqrt(jnp.mean(jnp.square(centred), axis=-1, keepdims=True) + 1e-6)
+
+
+class Denoiser(nnx.Module):
+    """v of noised latents: v = alpha eps - sigma x."""
+
+    def __init__(self, sizes: Sizes, *, rngs: nnx.Rngs):
+        width, side = sizes.width, GRID // sizes.patch
+        self.sizes = sizes
+        token = sizes.latent * sizes.patch**2
+        self.enter = nnx.Linear(token, width, rngs=rngs)
+        self.places = nnx.Param(0.02 * jax.random.normal(rngs.params(), (side * side, width)))
+        self.clock = nnx.Linear(2 * _FREQUENCIES, width, rngs=rngs)
+        self.prompt = nnx.Linear(sizes.prompt, width, rngs=rngs)
+        self.prompt_inner = nnx.Linear(width, width, rngs=rngs)
+        self.modulate = nnx.Linear(width, 6 * width, rngs=rngs)
+        self.layers = nnx.List(Layer(width, sizes.heads, rngs=rngs) for _ in range(sizes.depth))
+        self.final = nnx.Linear(width, 2 * width, kernel_init=nnx.initializers.zeros, rngs=rngs)
+        self.leave = nnx.Linear(width, token, kernel_init=nnx.initializers.zeros, rngs=rngs)
+
+    def __call__(self, latents: jax.Array, times: jax.Array, prompts: jax.Array) -> jax.Array:
+        """v `[b, 8, 8, latent]` of latents, times `[b]` and prompts `[b, p]` (zeros: none)."""
+        x = _to_depth(latents, self.sizes.patch)
+        side = x.shape[1]
+        x = self.enter(x.reshape(len(x), side * side, -1)) + self.places[...]
+        angles = times[:, None] * (
+            np.pi * 2.0 ** np.linspace(-1, 8, _FREQUENCIES, dtype=np.float32)
+        )
+        clock = self.clock(jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1))
+        words = self.prompt_inner(nnx.silu(self.prompt(prompts * self.sizes.prompt**0.5)))
+        condition = nnx.silu(clock + words)
+        modulation = self.modulate(condition).reshape(len(x), 6, -1)
+        for layer in self.layers:
+            x = layer(x, modulation)
+        shift, scale = jnp.split(self.final(condition)[:, None], 2, axis=-1)
+        x = self.leave(_normal(x) * (1 + scale) + shift)
+        return _from_depth(x.reshape(len(x), side, side, -1), self.sizes.patch)
+
+
+class Progress(NamedTuple):
+    """Where a training stands."""
+
+    step: jax.Array
+    params: Any
+    average: Any
+    optimiser: Any
+
+
+class Trainer:
+    """One network's training: random batches of fixed arrays, Adam, averaged parameters."""
+
+    def __init__(
+        self,
+        graph: Any,
+        loss: Callable[[Any, Any, jax.Array], jax.Array],
+        *,
+        steps: int,
+        rate: float,
+    ):
+        """Takes a loss of a network, the training arrays and a key."""
+        self._graph, self._loss, self.steps = graph, loss, steps
+        warm = min(500, steps // 10)
+        rates = optax.warmup_cosine_decay_schedule(0.0, rate, warm, steps, rate / 100)
+        self._optimiser = optax.chain(
+            optax.clip_by_global_norm(1.0), optax.adamw(rates, weight_decay=1e-3)
+        )
+
+    def start(self, params: Any) -> Progress:
+        """Before the first update."""
+        average = jax.tree.map(jnp.copy, params)  # Its buffers are given away apart.
+        return Progress(jnp.zeros((), jnp.int32), params, average, self._optimiser.init(params))
+
+    @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
+    def advance(self, at: Progress, arrays: Any, key: jax.Array) -> tuple[Progress, jax.Array]:
+        """One update further, with its loss; what it draws hangs on the step's number alone.
+
+        One call an update: convolutions in a loop are not the fast ones on CPUs.
+        """
+
+        def of(params: Any) -> jax.Array:
+            own = jax.random.fold_in(key, at.step)
+            return self._loss(nnx.merge(self._graph, params), arrays, own)
+
+        loss, slope = jax.value_and_grad(of)(at.params)
+        change, optimiser = self._optimiser.update(slope, at.optimiser, at.params)
+        params = optax.apply_updates(at.params, change)
+        keep = jnp.minimum(_AVERAGE, (1.0 + at.step) / (10.0 + at.step))
+        average = jax.tree.map(lambda a, p: keep * a + (1 - keep) * p, at.average, params)
+        return Progress(at.step + 1, params, average, optimiser), loss
+
+
+def _autoencoding_loss(batch: int) -> Callable[[Any, Any, jax.Array], jax.Array]:
+    """Absolute and squared errors a pixel, and the divergence of the latents from a Gaussian."""
+
+    def loss(model: Autoencoder, pixels: jax.Array, key: jax.Array) -> jax.Array:
+        rows, noise = jax.random.split(key)
+        real = pixels[jax.random.randint(rows, (batch,), 0, len(pixels))].astype(jnp.float32) / 255
+        mean, log_variance = model.encode(real)
+        drawn = mean + jnp.exp(log_variance / 2) * jax.random.normal(noise, mean.shape)
+        error = model.decode(drawn) - real
+        divergence = jnp.mean(jnp.square(mean) + jnp.exp(log_variance) - 1 - log_variance) / 2
+        return jnp.mean(jnp.abs(error) + 5 * jnp.square(error)) + _DIVERGENCE * divergence
+
+    return loss
+
+
+def _denoising_loss(batch: int) -> Callable[[Any, Any, jax.Array], jax.Array]:
+    """Squared error of v at uniform times; the wording of a prompt is drawn anew each time."""
+
+    def loss(model: Denoiser, arrays: Any, key: jax.Array) -> jax.Array:
+        latents, kinds, wordings = arrays
+        rows, words, clock, noise, left_out = jax.random.split(key, 5)
+        rows = jax.random.randint(rows, (batch,), 0, len(latents))
+        words = jax.random.randint(words, (batch,), 0, wordings.shape[1])
+        clean, prompts = latents[rows], wordings[kinds[rows], words]
+        prompts *= jax.random.bernoulli(left_out, 1 - _DROPPED, (batch, 1))
+        # One time in each part of the interval: what the draw of times adds to the noise is least.
+        times = (jnp.arange(batch) + jax.random.uniform(clock, (batch,))) / batch
+        signal, spread = (f(times)[:, None, None, None] for f in (diffusion.alpha, diffusion.sigma))
+        drawn = jax.random.normal(noise, clean.shape)
+        found = model(signal * clean + spread * drawn, times, prompts)
+        return jnp.mean(jnp.square(found - (signal * drawn - spread * clean)))
+
+    return loss
+
+
+def _make_autoencoder(sizes: Sizes, seed: int = SEED) -> Autoencoder:
+    return Autoencoder(sizes, rngs=nnx.Rngs(seed))
+
+
+def _make_denoiser(sizes: Sizes, seed: int = SEED) -> Denoiser:
+    return Denoiser(sizes, rngs=nnx.Rngs(seed))
+
+
+def fit(
+    trainer: Trainer,
+    params: Any,
+    arrays: Any,
+    key: jax.Array,
+    *,
+    identity: store.Identity,
+    cache: pathlib.Path,
+    say: Callable[[str], None],
+    every: float = 120.0,
+) -> Any:
+    """Trains, from where the cache says that this training stands.
+
+    Args:
+      trainer: with its number of updates.
+      params: of the network before the first.
+      arrays: of the training.
+      key: of all batches and noise.
+      identity: of the training.
+      cache: folder in which it is written down as it goes on.
+      say: takes a line now and then.
+      every: seconds between two writings.
+
+    Returns:
+      The averaged parameters.
+    """
+    at = trainer.start(params)
+    leaves, tree = jax.tree.flatten(at)
+    path = cache / checkpoints.file_name(identity).replace(".safetensors", ".unfinished")
+    try:
+        saved = checkpoints.load(path, identity)
+        at = jax.tree.unflatten(tree, [jnp.asarray(saved[i]) for i in range(len(leaves))])
+    except FileNotFoundError:
+        pass
+    except ValueError as error:
+        say(f"{error} It starts anew.")
+    written = time.monotonic()
+    while (step := int(at.step)) < trainer.steps:
+        losses = []
+        for _ in range(min(_STEPS_A_LINE, trainer.steps - step)):
+            at, loss = trainer.advance(at, arrays, key)
+            losses.append(loss)
+        mean = float(jnp.mean(jnp.stack(losses)))
+        if not math.isfinite(mean):
+            raise FloatingPointError(f"{identity['study']}: the loss is {mean} at step {step:,}.")
+        say(f"{identity['study']} {int(at.step):,} of {trainer.steps:,}: loss {mean:.4f}")
+        if time.monotonic() - written > every:
+            found = {i: np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(at))}
+            checkpoints.save(path, found, identity)
+            written = time.monotonic()
+    path.unlink(missing_ok=True)
+    return at.average
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A trained model, with what its samplers need.
+
+    Attributes:
+      training: how it was trained.
+      prompts: the names and wordings that it knows.
+      coder: parameters of the autoencoder.
+      shift: mean of the latents of the training pictures, `[latent]`.
+      scale: their standard deviation, `[latent]`.
+      params: of the denoiser.
+    """
+
+    training: Training
+    prompts: pictures.Prompts
+    coder: Any
+    shift: jax.Array
+    scale: jax.Array
+    params: Any
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of one picture's latents."""
+        return GRID, GRID, self.training.sizes.latent
+
+    @property
+    def unconditional(self) -> jax.Array:
+        """The prompt that stands for none, `[p]`."""
+        return jnp.zeros(self.training.sizes.prompt)
+
+    @property
+    def denoise(self) -> diffusion.Denoiser:
+        """Clean latents of noisy ones `[b, 8, 8, latent]`, of unit variance in all."""
+        return jax.tree_util.Partial(functools.partial(_denoise, self.training.sizes), self.params)
+
+    def encode(self, pixels: jax.Array) -> jax.Array:
+        """Latents of pictures `[b, 32, 32, channels]` in [0, 1]."""
+        return (_encode(self.training.sizes, self.coder, pixels) - self.shift) / self.scale
+
+    def decode(self, latents: jax.Array) -> jax.Array:
+        """Pictures in [0, 1] of latents."""
+        return _decode(self.training.sizes, self.coder, latents * self.scale + self.shift)
+
+
+@functools.cache
+def _graph(make: Callable[[Sizes], nnx.Module], sizes: Sizes) -> nnx.GraphDef:
+    return nnx.graphdef(nnx.eval_shape(lambda: make(sizes)))
+
+
+def _denoise(
+    sizes: Sizes, params: Any, latents: jax.Array, time: jax.Array, prompts: jax.Array
+) -> jax.Array:
+    model = nnx.merge(_graph(_make_denoiser, sizes), params)
+    found = model(latents, jnp.broadcast_to(time, latents.shape[:1]), prompts)
+    return diffusion.alpha(time) * latents - diffusion.sigma(time) * found
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _encode(sizes: Sizes, coder: Any, pixels: jax.Array) -> jax.Array:
+    return nnx.merge(_graph(_make_autoencoder, sizes), coder).encode(pixels)[0]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _decode(sizes: Sizes, coder: Any, latents: jax.Array) -> jax.Array:
+    return jnp.clip(nnx.merge(_graph(_make_autoencoder, sizes), coder).decode(latents), 0, 1)
+
+
+def coder_identity(training: Training) -> store.Identity:
+    """Whose the parameters of the autoencoder are; losses and networks are `VERSION`'s."""
+    sizes = training.sizes
+    settings = {
+        **{name: getattr(sizes, name) for name in ("channels", "latent", "hidden", "blocks")},
+        **{name: getattr(training, name) for name in ("encoding_steps", "encoding_rate", "batch")},
+        "pictures": pictures.COLLECTIONS[training.collection].digest,
+        "divergence": _DIVERGENCE,
+        "average": _AVERAGE,
+    }
+    name = f"latent_diffusion-{training.collection}-autoencoder"
+    return store.identify(name, VERSION, settings, {}, SEED)
+
+
+def identity(training: Training) -> store.Identity:
+    """Whose the parameters of the denoiser are."""
+    prompts = pictures.COLLECTIONS[training.collection].prompts()
+    settings = {
+        **dataclasses.asdict(training),
+        "autoencoder": store.digest(coder_identity(training)),
+        "left_out": _DROPPED,
+        "average": _AVERAGE,
+    }
+    name = f"latent_diffusion-{training.collection}-denoiser"
+    return store.identify(name, VERSION, settings, {"prompts": prompts.embeddings}, SEED)
+
+
+def _halves(state: nnx.State) -> dict[Any, Any]:
+    """Parameters as they are stored, in float16."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float16), nnx.to_pure_dict(state))
+
+
+def train_coder(
+    training: Training, pixels: np.ndarray, cache: pathlib.Path, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Trains the autoencoder on pictures uint8 `[n, 32, 32, channels]`."""
+    graph, params = nnx.split(_make_autoencoder(training.sizes))
+    loss = _autoencoding_loss(training.batch)
+    trainer = Trainer(graph, loss, steps=training.encoding_steps, rate=training.encoding_rate)
+    found = fit(
+        trainer,
+        params,
+        jnp.asarray(pixels),
+        jax.random.key(SEED),
+        identity=coder_identity(training),
+        cache=cache,
+        say=say,
+    )
+    stored = _halves(found)
+    latents = _latents(training.sizes, checkpoints.restore(params, stored), pixels)
+    return {
+        "coder": stored,
+        "shift": latents.mean((0, 1, 2)),
+        "scale": latents.std((0, 1, 2)),
+    }
+
+
+def _latents(sizes: Sizes, coder: Any, pixels: np.ndarray) -> np.ndarray:
+    """Means of the latents of pictures in bytes, some at a time."""
+    parts = np.array_split(pixels, -(-len(pixels) // 500))
+    return np.concatenate([_encode(sizes, coder, part / np.float32(255)) for part in parts])
+
+
+def train_denoiser(
+    training: Training,
+    coder: Mapping[str, Any],
+    pixels: np.ndarray,
+    kinds: np.ndarray,
+    cache: pathlib.Path,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Trains the denoiser on the latents of pictures and on the wordings of what they show."""
+    sizes = training.sizes
+    own = checkpoints.restore(
+        nnx.state(nnx.eval_shape(lambda: _make_autoencoder(sizes))), coder["coder"]
+    )
+    latents = (_latents(sizes, own, pixels) - coder["shift"]) / coder["scale"]
+    wordings = pictures.COLLECTIONS[training.collection].prompts().embeddings
+    graph, params = nnx.split(_make_denoiser(sizes))
+    loss = _denoising_loss(training.batch)
+    trainer = Trainer(graph, loss, steps=training.denoising_steps, rate=training.denoising_rate)
+    found = fit(
+        trainer,
+        params,
+        (jnp.asarray(latents), jnp.asarray(kinds), jnp.asarray(wordings)),
+        jax.random.key(SEED + 1),
+        identity=identity(training),
+        cache=cache,
+        say=say,
+    )
+    return {"denoiser": _halves(found)}
+
+
+def load(
+    name: str,
+    *,
+    folder: pathlib.Path | None = None,
+    cache: pathlib.Path | None = None,
+    shipped: pathlib.Path = checkpoints.SHIPPED,
+    say: Callable[[str], None] = lambda words: None,
+    training: Training | None = None,
+) -> Model:
+    """A trained model: the shipped one, or that of the cache, or one that is trained now.
+
+    Args:
+      name: of the collection.
+      folder: of its pictures, which are needed only where something is to be trained.
+      cache: where a training is kept; `trained` in the user's cache folder where None.
+      shipped: folder that is looked in first.
+      say: takes a line now and then of a training.
+      training: another one than the collection's own.
+
+    Raises:
+      ValueError: an unknown collection, or something is to be trained and there are no pictures.
+    """
+    if name not in TRAININGS:
+        raise ValueError(f"model: expected one of {', '.join(TRAININGS)}, received {name!r}.")
+    training = TRAININGS[name] if training is None else training
+    sizes, collection = training.sizes, pictures.COLLECTIONS[name]
+    kept = default_cache() / "trained" if cache is None else cache
+    read = functools.cache(lambda: collection.load(folder))
+
+    def real() -> tuple[np.ndarray, np.ndarray]:
+        found = read()
+        return found.pixels[~found.held_out], found.kinds[~found.held_out]
+
+    coder = checkpoints.trained(
+        coder_identity(training),
+        lambda: train_coder(training, real()[0], kept, say),
+        cache=kept,
+        shipped=shipped,
+    )
+    found = checkpoints.trained(
+        identity(training),
+        lambda: train_denoiser(training, coder, *real(), kept, say),
+        cache=kept,
+        shipped=shipped,
+    )
+    shapes = [nnx.state(nnx.eval_shape(lambda make=make: make(sizes))) for make in _MAKERS]
+    return Model(
+        training,
+        collection.prompts(),
+        checkpoints.restore(shapes[0], coder["coder"]),
+        jnp.asarray(coder["shift"]),
+        jnp.asarray(coder["scale"]),
+        checkpoints.restore(shapes[1], found["denoiser"]),
+    )
+
+
+_MAKERS = (_make_autoencoder, _make_denoiser)
+
+
+def main(argv: list[str]) -> None:
+    """Trains what the folder does not have."""
+    command.no_words(argv[2:])
+    folder = pathlib.Path(flags.FLAGS.output)
+    given = flags.FLAGS.pictures
+
+    def say(words: str) -> None:
+        sys.stderr.write(f"{words}\n")
+
+    started = time.perf_counter()
+    model = load(
+        argv[1],
+        folder=pathlib.Path(given) if given else None,
+        cache=folder,
+        shipped=folder,
+        say=say,
+    )
+    count = sum(leaf.size for leaf in jax.tree.leaves((model.coder, model.params)))
+    print(f"{argv[1]}: {count:,} parameters, {time.perf_counter() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("output", str(checkpoints.SHIPPED), "Folder of the trained parameters.")
+    flags.DEFINE_string(
+        "pictures", None, "Folder of the real pictures (experiments.data.pictures)."
+    )
+    command.run(main)
