@@ -129,10 +129,11 @@ def read_idx(path: pathlib.Path, axes: int) -> np.ndarray:
         raise ValueError(f"{path}: there is no such file.") from error
     except (OSError, EOFError) as error:
         raise ValueError(f"{path}: damaged ({error}).") from error
-    header = np.frombuffer(content[: 4 * (axes + 1)], ">u4")
-    if len(header) <= axes or header[0] != _MAGIC[axes]:
+    start = 4 * (axes + 1)
+    if len(content) < start or int.from_bytes(content[:4]) != _MAGIC[axes]:
         raise ValueError(f"{path}: not an IDX file of bytes with {axes} axes.")
-    shape, values = header[1:].tolist(), np.frombuffer(content, np.uint8, offset=4 * (axes + 1))
+    shape = np.frombuffer(content[4:start], ">u4").tolist()
+    values = np.frombuffer(content[start:], np.uint8)
     if len(values) != np.prod(shape):
         raise ValueError(f"{path}: {len(values):,} bytes where its header says {shape}.")
     return values.reshape(shape)

@@ -42,6 +42,7 @@ _AVERAGE = 0.999  # What the averaged parameters keep of themselves a step, once
 _DROPPED = 0.1  # Prompts that are left out, for classifier-free guidance.
 _DIVERGENCE = 1e-4  # Weight of the autoencoder's divergence from a Gaussian, a latent.
 _FREQUENCIES = 32
+_ANGLES = np.pi * 2.0 ** np.linspace(-1, 8, _FREQUENCIES, dtype=np.float32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +81,7 @@ class Training:
       sizes: of the networks.
       encoding_steps: updates of the autoencoder.
       denoising_steps: updates of the denoiser.
+      horizon: updates over which its rate falls as a cosine, of which the last may not be reached.
       batch: pictures an update.
       encoding_rate: largest rate of Adam for the autoencoder.
       denoising_rate: largest rate for the denoiser.
@@ -89,6 +91,7 @@ class Training:
     sizes: Sizes
     encoding_steps: int
     denoising_steps: int
+    horizon: int
     batch: int = 128
     encoding_rate: float = 2e-3
     denoising_rate: float = 1e-3
@@ -99,13 +102,15 @@ TRAININGS = {
         "fashion",
         Sizes(channels=1, latent=4, hidden=32, blocks=2, patch=2, width=96, depth=4, heads=4),
         encoding_steps=3_000,
-        denoising_steps=12_000,
+        denoising_steps=6_000,
+        horizon=12_000,
     ),
     "emoji": Training(
         "emoji",
         Sizes(channels=3, latent=8, hidden=64, blocks=3, patch=4, width=224, depth=4, heads=7),
         encoding_steps=2_500,
         denoising_steps=12_000,
+        horizon=12_000,
     ),
 }
 
@@ -185,7 +190,7 @@ class Layer(nnx.Module):
 
     def __call__(self, x: jax.Array, condition: jax.Array) -> jax.Array:
         """Tokens `[b, tokens, width]` under conditions `[b, 6, width]`."""
-        parts = (condition + self.table[...])[:, :, None]
+        parts = (condition + self.table[...][None])[:, :, None]
         shift, scale, gate, shift_up, scale_up, gate_up = parts.swapaxes(0, 1)
         b, tokens, width = x.shape
         mixed = self.mix(_normal(x) * (1 + scale) + shift)
@@ -223,10 +228,8 @@ class Denoiser(nnx.Module):
         """v `[b, 8, 8, latent]` of latents, times `[b]` and prompts `[b, p]` (zeros: none)."""
         x = _to_depth(latents, self.sizes.patch)
         side = x.shape[1]
-        x = self.enter(x.reshape(len(x), side * side, -1)) + self.places[...]
-        angles = times[:, None] * (
-            np.pi * 2.0 ** np.linspace(-1, 8, _FREQUENCIES, dtype=np.float32)
-        )
+        x = self.enter(x.reshape(len(x), side * side, -1)) + self.places[...][None]
+        angles = times[:, None] * _ANGLES[None]
         clock = self.clock(jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1))
         words = self.prompt_inner(nnx.silu(self.prompt(prompts * self.sizes.prompt**0.5)))
         condition = nnx.silu(clock + words)
@@ -257,19 +260,23 @@ class Trainer:
         *,
         steps: int,
         rate: float,
+        horizon: int | None = None,
     ):
-        """Takes a loss of a network, the training arrays and a key."""
+        """Takes a loss of a network, the training arrays and a key.
+
+        The rate falls as a cosine over `horizon` updates, which are `steps` where it is None.
+        """
         self._graph, self._loss, self.steps = graph, loss, steps
-        warm = min(500, steps // 10)
-        rates = optax.warmup_cosine_decay_schedule(0.0, rate, warm, steps, rate / 100)
+        end = steps if horizon is None else horizon
+        rates = optax.warmup_cosine_decay_schedule(0.0, rate, min(500, end // 10), end, rate / 100)
         self._optimiser = optax.chain(
             optax.clip_by_global_norm(1.0), optax.adamw(rates, weight_decay=1e-3)
         )
 
     def start(self, params: Any) -> Progress:
         """Before the first update."""
-        average = jax.tree.map(jnp.copy, params)  # Its buffers are given away apart.
-        return Progress(jnp.zeros((), jnp.int32), params, average, self._optimiser.init(params))
+        own, average = (jax.tree.map(jnp.copy, params) for _ in range(2))  # They are given away.
+        return Progress(jnp.zeros((), jnp.int32), own, average, self._optimiser.init(params))
 
     @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
     def advance(self, at: Progress, arrays: Any, key: jax.Array) -> tuple[Progress, jax.Array]:
@@ -285,7 +292,8 @@ class Trainer:
         loss, slope = jax.value_and_grad(of)(at.params)
         change, optimiser = self._optimiser.update(slope, at.optimiser, at.params)
         params = optax.apply_updates(at.params, change)
-        keep = jnp.minimum(_AVERAGE, (1.0 + at.step) / (10.0 + at.step))
+        step = at.step.astype(jnp.float32)
+        keep = jnp.minimum(_AVERAGE, (1 + step) / (10 + step))
         average = jax.tree.map(lambda a, p: keep * a + (1 - keep) * p, at.average, params)
         return Progress(at.step + 1, params, average, optimiser), loss
 
@@ -369,6 +377,7 @@ def fit(
         pass
     except ValueError as error:
         say(f"{error} It starts anew.")
+    cache.mkdir(parents=True, exist_ok=True)
     written = time.monotonic()
     while (step := int(at.step)) < trainer.steps:
         losses = []
@@ -424,11 +433,13 @@ class Model:
 
     def encode(self, pixels: jax.Array) -> jax.Array:
         """Latents of pictures `[b, 32, 32, channels]` in [0, 1]."""
-        return (_encode(self.training.sizes, self.coder, pixels) - self.shift) / self.scale
+        found = _encode(self.training.sizes, self.coder, pixels)
+        return (found - self.shift[None, None, None]) / self.scale[None, None, None]
 
     def decode(self, latents: jax.Array) -> jax.Array:
         """Pictures in [0, 1] of latents."""
-        return _decode(self.training.sizes, self.coder, latents * self.scale + self.shift)
+        raw = latents * self.scale[None, None, None] + self.shift[None, None, None]
+        return _decode(self.training.sizes, self.coder, raw)
 
 
 @functools.cache
@@ -534,7 +545,13 @@ def train_denoiser(
     wordings = pictures.COLLECTIONS[training.collection].prompts().embeddings
     graph, params = nnx.split(_make_denoiser(sizes))
     loss = _denoising_loss(training.batch)
-    trainer = Trainer(graph, loss, steps=training.denoising_steps, rate=training.denoising_rate)
+    trainer = Trainer(
+        graph,
+        loss,
+        steps=training.denoising_steps,
+        rate=training.denoising_rate,
+        horizon=training.horizon,
+    )
     found = fit(
         trainer,
         params,

@@ -1,0 +1,144 @@
+"""Small real pictures: what is read of a folder, and what is refused in a line."""
+
+import gzip
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from experiments.data import build_fashion, pictures
+from experiments.data.sets import load_emoji
+
+COUNTS = {"train": 6, "t10k": 3}
+
+
+def idx(array):
+    header = np.array([0x800 + array.ndim, *array.shape], ">u4").tobytes()
+    return gzip.compress(header + array.tobytes())
+
+
+CUBE = idx(np.zeros((3, 2, 2), np.uint8))
+
+
+@pytest.fixture
+def fashion(tmp_path):
+    """A folder in the form of Fashion-MNIST, with nine pictures."""
+    rng = np.random.default_rng(0)
+    content = {}
+    for part, count in COUNTS.items():
+        content[f"{part}-images-idx3"] = rng.integers(1, 256, (count, 28, 28), np.uint8)
+        content[f"{part}-labels-idx1"] = rng.integers(0, 10, count).astype(np.uint8)
+    for name, array in content.items():
+        (tmp_path / f"{name}-ubyte.gz").write_bytes(idx(array))
+    return tmp_path, content
+
+
+def test_fashion_has_a_black_rim_and_holds_its_test_part_out(fashion):
+    folder, content = fashion
+    found = pictures.read_fashion(folder)
+    assert found.pixels.shape == (9, 32, 32, 1)
+    np.testing.assert_array_equal(found.pixels[6:, 2:30, 2:30, 0], content["t10k-images-idx3"])
+    assert found.pixels.sum() == sum(
+        content[f"{part}-images-idx3"].astype(int).sum() for part in COUNTS
+    )
+    np.testing.assert_array_equal(found.kinds[:6], content["train-labels-idx1"])
+    np.testing.assert_array_equal(found.held_out, [False] * 6 + [True] * 3)
+    pixels, kinds = found.part(held_out=True)
+    np.testing.assert_array_equal(kinds, content["t10k-labels-idx1"])
+    np.testing.assert_allclose(pixels, found.pixels[6:] / 255, rtol=1e-6)
+    assert found.part(held_out=False)[0].shape == (6, 32, 32, 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "there is no such file"),
+        (b"not gzip", "damaged"),
+        (CUBE[:-6], "damaged"),
+        (idx(np.zeros(3, np.uint8)), "not an IDX file of bytes with 3 axes"),
+        (gzip.compress(b"\0\0"), "not an IDX file of bytes with 3 axes"),
+        (gzip.compress(gzip.decompress(CUBE)[:-1]), "11 bytes where"),
+    ],
+    ids=["missing", "not gzip", "cut short", "labels", "no header", "a byte less"],
+)
+def test_files_that_are_no_idx_are_named(tmp_path, content, words):
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ValueError, match=words) as error:
+        pictures.read_idx(path, 3)
+    assert str(path) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_other_pictures_than_those_of_the_digest_are_refused(fashion, tmp_path):
+    folder, _ = fashion
+    collection = pictures.COLLECTIONS["fashion"]
+    digest = pictures.digest_of(pictures.read_fashion(folder))
+    with pytest.raises(ValueError, match=f"digest is {digest}, expected {collection.digest}"):
+        collection.load(folder)
+    with pytest.raises(ValueError, match="fashion: no folder of pictures is given; the Debian"):
+        collection.load(None)
+    with pytest.raises(ValueError, match=r"nowhere: there is no such folder"):
+        collection.load(tmp_path / "nowhere")
+
+
+def test_the_digest_sees_pixels_kinds_and_what_is_held_out(fashion):
+    found = pictures.read_fashion(fashion[0])
+    digests = {pictures.digest_of(found)}
+    for name in ("pixels", "kinds", "held_out"):
+        arrays = {field: getattr(found, field).copy() for field in ("pixels", "kinds", "held_out")}
+        arrays[name].flat[0] ^= 1
+        digests.add(pictures.digest_of(pictures.Pictures(**arrays)))
+    assert len(digests) == 4
+
+
+def test_emoji_follow_the_rows_of_their_set(tmp_path, monkeypatch):
+    rows = 20
+    stored = {"prompt_index": np.arange(rows, dtype=np.int16) // 3}
+    np.savez(tmp_path / "emoji.npz", **stored)
+    monkeypatch.setattr(pictures, "EMOJI_FILE", tmp_path / "emoji.npz")
+    for row in range(rows):
+        stream = io.BytesIO()
+        Image.new("RGB", (64, 64), (10 * row, 0, 255)).save(stream, "PNG")
+        (tmp_path / f"{row}.png").write_bytes(stream.getvalue())
+    found = pictures.read_emoji(tmp_path)
+    assert found.pixels.shape == (rows, 32, 32, 3)
+    np.testing.assert_array_equal(found.pixels[:, 5, 5, 0], 10 * np.arange(rows))
+    np.testing.assert_array_equal(found.kinds, np.arange(rows) // 3)
+    assert found.held_out.sum() == 2
+    (tmp_path / "7.png").unlink()
+    with pytest.raises(ValueError, match=r"7\.png: there is no such file"):
+        pictures.read_emoji(tmp_path)
+
+
+def test_prompts_are_of_unit_norm_and_name_their_kinds():
+    fashion, emoji = (pictures.COLLECTIONS[name].prompts() for name in ("fashion", "emoji"))
+    assert fashion.embeddings.shape == (10, 12, 384)
+    assert emoji.embeddings.shape == (1652, 1, 384)
+    for prompts in (fashion, emoji):
+        assert len(prompts.names) == len(prompts.embeddings)
+        norms = np.linalg.norm(prompts.embeddings, axis=2)
+        np.testing.assert_allclose(norms, 1, atol=1e-3)
+    pairs = load_emoji()
+    first = emoji.embeddings[pairs.labels["prompt"], 0]
+    np.testing.assert_allclose(first, pairs.prompts, atol=1e-6)
+    # A kind's wordings are nearer to one another than to another kind's.
+    means = fashion.embeddings.mean(1)
+    nearest = np.argmax(np.einsum("kwp,lp->kwl", fashion.embeddings, means), axis=-1)
+    assert (nearest == np.arange(10)[:, None]).mean() > 0.9
+
+
+def test_wordings_name_their_kind_and_fill_the_file():
+    wordings = pictures.fashion_wordings()
+    assert len(set(wordings)) == 120
+    assert wordings[12] == "A pair of trousers is photographed on a plain background."
+    assert wordings[-12].startswith("An ankle boot")
+
+    class Counting:
+        def encode(self, items):
+            return np.array([[3.0 * (i + 1), 4.0 * (i + 1)] for i in range(len(items))])
+
+    found = build_fashion.build(Counting())
+    assert found.shape == (10, 12, 2) and found.dtype == np.float16
+    np.testing.assert_allclose(found, np.broadcast_to([0.6, 0.8], (10, 12, 2)), atol=1e-3)
