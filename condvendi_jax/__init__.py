@@ -7,7 +7,7 @@ errors in one call, and `decompose` for the scores alone.
 
 __version__ = "0.1.0"
 
-from condvendi_jax import comparison, evaluation, populations
+from condvendi_jax import comparison, evaluation, guidance, populations
 from condvendi_jax.bandwidth import (
     BandwidthSelection,
     RuledBandwidth,
@@ -112,6 +112,7 @@ __all__ = [
     "evaluation",
     "gaussian_mutual_information",
     "gram",
+    "guidance",
     "information_rke",
     "information_vendi",
     "k_means",
