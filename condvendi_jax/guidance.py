@@ -296,6 +296,7 @@ def _guidance(entropy: Entropy, kernels: tuple[Kernel, ...], options: Options) -
     for kernel, name in zip(kernels, ("output_kernel", "prompt_kernel"), strict=False):
         check_kernel(kernel, name=name)
     settings, weight, window = _checked(entropy, **options)
+    checked = functools.partial(_points, needs_spectrum=entropy.needs_spectrum)
 
     def init(latents: Any, prompts: Any = None) -> GuidanceState:
         shapes = _shapes(latents, prompts, paired=len(kernels) == 2)
@@ -320,7 +321,7 @@ def _guidance(entropy: Entropy, kernels: tuple[Kernel, ...], options: Options) -
     def update(
         latents: ArrayLike, prompts: ArrayLike | None, state: GuidanceState
     ) -> tuple[jax.Array, GuidanceState]:
-        batch = _points(latents, prompts, kernels, state)
+        batch = checked(latents, prompts, kernels, state)
         updates, state = _update(settings, kernels, weight, batch, state)
         given = jnp.result_type(latents)
         floating = jnp.issubdtype(given, jnp.floating)
@@ -331,7 +332,7 @@ def _guidance(entropy: Entropy, kernels: tuple[Kernel, ...], options: Options) -
     def remember(
         latents: ArrayLike, prompts: ArrayLike | None, state: GuidanceState
     ) -> GuidanceState:
-        batch = _points(latents, prompts, kernels, state)
+        batch = checked(latents, prompts, kernels, state)
         last = tuple(array[-window:] for array in batch) if window else ()
         return _remember(kernels, last, state)
 
@@ -407,7 +408,12 @@ def _shapes(latents: Any, prompts: Any, *, paired: bool) -> list[tuple[int, ...]
 
 
 def _points(
-    latents: Any, prompts: Any, kernels: tuple[Kernel, ...], state: GuidanceState
+    latents: Any,
+    prompts: Any,
+    kernels: tuple[Kernel, ...],
+    state: GuidanceState,
+    *,
+    needs_spectrum: bool,
 ) -> tuple[jax.Array, ...]:
     """The batch as rows in the compute dtype, or the error that it deserves."""
     paired = len(kernels) == 2
@@ -423,6 +429,8 @@ def _points(
                 f"the state, received shape {shape}."
             )
         rows[name] = validation.as_array(value, name=name).reshape(shape[0], size)
+    if (state.squares is None) != needs_spectrum:
+        raise ValueError("state: of a guide of another order, whose memory keeps other sums.")
     checked = validation.check_arrays(rows)
     for kernel, (name, array) in zip(kernels, zip(rows, checked, strict=True), strict=True):
         if validation.is_concrete(array, kernel):
