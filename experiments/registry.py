@@ -26,6 +26,7 @@ _MODULES = {
     "gmm_gan": "experiments.gmm_gan",
     "human": "experiments.human",
     "coverage": "experiments.coverage",
+    "guidance_cost": "experiments.guidance_cost",
     "scaling": "experiments.scaling.study",
     "many_devices": "experiments.many_devices",
     "theorems": "experiments.theorems",
