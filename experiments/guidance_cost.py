@@ -12,6 +12,7 @@ and the guide's are timed in turns, so that what else the machine does falls on 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pathlib
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -106,17 +107,17 @@ class Cost:
       update: of the guide alone, in turns with the sampler, `[r]` seconds.
       remember: of taking a finished batch into the window, `[r]` seconds.
       state: bytes of the guide's state.
-      workspace: bytes that the compiled update takes beside its arguments and results, as the
-        compiler reports it; what LAPACK takes for itself is not in it.
-      step_workspace: the same of the sampler's step.
+      update_bytes: that the compiled update takes for its arguments, the state among them, and as
+        workspace; what LAPACK takes for itself is not in it.
+      step_bytes: the same of the sampler's step, its parameters among the arguments.
     """
 
     step: np.ndarray
     update: np.ndarray
     remember: np.ndarray
     state: int
-    workspace: int
-    step_workspace: int
+    update_bytes: int
+    step_bytes: int
 
 
 def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -> lab.Setup:
@@ -226,30 +227,38 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Cost:
     return Cost(
         **{name: np.array(values) for name, values in seconds.items()},
         state=sum(leaf.nbytes for leaf in jax.tree.leaves(state)),
-        workspace=update.memory_analysis().temp_size_in_bytes,
-        step_workspace=step.memory_analysis().temp_size_in_bytes,
+        update_bytes=_bytes(update),
+        step_bytes=_bytes(step),
     )
 
 
-def _sampler(settings: Settings, key: jax.Array) -> tuple[Any, tuple[jax.Array, ...]]:
-    """One guided step of DDIM, compiled, and latents, a time and prompts for it."""
+def _bytes(program: Any) -> int:
+    """Of the arguments and the workspace of a compiled program."""
+    needs = program.memory_analysis()
+    return needs.argument_size_in_bytes + needs.temp_size_in_bytes
+
+
+def _sampler(settings: Settings, key: jax.Array) -> tuple[Any, tuple[Any, ...]]:
+    """One step of DDIM, compiled, and parameters, latents, a time and prompts for it."""
     sizes = latent_diffusion.TRAININGS[settings.model].sizes
     graph, params = nnx.split(latent_diffusion.Denoiser(sizes, rngs=nnx.Rngs(0)))
 
-    def denoise(latents: jax.Array, time: jax.Array, prompts: jax.Array) -> jax.Array:
+    def denoise(params: Any, latents: jax.Array, time: jax.Array, prompts: jax.Array) -> jax.Array:
         times = jnp.broadcast_to(time, latents.shape[:1])
         velocity = nnx.merge(graph, params)(latents, times, prompts)
         return diffusion.alpha(time) * latents - diffusion.sigma(time) * velocity
 
-    def step(latents: jax.Array, time: jax.Array, prompts: jax.Array) -> jax.Array:
+    def step(params: Any, latents: jax.Array, time: jax.Array, prompts: jax.Array) -> jax.Array:
+        conditional = functools.partial(denoise, params)
         nothing = jnp.zeros(prompts.shape[1:])
-        clean = diffusion.guided(denoise, nothing, _SCALE)(latents, time, prompts)
+        clean = diffusion.guided(conditional, nothing, _SCALE)(latents, time, prompts)
         later = 0.9 * time
         noise = (latents - diffusion.alpha(time) * clean) / diffusion.sigma(time)
         return diffusion.alpha(later) * clean + diffusion.sigma(later) * noise
 
     side = latent_diffusion.GRID
     inputs = (
+        params,
         jax.random.normal(key, (settings.batch, side, side, sizes.latent)),
         jnp.asarray(0.5),
         jax.random.normal(key, (settings.batch, sizes.prompt)),
@@ -268,7 +277,7 @@ def table(run: lab.Run) -> Table:
     own = 1e3 * np.median(np.concatenate([cost.step for cost in run.results.values()]))
     title = f"{settings.model}, {settings.batch} latents: the sampler's step takes {own:.3g} ms"
     grid = Table("guidance", "window", title=title, title_justify="left")
-    for name in ("ms", "of a step", "remember, ms", "state, MiB", "workspace, MiB"):
+    for name in ("ms", "of a step", "remember, ms", "state, MiB", "all, MiB"):
         grid.add_column(name, justify="right", no_wrap=True)
     for cell, cost in run.results.items():
         low, middle, high = relative(cost)
@@ -278,7 +287,7 @@ def table(run: lab.Run) -> Table:
             f"{1e3 * np.median(cost.update):.3g}",
             f"{middle:.2g} ({low:.2g}-{high:.2g})",
             f"{1e3 * np.median(cost.remember):.3g}",
-            *(f"{size / _MIB:.3g}" for size in (cost.state, cost.workspace)),
+            *(f"{size / _MIB:.3g}" for size in (cost.state, cost.update_bytes)),
         )
     return grid
 
@@ -301,13 +310,16 @@ def _figure(run: lab.Run) -> Figure:
         )
         times.plot(windows, middle, color=colour, marker=marker, label=name)
         times.fill_between(windows, low, high, color=colour, alpha=0.2, linewidth=0)
-        held = [(cost.state + cost.workspace) / _MIB for cost in found.values()]
+        held = [cost.update_bytes / _MIB for cost in found.values()]
         memories.plot(windows, held, color=colour, marker=marker, label=name)
     every = list(run.results.values())
     own = 1e3 * np.median(np.concatenate([cost.step for cost in every]))
-    for panel, level in ((times, own), (memories, every[0].step_workspace / _MIB)):
+    for panel, level in ((times, own), (memories, every[0].step_bytes / _MIB)):
         panel.axhline(level, color=style.GREY, linestyle="--", label="the sampler's own step")
-    for panel, words in ((times, "milliseconds a step"), (memories, "state and workspace, MiB")):
+    for panel, words in (
+        (times, "milliseconds a step"),
+        (memories, "arguments and workspace, MiB"),
+    ):
         _logarithmic(panel, settings.windows)
         panel.set(xlabel="window", ylabel=words)
     style.legend_above(figure, times, columns=3)
