@@ -117,7 +117,7 @@ def test_updates_are_the_formulas_of_the_paper(n, x64):
         assert_close(updates, 0.7 * expected)
 
 
-@pytest.mark.parametrize("kind", ["vendi", "truncated conditional vendi", "conditional rke"])
+@pytest.mark.parametrize("kind", FEW)
 def test_updates_are_the_gradients_of_the_scores_of_the_library(kind, x64):
     batch, past = _split(WINDOW)
     _, name, order, truncation = KINDS[kind]
@@ -146,8 +146,8 @@ def test_one_latent_and_the_memory_are_a_batch_of_one(kind, x64):
 
 
 @pytest.mark.parametrize("kind", FEW)
-def test_an_empty_window_is_no_window(kind, dtype):
-    batch, _ = _split(0, dtype=dtype)
+def test_an_empty_window_is_no_window(kind):
+    batch, _ = _split(0, dtype=np.float32)
     updates = [
         guide.update(*batch, guide.init(*batch))[0]
         for guide in (_guide(kind), _guide(kind, window=0))
@@ -207,10 +207,10 @@ def test_duplicated_pairs_have_the_gradient_of_the_score(kind, x64):
 
 
 @pytest.mark.parametrize("kind", FEW)
-def test_latents_that_coincide_stay_together(kind, dtype):
+def test_latents_that_coincide_stay_together(kind):
     """A critical point: the gradient is zero, not NaN and not noise."""
-    latents = np.repeat([[0.3, -1.2, 2.0]], B, axis=0).astype(dtype)
-    prompts = np.repeat([[1.0, 0.5]], B, axis=0).astype(dtype)
+    latents = np.repeat([[0.3, -1.2, 2.0]], B, axis=0).astype(np.float32)
+    prompts = np.repeat([[1.0, 0.5]], B, axis=0).astype(np.float32)
     guide = _guide(kind, normalise=True)
     state = guide.remember(latents, prompts, guide.init(latents, prompts))
     updates, state = guide.update(latents, prompts, state)
@@ -221,26 +221,24 @@ def test_latents_that_coincide_stay_together(kind, dtype):
 TRIANGLE = np.array([[1.0, 0.0], [-0.5, 0.75**0.5], [-0.5, -(0.75**0.5)]])
 
 
-def _tied(objective="score"):
-    return guidance.vendi(
-        output_kernel=cv.Gaussian(1.0), truncation=2, window=0, objective=objective
+@pytest.fixture
+def tied(x64):
+    """The update that ascends H^(t), t = 2, at three equidistant latents."""
+    guide = guidance.vendi(
+        output_kernel=cv.Gaussian(1.0), truncation=2, window=0, objective="entropy"
     )
+    return np.asarray(guide.update(TRIANGLE, None, guide.init(TRIANGLE))[0])
 
 
-def test_a_tie_at_the_truncation_is_shared(x64):
-    """Equidistant latents: the two smaller eigenvalues tie, one is kept, no latent is special."""
-    guide = _tied()
-    updates, _ = guide.update(TRIANGLE, None, guide.init(TRIANGLE))
-    length = float(np.linalg.norm(updates[0]))
+def test_a_tie_at_the_truncation_is_shared(tied):
+    """The two smaller eigenvalues tie, one is kept, and no latent is special: all go outwards."""
+    length = np.linalg.norm(tied[0])
     assert length > 1e-2
-    # Outwards, all of one length.
-    assert_close(updates, length * TRIANGLE)
+    assert_close(tied, length * TRIANGLE)
 
 
-def test_an_update_at_a_tie_is_a_subgradient(x64):
+def test_an_update_at_a_tie_is_a_subgradient(tied):
     """H^(t) bends upwards there: no direction gains less than the update says (docs/theory.md)."""
-    guide = _tied("entropy")
-    updates, _ = guide.update(TRIANGLE, None, guide.init(TRIANGLE))
 
     def entropy(latents):
         gram = gaussian_gram(latents, 1.0)
@@ -249,12 +247,12 @@ def test_an_update_at_a_tie_is_a_subgradient(x64):
     gaps = []
     for direction in np.random.default_rng(0).normal(size=(20, *TRIANGLE.shape)):
         gained = (entropy(TRIANGLE + 1e-5 * direction) - entropy(TRIANGLE)) / 1e-5
-        gaps.append(gained - float(np.sum(updates * direction)))
+        gaps.append(gained - np.sum(tied * direction))
     assert min(gaps) > -1e-4
     assert max(gaps) > 1e-2  # A kink indeed.
 
 
-@pytest.mark.parametrize("truncation", [2, 3, B + WINDOW, 100])
+@pytest.mark.parametrize("truncation", [3, 100])
 def test_truncation_above_the_rank(truncation, x64):
     """The cosine kernel in two dimensions has rank two; the zeros have no part in the gradient."""
     rng = np.random.default_rng(3)
@@ -415,7 +413,6 @@ def test_kernels_and_truncations_are_what_was_passed(kind):
     guides = [_guide(kind), _guide(kind, bandwidths=(0.8, 2.0)), _guide(kind, bandwidths=(2, 0.6))]
     if "truncated" in kind:
         guides += [guidance.conditional_vendi(**_kernels(), truncation=4, window=WINDOW)]
-        guides += [guidance.conditional_vendi(**_kernels(), order=3.0, window=WINDOW)]
     updates = [np.ravel(guide.update(*batch, _after(guide, past))[0]) for guide in guides]
     for index, first in enumerate(updates):
         for second in updates[:index]:
@@ -425,10 +422,9 @@ def test_kernels_and_truncations_are_what_was_passed(kind):
 # Transformations.
 
 
-@pytest.mark.parametrize("kind", FEW)
-def test_compiled_scanned_and_mapped(kind, x64):
+def test_compiled_scanned_and_mapped(x64):
     """A sampler's loop over batches and steps, for several seeds at once, is as step by step."""
-    guide = _guide(kind, weight=0.1, every=2)
+    guide = _guide("conditional rke", weight=0.1, every=2)
     pairs = draw_pairs(2 * 3 * B)
     chains = tuple(array.reshape(2, 3, B, -1) for array in pairs)
 
@@ -461,7 +457,7 @@ def test_compiled_scanned_and_mapped(kind, x64):
     [
         ("vendi", {}),
         ("truncated conditional vendi", {"among": "memory"}),
-        ("truncated conditional vendi", {"max_norm": 1e-3}),
+        ("rke", {"max_norm": 0.1}),
         ("conditional rke", {"normalise": True}),
     ],
 )
@@ -530,15 +526,19 @@ def test_a_latent_that_is_not_finite_is_skipped_and_counted():
         assert_close(updates[1:], expected)
         assert int(state.skipped) == 1
 
-        remembered = jax.jit(guide.remember)(broken, batch[1], state)
-        assert int(remembered.skipped) == 2
-        assert int(remembered.filled.sum()) == WINDOW - 1
-        # It took the slot of the oldest; the rest is as after the rest.
-        rest = [np.concatenate([old[B:], new[1:]]) for old, new in zip(past, batch, strict=True)]
-        again = _after(guide, rest)
-        assert_close(
-            guide.update(*batch, remembered)[0], guide.update(*batch, again)[0], loosened=10
-        )
+
+def test_a_latent_that_is_not_finite_is_not_remembered():
+    batch, past = _split(WINDOW, dtype=np.float32)
+    guide = _guide("conditional rke")
+    broken = batch[0].copy()
+    broken[0, 1] = np.nan
+    state = jax.jit(guide.remember)(broken, batch[1], _after(guide, past))
+    assert int(state.skipped) == 1
+    assert int(state.filled.sum()) == WINDOW - 1
+    # It took the slot of the oldest; the rest is as after the rest.
+    rest = [np.concatenate([old[B:], new[1:]]) for old, new in zip(past, batch, strict=True)]
+    again = _after(guide, rest)
+    assert_close(guide.update(*batch, state)[0], guide.update(*batch, again)[0], loosened=10)
 
 
 def test_a_batch_of_nothing_finite_is_skipped():
