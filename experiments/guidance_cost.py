@@ -318,7 +318,7 @@ def _figure(run: lab.Run) -> Figure:
         panel.axhline(level, color=style.GREY, linestyle="--", label="the sampler's own step")
     for panel, words in (
         (times, "milliseconds a step"),
-        (memories, "arguments and workspace, MiB"),
+        (memories, "memory of a step, MiB"),
     ):
         _logarithmic(panel, settings.windows)
         panel.set(xlabel="window", ylabel=words)
@@ -329,8 +329,9 @@ def _figure(run: lab.Run) -> Figure:
         figure,
         f"A step for {settings.batch} latents of {settings.latent} numbers with prompts of "
         f"{settings.prompt}, beside a step of the {settings.model} diffusion with classifier-free "
-        f"guidance, on one {settings.device}. Medians of {min(repeats)} to {max(repeats)} "
-        f"repetitions, shaded from quartile to quartile; bandwidths {latents:.3g} and "
+        f"guidance, on a {settings.device}. Medians of {min(repeats)} to {max(repeats)} "
+        "repetitions, shaded from quartile to quartile; memory is the state, the other arguments "
+        f"and the workspace, without what LAPACK takes itself; bandwidths {latents:.3g} and "
         f"{prompts:.3g}, half the root mean squared distances; seed {run.seed}.",
     )
     return figure
