@@ -648,7 +648,7 @@ def _entropy_and_slope_jvp(entropy: Entropy, primals: Any, tangents: Any) -> Any
     divided = jnp.where(
         tied,
         jnp.diagonal(hessian)[:, None] - hessian,
-        (weights[:, None] - weights[None, :]) / jnp.where(tied, 1, gaps),
+        (weights[:, None] - weights[None, :]) / gaps,
     )
     own = jnp.diag(_product(hessian, jnp.diagonal(inner)))
     moved = jnp.where(jnp.eye(values.shape[0], dtype=bool), own, divided * inner)
@@ -698,7 +698,7 @@ def _remember(
 ) -> GuidanceState:
     """The state after the batch took the place of the oldest pairs.
 
-    Of a pair of pairs the square is kept with the older one: it leaves together with it, so that
+    Of every two pairs the square is kept with the older one and leaves together with it, so that
     nothing is ever subtracted and no rounding adds up.
     """
     state = state._replace(step=jnp.zeros_like(state.step))
@@ -706,7 +706,6 @@ def _remember(
         return state
     window, b = state.filled.shape[0], batch[0].shape[0]
     slots = (state.position + jnp.arange(b, dtype=jnp.int32)) % window
-    state = state._replace(filled=state.filled.at[slots].set(False))
     present, sound, remembered = _sound(batch, state)
     squares = state.squares
     if squares is not None:
