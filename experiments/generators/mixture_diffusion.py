@@ -1,0 +1,194 @@
+"""A diffusion whose score is known: mixtures of Gaussians in the plane, weighted by the prompt.
+
+Every prompt has its own weights over the same components, so that the clean prediction E[x | z_t,
+prompt] is a posterior mean in closed form, and so is what samplers are judged by: Conditional-RKE,
+the energy distance to the true law of a prompt, the share of each component.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import special
+from scipy.spatial import distance
+
+from condvendi_jax.populations import GaussianMixture
+from experiments.generators import diffusion
+
+# A point farther than this many standard deviations from every centre is off the support.
+_FAR = 3.0
+
+
+class PromptedMixture(NamedTuple):
+    """Isotropic components `[k]` in the plane, and what m prompts make of them.
+
+    A prompt's embedding is its row of the identity, `[m]`; one between them has the mixture of
+    their laws, and the zero vector that of all prompts, equally likely.
+
+    Attributes:
+      centres: `[k, 2]`.
+      spread: the standard deviation of each coordinate within a component.
+      weights: of each prompt's components, `[m, k]`; rows sum to 1.
+    """
+
+    centres: jax.Array
+    spread: jax.Array
+    weights: jax.Array
+
+    @property
+    def prompts(self) -> jax.Array:
+        """The embeddings of the prompts, `[m, m]`."""
+        return jnp.eye(self.weights.shape[0], dtype=self.weights.dtype)
+
+    @property
+    def denoise(self) -> jax.tree_util.Partial:
+        """E[x | z_t, prompt] as a denoiser of `diffusion.sample`."""
+        return jax.tree_util.Partial(clean_prediction, self)
+
+    @property
+    def unconditional(self) -> jax.Array:
+        """The prompt that stands for none, `[m]`."""
+        return jnp.zeros(self.weights.shape[0], self.weights.dtype)
+
+    def weights_of(self, prompts: jax.Array) -> jax.Array:
+        """The components' probabilities `[b, k]` under embeddings `[b, m]`."""
+        every = jnp.mean(self.weights, axis=0, keepdims=True)
+        return jnp.maximum(
+            every + jnp.matmul(prompts, self.weights - every, precision="highest"), 0
+        )
+
+    def sample(self, key: jax.Array, prompts: jax.Array) -> jax.Array:
+        """A point `[b, 2]` of the true law of each prompt `[b, m]`."""
+        key_component, key_noise = jax.random.split(key)
+        chosen = jax.random.categorical(key_component, jnp.log(self.weights_of(prompts)))
+        noise = jax.random.normal(key_noise, (prompts.shape[0], 2), self.centres.dtype)
+        return self.centres[chosen] + self.spread * noise
+
+    def population(self) -> GaussianMixture:
+        """The pairs of an output and its prompt, all prompts equally likely."""
+        m, k = self.weights.shape
+        means = jnp.concatenate(
+            [jnp.tile(self.centres, (m, 1)), jnp.repeat(self.prompts, k, axis=0)], axis=1
+        )
+        variances = jnp.concatenate([jnp.full(2, self.spread**2), jnp.zeros(m)])
+        covariances = jnp.broadcast_to(jnp.diag(variances), (m * k, m + 2, m + 2))
+        return GaussianMixture(means, covariances, weights=self.weights.ravel() / m, d_x=2)
+
+    def shares(self, points: np.ndarray) -> np.ndarray:
+        """The share of the points `[n, 2]` that is nearest to each centre, `[k]`."""
+        nearest = np.argmin(self._distances(points), axis=1)
+        return np.bincount(nearest, minlength=len(self.centres)) / len(points)
+
+    def far(self, points: np.ndarray) -> float:
+        """The share of the points that is more than 3 standard deviations from every centre."""
+        return float(np.mean(self._distances(points).min(axis=1) > _FAR * float(self.spread)))
+
+    def _distances(self, points: np.ndarray) -> np.ndarray:
+        return distance.cdist(np.asarray(points, float), np.asarray(self.centres, float))
+
+    def energy_distance(self, points: np.ndarray, prompt: int) -> float:
+        """The squared energy distance of points to the true law of a prompt.
+
+        2 E|x - Y| - E|x - x'| - E|Y - Y'| for x of the points and Y of the law: 0 where they agree,
+        in the units of the plane. Expectations over Y are closed forms, and the mean over pairs of
+        points is over different ones, so that points of the law itself give 0 on average.
+
+        Args:
+          points: `[n, 2]`, two or more.
+          prompt: its number.
+        """
+        weights = np.asarray(self.weights[prompt], float)
+        centres, spread = np.asarray(self.centres, float), float(self.spread)
+        n = len(points)
+        across = mean_length(self._distances(points), spread) @ weights
+        within = mean_length(distance.cdist(centres, centres), np.sqrt(2) * spread)
+        among = 2 * distance.pdist(np.asarray(points, float)).sum() / (n * (n - 1))
+        return float(2 * across.mean() - among - weights @ within @ weights)
+
+
+def mean_length(means: np.ndarray, spread: float) -> np.ndarray:
+    """E|Z| of Gaussians in the plane, by the length of their means: the mean of Rice's law.
+
+    spread sqrt(pi / 2) exp(-q) ((1 + 2 q) I_0(q) + 2 q I_1(q)), with q = (mean / spread)^2 / 4.
+
+    Args:
+      means: |E Z|, of any shape.
+      spread: standard deviation of a coordinate.
+    """
+    q = np.square(means / spread) / 4
+    bessel = (1 + 2 * q) * special.i0e(q) + 2 * q * special.i1e(q)
+    return spread * np.sqrt(np.pi / 2) * bessel
+
+
+def clean_prediction(
+    mixture: PromptedMixture, latents: jax.Array, time: jax.Array, prompts: jax.Array
+) -> jax.Array:
+    """The posterior mean E[x | z_t, prompt], `[b, 2]`.
+
+    A component's noisy law is N(alpha mu, v) with v = alpha^2 s^2 + sigma^2 in each coordinate, its
+    own posterior mean mu + (alpha s^2 / v) (z - alpha mu); z says how likely each component is.
+
+    Args:
+      mixture: the law.
+      latents: z_t `[b, 2]`.
+      time: t `[]`.
+      prompts: embeddings `[b, m]`.
+    """
+    signal, noise = diffusion.alpha(time), diffusion.sigma(time)
+    within = jnp.square(mixture.spread)
+    variance = jnp.square(signal) * within + jnp.square(noise)
+    away = latents[:, None] - signal * mixture.centres[None]
+    likelihood = -jnp.sum(jnp.square(away), axis=-1) / (2 * variance)
+    components = jax.nn.softmax(likelihood + jnp.log(mixture.weights_of(prompts)), axis=-1)
+    means = mixture.centres[None] + signal * within / variance * away
+    return jnp.sum(components[..., None] * means, axis=1)
+
+
+def ring(modes: int, radius: float) -> np.ndarray:
+    """Points on a circle, `[modes, 2]`."""
+    angle = 2 * np.pi * np.arange(modes) / modes
+    return radius * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+
+
+def _skewed(modes: int, first: float) -> np.ndarray:
+    """`first` for one of some modes, and the rest equally."""
+    return np.array([first, *[(1 - first) / (modes - 1)] * (modes - 1)])
+
+
+def shared(
+    modes: int = 6, *, radius: float = 4.0, spread: float = 0.4, first: float = 0.8
+) -> PromptedMixture:
+    """As many prompts as components: all have all of them, and each prefers another one.
+
+    Together the prompts' samples are of all components equally, so that a score which does not
+    know the prompts sees nothing missing.
+    """
+    weights = np.stack([np.roll(_skewed(modes, first), j) for j in range(modes)])
+    return _mixture(ring(modes, radius), spread, weights)
+
+
+def apart(
+    prompts: int = 6,
+    modes: int = 4,
+    *,
+    radius: float = 8.0,
+    inner: float = 2.0,
+    spread: float = 0.4,
+    first: float = 0.85,
+) -> PromptedMixture:
+    """Prompts with components of their own, far from the others'; each prefers one of them."""
+    centres = ring(prompts, radius)[:, None] + ring(modes, inner)[None]
+    weights = np.kron(np.eye(prompts), _skewed(modes, first))
+    return _mixture(centres.reshape(-1, 2), spread, weights)
+
+
+def _mixture(centres: np.ndarray, spread: float, weights: np.ndarray) -> PromptedMixture:
+    arrays = (jnp.asarray(array, float) for array in (centres, spread, weights))
+    return PromptedMixture(*arrays)
+
+
+MIXTURES = {"shared": shared, "apart": apart}
+"""Mixtures whose prompts prefer one component, by name."""
