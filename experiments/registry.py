@@ -24,6 +24,7 @@ _MODULES = {
     "sketch_temperature": "experiments.sketch_temperature",
     "latent_truncation": "experiments.latent_truncation",
     "gmm_gan": "experiments.gmm_gan",
+    "guided_mixture": "experiments.guided_mixture",
     "human": "experiments.human",
     "coverage": "experiments.coverage",
     "guidance_cost": "experiments.guidance_cost",

@@ -105,11 +105,12 @@ def test_exact_samples_are_of_the_law(name):
     for prompt, points in enumerate(drawn(name, "exact", None)):
         weights = np.asarray(mixture.weights[prompt])
         band = 4 * np.sqrt(weights * (1 - weights) / 3000) + 1e-3
-        assert np.all(np.abs(mixture.shares(points) - weights) <= band)
+        shares = mixture.shares(points, prompt)
+        assert np.all(np.abs(shares - weights) <= band + 0.02 * weights)
         middle = weights @ np.asarray(mixture.centres)
         np.testing.assert_allclose(points.mean(axis=0), middle, atol=0.2)
-        # The square of Rayleigh's law beyond 3: exp(-9 / 2), less what lies nearer to others.
-        assert 0.5 * np.exp(-4.5) < mixture.far(points) < 2 * np.exp(-4.5)
+        # Rayleigh's law beyond 3.
+        assert 0.5 * np.exp(-4.5) < 1 - shares.sum() < 2 * np.exp(-4.5)
         assert abs(mixture.energy_distance(points, prompt)) < 0.02
 
 
@@ -120,8 +121,9 @@ def test_sampled_points_are_of_the_law(solver):
     for prompt, points in enumerate(drawn("apart", solver, 60)):
         weights = np.asarray(mixture.weights[prompt])
         assert abs(mixture.energy_distance(points, prompt)) < 0.02
-        assert np.abs(mixture.shares(points) - weights).sum() / 2 < 0.04
-        assert mixture.far(points) < 0.03
+        shares = mixture.shares(points, prompt)
+        assert np.abs(shares - weights).sum() / 2 < 0.04
+        assert shares.sum() > 0.97
     few = drawn("apart", solver, 3)
     assert min(mixture.energy_distance(p, j) for j, p in enumerate(few)) > 0.02
 
@@ -163,10 +165,32 @@ def test_the_mean_length_is_rices(mean):
     assert mean_length(np.array(mean), spread) == pytest.approx(value, rel=1e-6)
 
 
-def test_far_points_and_shares_by_hand():
-    points = np.array([[0.0, 1.4], [0.0, -1.6], [2.0, 1.0], [9.0, 9.0]])
-    assert small().far(points) == 0.5
-    np.testing.assert_allclose(small().shares(points), [0.5, 0.5, 0])
+def test_shares_by_hand():
+    """The third component is of the second prompt alone: for the first its points are nowhere."""
+    points = np.array([[0.0, 1.4], [0.0, -1.6], [2.0, 1.0], [-1.0, 2.5], [9.0, 9.0]])
+    np.testing.assert_allclose(small().shares(points, 0), [0.2, 0.2, 0])
+    np.testing.assert_allclose(small().shares(points, 1), [0.2, 0.2, 0.2])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"centres": np.zeros((3, 3))},
+            r"centres: expected finite \[k, 2\], received shape \(3, 3\)",
+        ),
+        ({"centres": np.full((3, 2), np.nan)}, "centres: expected finite"),
+        ({"spread": 0.0}, "spread: expected a positive number, received 0.0"),
+        ({"spread": [0.1, 0.2]}, "spread: expected a positive number"),
+        ({"weights": np.ones((2, 2)) / 2}, r"weights: expected \[m, 3\], received shape \(2, 2\)"),
+        ({"weights": [[0.5, 0.6, -0.1]]}, "weights: expected rows of probabilities"),
+        ({"weights": [[0.5, 0.6, 0.1]]}, "weights: expected rows of probabilities"),
+    ],
+)
+def test_what_is_no_mixture_is_refused(change, words):
+    given = {"centres": CENTRES, "spread": SPREAD, "weights": WEIGHTS} | change
+    with pytest.raises(ValueError, match=words):
+        mixture_diffusion.mixture(**given)
 
 
 @pytest.mark.parametrize("name", MIXTURES)

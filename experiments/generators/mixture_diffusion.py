@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from scipy import special
 from scipy.spatial import distance
 
@@ -77,14 +78,17 @@ class PromptedMixture(NamedTuple):
         covariances = jnp.broadcast_to(jnp.diag(variances), (m * k, m + 2, m + 2))
         return GaussianMixture(means, covariances, weights=self.weights.ravel() / m, d_x=2)
 
-    def shares(self, points: np.ndarray) -> np.ndarray:
-        """The share of the points `[n, 2]` that is nearest to each centre, `[k]`."""
-        nearest = np.argmin(self._distances(points), axis=1)
-        return np.bincount(nearest, minlength=len(self.centres)) / len(points)
+    def shares(self, points: np.ndarray, prompt: int) -> np.ndarray:
+        """What part of all points `[n, 2]` each component of a prompt has, `[k]`.
 
-    def far(self, points: np.ndarray) -> float:
-        """The share of the points that is more than 3 standard deviations from every centre."""
-        return float(np.mean(self._distances(points).min(axis=1) > _FAR * float(self.spread)))
+        A point is of the nearest component that the prompt has, if within 3 standard deviations;
+        the parts sum to what is on the support.
+        """
+        owned = np.flatnonzero(np.asarray(self.weights[prompt]))
+        away = self._distances(points)[:, owned]
+        near = np.min(away, axis=1) <= _FAR * float(self.spread)
+        chosen = owned[np.argmin(away, axis=1)][near]
+        return np.bincount(chosen, minlength=len(self.centres)) / len(points)
 
     def _distances(self, points: np.ndarray) -> np.ndarray:
         return distance.cdist(np.asarray(points, float), np.asarray(self.centres, float))
@@ -147,6 +151,25 @@ def clean_prediction(
     return jnp.sum(components[..., None] * means, axis=1)
 
 
+def mixture(centres: ArrayLike, spread: ArrayLike, weights: ArrayLike) -> PromptedMixture:
+    """A mixture out of its numbers, checked.
+
+    Raises:
+      ValueError: they are not finite numbers of matching shapes with a spread above 0, or a row of
+        weights is not of probabilities.
+    """
+    centres, spread, weights = (np.asarray(given, float) for given in (centres, spread, weights))
+    if centres.ndim != 2 or centres.shape[1] != 2 or not np.all(np.isfinite(centres)):
+        raise ValueError(f"centres: expected finite [k, 2], received shape {centres.shape}.")
+    if spread.shape != () or not 0 < spread < np.inf:
+        raise ValueError(f"spread: expected a positive number, received {spread}.")
+    if weights.ndim != 2 or weights.shape[1] != len(centres):
+        raise ValueError(f"weights: expected [m, {len(centres)}], received shape {weights.shape}.")
+    if not (np.all(weights >= 0) and np.allclose(weights.sum(axis=1), 1)):
+        raise ValueError("weights: expected rows of probabilities that sum to 1.")
+    return PromptedMixture(*(jnp.asarray(array, float) for array in (centres, spread, weights)))
+
+
 def ring(modes: int, radius: float) -> np.ndarray:
     """Points on a circle, `[modes, 2]`."""
     angle = 2 * np.pi * np.arange(modes) / modes
@@ -167,7 +190,7 @@ def shared(
     know the prompts sees nothing missing.
     """
     weights = np.stack([np.roll(_skewed(modes, first), j) for j in range(modes)])
-    return _mixture(ring(modes, radius), spread, weights)
+    return mixture(ring(modes, radius), spread, weights)
 
 
 def apart(
@@ -182,12 +205,7 @@ def apart(
     """Prompts with components of their own, far from the others'; each prefers one of them."""
     centres = ring(prompts, radius)[:, None] + ring(modes, inner)[None]
     weights = np.kron(np.eye(prompts), _skewed(modes, first))
-    return _mixture(centres.reshape(-1, 2), spread, weights)
-
-
-def _mixture(centres: np.ndarray, spread: float, weights: np.ndarray) -> PromptedMixture:
-    arrays = (jnp.asarray(array, float) for array in (centres, spread, weights))
-    return PromptedMixture(*arrays)
+    return mixture(centres.reshape(-1, 2), spread, weights)
 
 
 MIXTURES = {"shared": shared, "apart": apart}
