@@ -62,7 +62,7 @@ class Options(choices.ScaledOptions):
     )
     kinds: tuple[str, ...] = option(tuple(KINDS), "The guides.", choices=KINDS)
     weights: tuple[float, ...] = option(
-        (1.0, 3.0, 10.0, 30.0, 100.0), "Weights of the guides, ascending."
+        (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0), "Weights of the guides, ascending."
     )
     until: tuple[float, ...] = option(
         (0.5, 1.0), "Parts of the steps, from the first one on, in which the guide acts."
@@ -74,11 +74,11 @@ class Options(choices.ScaledOptions):
         choices=diffusion.PLACES,
     )
     seeds: int = option(5, "Repetitions, each from noise of its own, the same for every guide.")
-    batches: int = option(16, "Batches one after another in each.")
+    batches: int = option(12, "Batches one after another in each.")
     copies: int = option(4, "Samples of every prompt in a batch.")
-    window: int = option(72, "Finished samples that the guide remembers.")
-    truncation: int = option(48, "Eigenvalues that Conditional-Vendi keeps as a guide.")
-    steps: int = option(16, "Steps of the sampler.")
+    window: int = option(48, "Finished samples that the guide remembers.")
+    truncation: int = option(36, "Eigenvalues that Conditional-Vendi keeps as a guide.")
+    steps: int = option(12, "Steps of the sampler.")
     solver: str = option("dpm2", "The sampler.", choices=diffusion.SOLVERS)
     limit: float = option(
         0.05, "The share of samples off their prompt's support at which guides are compared."
@@ -329,13 +329,15 @@ def measured(
       kernels: of outputs and prompts, as the scores take them.
 
     Returns:
-      `[scores]`; modes are NaN where a prompt has fewer than two samples on its support.
+      `[scores]`; modes are NaN where less than half of a prompt's samples are on its support.
     """
     m, n, _ = points.shape
     shares = np.stack([mixture.shares(of, prompt) for prompt, of in enumerate(points)])
     on = shares.sum(axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        meetings = np.sum(shares * (n * shares - 1), axis=1) / (on * (n * on - 1))
+    meetings = np.full(m, np.nan)
+    enough = n * on >= max(2, n / 2)
+    pairs = np.sum(shares * (n * shares - 1), axis=1)
+    meetings[enough] = pairs[enough] / (on * (n * on - 1))[enough]
     weights = np.asarray(mixture.weights, float)
     outputs = points.reshape(-1, 2)
     prompts = np.repeat(np.asarray(mixture.prompts), n, axis=0)
@@ -404,27 +406,33 @@ def at_limit(run: lab.Run, cell: Cell) -> tuple[np.ndarray, np.ndarray]:
 def table(run: lab.Run) -> Table:
     """Guides at the same share off the support: means and standard errors over the seeds."""
     settings: Settings = run.settings
-    names = ("modes", "conditional_rke", "conditional_vendi", "energy", "off", "variation")
-    heads = ("modes of a prompt", "Conditional-RKE", "Conditional-Vendi", "energy distance")
-    heads = (*heads, "off the support", "total variation")
-    grid = Table("mixture", "bandwidths", "guide", "steps", "weight", *heads)
+    heads = {
+        "modes": "modes of a prompt",
+        "conditional_rke": "Conditional-RKE",
+        "conditional_vendi": "Conditional-Vendi",
+        "energy": "energy distance",
+        "variation": "total variation",
+    }
+    grid = Table("mixture", "bandwidths", "guide", "steps", "weight", "off", *heads.values())
+
+    def add(mixture: str, scale: str, words: str, way: Sequence[str], values: np.ndarray) -> None:
+        off = f"{values[:, SCORES.index('off')].mean():.1%}"
+        found = (_with_error(values[:, SCORES.index(name)]) for name in heads)
+        grid.add_row(mixture, scale, words, *way, off, *found)
+
     for mixture, bandwidths in settings.bandwidths.items():
         for scale in bandwidths:
-            law, plain = (Cell(mixture, scale, kind, 0.0) for kind in (LAW, PLAIN))
-            rows = [(cell, "", run.results[cell].scores[0]) for cell in (law, plain)]
+            for kind in (LAW, PLAIN):
+                values = run.results[Cell(mixture, scale, kind, 0.0)].scores[0]
+                add(mixture, scale, _NAMES[kind], ("", ""), values)
             for kind in settings.kinds:
                 for until in settings.until:
-                    cell = Cell(mixture, scale, kind, until)
-                    weights, values = at_limit(run, cell)
-                    rows.append((cell, _with_error(weights), values))
-            for cell, weight, values in rows:
-                part = f"{cell.until:.0%}" if cell.kind in KINDS else ""
-                found = (_with_error(values[:, SCORES.index(name)]) for name in names)
-                grid.add_row(mixture, scale, _NAMES[cell.kind], part, weight, *found)
+                    weights, values = at_limit(run, Cell(mixture, scale, kind, until))
+                    way = f"{until:.0%}", _with_error(weights)
+                    add(mixture, scale, KINDS[kind], way, values)
             for conditional, marginal, until, values in differences(run, mixture, scale):
-                words = f"{_NAMES[conditional]} less {_NAMES[marginal]}"
-                found = (_with_error(values[:, SCORES.index(name)]) for name in names)
-                grid.add_row(mixture, scale, words, f"{until:.0%}", "", *found)
+                words = f"{KINDS[conditional]} less {KINDS[marginal]}"
+                add(mixture, scale, words, (f"{until:.0%}", ""), values)
     return grid
 
 
@@ -452,7 +460,7 @@ def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str,
     """The samples, modes against what is off the support, and everything against the weight."""
     figures = {}
     for run in runs:
-        name = run.folder.name
+        name = run.folder.name.replace("-", "_")
         figures[name] = _samples(run)
         figures[f"{name}_curves"] = _curves(run)
         figures[f"{name}_weights"] = _weights(run)
@@ -627,6 +635,11 @@ def _caption(run: lab.Run) -> str:
     return ". ".join(filter(None, words)) + "."
 
 
+def variant(options: Options) -> str:
+    """'noisy' where the gradient is taken as printed."""
+    return "" if options.at == Options.at else options.at
+
+
 def small(folder: pathlib.Path, seed: int) -> list[str]:
     """Two prompts with two components each, far apart; another seed has them elsewhere."""
     centres = 4.0 * np.array([[-1, -1], [-1, 1], [1, -1], [1, 1]]) + seed
@@ -654,9 +667,12 @@ STUDY = lab.Study(
     compute=compute,
     table=table,
     draw=draw,
+    variant=variant,
     small=small,
-    committed=((),),
-    figures=("guided_mixture", "guided_mixture_curves", "guided_mixture_weights"),
+    committed=((), ("--at=noisy", "--kinds=rke,conditional_rke", "--scales=1")),
+    figures=tuple(
+        f"guided_mixture{at}{what}" for at in ("", "_noisy") for what in ("", "_curves", "_weights")
+    ),
     data=None,
 )
 

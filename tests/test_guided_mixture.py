@@ -1,0 +1,271 @@
+"""Guided sampling where the law is known: it raises the true conditional diversity, at a price."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracles import gaussian_gram
+from scipy import stats
+
+import condvendi_jax as cv
+from experiments import guided_mixture
+from experiments.generators.mixture_diffusion import MIXTURES, mixture
+from experiments.guided_mixture import LAW, PLAIN, SCORES, Cell, measured
+from experiments.lab import runner, store
+
+STUDY = guided_mixture.STUDY
+LEVEL = 0.01
+KERNELS = {"output_kernel": cv.Gaussian(1.5), "prompt_kernel": cv.Gaussian(0.7)}
+
+
+def execute(folder, *flags):
+    """Runs the study without its figures; test_studies.py draws them too."""
+    study = dataclasses.replace(STUDY, draw=None)
+    runner.execute(study, ["guided_mixture", *flags, f"--output={folder / 'results'}"])
+    (found,) = runner.run_folders(STUDY, folder / "results")
+    return store.read_run(found, STUDY)
+
+
+@pytest.fixture(scope="module")
+def guided(tmp_path_factory):
+    """All prompts share six components; five seeds."""
+    flags = ["--mixtures=shared", "--kinds=conditional_vendi,rke,conditional_rke", "--scales=1"]
+    flags += ["--weights=1,3,10,30", "--until=0.5", "--batches=8"]
+    return execute(tmp_path_factory.mktemp("guided"), *flags)
+
+
+@pytest.fixture(scope="module")
+def committed():
+    """The committed run."""
+    return store.read_run(runner.COMMITTED / STUDY.name, STUDY)
+
+
+def score(run, kind, name, weight=-1):
+    """A score of every seed at one of the weights."""
+    (cell,) = (cell for cell in run.results if cell.kind == kind)
+    return guided_mixture.score_of(run, cell, name)[weight]
+
+
+def is_greater(first, second):
+    """Whether paired differences are above 0 beyond their error."""
+    return stats.ttest_rel(first, second, alternative="greater").pvalue < LEVEL
+
+
+@pytest.mark.parametrize("kind", ["conditional_rke", "conditional_vendi"])
+@pytest.mark.parametrize("name", ["modes", "conditional_rke", "conditional_vendi"])
+def test_conditional_guidance_raises_the_true_conditional_diversity(guided, kind, name):
+    found = score(guided, kind, name)
+    assert is_greater(found, score(guided, PLAIN, name))
+    assert is_greater(found, score(guided, kind, name, weight=0))
+    # Above the law itself: what is gained is not what the sampler had lost.
+    assert is_greater(found, score(guided, LAW, name))
+
+
+def test_conditional_guidance_gains_more_of_it_at_the_same_share_off_the_support(guided):
+    """Other prompts' samples fill the components already: a marginal score sees nothing missing."""
+    ((conditional, marginal, _, values),) = guided_mixture.differences(guided, "shared", "1")
+    assert (conditional, marginal) == ("conditional_rke", "rke")
+    for name in ("modes", "conditional_rke"):
+        assert is_greater(values[:, SCORES.index(name)], np.zeros(5))
+
+
+@pytest.mark.parametrize("mixture, gains", [("shared", True), ("apart", False)])
+def test_what_came_out_of_the_committed_run(committed, mixture, gains):
+    """Conditional guides are the better ones where prompts share components, not where they do not.
+
+    At the bandwidths of the rule, for both orders, while guides act in the first half of the steps.
+    """
+    for _, _, until, values in guided_mixture.differences(committed, mixture, "1"):
+        if until < 1:
+            modes = values[:, SCORES.index("modes")]
+            assert is_greater(modes, np.full(len(modes), 0.5)) == gains
+
+
+def test_guidance_moves_the_law_and_more_so_at_a_larger_weight(guided):
+    for kind in guided.settings.kinds:
+        for name in ("energy", "variation", "off"):
+            assert is_greater(score(guided, kind, name), score(guided, kind, name, weight=0))
+    # Without it the sampler cannot be told from the law.
+    differences = score(guided, PLAIN, "energy") - score(guided, LAW, "energy")
+    assert abs(differences.mean()) < 4 * differences.std(ddof=1) / np.sqrt(5) + 0.01
+
+
+def test_against_the_gradient_the_diversity_falls(guided):
+    of_law = MIXTURES["shared"]()
+    kernels = guided.settings.bandwidths["shared"]["1"].kernels()
+    found = [
+        [
+            measured(
+                of_law,
+                np.asarray(
+                    guided_mixture._draw(
+                        of_law,
+                        jax.random.key(seed),
+                        kernels,
+                        jnp.asarray(weight),
+                        kind="conditional_rke",
+                        stop=6,
+                        settings=guided_mixture._Sampling.of(guided.settings),
+                    )
+                ),
+                kernels,
+            )
+            for seed in range(5)
+        ]
+        for weight in (-30.0, 0.0)
+    ]
+    against, still = np.array(found)
+    for name in ("modes", "conditional_rke", "conditional_vendi"):
+        assert is_greater(still[:, SCORES.index(name)], against[:, SCORES.index(name)])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("guided_mixture")
+
+
+@pytest.fixture(scope="module")
+def finished(folder):
+    return execute(folder, *STUDY.small(folder, 0))
+
+
+def test_the_cells_are_the_law_the_sampler_and_every_guide(finished):
+    assert list(finished.results) == [
+        Cell("given", "1", LAW, 0.0),
+        Cell("given", "1", PLAIN, 0.0),
+        Cell("given", "1", "rke", 0.5),
+        Cell("given", "1", "conditional_rke", 0.5),
+    ]
+    for cell, found in finished.results.items():
+        weights = 2 if cell.kind in guided_mixture.KINDS else 1
+        assert found.scores.shape == (weights, 2, len(SCORES))
+        assert found.shown.shape == (weights, len(found.prompts), 2)
+
+
+def test_far_prompts_leave_conditional_rke_and_modes_alike(finished):
+    """Components of a prompt are eight apart at a bandwidth of 3, samples of one next to alike."""
+    modes, scores = (score(finished, PLAIN, name) for name in ("modes", "conditional_rke"))
+    np.testing.assert_allclose(scores, modes * (1 + 4 * 0.3**2 / 3**2), rtol=0.1)
+
+
+def test_what_is_measured_is_the_population_on_average():
+    """Squared kernels of samples of the law, without bias: their closed forms."""
+    of_law = MIXTURES["apart"]()
+    n, draws = 20, 40
+    prompts = jnp.repeat(of_law.prompts, n * draws, axis=0)
+    every = np.asarray(of_law.sample(jax.random.key(0), prompts)).reshape(-1, draws, n, 2)
+    means = np.stack(
+        [guided_mixture.mean_squares(KERNELS["output_kernel"], of) for of in every.swapaxes(0, 1)]
+    )
+    of_prompts = np.square(gaussian_gram(np.asarray(of_law.prompts), 0.7))
+    population = of_law.population()
+    conditional = float(population.conditional_rke(**KERNELS))
+    marginal = float(population.rke(kernel=KERNELS["output_kernel"]))
+    for weights, exact in ((of_prompts, of_prompts.mean() / conditional), (1.0, 1 / marginal)):
+        values = np.mean(weights * means, axis=(1, 2))
+        assert abs(values.mean() - exact) < 4 * values.std(ddof=1) / np.sqrt(draws)
+
+
+def test_measures_by_hand():
+    """Two prompts: one with three samples on one component and one off it, one with two and two."""
+    of_law = mixture([[0, 0], [10, 0], [0, 30]], 1.0, [[0.5, 0.5, 0], [0.5, 0.5, 0]])
+    points = np.array(
+        [[[0, 0], [0, 1], [1, 0], [0, 30]], [[0, 0], [10, 0], [0, 1], [10, 1]]], np.float32
+    )
+    found = dict(zip(SCORES, measured(of_law, points, KERNELS), strict=True))
+    assert found["modes"] == pytest.approx(1 / np.mean([1, 2 / 6]))
+    assert found["off"] == pytest.approx(1 / 8)
+    # Shares (3/4, 0) and 1/4 off; shares (1/2, 1/2).
+    assert found["variation"] == pytest.approx(np.mean([(0.25 + 0.5 + 0.25) / 2, 0]))
+    outputs, prompts = points.reshape(-1, 2).astype(float), np.repeat(np.eye(2), 4, axis=0)
+    for name in ("vendi", "conditional_vendi"):
+        of_x = gaussian_gram(outputs, 1.5) / 8
+        of_t = gaussian_gram(prompts, 0.7) / 8
+        expected = _vendi(of_x)
+        if name != "vendi":
+            expected = _vendi(8 * of_x * of_t) / _vendi(of_t)
+        assert found[name] == pytest.approx(expected, rel=1e-4)
+
+
+def _vendi(matrix):
+    values = np.linalg.eigvalsh(matrix)
+    values = values[values > 1e-12]
+    return np.exp(-np.sum(values * np.log(values)))
+
+
+def test_a_prompt_with_few_samples_on_its_support_has_no_number_of_modes():
+    of_law = mixture([[0, 0], [10, 0]], 1.0, [[0.5, 0.5]])
+    points = np.array([[[0, 50], [0, 60], [0, 70], [0, 0], [0, 0]]], np.float32)
+    found = measured(of_law, points, KERNELS)
+    assert np.isnan(found[SCORES.index("modes")])
+    assert np.isfinite(np.delete(found, SCORES.index("modes"))).all()
+
+
+def run_with(finished, path):
+    """The run with one guide whose share off the support and modes are given at both weights."""
+    scores = {}
+    for kind, values in path.items():
+        rows = np.zeros((len(values), 2, len(SCORES)))
+        rows[:, :, SCORES.index("off")] = np.array(values)[:, :1]
+        rows[:, :, SCORES.index("modes")] = np.array(values)[:, 1:]
+        scores[kind] = rows
+    results = {
+        cell: dataclasses.replace(found, scores=scores[cell.kind])
+        for cell, found in finished.results.items()
+        if cell.kind in scores
+    }
+    return dataclasses.replace(finished, results=results)
+
+
+@pytest.mark.parametrize(
+    ("path", "weight", "modes"),
+    [
+        ([(0.02, 3.0), (0.08, 5.0)], 15.5, 4.0),  # Half-way between the weights 1 and 30.
+        ([(0.09, 3.0), (0.20, 5.0)], 0.5, 2.0),  # Half-way from no guidance to the first.
+        ([(0.02, 3.0), (0.04, 5.0)], 30.0, 5.0),  # Never beyond the limit.
+    ],
+)
+def test_guides_are_compared_at_the_limit(finished, path, weight, modes):
+    run = run_with(finished, {PLAIN: [(0.01, 1.0)], "rke": path})
+    weights, values = guided_mixture.at_limit(run, Cell("given", "1", "rke", 0.5))
+    np.testing.assert_allclose(weights, weight)
+    np.testing.assert_allclose(values[:, SCORES.index("modes")], modes)
+
+
+def test_plain_samples_beyond_the_limit_are_no_guides_doing(finished):
+    run = run_with(finished, {PLAIN: [(0.5, 1.0)], "rke": [(0.6, 3.0), (0.7, 5.0)]})
+    weights, values = guided_mixture.at_limit(run, Cell("given", "1", "rke", 0.5))
+    np.testing.assert_allclose(weights, 0)
+    np.testing.assert_allclose(values[:, SCORES.index("modes")], 1)
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ("--weights=3,1", "--weights: expected ascending numbers, received 3, 1"),
+        ("--weights=-1", "--weights: expected a positive number, received -1.0"),
+        ("--until=0.5,2", "--until: expected parts up to 1, received 2"),
+        ("--limit=1", "--limit: expected a number between 0 and 1, received 1.0"),
+        ("--copies=1", "--copies: expected an integer of at least 2, received 1"),
+        ("--seeds=0", "--seeds: expected an integer of at least 1, received 0"),
+        ("--kinds=rke,rke", "--kinds: one is given twice in rke, rke"),
+        ("--law=nowhere.json", r"--law: nowhere.json: expected centres \[k, 2\]"),
+        ("--scales=1,1", "--scales: a scale is given twice"),
+    ],
+)
+def test_flags_are_checked_before_anything_is_computed(tmp_path, flag, words):
+    with pytest.raises(ValueError, match=words):
+        execute(tmp_path, flag)
+
+
+def test_a_file_that_is_no_law_is_refused(tmp_path):
+    path = tmp_path / "law.json"
+    for law in ({"centres": [[0, 0]], "spread": 1}, {"centres": 1, "spread": 1, "weights": 1}, []):
+        path.write_text(json.dumps(law))
+        with pytest.raises(ValueError, match="--law: .* expected centres"):
+            execute(tmp_path, f"--law={path}")
+    with pytest.raises(ValueError, match="give one or the other"):
+        execute(tmp_path, f"--law={path}", "--mixtures=shared")
