@@ -318,8 +318,8 @@ def measured(
 ) -> np.ndarray:
     """What SCORES names, of samples of every prompt.
 
-    The modes of a prompt are one over the probability that two of its samples on the support share
-    a component: what Conditional-RKE tends to for narrow components far apart. RKE and
+    The modes of a prompt are one over the share of pairs of one prompt's samples on the support
+    that share a component: what Conditional-RKE tends to for narrow components far apart. RKE and
     Conditional-RKE are those of the samples' law, without bias but for the ratio; the scores of
     order 1 are those of the samples.
 
@@ -329,15 +329,12 @@ def measured(
       kernels: of outputs and prompts, as the scores take them.
 
     Returns:
-      `[scores]`; modes are NaN where less than half of a prompt's samples are on its support.
+      `[scores]`; modes are NaN where no two samples share a component.
     """
     m, n, _ = points.shape
     shares = np.stack([mixture.shares(of, prompt) for prompt, of in enumerate(points)])
     on = shares.sum(axis=1)
-    meetings = np.full(m, np.nan)
-    enough = n * on >= max(2, n / 2)
-    pairs = np.sum(shares * (n * shares - 1), axis=1)
-    meetings[enough] = pairs[enough] / (on * (n * on - 1))[enough]
+    pairs, meeting = (np.sum(of * (n * of - 1)) for of in (on, shares))
     weights = np.asarray(mixture.weights, float)
     outputs = points.reshape(-1, 2)
     prompts = np.repeat(np.asarray(mixture.prompts), n, axis=0)
@@ -345,7 +342,7 @@ def measured(
     of_prompts = np.square(_gram(kernels["prompt_kernel"], mixture.prompts))
     of_outputs = mean_squares(kernels["output_kernel"], points)
     found = {
-        "modes": 1 / np.mean(meetings),
+        "modes": pairs / meeting if meeting > 0 else np.nan,
         "vendi": spectral.vendi,
         "conditional_vendi": spectral.conditional,
         "rke": m**2 / of_outputs.sum(),
@@ -513,9 +510,11 @@ def _samples(run: lab.Run) -> Figure:
 def _curves(run: lab.Run) -> Figure:
     """Modes of a prompt against the share off the support: rows of mixtures, columns of scales."""
     settings: Settings = run.settings
-    columns = max(map(len, settings.bandwidths.values()))
-    rows = len(settings.bandwidths)
-    figure, axes = style.panels(columns * rows, columns=columns, size=(3.4, 2.9), sharey="row")
+    scales, rows = max(map(len, settings.bandwidths.values())), len(settings.bandwidths)
+    columns = scales if scales > 1 else rows
+    figure, axes = style.panels(
+        scales * rows, columns=columns, size=(3.6, 2.9), sharey="row" if scales > 1 else "none"
+    )
     panels = iter(axes)
     for mixture, bandwidths in settings.bandwidths.items():
         for (scale, widths), panel in zip(bandwidths.items(), panels, strict=False):
@@ -533,7 +532,7 @@ def _curves(run: lab.Run) -> Figure:
             panel.axvline(100 * settings.limit, color=style.GREY, linewidth=0.8, linestyle=":")
             panel.set_title(f"{mixture}, {_words(scale, widths)}")
             panel.set(xlabel="off the support, %", ylabel="modes of a prompt", xlim=(0, 40))
-    style.legend_above(figure, axes[0], columns=4)
+    style.legend_above(figure, axes[0], columns=4 if columns > 2 else 2)
     style.caption(
         figure,
         f"Each line from no guidance on, with the weights {_listed(settings.weights)}: means and "
@@ -562,7 +561,10 @@ def _weights(run: lab.Run) -> Figure:
         for (name, words), panel in zip(shown.items(), panels, strict=False):
             for kind in settings.kinds:
                 for until in settings.until:
-                    y = score_of(run, Cell(mixture, scale, kind, until), name)
+                    cell = Cell(mixture, scale, kind, until)
+                    y = score_of(run, cell, name)
+                    if name == "modes":  # Of few samples, where most are off the support.
+                        y = np.where(score_of(run, cell, "off") > 0.5, np.nan, y)
                     _line(panel, np.array(settings.weights), y, kind, until, settings)
             for kind, look in ((LAW, "-"), (PLAIN, ":")):
                 value = score_of(run, Cell(mixture, scale, kind, 0.0), name).mean()
@@ -572,6 +574,7 @@ def _weights(run: lab.Run) -> Figure:
             panel.set(xlabel="weight", ylabel=words, title=mixture)
             if name == "energy":
                 panel.set_yscale("symlog", linthresh=0.1)
+                panel.set_ylim(-0.05, None)
             if name == "conditional_rke":
                 panel.set_yscale("log")
                 style.log_numbers(panel.yaxis)
@@ -579,8 +582,9 @@ def _weights(run: lab.Run) -> Figure:
     style.caption(
         figure,
         f"Means and standard errors over {settings.seeds} seeds, from the same noise for every "
-        "guide. Dashed: the guide acts in a part of the steps. Grey: samples of the law, as many "
-        f"(whole), and no guidance (dotted). {_row_words(run)}. {_caption(run)}",
+        "guide; modes where at most half of the samples are off the support. Dashed: the guide "
+        "acts in a part of the steps. Grey: as many samples of the law (whole), and no guidance "
+        f"(dotted). {_row_words(run)}. {_caption(run)}",
     )
     return figure
 
@@ -624,10 +628,11 @@ def _caption(run: lab.Run) -> str:
     rules = choices.describe(
         {scale: b for of in settings.bandwidths.values() for scale, b in of.items()}
     )
+    kept = f"; Conditional-Vendi guides with t = {settings.truncation}"
     words = [
         f"{settings.batches} batches of {settings.copies} samples a prompt and seed, window "
         f"{settings.window}, {settings.steps} steps of {settings.solver}, gradient at the "
-        f"{settings.at} samples; Conditional-Vendi guides with t = {settings.truncation}. Off the "
+        f"{settings.at} samples{kept if 'conditional_vendi' in settings.kinds else ''}. Off the "
         "support: more than 3 sd from every component of the prompt",
         rules,
         f"Seed {run.seed}",
