@@ -26,6 +26,7 @@ _MODULES = {
     "gmm_gan": "experiments.gmm_gan",
     "guided_mixture": "experiments.guided_mixture",
     "human": "experiments.human",
+    "guided_diffusion": "experiments.guided_diffusion",
     "coverage": "experiments.coverage",
     "guidance_cost": "experiments.guidance_cost",
     "scaling": "experiments.scaling.study",

@@ -10,8 +10,9 @@ import pytest
 from flax import nnx
 
 from experiments.data import pictures
-from experiments.generators import checkpoints, diffusion, latent_diffusion
-from experiments.generators.latent_diffusion import GRID, Sizes, Trainer, Training
+from experiments.generators import checkpoints, diffusion, fitting, latent_diffusion
+from experiments.generators.fitting import Trainer
+from experiments.generators.latent_diffusion import GRID, Sizes, Training
 from experiments.lab import store
 
 SIZES = Sizes(channels=1, latent=2, hidden=8, blocks=1, patch=4, width=16, depth=1, heads=2)
@@ -42,7 +43,7 @@ def denoising(steps, rate=3e-3, batch=32, horizon=None):
 
 
 def fit(folder, trainer, params, arrays, say=lambda words: None, identity=IDENTITY):
-    return latent_diffusion.fit(
+    return fitting.fit(
         trainer, params, arrays, jax.random.key(0), identity=identity, cache=folder, say=say,
         every=0.0,
     )  # fmt: skip
@@ -53,10 +54,10 @@ def fit(folder, trainer, params, arrays, say=lambda words: None, identity=IDENTI
 
 def test_squares_of_positions_become_channels_and_come_back():
     x = jnp.arange(2 * 4 * 4 * 3.0).reshape(2, 4, 4, 3)
-    deep = latent_diffusion._to_depth(x, 2)
+    deep = latent_diffusion.to_depth(x, 2)
     assert deep.shape == (2, 2, 2, 12)
     np.testing.assert_array_equal(deep[1, 0, 1], x[1, :2, 2:].reshape(-1))
-    np.testing.assert_array_equal(latent_diffusion._from_depth(deep, 2), x)
+    np.testing.assert_array_equal(latent_diffusion.from_depth(deep, 2), x)
 
 
 def test_the_autoencoder_has_the_shapes_it_says():

@@ -14,31 +14,27 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import pathlib
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from absl import flags
 from flax import nnx
 
 from condvendi_jax import command
 from condvendi_jax.encoders.embedding import default_cache
 from experiments.data import pictures
-from experiments.generators import checkpoints, diffusion
+from experiments.generators import checkpoints, diffusion, fitting
 from experiments.lab import store
 
 VERSION = 1
 SEED = 0
 GRID = 8  # Positions along each side of the latents.
-_STEPS_A_LINE = 100
-_AVERAGE = 0.999  # What the averaged parameters keep of themselves a step, once warmed up.
 _DROPPED = 0.1  # Prompts that are left out, for classifier-free guidance.
 _DIVERGENCE = 1e-4  # Weight of the autoencoder's divergence from a Gaussian, a latent.
 _FREQUENCIES = 32
@@ -115,15 +111,43 @@ TRAININGS = {
 }
 
 
+Convolve = Callable[..., jax.Array]
+
+
+def as_product(x: jax.Array, kernel: jax.Array, *_: Any, **__: Any) -> jax.Array:
+    """`jax.lax.conv_general_dilated` by an odd kernel, of the same size, as a matrix product.
+
+    In the loops of a sampler XLA's own convolutions take ten times as long on CPUs.
+
+    Args:
+      x: `[b, h, w, c]`.
+      kernel: `[rows, columns, c, d]`.
+
+    Returns:
+      `[b, h, w, d]`.
+    """
+    (rows, columns), channels = kernel.shape[:2], kernel.shape[-1]
+    h, w = x.shape[1:3]
+    wide = jnp.pad(x, ((0, 0), (rows // 2,) * 2, (columns // 2,) * 2, (0, 0)))
+    moved = [wide[:, i : i + h, j : j + w] for i in range(rows) for j in range(columns)]
+    return jnp.matmul(jnp.concatenate(moved, axis=-1), kernel.reshape(-1, channels))
+
+
 class Residual(nnx.Module):
     """Two 3 x 3 convolutions added to what comes in, `[b, h, w, c]`."""
 
-    def __init__(self, channels: int, *, rngs: nnx.Rngs):
+    def __init__(
+        self,
+        channels: int,
+        *,
+        rngs: nnx.Rngs,
+        convolve: Convolve = jax.lax.conv_general_dilated,
+    ):
+        options: Any = {"rngs": rngs, "conv_general_dilated": convolve}
+        zeros = nnx.initializers.zeros
         self.norm = nnx.LayerNorm(channels, rngs=rngs)
-        self.first = nnx.Conv(channels, channels, (3, 3), rngs=rngs)
-        self.second = nnx.Conv(
-            channels, channels, (3, 3), kernel_init=nnx.initializers.zeros, rngs=rngs
-        )
+        self.first = nnx.Conv(channels, channels, (3, 3), **options)
+        self.second = nnx.Conv(channels, channels, (3, 3), kernel_init=zeros, **options)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """The same shape."""
@@ -133,20 +157,29 @@ class Residual(nnx.Module):
 class Autoencoder(nnx.Module):
     """Pictures `[b, 32, 32, channels]` in [0, 1] to latents `[b, 8, 8, latent]` and back."""
 
-    def __init__(self, sizes: Sizes, *, rngs: nnx.Rngs):
+    def __init__(
+        self,
+        sizes: Sizes,
+        *,
+        rngs: nnx.Rngs,
+        convolve: Convolve = jax.lax.conv_general_dilated,
+    ):
         patch, hidden = (pictures.SIDE // GRID) ** 2, sizes.hidden
+        residual = functools.partial(Residual, rngs=rngs, convolve=convolve)
         self.enter = nnx.Linear(patch * sizes.channels, hidden, rngs=rngs)
-        self.reading = nnx.List([Residual(hidden, rngs=rngs)])
+        self.reading = nnx.List([residual(hidden)])
         self.moments = nnx.Linear(hidden, 2 * sizes.latent, rngs=rngs)
         self.leave = nnx.Linear(sizes.latent, hidden, rngs=rngs)
-        self.coarse = nnx.List(Residual(hidden, rngs=rngs) for _ in range(sizes.blocks))
+        self.coarse = nnx.List(residual(hidden) for _ in range(sizes.blocks))
         self.widen = nnx.Linear(hidden, 2 * hidden, rngs=rngs)
-        self.fine = nnx.List([Residual(hidden // 2, rngs=rngs)])
-        self.paint = nnx.Conv(hidden // 2, 4 * sizes.channels, (3, 3), rngs=rngs)
+        self.fine = nnx.List([residual(hidden // 2)])
+        self.paint = nnx.Conv(
+            *(hidden // 2, 4 * sizes.channels, (3, 3)), rngs=rngs, conv_general_dilated=convolve
+        )
 
     def encode(self, pixels: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Means and log-variances of the latents."""
-        x = self.enter(_to_depth(2 * pixels - 1, pictures.SIDE // GRID))
+        x = self.enter(to_depth(2 * pixels - 1, pictures.SIDE // GRID))
         for block in self.reading:
             x = block(x)
         mean, log_variance = jnp.split(self.moments(x), 2, axis=-1)
@@ -157,21 +190,21 @@ class Autoencoder(nnx.Module):
         x = self.leave(latents)
         for block in self.coarse:
             x = block(x)
-        x = _from_depth(self.widen(x), 2)
+        x = from_depth(self.widen(x), 2)
         for block in self.fine:
             x = block(x)
-        return (_from_depth(self.paint(nnx.silu(x)), 2) + 1) / 2
+        return (from_depth(self.paint(nnx.silu(x)), 2) + 1) / 2
 
 
-def _to_depth(x: jax.Array, side: int) -> jax.Array:
+def to_depth(x: jax.Array, side: int) -> jax.Array:
     """Squares of side x side positions as channels of one."""
     b, h, w, c = x.shape
     x = x.reshape(b, h // side, side, w // side, side, c)
     return x.transpose(0, 1, 3, 2, 4, 5).reshape(b, h // side, w // side, side * side * c)
 
 
-def _from_depth(x: jax.Array, side: int) -> jax.Array:
-    """The inverse of `_to_depth`."""
+def from_depth(x: jax.Array, side: int) -> jax.Array:
+    """The inverse of `to_depth`."""
     b, h, w, c = x.shape
     x = x.reshape(b, h, w, side, side, c // side**2)
     return x.transpose(0, 1, 3, 2, 4, 5).reshape(b, h * side, w * side, c // side**2)
@@ -226,7 +259,7 @@ class Denoiser(nnx.Module):
 
     def __call__(self, latents: jax.Array, times: jax.Array, prompts: jax.Array) -> jax.Array:
         """v `[b, 8, 8, latent]` of latents, times `[b]` and prompts `[b, p]` (zeros: none)."""
-        x = _to_depth(latents, self.sizes.patch)
+        x = to_depth(latents, self.sizes.patch)
         side = x.shape[1]
         x = self.enter(x.reshape(len(x), side * side, -1)) + self.places[...][None]
         angles = times[:, None] * _ANGLES[None]
@@ -238,64 +271,7 @@ class Denoiser(nnx.Module):
             x = layer(x, modulation)
         shift, scale = jnp.split(self.final(condition)[:, None], 2, axis=-1)
         x = self.leave(_normal(x) * (1 + scale) + shift)
-        return _from_depth(x.reshape(len(x), side, side, -1), self.sizes.patch)
-
-
-class Progress(NamedTuple):
-    """Where a training stands."""
-
-    step: jax.Array
-    params: Any
-    average: Any
-    optimiser: Any
-
-
-class Trainer:
-    """One network's training: random batches of fixed arrays, Adam, averaged parameters."""
-
-    def __init__(
-        self,
-        graph: Any,
-        loss: Callable[[Any, Any, jax.Array], jax.Array],
-        *,
-        steps: int,
-        rate: float,
-        horizon: int | None = None,
-    ):
-        """Takes a loss of a network, the training arrays and a key.
-
-        The rate falls as a cosine over `horizon` updates, which are `steps` where it is None.
-        """
-        self._graph, self._loss, self.steps = graph, loss, steps
-        end = steps if horizon is None else horizon
-        rates = optax.warmup_cosine_decay_schedule(0.0, rate, min(500, end // 10), end, rate / 100)
-        self._optimiser = optax.chain(
-            optax.clip_by_global_norm(1.0), optax.adamw(rates, weight_decay=1e-3)
-        )
-
-    def start(self, params: Any) -> Progress:
-        """Before the first update."""
-        own, average = (jax.tree.map(jnp.copy, params) for _ in range(2))  # They are given away.
-        return Progress(jnp.zeros((), jnp.int32), own, average, self._optimiser.init(params))
-
-    @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
-    def advance(self, at: Progress, arrays: Any, key: jax.Array) -> tuple[Progress, jax.Array]:
-        """One update further, with its loss; what it draws hangs on the step's number alone.
-
-        One call an update: convolutions in a loop are not the fast ones on CPUs.
-        """
-
-        def of(params: Any) -> jax.Array:
-            own = jax.random.fold_in(key, at.step)
-            return self._loss(nnx.merge(self._graph, params), arrays, own)
-
-        loss, slope = jax.value_and_grad(of)(at.params)
-        change, optimiser = self._optimiser.update(slope, at.optimiser, at.params)
-        params = optax.apply_updates(at.params, change)
-        step = at.step.astype(jnp.float32)
-        keep = jnp.minimum(_AVERAGE, (1 + step) / (10 + step))
-        average = jax.tree.map(lambda a, p: keep * a + (1 - keep) * p, at.average, params)
-        return Progress(at.step + 1, params, average, optimiser), loss
+        return from_depth(x.reshape(len(x), side, side, -1), self.sizes.patch)
 
 
 def _autoencoding_loss(batch: int) -> Callable[[Any, Any, jax.Array], jax.Array]:
@@ -337,63 +313,13 @@ def _make_autoencoder(sizes: Sizes, seed: int = SEED) -> Autoencoder:
     return Autoencoder(sizes, rngs=nnx.Rngs(seed))
 
 
+def _make_looped(sizes: Sizes) -> Autoencoder:
+    """The autoencoder for the loops of a sampler."""
+    return Autoencoder(sizes, rngs=nnx.Rngs(SEED), convolve=as_product)
+
+
 def _make_denoiser(sizes: Sizes, seed: int = SEED) -> Denoiser:
     return Denoiser(sizes, rngs=nnx.Rngs(seed))
-
-
-def fit(
-    trainer: Trainer,
-    params: Any,
-    arrays: Any,
-    key: jax.Array,
-    *,
-    identity: store.Identity,
-    cache: pathlib.Path,
-    say: Callable[[str], None],
-    every: float = 120.0,
-) -> Any:
-    """Trains, from where the cache says that this training stands.
-
-    Args:
-      trainer: with its number of updates.
-      params: of the network before the first.
-      arrays: of the training.
-      key: of all batches and noise.
-      identity: of the training.
-      cache: folder in which it is written down as it goes on.
-      say: takes a line now and then.
-      every: seconds between two writings.
-
-    Returns:
-      The averaged parameters.
-    """
-    at = trainer.start(params)
-    leaves, tree = jax.tree.flatten(at)
-    path = cache / checkpoints.file_name(identity).replace(".safetensors", ".unfinished")
-    try:
-        saved = checkpoints.load(path, identity)
-        at = jax.tree.unflatten(tree, [jnp.asarray(saved[i]) for i in range(len(leaves))])
-    except FileNotFoundError:
-        pass
-    except ValueError as error:
-        say(f"{error} It starts anew.")
-    cache.mkdir(parents=True, exist_ok=True)
-    written = time.monotonic()
-    while (step := int(at.step)) < trainer.steps:
-        losses = []
-        for _ in range(min(_STEPS_A_LINE, trainer.steps - step)):
-            at, loss = trainer.advance(at, arrays, key)
-            losses.append(loss)
-        mean = float(jnp.mean(jnp.stack(losses)))
-        if not math.isfinite(mean):
-            raise FloatingPointError(f"{identity['study']}: the loss is {mean} at step {step:,}.")
-        say(f"{identity['study']} {int(at.step):,} of {trainer.steps:,}: loss {mean:.4f}")
-        if time.monotonic() - written > every:
-            found = {i: np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(at))}
-            checkpoints.save(path, found, identity)
-            written = time.monotonic()
-    path.unlink(missing_ok=True)
-    return at.average
 
 
 @dataclasses.dataclass(frozen=True)
@@ -462,7 +388,7 @@ def _encode(sizes: Sizes, coder: Any, pixels: jax.Array) -> jax.Array:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _decode(sizes: Sizes, coder: Any, latents: jax.Array) -> jax.Array:
-    return jnp.clip(nnx.merge(_graph(_make_autoencoder, sizes), coder).decode(latents), 0, 1)
+    return jnp.clip(nnx.merge(_graph(_make_looped, sizes), coder).decode(latents), 0, 1)
 
 
 def coder_identity(training: Training) -> store.Identity:
@@ -473,7 +399,7 @@ def coder_identity(training: Training) -> store.Identity:
         **{name: getattr(training, name) for name in ("encoding_steps", "encoding_rate", "batch")},
         "pictures": pictures.COLLECTIONS[training.collection].digest,
         "divergence": _DIVERGENCE,
-        "average": _AVERAGE,
+        "average": fitting.AVERAGE,
     }
     name = f"latent_diffusion-{training.collection}-autoencoder"
     return store.identify(name, VERSION, settings, {}, SEED)
@@ -486,15 +412,10 @@ def identity(training: Training) -> store.Identity:
         **dataclasses.asdict(training),
         "autoencoder": store.digest(coder_identity(training)),
         "left_out": _DROPPED,
-        "average": _AVERAGE,
+        "average": fitting.AVERAGE,
     }
     name = f"latent_diffusion-{training.collection}-denoiser"
     return store.identify(name, VERSION, settings, {"prompts": prompts.embeddings}, SEED)
-
-
-def _halves(state: nnx.State) -> dict[Any, Any]:
-    """Parameters as they are stored, in float16."""
-    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float16), nnx.to_pure_dict(state))
 
 
 def train_coder(
@@ -503,8 +424,10 @@ def train_coder(
     """Trains the autoencoder on pictures uint8 `[n, 32, 32, channels]`."""
     graph, params = nnx.split(_make_autoencoder(training.sizes))
     loss = _autoencoding_loss(training.batch)
-    trainer = Trainer(graph, loss, steps=training.encoding_steps, rate=training.encoding_rate)
-    found = fit(
+    trainer = fitting.Trainer(
+        graph, loss, steps=training.encoding_steps, rate=training.encoding_rate
+    )
+    found = fitting.fit(
         trainer,
         params,
         jnp.asarray(pixels),
@@ -513,7 +436,7 @@ def train_coder(
         cache=cache,
         say=say,
     )
-    stored = _halves(found)
+    stored = fitting.halves(found)
     latents = _latents(training.sizes, checkpoints.restore(params, stored), pixels)
     return {
         "coder": stored,
@@ -545,14 +468,14 @@ def train_denoiser(
     wordings = pictures.COLLECTIONS[training.collection].prompts().embeddings
     graph, params = nnx.split(_make_denoiser(sizes))
     loss = _denoising_loss(training.batch)
-    trainer = Trainer(
+    trainer = fitting.Trainer(
         graph,
         loss,
         steps=training.denoising_steps,
         rate=training.denoising_rate,
         horizon=training.horizon,
     )
-    found = fit(
+    found = fitting.fit(
         trainer,
         params,
         (jnp.asarray(latents), jnp.asarray(kinds), jnp.asarray(wordings)),
@@ -561,7 +484,7 @@ def train_denoiser(
         cache=cache,
         say=say,
     )
-    return {"denoiser": _halves(found)}
+    return {"denoiser": fitting.halves(found)}
 
 
 def load(

@@ -1,0 +1,309 @@
+"""Encoders of small real pictures, trained here: what generated pictures are judged by.
+
+    python -m experiments.generators.picture_encoder fashion --pictures=DIR
+
+A network of convolutions takes a picture of 32 x 32 pixels to a direction, and one matrix takes the
+MiniLM embeddings of the prompts there; it is trained to find, among the prompts of all kinds, that
+of the picture (InfoNCE against every other prompt; Radford et al. 2021 have those of the batch).
+With ten kinds it is a classifier, whose ten rows the matrix makes of ten prompts; with 1,652 it is
+a retrieval. Nothing that is held out of the collection is seen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pathlib
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import flags
+from flax import nnx
+
+from condvendi_jax import command
+from condvendi_jax.encoders.embedding import default_cache
+from experiments.data import pictures
+from experiments.generators import checkpoints, fitting, latent_diffusion
+from experiments.lab import store
+
+VERSION = 1
+SEED = 0
+_SHIFT = 2  # Pixels by which a training picture is moved at most.
+_SCALES = 10.0, 100.0  # Of cosines as logits, at first and at most.
+_AT_ONCE = 500  # Pictures.
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """What is trained on.
+
+    Attributes:
+      collection: of pictures, one of `pictures.COLLECTIONS`.
+      channels: of the pictures.
+      hidden: channels at 16 x 16 positions; at 8 x 8 it is twice as many.
+      features: of the embedding, and channels at 4 x 4 positions.
+      steps: updates.
+      batch: pictures an update.
+      rate: largest rate of Adam.
+      prompt: entries of a prompt's embedding.
+    """
+
+    collection: str
+    channels: int
+    hidden: int
+    features: int
+    steps: int
+    batch: int = 128
+    rate: float = 3e-3
+    prompt: int = 384
+
+
+TRAININGS = {
+    "fashion": Training("fashion", channels=1, hidden=16, features=64, steps=1_500),
+    "emoji": Training("emoji", channels=3, hidden=24, features=80, steps=1_500),
+}
+
+
+class PictureEncoder(nnx.Module):
+    """Pictures `[b, 32, 32, channels]` in [0, 1] and prompts `[k, p]` to unit rows `[., d]`."""
+
+    def __init__(
+        self,
+        training: Training,
+        *,
+        rngs: nnx.Rngs,
+        convolve: latent_diffusion.Convolve = jax.lax.conv_general_dilated,
+    ):
+        widths = training.hidden, 2 * training.hidden, training.features
+        depths = 4 * training.channels, 4 * widths[0], 4 * widths[1]
+        self.narrow = nnx.List(
+            nnx.Linear(*of, rngs=rngs) for of in zip(depths, widths, strict=True)
+        )
+        residual = functools.partial(latent_diffusion.Residual, rngs=rngs, convolve=convolve)
+        self.blocks = nnx.List(residual(width) for width in widths)
+        self.norm = nnx.LayerNorm(training.features, rngs=rngs)
+        self.words = nnx.Linear(training.prompt, training.features, use_bias=False, rngs=rngs)
+        self.scale = nnx.Param(jnp.log(_SCALES[0]))
+
+    def __call__(self, pixels: jax.Array) -> jax.Array:
+        """The directions of pictures."""
+        x = 2 * pixels - 1
+        for narrow, block in zip(self.narrow, self.blocks, strict=True):
+            x = block(narrow(latent_diffusion.to_depth(x, 2)))
+        return unit(jnp.mean(self.norm(x), axis=(1, 2)))
+
+    def logits(self, features: jax.Array, prompts: jax.Array) -> jax.Array:
+        """How well pictures go with prompts, `[b, k]`."""
+        scale = jnp.minimum(jnp.exp(self.scale[...]), _SCALES[1])
+        return scale * jnp.matmul(features, unit(self.words(prompts)).T)
+
+
+def unit(rows: jax.Array) -> jax.Array:
+    """Rows of norm one."""
+    return rows * jax.lax.rsqrt(jnp.sum(jnp.square(rows), axis=-1, keepdims=True) + 1e-12)
+
+
+def shifted(pixels: jax.Array, key: jax.Array) -> jax.Array:
+    """Each picture moved by a few whole pixels; its edge is repeated."""
+    side = pixels.shape[1]
+    wide = jnp.pad(pixels, ((0, 0), (_SHIFT, _SHIFT), (_SHIFT, _SHIFT), (0, 0)), mode="edge")
+    corners = jax.random.randint(key, (len(pixels), 2), 0, 2 * _SHIFT + 1)
+    rows, columns = (corners[:, axis, None] + jnp.arange(side) for axis in (0, 1))
+    picture = jnp.arange(len(pixels))[:, None, None]
+    return wide[picture, rows[:, :, None], columns[:, None, :]]
+
+
+def _loss(batch: int) -> Callable[[Any, Any, jax.Array], jax.Array]:
+    """Cross-entropy of the right prompt among those of all kinds, in nats."""
+
+    def loss(model: PictureEncoder, arrays: Any, key: jax.Array) -> jax.Array:
+        pixels, kinds, prompts = arrays
+        rows, moves = jax.random.split(key)
+        rows = jax.random.randint(rows, (batch,), 0, len(pixels))
+        moved = shifted(pixels[rows], moves).astype(jnp.float32) / 255
+        logs = jax.nn.log_softmax(model.logits(model(moved), prompts))
+        return -jnp.mean(jnp.take_along_axis(logs, kinds[rows][:, None], axis=1))
+
+    return loss
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoder:
+    """A trained encoder.
+
+    Attributes:
+      training: how it was trained.
+      prompts: that it tells apart, one for each kind, `[kinds, p]`.
+      params: of the network.
+    """
+
+    training: Training
+    prompts: jax.Array
+    params: Any
+
+    def features(self, pixels: jax.Array) -> jax.Array:
+        """Unit rows `[b, d]` of pictures in [0, 1]; differentiable."""
+        return _features(self.training, self.params, pixels)
+
+    def logits(self, features: jax.Array) -> jax.Array:
+        """How well features `[b, d]` go with the prompt of every kind, `[b, kinds]`."""
+        return _logits(self.training, self.params, features, self.prompts)
+
+
+@functools.cache
+def _graph(training: Training) -> nnx.GraphDef:
+    return nnx.graphdef(nnx.eval_shape(lambda: _make(training, latent_diffusion.as_product)))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _features(training: Training, params: Any, pixels: jax.Array) -> jax.Array:
+    return nnx.merge(_graph(training), params)(pixels)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _logits(training: Training, params: Any, features: jax.Array, prompts: jax.Array) -> jax.Array:
+    return nnx.merge(_graph(training), params).logits(features, prompts)
+
+
+def _make(
+    training: Training, convolve: latent_diffusion.Convolve = jax.lax.conv_general_dilated
+) -> PictureEncoder:
+    return PictureEncoder(training, rngs=nnx.Rngs(SEED), convolve=convolve)
+
+
+def prompts_of(collection: str) -> np.ndarray:
+    """One prompt for each kind: the direction of the mean of its wordings, `[kinds, p]`."""
+    mean = pictures.COLLECTIONS[collection].prompts().embeddings.mean(axis=1)
+    return mean / np.linalg.norm(mean, axis=1, keepdims=True)
+
+
+def identity(training: Training) -> store.Identity:
+    """Whose the parameters are; the network and its loss are `VERSION`'s."""
+    collection = pictures.COLLECTIONS[training.collection]
+    settings = {
+        **dataclasses.asdict(training),
+        "pictures": collection.digest,
+        "shift": _SHIFT,
+        "scales": _SCALES,
+        "average": fitting.AVERAGE,
+    }
+    name = f"picture_encoder-{training.collection}"
+    arrays = {"prompts": collection.prompts().embeddings}
+    return store.identify(name, VERSION, settings, arrays, SEED)
+
+
+def train(
+    training: Training,
+    pixels: np.ndarray,
+    kinds: np.ndarray,
+    prompts: np.ndarray,
+    cache: pathlib.Path,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Trains on pictures uint8 `[n, 32, 32, channels]`, their kinds, and a prompt for each kind."""
+    graph, params = nnx.split(_make(training))
+    loss = _loss(training.batch)
+    trainer = fitting.Trainer(graph, loss, steps=training.steps, rate=training.rate)
+    found = fitting.fit(
+        trainer,
+        params,
+        (jnp.asarray(pixels), jnp.asarray(kinds), jnp.asarray(prompts)),
+        jax.random.key(SEED),
+        identity=identity(training),
+        cache=cache,
+        say=say,
+    )
+    return {"encoder": fitting.halves(found)}
+
+
+def load(
+    name: str,
+    *,
+    folder: pathlib.Path | None = None,
+    cache: pathlib.Path | None = None,
+    shipped: pathlib.Path = checkpoints.SHIPPED,
+    say: Callable[[str], None] = lambda words: None,
+    training: Training | None = None,
+) -> Encoder:
+    """A trained encoder: the shipped one, or that of the cache, or one that is trained now.
+
+    Args:
+      name: of the collection.
+      folder: of its pictures, which are needed only where something is to be trained.
+      cache: where a training is kept; `trained` in the user's cache folder where None.
+      shipped: folder that is looked in first.
+      say: takes a line now and then of a training.
+      training: another one than the collection's own.
+
+    Raises:
+      ValueError: an unknown collection, or something is to be trained and there are no pictures.
+    """
+    if name not in TRAININGS:
+        raise ValueError(f"encoder: expected one of {', '.join(TRAININGS)}, received {name!r}.")
+    training = TRAININGS[name] if training is None else training
+    kept = default_cache() / "trained" if cache is None else cache
+    prompts = prompts_of(name)
+
+    def trained() -> dict[str, Any]:
+        found = pictures.COLLECTIONS[name].load(folder)
+        own = ~found.held_out
+        return train(training, found.pixels[own], found.kinds[own], prompts, kept, say)
+
+    stored = checkpoints.trained(identity(training), trained, cache=kept, shipped=shipped)
+    state = nnx.state(nnx.eval_shape(lambda: _make(training)))
+    return Encoder(training, jnp.asarray(prompts), checkpoints.restore(state, stored["encoder"]))
+
+
+def features_of(encoder: Encoder, pixels: np.ndarray) -> np.ndarray:
+    """Features `[n, d]` of pictures in [0, 1], some at a time."""
+    parts = np.array_split(pixels, -(-len(pixels) // _AT_ONCE))
+    return np.concatenate([encoder.features(jnp.asarray(part)) for part in parts])
+
+
+def found_among(logits: np.ndarray, kinds: np.ndarray, best: int) -> np.ndarray:
+    """Whether the right kind is among the `best` of all kinds, bool `[n]`.
+
+    Args:
+      logits: of features with every kind `[n, kinds]`.
+      kinds: what each shows, `[n]`.
+      best: how many kinds are looked at; ties count against.
+    """
+    own = np.take_along_axis(logits, kinds[:, None], axis=1)
+    return np.sum(logits >= own, axis=1) <= best
+
+
+def main(argv: list[str]) -> None:
+    """Trains what the folder does not have, and says what it is worth on held-out pictures."""
+    command.no_words(argv[2:])
+    folder = pathlib.Path(flags.FLAGS.output)
+    given = pathlib.Path(flags.FLAGS.pictures) if flags.FLAGS.pictures else None
+
+    def say(words: str) -> None:
+        sys.stderr.write(f"{words}\n")
+
+    started = time.perf_counter()
+    name = argv[1] if len(argv) > 1 else ""
+    encoder = load(name, folder=given, cache=folder, shipped=folder, say=say)
+    seconds = time.perf_counter() - started
+    count = sum(leaf.size for leaf in jax.tree.leaves(encoder.params))
+    print(f"{name}: {count:,} parameters, {seconds:.0f} s")
+    if given is not None:
+        pixels, kinds = pictures.COLLECTIONS[name].load(given).part(held_out=True)
+        logits = np.asarray(encoder.logits(jnp.asarray(features_of(encoder, pixels))))
+        for best in (1, 5):
+            share = np.mean(found_among(logits, kinds, best))
+            words = f"the right one of {logits.shape[1]:,} prompts among the best {best}"
+            print(f"{len(kinds):,} held-out pictures: {words} of {share:.1%}")
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("output", str(checkpoints.SHIPPED), "Folder of the trained parameters.")
+    flags.DEFINE_string(
+        "pictures", None, "Folder of the real pictures (experiments.data.pictures)."
+    )
+    command.run(main)

@@ -1,0 +1,974 @@
+"""Guidance of a text-conditioned diffusion model that was trained here: CV tables 1 and 3.
+
+Batch after batch is drawn from the same noise without guidance, guided in the space of the latents
+by Vendi, RKE, truncated Conditional-Vendi and Conditional-RKE, and by Vendi in the space of an
+encoder's features. Every guide is swept over its strength, so that methods are compared where they
+cost the same alignment with the prompts, not at one weight each. An encoder that was trained on
+real pictures judges, and held-out real pictures are what generated ones are held against.
+
+    python -m experiments.guided_diffusion --model=fashion
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pathlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from rich.table import Table
+from scipy.spatial import distance
+
+import condvendi_jax as cv
+from condvendi_jax import bandwidth, tables, validation
+from condvendi_jax.guidance import Guidance, GuidanceState
+from experiments import data, lab
+from experiments.data import PairedEmbeddings, pictures
+from experiments.generators import (
+    diffusion,
+    latent_diffusion,
+    mixture_diffusion,
+    picture_encoder,
+)
+from experiments.lab import choices, style
+from experiments.lab.study import option, positive
+
+REAL, NONE = "real pictures", "none"
+OF_FEATURES = "Vendi of features"
+METHODS = ("Vendi", "RKE", "Conditional-Vendi", "Conditional-RKE", OF_FEATURES)
+SCORES = ("Conditional-Vendi", "Vendi", "Conditional-RKE", "RKE")
+MIXTURE = "mixture"
+LOST = (1.0, 2.0)  # Points of alignment at which methods are compared.
+_SHOWN = 6, 4  # Kinds, and samples of each, whose pictures are kept.
+_CALIBRATION = 0xCA1B  # Folded into the seed for the samples that bandwidths are chosen on.
+_DIGITS = 3  # Of chosen numbers: what another machine's rounding does not change.
+
+
+class Model(Protocol):
+    """What a study of guidance needs of a generator; `latent_diffusion.Model` is one."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one sample's latents."""
+        ...
+
+    @property
+    def denoise(self) -> diffusion.Denoiser:
+        """Clean latents of noisy ones."""
+        ...
+
+    @property
+    def unconditional(self) -> jax.Array:
+        """The prompt that stands for none, `[p]`."""
+        ...
+
+    def decode(self, latents: jax.Array) -> jax.Array:
+        """Outputs of latents; differentiable."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Bench:
+    """A generator and what it is judged by.
+
+    Attributes:
+      model: what draws.
+      prompts: wordings of every kind of thing, unit rows `[kinds, wordings, p]`.
+      names: of the kinds.
+      features: of outputs, unit rows `[b, d]`; differentiable.
+      logits: of features with every kind, `[b, kinds]`.
+      real: features and prompts of real outputs, with the number of their kind as `kind`.
+      best: an output is aligned if its kind is among so many of the judge's.
+      judged: what that is, in words.
+      params: of all that was trained, for the identity of results.
+      words: for captions.
+    """
+
+    model: Model
+    prompts: np.ndarray
+    names: np.ndarray
+    features: Callable[[jax.Array], jax.Array]
+    logits: Callable[[jax.Array], jax.Array]
+    real: PairedEmbeddings
+    best: int
+    judged: str
+    params: Mapping[str, Any]
+    words: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The flags of the study."""
+
+    model: str = option(
+        "fashion",
+        "What draws: a trained model of real pictures, or a mixture in closed form.",
+        choices=(*latent_diffusion.TRAININGS, MIXTURE),
+    )
+    methods: tuple[str, ...] = option(METHODS, "What guides.", choices=METHODS)
+    strengths: tuple[float, ...] = option(
+        (0.05, 0.1, 0.2, 0.4, 0.8),
+        "How far a guide would move a sample in all, in norms of its latents, were its gradients "
+        "those at samples without guidance; a weight for each method follows.",
+    )
+    seeds: int = option(
+        5, "Repetitions with other noise and prompts; they are the units of errors."
+    )
+    samples: int = option(200, "Samples of each seed.")
+    kinds: int = option(50, "Kinds of thing that are asked for in each seed; all if fewer.")
+    batch: int = option(50, "Samples that are drawn and guided together.")
+    steps: int = option(20, "Calls of the model a sample, by DPM-Solver++(2M).")
+    scale: float = option(2.0, "Of classifier-free guidance.")
+    every: int = option(4, "Guidance acts at every so many steps.")
+    at: str = option("clean", "Where it is evaluated.", choices=diffusion.PLACES)
+    window: int = option(300, "Finished pairs that a guide remembers.")
+    truncation: int = option(100, "Eigenvalues that the guide Conditional-Vendi keeps.")
+    references: int = option(1000, "Real pictures that distances and bandwidths are taken on.")
+    rule: str = option(
+        "variance",
+        "How the bandwidths of the scores are chosen, on real pictures: variance (CV), std (RKE), "
+        "median.",
+        choices=bandwidth.RULES,
+    )
+    scales: tuple[float, ...] = option(choices.SCALES, "Multiples of them.")
+    mixture: str | None = option(
+        None,
+        "File .npz with centres [k, 2], spread [] and weights [m, k] of the mixture.",
+        needs={"model": MIXTURE},
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What the results depend on beside the trained parameters.
+
+    Attributes:
+      latents: the bandwidth of the guides' latents.
+      features: that of the features, for `OF_FEATURES`.
+      prompts: that of the guides' prompts.
+      weights: of each method at each strength, CV eq. 14.
+      bandwidths: of the scores, by their multiple.
+    """
+
+    model: str
+    seeds: int
+    samples: int
+    kinds: int
+    batch: int
+    steps: int
+    scale: float
+    every: int
+    at: str
+    window: int
+    truncation: int
+    references: int
+    latents: float
+    features: float
+    prompts: float
+    strengths: tuple[float, ...]
+    weights: dict[str, tuple[float, ...]]
+    bandwidths: dict[str, choices.Bandwidths]
+    best: int
+    judged: str
+    words: str
+
+    @property
+    def base(self) -> str:
+        """The bandwidths that are drawn where only some are."""
+        return choices.shown(self.bandwidths)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """What guides, and how strongly; 0 for what is not guided."""
+
+    method: str
+    strength: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """What was found of the samples of every seed.
+
+    Attributes:
+      alignment: percent whose kind is the judge's first, and among its best, `[seeds, 2]`.
+      distance: kernel distance to real pictures x 100, `[seeds]`.
+      scores: by bandwidths and `SCORES`, `[seeds, scales, 4]`.
+      similarity: mean cosine of the features of two samples of one kind x 100, `[seeds]`.
+      seconds: that sampling took, `[seeds]`; 0 for real pictures.
+      skipped: latents that a guide did not move since something was not finite.
+      pictures: samples of the first seed, uint8 `[kinds, samples, side, side, channels]`; empty
+        where outputs are none.
+      shown: the kinds of the pictures, `[kinds]`.
+    """
+
+    alignment: np.ndarray
+    distance: np.ndarray
+    scores: np.ndarray
+    similarity: np.ndarray
+    seconds: np.ndarray
+    skipped: int
+    pictures: np.ndarray
+    shown: np.ndarray
+
+
+# --- the generators --------------------------------------------------------------------------
+
+
+def trained_bench(name: str) -> Bench:
+    """A model of real pictures, an encoder of them, and those that neither has seen."""
+    model, judge = latent_diffusion.load(name), picture_encoder.load(name)
+    few = len(judge.prompts) <= len(pictures.FASHION)
+    return Bench(
+        model,
+        model.prompts.embeddings,
+        model.prompts.names,
+        judge.features,
+        judge.logits,
+        data.load(f"{name}_features"),
+        best=1 if few else 5,
+        judged="accuracy of a classifier" if few else "retrieval among the best 5 prompts",
+        params={"denoiser": model.params, "autoencoder": model.coder, "judge": judge.params},
+        words=f"Latent diffusion of {name}, trained here",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Mixture:
+    """The exact diffusion of a mixture, whose latents are its outputs."""
+
+    law: mixture_diffusion.PromptedMixture
+    shape: tuple[int, ...] = (2,)
+
+    @property
+    def denoise(self) -> diffusion.Denoiser:
+        return self.law.denoise
+
+    @property
+    def unconditional(self) -> jax.Array:
+        return self.law.unconditional
+
+    def decode(self, latents: jax.Array) -> jax.Array:
+        return latents
+
+
+def mixture_bench(path: str | None) -> Bench:
+    """A mixture in the plane, whose points x have the features (1, x) scaled to norm one.
+
+    The judge is Bayes' own: the likelihood of a point under every prompt.
+
+    Raises:
+      ValueError: the file is no mixture.
+    """
+    law = mixture_diffusion.shared() if path is None else read_mixture(pathlib.Path(path))
+
+    reach = jnp.sqrt(jnp.mean(jnp.sum(jnp.square(law.centres), axis=1)))
+
+    def features(points: jax.Array) -> jax.Array:
+        return picture_encoder.unit(jnp.pad(points / reach, ((0, 0), (1, 0)), constant_values=1))
+
+    def logits(found: jax.Array) -> jax.Array:
+        points = reach * found[:, 1:] / found[:, :1]
+        away = jnp.sum(jnp.square(points[:, None] - law.centres[None]), axis=-1)
+        likely = -away[:, None] / (2 * jnp.square(law.spread))
+        return jax.nn.logsumexp(likely + jnp.log(law.weights)[None], axis=-1)
+
+    kinds = np.arange(4000) % len(law.prompts)
+    points = jax.jit(law.sample)(jax.random.key(data.sets.SEED), law.prompts[kinds])
+    real = PairedEmbeddings(
+        MIXTURE,
+        np.asarray(features(points)),
+        np.asarray(law.prompts[kinds]),
+        "the mixture itself",
+        {"kind": kinds},
+    )
+    return Bench(
+        _Mixture(law),
+        np.asarray(law.prompts)[:, None],
+        np.array([f"prompt {row}" for row in range(len(law.prompts))]),
+        features,
+        logits,
+        real,
+        best=1,
+        judged="accuracy of Bayes' classifier",
+        params={"law": law._asdict()},
+        words="Exact diffusion of a mixture of Gaussians",
+    )
+
+
+def read_mixture(path: pathlib.Path) -> mixture_diffusion.PromptedMixture:
+    """The mixture of a file.
+
+    Raises:
+      ValueError: there is no such file, or it holds no mixture.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            given = [stored[name] for name in ("centres", "spread", "weights")]
+    except (OSError, KeyError, ValueError) as error:
+        raise ValueError(f"--mixture: {path} cannot be read ({error}).") from error
+    return mixture_diffusion.mixture(*given)
+
+
+# --- guides ----------------------------------------------------------------------------------
+
+
+def guide_of(method: str, settings: Settings, bench: Bench, weight: Any) -> Guidance | None:
+    """The guide of a method; None for none."""
+    if method == NONE:
+        return None
+    common: dict[str, Any] = {
+        "output_kernel": cv.Gaussian(settings.latents),
+        "weight": weight,
+        "window": settings.window,
+        "every": settings.every,
+    }
+    conditional = {"prompt_kernel": cv.Gaussian(settings.prompts)}
+    if method == "Vendi":
+        return cv.guidance.vendi(**common)
+    if method == "RKE":
+        return cv.guidance.rke(**common)
+    if method == "Conditional-Vendi":
+        kept = settings.truncation
+        return cv.guidance.conditional_vendi(**common, **conditional, truncation=kept)
+    if method == "Conditional-RKE":
+        return cv.guidance.conditional_rke(**common, **conditional)
+    of_features = cv.guidance.vendi(
+        **{**common, "output_kernel": cv.Gaussian(settings.features), "every": 1}
+    )
+    return pulled_back(
+        of_features, lambda z: bench.features(bench.model.decode(z)), every=settings.every
+    )
+
+
+def pulled_back(
+    guide: Guidance, features: Callable[[jax.Array], jax.Array], *, every: int
+) -> Guidance:
+    """A guide of features as one of latents: its updates by the transposed Jacobian.
+
+    Args:
+      guide: of features, which acts at every step.
+      features: of latents.
+      every: it acts at every so many steps, and features are taken then only.
+    """
+
+    def init(latents: Any, prompts: Any = None) -> GuidanceState:
+        return guide.init(jax.eval_shape(features, latents), prompts)
+
+    def update(latents: Any, prompts: Any, state: GuidanceState) -> tuple[jax.Array, GuidanceState]:
+        def act(latents: jax.Array, state: GuidanceState) -> tuple[jax.Array, GuidanceState]:
+            found, back = jax.vjp(features, latents)
+            updates, state = guide.update(found, prompts, state)
+            return back(updates)[0], state
+
+        def rest(latents: jax.Array, state: GuidanceState) -> tuple[jax.Array, GuidanceState]:
+            return jnp.zeros_like(latents), state._replace(step=state.step + 1)
+
+        return jax.lax.cond(state.step % every == 0, act, rest, latents, state)
+
+    def remember(latents: Any, prompts: Any, state: GuidanceState) -> GuidanceState:
+        return guide.remember(features(latents), prompts, state)
+
+    return Guidance(init, update, remember)
+
+
+# --- preparing -------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """What cells are computed with: the bench and the compiled samplers of its methods."""
+
+    bench: Bench
+    samplers: Mapping[str, Callable[..., Any]]
+
+
+def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -> lab.Setup:
+    """Reads the models, and chooses bandwidths and weights before anything is guided."""
+    _check(options)
+    mixed = options.model == MIXTURE
+    bench = mixture_bench(options.mixture) if mixed else trained_bench(options.model)
+    spare = len(bench.real) - options.samples
+    if options.references > spare:
+        raise ValueError(
+            f"--references: expected at most {spare} of {len(bench.real)} real outputs beside "
+            f"--samples={options.samples}, received {options.references}."
+        )
+    scored = choices.ScaledOptions(rule=options.rule, scales=options.scales)
+    reference = bench.real.rows(_references(bench, options.references)[0])
+    bandwidths = choices.choose_scaled(reference, scored, seed)
+    widths = bandwidths[choices.shown(bandwidths)]
+    assert widths.prompts is not None
+    settings = Settings(
+        **{
+            field.name: getattr(options, field.name)
+            for field in dataclasses.fields(Options)
+            if field.name in {f.name for f in dataclasses.fields(Settings)} - {"kinds"}
+        },
+        kinds=min(options.kinds, len(bench.names)),
+        latents=1.0,
+        features=1.0,
+        prompts=_rounded(widths.prompts),
+        weights={method: tuple(options.strengths) for method in options.methods},
+        bandwidths=bandwidths,
+        best=bench.best,
+        judged=bench.judged,
+        words=bench.words,
+    )
+    settings = _calibrated(settings, bench, seed)
+    arrays = {
+        name: np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+        for name, tree in bench.params.items()
+    }
+    arrays |= {"prompts of kinds": bench.prompts, **bench.real.arrays}
+    samplers = {name: sampler(name, settings, bench) for name in (NONE, *options.methods)}
+    return lab.Setup(settings, arrays, state=State(bench, samplers))
+
+
+def _check(options: Options) -> None:
+    for name in ("seeds", "samples", "kinds", "batch", "steps", "every", "truncation"):
+        least = {"seeds": 2, "samples": 2, "batch": 2}.get(name, 1)
+        validation.check_count(getattr(options, name), name=f"--{name}", minimum=least)
+    validation.check_count(options.window, name="--window", minimum=0)
+    validation.check_count(options.references, name="--references", minimum=40)
+    for strength in options.strengths:
+        positive(strength, name="strengths")
+    positive(options.scale, name="scale")
+    for name in ("methods", "strengths"):
+        if len(set(given := getattr(options, name))) < len(given):
+            raise ValueError(f"--{name}: one is given twice in {', '.join(map(str, given))}.")
+    if options.samples % options.batch:
+        raise ValueError(
+            f"--samples: expected a multiple of --batch={options.batch}, received "
+            f"{options.samples}."
+        )
+    if options.samples < 2 * options.batch:
+        raise ValueError(
+            f"--samples: expected at least two batches of {options.batch}, received "
+            f"{options.samples}."
+        )
+
+
+def _references(bench: Bench, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the real outputs that others are held against, and the rest."""
+    order = np.random.default_rng(data.sets.SEED).permutation(len(bench.real))
+    return order[:count], order[count:]
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def asked(settings: Settings, bench: Bench, key: jax.Array) -> tuple[np.ndarray, np.ndarray]:
+    """What a seed asks for: kinds `[samples]` and prompts `[samples, p]`, in random order.
+
+    Each of some random kinds as often, in random wordings.
+    """
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    chosen = rng.permutation(len(bench.names))[: settings.kinds]
+    kinds = rng.permutation(np.resize(chosen, settings.samples))
+    words = rng.integers(bench.prompts.shape[1], size=settings.samples)
+    return kinds, bench.prompts[kinds, words].astype(np.float32)
+
+
+def sampler(method: str, settings: Settings, bench: Bench) -> Callable[..., Any]:
+    """A compiled `(denoise, key, prompts [n, p], weight) -> latents [n, ...], skipped`."""
+
+    def draw(
+        denoise: diffusion.Denoiser, key: jax.Array, prompts: jax.Array, weight: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        guide = guide_of(method, settings, bench, weight)
+        latents, state = diffusion.sample_batches(
+            diffusion.guided(denoise, bench.model.unconditional, settings.scale),
+            key,
+            prompts.reshape(-1, settings.batch, prompts.shape[1]),
+            shape=bench.model.shape,
+            steps=settings.steps,
+            solver="dpm2",
+            guide=guide,
+            at=settings.at,
+        )
+        skipped = jnp.zeros((), jnp.int32) if guide is None else state.skipped
+        return latents.reshape(-1, *bench.model.shape), skipped
+
+    return jax.jit(draw)
+
+
+def _calibrated(settings: Settings, bench: Bench, seed: int) -> Settings:
+    """Bandwidths and weights of the guides, by samples without guidance of another seed.
+
+    Bandwidths are median distances of latents and of features of one kind. At strength 1 a method's
+    weight would move a sample by the norm of its latents in all, if at each of its steps its
+    gradient was that at a finished batch with the batches before in memory.
+    """
+    key = jax.random.fold_in(jax.random.key(seed), _CALIBRATION)
+    kinds, prompts = asked(settings, bench, key)
+    prompts = jnp.asarray(prompts)
+    draw = sampler(NONE, settings, bench)
+    latents, _ = draw(bench.model.denoise, key, prompts, jnp.zeros(()))
+    found = bench.features(bench.model.decode(latents))
+    flat = np.asarray(latents).reshape(len(latents), -1)
+    settings = dataclasses.replace(
+        settings,
+        latents=_rounded(distance_within(flat, kinds)),
+        features=_rounded(distance_within(np.asarray(found), kinds)),
+    )
+    length = np.sqrt(np.mean(np.sum(np.square(flat), axis=1)))
+    actions = math.ceil(settings.steps / settings.every)
+    weights = {}
+    for method in settings.weights:
+        moved = np.asarray(_updates(method, settings, bench)(latents, prompts))
+        norms = np.sum(np.square(moved.reshape(len(moved), -1)), axis=1)
+        if not 0 < np.mean(norms) < np.inf:
+            raise ValueError(f"{method}: its gradients at samples without guidance are no guide.")
+        whole = length / (actions * np.sqrt(np.mean(norms)))
+        weights[method] = tuple(_rounded(whole * strength) for strength in settings.strengths)
+    return dataclasses.replace(settings, weights=weights)
+
+
+def _updates(method: str, settings: Settings, bench: Bench) -> Callable[..., jax.Array]:
+    """A compiled `(latents [n, ...], prompts [n, p]) -> updates` of the last batch, weight 1."""
+    guide = guide_of(method, settings, bench, 1.0)
+    assert guide is not None
+
+    def last(latents: jax.Array, prompts: jax.Array) -> jax.Array:
+        batch = latents[-settings.batch :], prompts[-settings.batch :]
+        before = latents[: -settings.batch], prompts[: -settings.batch]
+        return guide.update(*batch, guide.remember(*before, guide.init(*batch)))[0]
+
+    return jax.jit(last)
+
+
+# --- cells -----------------------------------------------------------------------------------
+
+
+def cells(settings: Settings) -> list[Cell]:
+    """Real pictures, samples without guidance, and every method at every strength."""
+    swept = [Cell(method, s) for method in settings.weights for s in settings.strengths]
+    return [Cell(REAL, 0.0), Cell(NONE, 0.0), *swept]
+
+
+def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Judged:
+    """What the judge says of a method's samples, the same noise and prompts in every cell."""
+    settings: Settings = setup.settings
+    bench: Bench = setup.state.bench
+    chosen, others = _references(bench, settings.references)
+    reference = bench.real.outputs[chosen]
+    found, seconds, skipped, kept = [], [], 0, (np.zeros(0, np.uint8), np.zeros(0, np.int64))
+    for index in range(settings.seeds):
+        context.say(f"seed {index + 1} of {settings.seeds}")
+        key = jax.random.fold_in(context.shared_key, index)
+        if cell.method == REAL:
+            order = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+            rows = order.choice(others, settings.samples, replace=False)
+            features, prompts = bench.real.outputs[rows], bench.real.prompts[rows]
+            kinds = bench.real.labels["kind"][rows]
+            seconds.append(0.0)
+        else:
+            kinds, prompts = asked(settings, bench, key)
+            weight = 0.0
+            if cell.method != NONE:
+                weight = settings.weights[cell.method][settings.strengths.index(cell.strength)]
+            draw = setup.state.samplers[cell.method]
+            given = bench.model.denoise, key, jnp.asarray(prompts), jnp.asarray(weight)
+            started = time.perf_counter()
+            latents, left = jax.block_until_ready(draw(*given))
+            seconds.append(time.perf_counter() - started)
+            skipped += int(left)
+            outputs = bench.model.decode(latents)
+            features = np.asarray(bench.features(outputs))
+            if index == 0:
+                kept = _pictures(np.asarray(outputs), kinds)
+        found.append(judge(features, prompts, kinds, reference, settings, bench))
+    parts = [np.array(part) for part in zip(*found, strict=True)]
+    return Judged(*parts, np.array(seconds), skipped, *kept)
+
+
+def judge(
+    features: np.ndarray,
+    prompts: np.ndarray,
+    kinds: np.ndarray,
+    reference: np.ndarray,
+    settings: Settings,
+    bench: Bench,
+) -> tuple[list[float], float, np.ndarray, float]:
+    """Alignment, kernel distance, scores and similarity of one seed's samples, as `Judged`."""
+    logits = np.asarray(bench.logits(jnp.asarray(features)))
+    alignment = [
+        100 * float(np.mean(picture_encoder.found_among(logits, kinds, best)))
+        for best in (1, settings.best)
+    ]
+    scores = []
+    for widths in settings.bandwidths.values():
+        kernels: dict[str, Any] = widths.kernels()
+        orders = [cv.decompose(features, prompts, order=order, **kernels) for order in (1.0, 2.0)]
+        scores.append([float(v) for of in orders for v in (of.conditional, of.vendi)])
+    away = 100 * kernel_distance(features, reference)
+    return alignment, away, np.array(scores), 100 * similarity(features, kinds)
+
+
+def kernel_distance(one: np.ndarray, other: np.ndarray) -> float:
+    """The squared maximum mean discrepancy of unit features, without bias: it may be negative.
+
+    With the kernel (x . y / d + 1)^3 of Binkowski et al. (2018) on features of norm sqrt(d), which
+    is that of cosines: (cos + 1)^3.
+
+    Args:
+      one: `[n, d]`.
+      other: `[m, d]`.
+    """
+
+    def kernel(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return (x.astype(np.float64) @ y.T.astype(np.float64) + 1) ** 3
+
+    def within(x: np.ndarray) -> float:
+        matrix, n = kernel(x, x), len(x)
+        return float((matrix.sum() - np.trace(matrix)) / (n * (n - 1)))
+
+    return within(one) + within(other) - 2 * float(kernel(one, other).mean())
+
+
+def distance_within(rows: np.ndarray, kinds: np.ndarray) -> float:
+    """The median distance of two rows `[n, d]` of one kind."""
+    found = [distance.pdist(rows[kinds == kind]) for kind in np.unique(kinds)]
+    return float(np.median(np.concatenate(found)))
+
+
+def similarity(features: np.ndarray, kinds: np.ndarray) -> float:
+    """Mean cosine of unit features `[n, d]` over the pairs of different samples of one kind."""
+    alike = (kinds[:, None] == kinds[None, :]) & ~np.eye(len(kinds), dtype=bool)
+    return float((features @ features.T)[alike].mean()) if alike.any() else np.nan
+
+
+def _pictures(outputs: np.ndarray, kinds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The first samples of the first kinds that have so many, and those kinds."""
+    rows, columns = _SHOWN
+    found, counts = np.unique(kinds, return_counts=True)
+    chosen = found[counts >= columns][:rows]
+    if outputs.ndim < 4 or not len(chosen):
+        return np.zeros(0, np.uint8), np.zeros(0, np.int64)
+    of = [outputs[np.flatnonzero(kinds == kind)[:columns]] for kind in chosen]
+    return np.round(255 * np.stack(of)).astype(np.uint8), chosen
+
+
+# --- what is made of them --------------------------------------------------------------------
+
+
+def columns(found: Judged, scale: int) -> dict[str, np.ndarray]:
+    """What is compared, by name, each `[seeds]`, with the scores at one of the bandwidths."""
+    scores = dict(zip(SCORES, found.scores[:, scale].T, strict=True))
+    return {
+        "alignment": found.alignment[:, 1],
+        "kernel distance": found.distance,
+        **scores,
+        "similarity": found.similarity,
+    }
+
+
+def swept(run: lab.Run, method: str, scale: int) -> dict[str, np.ndarray]:
+    """Paired differences to no guidance, by what is compared, `[strengths, seeds]`."""
+    plain = columns(run.results[Cell(NONE, 0.0)], scale)
+    guided = [columns(run.results[Cell(method, s)], scale) for s in run.settings.strengths]
+    return {name: np.stack([of[name] for of in guided]) - plain[name] for name in plain}
+
+
+def at_alignment(
+    alignment: np.ndarray, differences: np.ndarray, lost: float
+) -> tuple[float, float]:
+    """A mean difference where so much alignment is lost, and its standard error.
+
+    Between strengths, from none upwards, both are interpolated linearly up to where the mean over
+    the seeds first falls so low; the error is the jackknife's over the seeds, all of it repeated.
+
+    Args:
+      alignment: paired differences in points, `[strengths, seeds]`.
+      differences: of what is asked for, `[strengths, seeds]`.
+      lost: points.
+
+    Returns:
+      Both NaN where so much is never lost; the error alone where that hangs on one seed.
+    """
+
+    def read(kept: np.ndarray) -> float:
+        fallen = np.append(0.0, -alignment[:, kept].mean(axis=1))
+        gained = np.append(0.0, differences[:, kept].mean(axis=1))
+        over = np.flatnonzero(fallen >= lost)
+        if not len(over):
+            return np.nan
+        after = over[0]
+        part = (lost - fallen[after - 1]) / (fallen[after] - fallen[after - 1])
+        return float(gained[after - 1] + part * (gained[after] - gained[after - 1]))
+
+    seeds = np.arange(alignment.shape[1])
+    each = np.array([read(seeds != seed) for seed in seeds])
+    error = np.sqrt((len(seeds) - 1) * np.mean(np.square(each - each.mean())))
+    return read(seeds >= 0), float(error)
+
+
+def _sem(values: np.ndarray) -> float:
+    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
+
+
+def table(run: lab.Run) -> Table:
+    """Means, paired differences to no guidance with standard errors; then at equal alignment."""
+    settings: Settings = run.settings
+    scale = list(settings.bandwidths).index(settings.base)
+    plain = run.results[Cell(NONE, 0.0)]
+    names = list(columns(plain, scale))
+    grid = Table("guidance", "strength", "weight", *names, "time")
+    for cell, found in run.results.items():
+        of = columns(found, scale)
+        guided = cell.method in settings.weights
+        words = [tables.with_error(float(v.mean()), _sem(v)) for v in of.values()]
+        weight = ""
+        if guided:
+            minus = swept(run, cell.method, scale)
+            at = settings.strengths.index(cell.strength)
+            words = [
+                f"{of[name].mean():.4g} ({tables.with_error(float(d.mean()), _sem(d))})"
+                for name, d in ((name, minus[name][at]) for name in names)
+            ]
+            weight = f"{settings.weights[cell.method][at]:g}"
+        ratio = np.median(found.seconds) / np.median(plain.seconds)
+        shown = f"{cell.strength:g}" if guided else ""
+        last = "" if cell.method == REAL else f"{ratio:.2f}"
+        grid.add_row(cell.method, shown, weight, *words, last)
+    for word in settings.bandwidths:
+        scale = list(settings.bandwidths).index(word)
+        for lost in LOST:
+            for method in settings.weights:
+                minus = swept(run, method, scale)
+                found = [at_alignment(minus["alignment"], minus[name], lost) for name in names]
+                words = [
+                    "not lost" if np.isnan(value) else tables.with_error(value, error)
+                    for value, error in found
+                ]
+                words[0] = f"-{lost:g}"
+                grid.add_row(method, f"{word} x bandwidths", "", *words, "")
+    return grid
+
+
+def _colour(method: str) -> str:
+    return style.SKY if method == OF_FEATURES else style.score_colour(method)
+
+
+def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
+    """Diversity against alignment, gains at equal alignment, and pictures."""
+    figures = {"guided_diffusion": _curves(runs), "guided_diffusion_gains": _gains(runs)}
+    for run in runs:
+        if run.results[Cell(NONE, 0.0)].pictures.size:
+            figures[f"guided_diffusion_{run.settings.model}"] = _grid(run)
+    return figures
+
+
+_AXES = {
+    "Conditional-Vendi": "Conditional-Vendi",
+    "Vendi": "Vendi",
+    "kernel distance": "kernel distance x 100",
+    "similarity": "similarity within a kind x 100",
+}
+
+
+def _curves(runs: Sequence[lab.Run]) -> Figure:
+    """A row a model; what is compared against alignment, a line a method, from no guidance on."""
+    size = 3.3, 2.9
+    figure, axes = style.panels(len(_AXES) * len(runs), columns=len(_AXES), size=size)
+    panels = iter(axes)
+    for run in runs:
+        settings: Settings = run.settings
+        scale = list(settings.bandwidths).index(settings.base)
+        plain = columns(run.results[Cell(NONE, 0.0)], scale)
+        for name, label in _AXES.items():
+            panel = next(panels)
+            for index, method in enumerate(settings.weights):
+                minus = swept(run, method, scale)
+                _line(panel, plain, minus, name, index, method)
+            panel.plot(
+                plain["alignment"].mean(),
+                plain[name].mean(),
+                **{"color": style.GREY, "marker": "*", "markersize": 9, "linestyle": ""},
+                label="no guidance",
+            )
+            panel.set(xlabel="alignment, %", ylabel=label, title=settings.model)
+    style.legend_above(figure, axes[0], columns=6)
+    style.caption(figure, _caption(runs))
+    return figure
+
+
+def _line(
+    panel: Axes,
+    plain: Mapping[str, np.ndarray],
+    minus: Mapping[str, np.ndarray],
+    name: str,
+    index: int,
+    method: str,
+) -> None:
+    x, y = (
+        np.append(plain[of].mean(), plain[of].mean() + minus[of].mean(axis=1))
+        for of in ("alignment", name)
+    )
+    errors = [
+        np.append(0.0, [2 * _sem(values) for values in minus[of]]) for of in ("alignment", name)
+    ]
+    panel.errorbar(
+        x,
+        y,
+        xerr=errors[0],
+        yerr=errors[1],
+        color=_colour(method),
+        marker=style.MARKERS[index],
+        elinewidth=0.7,
+        label=method,
+    )
+
+
+def _gains(runs: Sequence[lab.Run]) -> Figure:
+    """A row a model, a column a multiple of the bandwidths: what equal losses of alignment buy."""
+    most = max(len(run.settings.bandwidths) for run in runs)
+    figure = Figure(figsize=(3.6 * most, 2.3 * len(runs) + 0.8), layout="constrained")
+    grid = figure.subplots(len(runs), most, squeeze=False)
+    for run, row in zip(runs, grid, strict=True):
+        settings: Settings = run.settings
+        methods = list(settings.weights)
+        for scale, (panel, word) in enumerate(zip(row, settings.bandwidths, strict=False)):
+            plain = columns(run.results[Cell(NONE, 0.0)], scale)["Conditional-Vendi"].mean()
+            for place, method in enumerate(methods):
+                minus = swept(run, method, scale)
+                for index, lost in enumerate(LOST):
+                    of = minus["alignment"], minus["Conditional-Vendi"]
+                    value, error = (100 * v / plain for v in at_alignment(*of, lost))
+                    panel.errorbar(
+                        value,
+                        -place - 0.2 * index,
+                        xerr=2 * error if np.isfinite(error) else None,
+                        color=_colour(method),
+                        marker=style.MARKERS[index],
+                        markerfacecolor="white" if index else None,
+                        capsize=2,
+                    )
+            panel.axvline(0, color=style.GREY, linewidth=0.8)
+            panel.set_yticks([-place - 0.1 for place in range(len(methods))], methods)
+            panel.set(title=f"{settings.model}, {word} x bandwidths", ylim=(-len(methods), 0.5))
+            panel.set_xlabel("gain in Conditional-Vendi, %")
+            panel.tick_params(labelleft=not scale)
+        for panel in row[len(settings.bandwidths) :]:
+            panel.remove()
+    style.caption(
+        figure,
+        f"Where guidance has cost {LOST[0]:g} point of alignment (full) and {LOST[1]:g} (hollow), "
+        "interpolated between strengths; bars are two standard errors by the jackknife over the "
+        f"seeds; no mark where a sweep never costs so much. {_caption(runs, bars='')}",
+    )
+    return figure
+
+
+def _grid(run: lab.Run) -> Figure:
+    """A row a method, a column a sample: the same noise and prompt down a column."""
+    settings: Settings = run.settings
+    plain = run.results[Cell(NONE, 0.0)]
+    rows = {"no guidance": plain.pictures}
+    for method in settings.weights:
+        strength = comparable(run, method)
+        rows[f"{method}, {strength:g}"] = run.results[Cell(method, strength)].pictures
+    kinds, draws = plain.pictures.shape[:2]
+    figure = Figure(
+        figsize=(0.5 * kinds * draws + 1.6, 0.5 * len(rows) + 1.1), layout="constrained"
+    )
+    grid = figure.subplots(len(rows), kinds * draws, squeeze=False)
+    names = pictures.COLLECTIONS[settings.model].prompts().names[plain.shown]
+    for panels, (word, shown) in zip(grid, rows.items(), strict=True):
+        flat = shown.reshape(-1, *shown.shape[2:])
+        for column, (panel, picture) in enumerate(zip(panels, flat, strict=True)):
+            panel.imshow(picture.squeeze(), cmap="gray", vmin=0, vmax=255)
+            panel.set(xticks=[], yticks=[])
+            for spine in panel.spines.values():
+                spine.set_visible(False)
+            if panels is grid[0] and column % draws == 0:
+                panel.set_title(str(names[column // draws]), loc="left", fontsize=7)
+        panels[0].set_ylabel(word, rotation=0, ha="right", va="center", fontsize=7)
+    style.caption(
+        figure,
+        "Down a column the same prompt and the same noise, the first of the first seed; each "
+        f"method at the largest strength that cost at most {LOST[-1]:g} points of alignment, or at "
+        f"its smallest. {_caption([run], bars='')}",
+    )
+    return figure
+
+
+def comparable(run: lab.Run, method: str) -> float:
+    """The largest strength that costs at most `LOST[-1]` points of alignment, or the smallest."""
+    lost = -swept(run, method, 0)["alignment"].mean(axis=1)
+    strengths = np.array(run.settings.strengths)
+    few = strengths[lost <= LOST[-1]]
+    return float(few.max() if len(few) else strengths.min())
+
+
+def _caption(
+    runs: Sequence[lab.Run],
+    bars: str = "Bars are two standard errors of paired differences to no guidance over the seeds",
+) -> str:
+    """What is drawn, how it is guided and judged, n, bandwidths with their rule, and seed."""
+    words = [bars]
+    for run in runs:
+        own: Settings = run.settings
+        base = own.bandwidths[own.base]
+        words.append(
+            f"{own.words}: {own.seeds} seeds of {own.samples} samples of {own.kinds} kinds, "
+            f"{own.steps} steps of DPM-Solver++(2M), classifier-free guidance {own.scale:g}; "
+            f"alignment is {own.judged}; guides act every {own.every} steps at bandwidths "
+            f"{own.latents:g} (latents), {own.prompts:g} (prompts) and {own.features:g} "
+            f"(features), window {own.window}; scores on features of {own.samples} samples at "
+            f"{base.outputs:.3g} and {base.prompts:.3g}"
+        )
+    rules = choices.describe(runs[0].settings.bandwidths)
+    words.append(f"{rules}, on {runs[0].settings.references:,} real pictures")
+    return ". ".join(filter(None, [*words, f"Seed {runs[0].seed}"])) + "."
+
+
+def small(folder: pathlib.Path, seed: int) -> list[str]:
+    """The exact diffusion of prompts with components of their own, whose places the seed moves."""
+    law = mixture_diffusion.apart(3, 3, radius=8.0 + 0.1 * seed)
+    path = folder / "mixture.npz"
+    np.savez(path, **{name: np.asarray(value) for name, value in law._asdict().items()})
+    words = ["--model=mixture", f"--mixture={path}", "--methods=Conditional-RKE", "--strengths=0.2"]
+    sizes = {"seeds": 2, "samples": 40, "batch": 20, "steps": 8, "every": 2, "references": 100}
+    return [*words, "--rule=median", "--scales=1", *(f"--{k}={v}" for k, v in sizes.items())]
+
+
+STUDY = lab.Study(
+    name="guided_diffusion",
+    version=1,
+    question="What does guidance add to the diversity of generated pictures, at which cost?",
+    reproduces="CV tables 1, 3; figs 7, 9, 10",
+    duration="5 minutes a model",
+    options=Options,
+    settings=Settings,
+    cell=Cell,
+    result=Judged,
+    prepare=prepare,
+    cells=cells,
+    compute=compute,
+    table=table,
+    draw=draw,
+    small=small,
+    variant=lambda options: options.model,
+    committed=((), ("--model=emoji",)),
+    figures=(
+        "guided_diffusion",
+        "guided_diffusion_gains",
+        "guided_diffusion_fashion",
+        "guided_diffusion_emoji",
+    ),
+    data=None,
+)
+
+
+if __name__ == "__main__":
+    lab.main(STUDY)
