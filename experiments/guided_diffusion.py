@@ -16,7 +16,7 @@ import math
 import pathlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,14 +29,11 @@ from scipy.spatial import distance
 import condvendi_jax as cv
 from condvendi_jax import bandwidth, tables, validation
 from condvendi_jax.guidance import Guidance, GuidanceState
-from experiments import data, lab
+from experiments import lab
 from experiments.data import PairedEmbeddings, pictures
-from experiments.generators import (
-    diffusion,
-    latent_diffusion,
-    mixture_diffusion,
-    picture_encoder,
-)
+from experiments.data.sets import SEED
+from experiments.generators import benches, diffusion, mixture_diffusion, picture_encoder
+from experiments.generators.benches import Bench
 from experiments.lab import choices, style
 from experiments.lab.study import option, positive
 
@@ -44,63 +41,10 @@ REAL, NONE = "real pictures", "none"
 OF_FEATURES = "Vendi of features"
 METHODS = ("Vendi", "RKE", "Conditional-Vendi", "Conditional-RKE", OF_FEATURES)
 SCORES = ("Conditional-Vendi", "Vendi", "Conditional-RKE", "RKE")
-MIXTURE = "mixture"
 LOST = (1.0, 2.0)  # Points of alignment at which methods are compared.
 _SHOWN = 6, 4  # Kinds, and samples of each, whose pictures are kept.
 _CALIBRATION = 0xCA1B  # Folded into the seed for the samples that bandwidths are chosen on.
 _DIGITS = 3  # Of chosen numbers: what another machine's rounding does not change.
-
-
-class Model(Protocol):
-    """What a study of guidance needs of a generator; `latent_diffusion.Model` is one."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of one sample's latents."""
-        ...
-
-    @property
-    def denoise(self) -> diffusion.Denoiser:
-        """Clean latents of noisy ones."""
-        ...
-
-    @property
-    def unconditional(self) -> jax.Array:
-        """The prompt that stands for none, `[p]`."""
-        ...
-
-    def decode(self, latents: jax.Array) -> jax.Array:
-        """Outputs of latents; differentiable."""
-        ...
-
-
-@dataclasses.dataclass(frozen=True)
-class Bench:
-    """A generator and what it is judged by.
-
-    Attributes:
-      model: what draws.
-      prompts: wordings of every kind of thing, unit rows `[kinds, wordings, p]`.
-      names: of the kinds.
-      features: of outputs, unit rows `[b, d]`; differentiable.
-      logits: of features with every kind, `[b, kinds]`.
-      real: features and prompts of real outputs, with the number of their kind as `kind`.
-      best: an output is aligned if its kind is among so many of the judge's.
-      judged: what that is, in words.
-      params: of all that was trained, for the identity of results.
-      words: for captions.
-    """
-
-    model: Model
-    prompts: np.ndarray
-    names: np.ndarray
-    features: Callable[[jax.Array], jax.Array]
-    logits: Callable[[jax.Array], jax.Array]
-    real: PairedEmbeddings
-    best: int
-    judged: str
-    params: Mapping[str, Any]
-    words: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +54,7 @@ class Options:
     model: str = option(
         "fashion",
         "What draws: a trained model of real pictures, or a mixture in closed form.",
-        choices=(*latent_diffusion.TRAININGS, MIXTURE),
+        choices=benches.NAMES,
     )
     methods: tuple[str, ...] = option(METHODS, "What guides.", choices=METHODS)
     strengths: tuple[float, ...] = option(
@@ -141,7 +85,7 @@ class Options:
     mixture: str | None = option(
         None,
         "File .npz with centres [k, 2], spread [] and weights [m, k] of the mixture.",
-        needs={"model": MIXTURE},
+        needs={"model": benches.MIXTURE},
     )
 
 
@@ -219,104 +163,6 @@ class Judged:
     shown: np.ndarray
 
 
-# --- the generators --------------------------------------------------------------------------
-
-
-def trained_bench(name: str) -> Bench:
-    """A model of real pictures, an encoder of them, and those that neither has seen."""
-    model, judge = latent_diffusion.load(name), picture_encoder.load(name)
-    few = len(judge.prompts) <= len(pictures.FASHION)
-    return Bench(
-        model,
-        model.prompts.embeddings,
-        model.prompts.names,
-        judge.features,
-        judge.logits,
-        data.load(f"{name}_features"),
-        best=1 if few else 5,
-        judged="accuracy of a classifier" if few else "retrieval among the best 5 prompts",
-        params={"denoiser": model.params, "autoencoder": model.coder, "judge": judge.params},
-        words=f"Latent diffusion of {name}, trained here",
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Mixture:
-    """The exact diffusion of a mixture, whose latents are its outputs."""
-
-    law: mixture_diffusion.PromptedMixture
-    shape: tuple[int, ...] = (2,)
-
-    @property
-    def denoise(self) -> diffusion.Denoiser:
-        return self.law.denoise
-
-    @property
-    def unconditional(self) -> jax.Array:
-        return self.law.unconditional
-
-    def decode(self, latents: jax.Array) -> jax.Array:
-        return latents
-
-
-def mixture_bench(path: str | None) -> Bench:
-    """A mixture in the plane, whose points x have the features (1, x) scaled to norm one.
-
-    The judge is Bayes' own: the likelihood of a point under every prompt.
-
-    Raises:
-      ValueError: the file is no mixture.
-    """
-    law = mixture_diffusion.shared() if path is None else read_mixture(pathlib.Path(path))
-
-    reach = jnp.sqrt(jnp.mean(jnp.sum(jnp.square(law.centres), axis=1)))
-
-    def features(points: jax.Array) -> jax.Array:
-        return picture_encoder.unit(jnp.pad(points / reach, ((0, 0), (1, 0)), constant_values=1))
-
-    def logits(found: jax.Array) -> jax.Array:
-        points = reach * found[:, 1:] / found[:, :1]
-        away = jnp.sum(jnp.square(points[:, None] - law.centres[None]), axis=-1)
-        likely = -away[:, None] / (2 * jnp.square(law.spread))
-        return jax.nn.logsumexp(likely + jnp.log(law.weights)[None], axis=-1)
-
-    kinds = np.arange(4000) % len(law.prompts)
-    points = jax.jit(law.sample)(jax.random.key(data.sets.SEED), law.prompts[kinds])
-    real = PairedEmbeddings(
-        MIXTURE,
-        np.asarray(features(points)),
-        np.asarray(law.prompts[kinds]),
-        "the mixture itself",
-        {"kind": kinds},
-    )
-    return Bench(
-        _Mixture(law),
-        np.asarray(law.prompts)[:, None],
-        np.array([f"prompt {row}" for row in range(len(law.prompts))]),
-        features,
-        logits,
-        real,
-        best=1,
-        judged="accuracy of Bayes' classifier",
-        params={"law": law._asdict()},
-        words="Exact diffusion of a mixture of Gaussians",
-    )
-
-
-def read_mixture(path: pathlib.Path) -> mixture_diffusion.PromptedMixture:
-    """The mixture of a file.
-
-    Raises:
-      ValueError: there is no such file, or it holds no mixture.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            given = [stored[name] for name in ("centres", "spread", "weights")]
-    except (OSError, KeyError, ValueError) as error:
-        raise ValueError(f"--mixture: {path} cannot be read ({error}).") from error
-    return mixture_diffusion.mixture(*given)
-
-
 # --- guides ----------------------------------------------------------------------------------
 
 
@@ -324,28 +170,23 @@ def guide_of(method: str, settings: Settings, bench: Bench, weight: Any) -> Guid
     """The guide of a method; None for none."""
     if method == NONE:
         return None
-    common: dict[str, Any] = {
-        "output_kernel": cv.Gaussian(settings.latents),
-        "weight": weight,
-        "window": settings.window,
-        "every": settings.every,
-    }
-    conditional = {"prompt_kernel": cv.Gaussian(settings.prompts)}
+    common: dict[str, Any] = {"weight": weight, "window": settings.window}
+    if method == OF_FEATURES:
+        guide = cv.guidance.vendi(output_kernel=cv.Gaussian(settings.features), **common)
+
+        def features(latents: jax.Array) -> jax.Array:
+            return bench.features(bench.model.decode(latents))
+
+        return pulled_back(guide, features, every=settings.every)
+    common |= {"output_kernel": cv.Gaussian(settings.latents), "every": settings.every}
     if method == "Vendi":
         return cv.guidance.vendi(**common)
     if method == "RKE":
         return cv.guidance.rke(**common)
-    if method == "Conditional-Vendi":
-        kept = settings.truncation
-        return cv.guidance.conditional_vendi(**common, **conditional, truncation=kept)
+    common["prompt_kernel"] = cv.Gaussian(settings.prompts)
     if method == "Conditional-RKE":
-        return cv.guidance.conditional_rke(**common, **conditional)
-    of_features = cv.guidance.vendi(
-        **{**common, "output_kernel": cv.Gaussian(settings.features), "every": 1}
-    )
-    return pulled_back(
-        of_features, lambda z: bench.features(bench.model.decode(z)), every=settings.every
-    )
+        return cv.guidance.conditional_rke(**common)
+    return cv.guidance.conditional_vendi(**common, truncation=settings.truncation)
 
 
 def pulled_back(
@@ -393,8 +234,7 @@ class State:
 def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -> lab.Setup:
     """Reads the models, and chooses bandwidths and weights before anything is guided."""
     _check(options)
-    mixed = options.model == MIXTURE
-    bench = mixture_bench(options.mixture) if mixed else trained_bench(options.model)
+    bench = benches.load(options.model, options.mixture)
     spare = len(bench.real) - options.samples
     if options.references > spare:
         raise ValueError(
@@ -458,7 +298,7 @@ def _check(options: Options) -> None:
 
 def _references(bench: Bench, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the real outputs that others are held against, and the rest."""
-    order = np.random.default_rng(data.sets.SEED).permutation(len(bench.real))
+    order = np.random.default_rng(SEED).permutation(len(bench.real))
     return order[:count], order[count:]
 
 
@@ -587,8 +427,17 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Judged:
             if index == 0:
                 kept = _pictures(np.asarray(outputs), kinds)
         found.append(judge(features, prompts, kinds, reference, settings, bench))
-    parts = [np.array(part) for part in zip(*found, strict=True)]
-    return Judged(*parts, np.array(seconds), skipped, *kept)
+    alignment, distances, scores, similar = (np.array(part) for part in zip(*found, strict=True))
+    return Judged(
+        alignment=alignment,
+        distance=distances,
+        scores=scores,
+        similarity=similar,
+        seconds=np.array(seconds),
+        skipped=skipped,
+        pictures=kept[0],
+        shown=kept[1],
+    )
 
 
 def judge(
@@ -936,7 +785,7 @@ def small(folder: pathlib.Path, seed: int) -> list[str]:
     """The exact diffusion of prompts with components of their own, whose places the seed moves."""
     law = mixture_diffusion.apart(3, 3, radius=8.0 + 0.1 * seed)
     path = folder / "mixture.npz"
-    np.savez(path, **{name: np.asarray(value) for name, value in law._asdict().items()})
+    np.savez(path, centres=law.centres, spread=law.spread, weights=law.weights)
     words = ["--model=mixture", f"--mixture={path}", "--methods=Conditional-RKE", "--strengths=0.2"]
     sizes = {"seeds": 2, "samples": 40, "batch": 20, "steps": 8, "every": 2, "references": 100}
     return [*words, "--rule=median", "--scales=1", *(f"--{k}={v}" for k, v in sizes.items())]

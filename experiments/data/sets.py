@@ -216,6 +216,18 @@ SETS = {
         licence="Apache-2.0, as the model and the project",
         description="stories of a small language model at four temperatures, whole and cut",
     ),
+    "fashion_features": DataSet(
+        load=_shipped("fashion_features"),
+        builder="python -m experiments.data.build_features fashion",
+        licence="MIT: Fashion-MNIST",
+        description="10,000 held-out pictures of Fashion-MNIST, embedded by what is trained here",
+    ),
+    "emoji_features": DataSet(
+        load=_shipped("emoji_features"),
+        builder="python -m experiments.data.build_features emoji",
+        licence="Apache-2.0, MIT, CC-BY-4.0 and CC-BY-SA-4.0, by designer: ATTRIBUTION.md",
+        description="a tenth of the drawings of emoji, held out of an encoder trained here",
+    ),
     "mixture": DataSet(
         load=load_mixture,
         builder="-",
