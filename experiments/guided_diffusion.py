@@ -58,14 +58,14 @@ class Options:
     )
     methods: tuple[str, ...] = option(METHODS, "What guides.", choices=METHODS)
     strengths: tuple[float, ...] = option(
-        (0.05, 0.1, 0.2, 0.4, 0.8),
+        (0.1, 0.3, 1.0, 3.0, 10.0),
         "How far a guide would move a sample in all, in norms of its latents, were its gradients "
         "those at samples without guidance; a weight for each method follows.",
     )
     seeds: int = option(
         5, "Repetitions with other noise and prompts; they are the units of errors."
     )
-    samples: int = option(200, "Samples of each seed.")
+    samples: int = option(150, "Samples of each seed.")
     kinds: int = option(50, "Kinds of thing that are asked for in each seed; all if fewer.")
     batch: int = option(50, "Samples that are drawn and guided together.")
     steps: int = option(20, "Calls of the model a sample, by DPM-Solver++(2M).")
