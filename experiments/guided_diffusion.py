@@ -21,7 +21,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
 from scipy.spatial import distance
@@ -41,7 +40,13 @@ REAL, NONE = "real pictures", "none"
 OF_FEATURES = "Vendi of features"
 METHODS = ("Vendi", "RKE", "Conditional-Vendi", "Conditional-RKE", OF_FEATURES)
 SCORES = ("Conditional-Vendi", "Vendi", "Conditional-RKE", "RKE")
-LOST = (1.0, 2.0)  # Points of alignment at which methods are compared.
+# Where methods are compared: what guidance has cost, and how much of it.
+COSTS = {
+    "1 point of alignment": ("alignment", -1.0),
+    "2 points of alignment": ("alignment", -2.0),
+    "kernel distance + 2": ("kernel distance", 2.0),
+}
+_SHOWN_COST = COSTS["2 points of alignment"]  # At most, of the pictures that are drawn.
 _SHOWN = 6, 4  # Kinds, and samples of each, whose pictures are kept.
 _CALIBRATION = 0xCA1B  # Folded into the seed for the samples that bandwidths are chosen on.
 _DIGITS = 3  # Of chosen numbers: what another machine's rounding does not change.
@@ -528,34 +533,33 @@ def swept(run: lab.Run, method: str, scale: int) -> dict[str, np.ndarray]:
     return {name: np.stack([of[name] for of in guided]) - plain[name] for name in plain}
 
 
-def at_alignment(
-    alignment: np.ndarray, differences: np.ndarray, lost: float
-) -> tuple[float, float]:
-    """A mean difference where so much alignment is lost, and its standard error.
+def at_cost(costs: np.ndarray, differences: np.ndarray, cost: float) -> tuple[float, float]:
+    """A mean difference where guidance has cost so much, and its standard error.
 
-    Between strengths, from none upwards, both are interpolated linearly up to where the mean over
-    the seeds first falls so low; the error is the jackknife's over the seeds, all of it repeated.
+    Between strengths, from none upwards, both are interpolated linearly up to where the mean cost
+    over the seeds first is so high; the error is the jackknife's over the seeds, all of it
+    repeated.
 
     Args:
-      alignment: paired differences in points, `[strengths, seeds]`.
+      costs: paired differences of what is lost, `[strengths, seeds]`.
       differences: of what is asked for, `[strengths, seeds]`.
-      lost: points.
+      cost: how much, with the sign of the costs.
 
     Returns:
-      Both NaN where so much is never lost; the error alone where that hangs on one seed.
+      Both NaN where it never costs so much; the error alone where that hangs on one seed.
     """
 
     def read(kept: np.ndarray) -> float:
-        fallen = np.append(0.0, -alignment[:, kept].mean(axis=1))
+        paid = np.append(0.0, costs[:, kept].mean(axis=1)) / cost
         gained = np.append(0.0, differences[:, kept].mean(axis=1))
-        over = np.flatnonzero(fallen >= lost)
+        over = np.flatnonzero(paid >= 1)
         if not len(over):
             return np.nan
         after = over[0]
-        part = (lost - fallen[after - 1]) / (fallen[after] - fallen[after - 1])
+        part = (1 - paid[after - 1]) / (paid[after] - paid[after - 1])
         return float(gained[after - 1] + part * (gained[after] - gained[after - 1]))
 
-    seeds = np.arange(alignment.shape[1])
+    seeds = np.arange(costs.shape[1])
     each = np.array([read(seeds != seed) for seed in seeds])
     error = np.sqrt((len(seeds) - 1) * np.mean(np.square(each - each.mean())))
     return read(seeds >= 0), float(error)
@@ -589,18 +593,15 @@ def table(run: lab.Run) -> Table:
         shown = f"{cell.strength:g}" if guided else ""
         last = "" if cell.method == REAL else f"{ratio:.2f}"
         grid.add_row(cell.method, shown, weight, *words, last)
-    for word in settings.bandwidths:
-        scale = list(settings.bandwidths).index(word)
-        for lost in LOST:
-            for method in settings.weights:
-                minus = swept(run, method, scale)
-                found = [at_alignment(minus["alignment"], minus[name], lost) for name in names]
-                words = [
-                    "not lost" if np.isnan(value) else tables.with_error(value, error)
-                    for value, error in found
-                ]
-                words[0] = f"-{lost:g}"
-                grid.add_row(method, f"{word} x bandwidths", "", *words, "")
+    for words, (name, cost) in COSTS.items():
+        for method in settings.weights:
+            minus = swept(run, method, scale)
+            shown = []
+            for other in names:
+                value, error = at_cost(minus[name], minus[other], cost)
+                never = "never" if other == name else ""
+                shown.append(never if np.isnan(value) else tables.with_error(value, error))
+            grid.add_row(f"{method} at {words}", "", "", *shown, "")
     return grid
 
 
@@ -617,104 +618,103 @@ def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str,
     return figures
 
 
-_AXES = {
-    "Conditional-Vendi": "Conditional-Vendi",
-    "Vendi": "Vendi",
+# Panels: what is across, and what is up.
+_AXES = (
+    ("alignment", "Conditional-Vendi"),
+    ("kernel distance", "Conditional-Vendi"),
+    ("alignment", "Vendi"),
+    ("alignment", "similarity"),
+)
+_LABELS = {
+    "alignment": "alignment, %",
     "kernel distance": "kernel distance x 100",
     "similarity": "similarity within a kind x 100",
 }
 
 
 def _curves(runs: Sequence[lab.Run]) -> Figure:
-    """A row a model; what is compared against alignment, a line a method, from no guidance on."""
-    size = 3.3, 2.9
-    figure, axes = style.panels(len(_AXES) * len(runs), columns=len(_AXES), size=size)
+    """A row a model; what is bought against what it costs, a line a method."""
+    figure, axes = style.panels(len(_AXES) * len(runs), columns=len(_AXES), size=(3.3, 2.9))
     panels = iter(axes)
     for run in runs:
         settings: Settings = run.settings
         scale = list(settings.bandwidths).index(settings.base)
         plain = columns(run.results[Cell(NONE, 0.0)], scale)
-        for name, label in _AXES.items():
+        for across, up in _AXES:
             panel = next(panels)
             for index, method in enumerate(settings.weights):
-                minus = swept(run, method, scale)
-                _line(panel, plain, minus, name, index, method)
+                x, y = (_path(plain[of], swept(run, method, scale)[of]) for of in (across, up))
+                panel.errorbar(
+                    x[0],
+                    y[0],
+                    xerr=x[1],
+                    yerr=y[1],
+                    color=_colour(method),
+                    marker=style.MARKERS[index],
+                    elinewidth=0.7,
+                    label=method,
+                )
             panel.plot(
-                plain["alignment"].mean(),
-                plain[name].mean(),
-                **{"color": style.GREY, "marker": "*", "markersize": 9, "linestyle": ""},
+                plain[across].mean(),
+                plain[up].mean(),
+                color=style.BLACK,
+                marker="*",
+                markersize=9,
+                linestyle="",
+                zorder=3,
                 label="no guidance",
             )
-            panel.set(xlabel="alignment, %", ylabel=label, title=settings.model)
+            panel.set(xlabel=_LABELS[across], ylabel=_LABELS.get(up, up), title=settings.model)
     style.legend_above(figure, axes[0], columns=6)
     style.caption(figure, _caption(runs))
     return figure
 
 
-def _line(
-    panel: Axes,
-    plain: Mapping[str, np.ndarray],
-    minus: Mapping[str, np.ndarray],
-    name: str,
-    index: int,
-    method: str,
-) -> None:
-    x, y = (
-        np.append(plain[of].mean(), plain[of].mean() + minus[of].mean(axis=1))
-        for of in ("alignment", name)
-    )
-    errors = [
-        np.append(0.0, [2 * _sem(values) for values in minus[of]]) for of in ("alignment", name)
-    ]
-    panel.errorbar(
-        x,
-        y,
-        xerr=errors[0],
-        yerr=errors[1],
-        color=_colour(method),
-        marker=style.MARKERS[index],
-        elinewidth=0.7,
-        label=method,
-    )
+def _path(plain: np.ndarray, differences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means from no guidance on, `[1 + strengths]`, and two errors of their differences to it."""
+    means = np.append(0.0, differences.mean(axis=1)) + plain.mean()
+    return means, 2 * np.append(0.0, [_sem(values) for values in differences])
 
 
 def _gains(runs: Sequence[lab.Run]) -> Figure:
-    """A row a model, a column a multiple of the bandwidths: what equal losses of alignment buy."""
+    """A row a model, a column a multiple of the bandwidths: what equal costs buy."""
     most = max(len(run.settings.bandwidths) for run in runs)
-    figure = Figure(figsize=(3.6 * most, 2.3 * len(runs) + 0.8), layout="constrained")
+    figure = Figure(figsize=(3.6 * most, 2.5 * len(runs) + 0.8), layout="constrained")
     grid = figure.subplots(len(runs), most, squeeze=False)
     for run, row in zip(runs, grid, strict=True):
         settings: Settings = run.settings
         methods = list(settings.weights)
         for scale, (panel, word) in enumerate(zip(row, settings.bandwidths, strict=False)):
             plain = columns(run.results[Cell(NONE, 0.0)], scale)["Conditional-Vendi"].mean()
-            for place, method in enumerate(methods):
-                minus = swept(run, method, scale)
-                for index, lost in enumerate(LOST):
-                    of = minus["alignment"], minus["Conditional-Vendi"]
-                    value, error = (100 * v / plain for v in at_alignment(*of, lost))
-                    panel.errorbar(
-                        value,
-                        -place - 0.2 * index,
-                        xerr=2 * error if np.isfinite(error) else None,
-                        color=_colour(method),
-                        marker=style.MARKERS[index],
-                        markerfacecolor="white" if index else None,
-                        capsize=2,
-                    )
+            for index, (words, (name, cost)) in enumerate(COSTS.items()):
+                found = [
+                    at_cost(minus[name], minus["Conditional-Vendi"], cost)
+                    for minus in (swept(run, method, scale) for method in methods)
+                ]
+                values, errors = 100 * np.array(found).T / plain
+                panel.errorbar(
+                    values,
+                    -np.arange(len(methods)) - 0.2 * index,
+                    xerr=2 * np.nan_to_num(errors),
+                    color=style.CYCLE[index],
+                    marker=style.MARKERS[index],
+                    linestyle="",
+                    capsize=2,
+                    label=words,
+                )
             panel.axvline(0, color=style.GREY, linewidth=0.8)
-            panel.set_yticks([-place - 0.1 for place in range(len(methods))], methods)
+            panel.set_yticks(-np.arange(len(methods)) - 0.2, methods)
             panel.set(title=f"{settings.model}, {word} x bandwidths", ylim=(-len(methods), 0.5))
             panel.set_xlabel("gain in Conditional-Vendi, %")
             panel.tick_params(labelleft=not scale)
         for panel in row[len(settings.bandwidths) :]:
             panel.remove()
-    style.caption(
-        figure,
-        f"Where guidance has cost {LOST[0]:g} point of alignment (full) and {LOST[1]:g} (hollow), "
-        "interpolated between strengths; bars are two standard errors by the jackknife over the "
-        f"seeds; no mark where a sweep never costs so much. {_caption(runs, bars='')}",
+    style.legend_above(figure, grid[0, 0])
+    bars = (
+        "Where guidance has cost so much, interpolated between strengths; bars are two standard "
+        "errors by the jackknife over the seeds, and there is no mark where it never costs so much"
     )
+    style.caption(figure, _caption(runs, bars))
     return figure
 
 
@@ -744,18 +744,22 @@ def _grid(run: lab.Run) -> Figure:
         panels[0].set_ylabel(word, rotation=0, ha="right", va="center", fontsize=7)
     style.caption(
         figure,
-        "Down a column the same prompt and the same noise, the first of the first seed; each "
-        f"method at the largest strength that cost at most {LOST[-1]:g} points of alignment, or at "
-        f"its smallest. {_caption([run], bars='')}",
+        _caption(
+            [run],
+            "Down a column the same prompt and the same noise, the first of the first seed; each "
+            f"method at the largest strength that cost at most {-_SHOWN_COST[1]:g} points of "
+            "alignment, or at its smallest",
+        ),
     )
     return figure
 
 
 def comparable(run: lab.Run, method: str) -> float:
-    """The largest strength that costs at most `LOST[-1]` points of alignment, or the smallest."""
-    lost = -swept(run, method, 0)["alignment"].mean(axis=1)
+    """The largest strength that costs at most `_SHOWN_COST`, or the smallest."""
+    name, cost = _SHOWN_COST
+    paid = swept(run, method, 0)[name].mean(axis=1) / cost
     strengths = np.array(run.settings.strengths)
-    few = strengths[lost <= LOST[-1]]
+    few = strengths[paid <= 1]
     return float(few.max() if len(few) else strengths.min())
 
 

@@ -113,7 +113,7 @@ def shifted(pixels: jax.Array, key: jax.Array) -> jax.Array:
     side = pixels.shape[1]
     wide = jnp.pad(pixels, ((0, 0), (_SHIFT, _SHIFT), (_SHIFT, _SHIFT), (0, 0)), mode="edge")
     corners = jax.random.randint(key, (len(pixels), 2), 0, 2 * _SHIFT + 1)
-    rows, columns = (corners[:, axis, None] + jnp.arange(side) for axis in (0, 1))
+    rows, columns = (corners[:, axis, None] + jnp.arange(side)[None] for axis in (0, 1))
     picture = jnp.arange(len(pixels))[:, None, None]
     return wide[picture, rows[:, :, None], columns[:, None, :]]
 

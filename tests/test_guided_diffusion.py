@@ -1,0 +1,239 @@
+"""The study of guided diffusion: its measures by hand, and a mixture whose answer is known."""
+
+import dataclasses
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import condvendi_jax as cv
+from experiments import guided_diffusion as study
+from experiments.generators import benches, mixture_diffusion
+from experiments.guided_diffusion import NONE, REAL, Cell, Judged, Options
+from experiments.lab import runner
+
+SMALL = Options(
+    model="mixture",
+    methods=("Conditional-RKE",),
+    strengths=(1e-6, 0.3, 20.0),
+    seeds=3,
+    samples=90,
+    batch=30,
+    steps=10,
+    every=2,
+    scale=1.0,
+    references=400,
+    rule="median",
+    scales=(1.0,),
+)
+
+
+def unit(rows):
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+# --- measures ----------------------------------------------------------------------------------
+
+
+def test_the_kernel_distance_is_that_of_all_pairs_and_without_bias():
+    rng = np.random.default_rng(0)
+    one, other = unit(rng.normal(size=(5, 3))), unit(rng.normal(size=(4, 3)) + 1)
+    same = [(a @ b + 1) ** 3 for i, a in enumerate(one) for j, b in enumerate(one) if i != j]
+    rest = [(a @ b + 1) ** 3 for i, a in enumerate(other) for j, b in enumerate(other) if i != j]
+    across = [(a @ b + 1) ** 3 for a in one for b in other]
+    wanted = np.mean(same) + np.mean(rest) - 2 * np.mean(across)
+    assert study.kernel_distance(one, other) == pytest.approx(wanted)
+    draws = [
+        study.kernel_distance(*(unit(rng.normal(size=(n, 3))) for n in (8, 12))) for _ in range(300)
+    ]
+    assert abs(np.mean(draws)) < 4 * np.std(draws) / np.sqrt(len(draws))
+
+
+def test_the_similarity_and_the_distance_are_within_kinds():
+    features = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [1.0, 0.0]])
+    kinds = np.array([0, 0, 0, 1])
+    assert study.similarity(features, kinds) == pytest.approx((0 + 0.6 + 0.8) / 3)
+    assert np.isnan(study.similarity(features, np.arange(4)))
+    lengths = np.sqrt([2.0, 0.8, 0.4])
+    assert study.distance_within(features, kinds) == pytest.approx(np.median(lengths))
+
+
+def test_a_mean_at_a_cost_by_hand():
+    costs = np.array([[-0.5, -0.5], [-1.5, -2.5]])  # Means -0.5 and -2 at two strengths.
+    gains = np.array([[1.0, 3.0], [3.0, 5.0]])  # Means 2 and 4.
+    value, error = study.at_cost(costs, gains, -1.0)
+    assert value == pytest.approx(2 + 2 / 3)
+    alone = [3 + (0.5 / 2.0) * 2, 1 + (0.5 / 1.0) * 2]  # Without the first, without the second.
+    assert error == pytest.approx(abs(alone[0] - alone[1]) / 2)
+    assert study.at_cost(costs, gains, -0.25)[0] == pytest.approx(1.0)  # From none onwards.
+    assert study.at_cost(-costs, gains, 1.0)[0] == pytest.approx(value)
+    assert all(np.isnan(study.at_cost(costs, gains, -3.0)))
+    value, error = study.at_cost(costs, gains, -1.9)
+    assert np.isfinite(value) and np.isnan(error)  # One seed alone never costs so much.
+
+
+def test_an_update_of_features_is_pulled_back_to_the_latents():
+    matrix = jnp.asarray(np.random.default_rng(0).normal(size=(4, 2)), jnp.float32)
+
+    def features(latents):
+        return jnp.tanh(latents @ matrix)
+
+    inner = cv.guidance.vendi(output_kernel=cv.Gaussian(1.0), weight=0.5, window=5)
+    guide = study.pulled_back(inner, features, every=2)
+    latents, before = jax.random.normal(jax.random.key(0), (2, 3, 4))
+    state = guide.remember(before, None, guide.init(latents))
+    np.testing.assert_allclose(state.latents[:3], features(before), rtol=1e-6)
+
+    def score(latents):
+        whole = jnp.concatenate([features(latents), features(before)])
+        gram = jnp.exp(-jnp.sum(jnp.square(whole[:, None] - whole[None]), axis=-1) / 2) / 6
+        values = jnp.linalg.eigvalsh(gram)
+        return jnp.exp(-jnp.sum(values * jnp.log(values)))
+
+    updates, state = guide.update(latents, None, state)
+    np.testing.assert_allclose(updates, 0.5 * jax.grad(score)(latents), atol=2e-4)
+    skipped, state = guide.update(latents, None, state)
+    assert not skipped.any() and int(state.step) == 2
+    np.testing.assert_allclose(guide.update(latents, None, state)[0], updates, rtol=1e-5)
+
+
+# --- the mixture -------------------------------------------------------------------------------
+
+
+def test_the_features_of_a_mixture_hold_the_points_and_the_judge_is_bayes():
+    bench = benches.load("mixture")
+    law = bench.model.law
+    points = law.sample(jax.random.key(0), law.prompts[jnp.arange(50) % 6])
+    features = bench.features(bench.model.decode(points))
+    np.testing.assert_allclose(np.linalg.norm(features, axis=1), 1, atol=1e-5)
+    found = np.asarray(bench.logits(features), np.float64)
+    away = np.asarray(points)[:, None] - np.asarray(law.centres)[None]
+    likely = np.exp(-np.square(away).sum(-1) / (2 * float(law.spread) ** 2))
+    wanted = np.log(likely @ np.asarray(law.weights).T)
+    posterior, other = (np.exp(v) / np.exp(v).sum(1, keepdims=True) for v in (found, wanted))
+    np.testing.assert_allclose(posterior, other, atol=2e-3)
+
+
+@pytest.fixture(scope="module")
+def judged():
+    """The settings of a run, and the results of its cells."""
+    setup = study.prepare(SMALL, lambda: None, 0)
+    found = {}
+    for cell in study.cells(setup.settings):
+        key = runner.cell_key(0, str(cell))
+        context = study.lab.Context(key, jax.random.key(0), found, lambda words: None)
+        found[cell] = study.compute(setup, cell, context)
+    return setup.settings, found
+
+
+def test_what_is_known_of_a_mixture_comes_out(judged):
+    """Prompts that prefer one of six components: Bayes finds the prompt of what is preferred."""
+    _, found = judged
+    real, plain = found[Cell(REAL, 0.0)], found[Cell(NONE, 0.0)]
+    for of in (real, plain):
+        assert of.alignment.mean() == pytest.approx(80, abs=6)  # As often as it is preferred.
+        assert abs(of.distance.mean()) < 6
+    nearly, guided, broken = (found[Cell("Conditional-RKE", s)] for s in SMALL.strengths)
+    np.testing.assert_allclose(nearly.scores, plain.scores, rtol=1e-3)
+    np.testing.assert_allclose(nearly.distance, plain.distance, atol=0.1)
+    gained = (
+        guided.scores[:, 0, study.SCORES.index("Conditional-Vendi")]
+        - (plain.scores[:, 0, study.SCORES.index("Conditional-Vendi")])
+    )
+    assert gained.min() > 0
+    assert guided.similarity.mean() < plain.similarity.mean()
+    assert broken.distance.min() > plain.distance.max()
+    assert broken.alignment.mean() < plain.alignment.mean() - 20
+    assert all(of.skipped == 0 and (of.seconds > 0).all() for of in (plain, nearly, guided))
+
+
+def test_seeds_differ_and_a_cells_noise_does_not_hang_on_it(judged):
+    settings, found = judged
+    plain = found[Cell(NONE, 0.0)]
+    assert len(set(plain.scores[:, 0, 0])) == settings.seeds
+    bench = benches.load("mixture")
+    kinds, prompts = study.asked(settings, bench, jax.random.key(3))
+    again, _ = study.asked(settings, bench, jax.random.key(3))
+    np.testing.assert_array_equal(kinds, again)
+    assert np.bincount(kinds).tolist() == [15] * 6
+    np.testing.assert_array_equal(prompts, bench.prompts[kinds, 0])
+    assert (np.diff(kinds) != 0).any()
+    fewer = dataclasses.replace(settings, kinds=2)
+    assert len(np.unique(study.asked(fewer, bench, jax.random.key(3))[0])) == 2
+
+
+def test_weights_move_a_sample_by_the_strength(judged):
+    """Half the strength is half the weight; the gradient at weight 1 gives the length."""
+    settings, _ = judged
+    weights = settings.weights["Conditional-RKE"]
+    np.testing.assert_allclose(
+        np.array(weights) / weights[0], np.array(SMALL.strengths) / 1e-6, rtol=0.02
+    )
+    bench = benches.load("mixture")
+    key = jax.random.fold_in(jax.random.key(0), study._CALIBRATION)
+    kinds, prompts = study.asked(settings, bench, key)
+    draw = study.sampler(NONE, settings, bench)
+    latents = draw(bench.model.denoise, key, jnp.asarray(prompts), jnp.zeros(()))[0]
+    assert settings.latents == pytest.approx(
+        study.distance_within(np.asarray(latents), kinds), rel=0.01
+    )
+
+    def score(last):
+        z = jnp.concatenate([latents[:-30], last])
+        t = jnp.asarray(prompts)
+        k_z, k_t = (
+            jnp.exp(-jnp.sum(jnp.square(x[:, None] - x[None]), axis=-1) / width**2)
+            for x, width in ((z, settings.latents), (t, settings.prompts))
+        )
+        return jnp.sum(k_t) / jnp.sum(k_z * k_t)
+
+    slopes = np.asarray(jax.grad(score)(latents[-30:]))
+    norms = [np.sqrt(np.mean(np.sum(np.square(x), axis=1))) for x in (latents, slopes)]
+    assert weights[1] == pytest.approx(0.3 * norms[0] / (5 * norms[1]), rel=0.02)
+
+
+def test_pictures_are_kept_of_the_first_samples_of_some_kinds():
+    outputs = np.arange(40)[:, None, None, None] / 255 * np.ones((1, 2, 2, 1))
+    kept, kinds = study._pictures(outputs, np.arange(40) % 9)
+    assert kept.shape == (6, 4, 2, 2, 1) and kept.dtype == np.uint8
+    np.testing.assert_array_equal(kept[:, :, 0, 0, 0], np.arange(6)[:, None] + 9 * np.arange(4))
+    assert kinds.tolist() == [0, 1, 2, 3, 4, 5][: len(kinds)]
+    assert not study._pictures(np.ones((4, 2)), np.zeros(4, int))[0].size
+
+
+# --- flags -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"seeds": 1}, "--seeds: expected an integer of at least 2"),
+        ({"strengths": (0.0,)}, "--strengths: expected a positive number"),
+        ({"strengths": (1.0, 1.0)}, "--strengths: one is given twice in 1.0, 1.0."),
+        ({"samples": 70}, "--samples: expected a multiple of --batch=30, received 70."),
+        ({"samples": 30}, "--samples: expected at least two batches of 30, received 30."),
+        ({"references": 3990}, "--references: expected at most 3910 of 4000 real outputs"),
+        ({"scale": -1.0}, "--scale: expected a positive number"),
+        ({"mixture": "none.npz"}, "--mixture: none.npz cannot be read"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_a_line(changed, message):
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        study.prepare(dataclasses.replace(SMALL, **changed), lambda: None, 0)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_mixture_of_a_file_is_read(tmp_path):
+    (_, given, *_) = study.small(tmp_path, seed=3)
+    law = benches.read_mixture(tmp_path / "mixture.npz")
+    assert given == f"--mixture={tmp_path / 'mixture.npz'}"
+    np.testing.assert_allclose(law.centres, mixture_diffusion.apart(3, 3, radius=8.3).centres)
+
+
+def test_results_are_those_of_the_annotations(judged):
+    _, found = judged
+    for of in found.values():
+        assert isinstance(of, Judged)
+        assert of.scores.shape == (3, 1, 4) and of.alignment.shape == (3, 2)
