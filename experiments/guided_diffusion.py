@@ -601,7 +601,7 @@ def table(run: lab.Run) -> Table:
                 value, error = at_cost(minus[name], minus[other], cost)
                 never = "never" if other == name else ""
                 shown.append(never if np.isnan(value) else tables.with_error(value, error))
-            grid.add_row(f"{method} at {words}", "", "", *shown, "")
+            grid.add_row(method, f"at {words}", "", *shown, "")
     return grid
 
 
