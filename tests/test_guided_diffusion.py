@@ -57,6 +57,7 @@ def test_the_similarity_and_the_distance_are_within_kinds():
     assert study.similarity(features, kinds) == pytest.approx((0 + 0.6 + 0.8) / 3)
     assert np.isnan(study.similarity(features, np.arange(4)))
     lengths = np.sqrt([2.0, 0.8, 0.4])
+    features[3] = 9  # Far away, and of another kind.
     assert study.distance_within(features, kinds) == pytest.approx(np.median(lengths))
 
 

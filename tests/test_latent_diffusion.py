@@ -256,7 +256,7 @@ def small(tmp_path, monkeypatch):
 def test_a_model_is_trained_once_and_then_read(small, monkeypatch):
     options, training, read = small
     model = latent_diffusion.load("fashion", **options)
-    monkeypatch.setattr(latent_diffusion, "fit", None)
+    monkeypatch.setattr(fitting, "fit", None)
     again = latent_diffusion.load("fashion", **(options | {"folder": None}))
     for one, other in zip(
         jax.tree.leaves((model.coder, model.params)),
