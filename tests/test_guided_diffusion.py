@@ -70,6 +70,13 @@ def test_a_mean_at_a_cost_by_hand():
     assert error == pytest.approx(abs(alone[0] - alone[1]) / 2)
     assert study.at_cost(costs, gains, -0.25)[0] == pytest.approx(1.0)  # From none onwards.
     assert study.at_cost(-costs, gains, 1.0)[0] == pytest.approx(value)
+    gains = np.array([[1.0, 2.0, 6.0]])  # All cost as much: the error is that of the mean.
+    error = study.at_cost(np.ones((1, 3)), gains, 1.0)[1]
+    assert error == pytest.approx(np.std(gains, ddof=1) / np.sqrt(3))
+
+
+def test_what_never_costs_so_much_has_no_mean_there():
+    costs, gains = np.array([[-0.5, -0.5], [-1.5, -2.5]]), np.array([[1.0, 3.0], [3.0, 5.0]])
     assert all(np.isnan(study.at_cost(costs, gains, -3.0)))
     value, error = study.at_cost(costs, gains, -1.9)
     assert np.isfinite(value) and np.isnan(error)  # One seed alone never costs so much.

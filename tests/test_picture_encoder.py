@@ -132,9 +132,17 @@ def test_a_training_learns_what_is_not_held_out_and_is_kept(tmp_path, monkeypatc
     options = {"cache": tmp_path, "shipped": tmp_path, "training": TINY}
     with pytest.raises(ValueError, match="no folder of pictures is given"):
         picture_encoder.load("fashion", **options)
-    lines = []
+    lines, seen, train = [], [], picture_encoder.train
+
+    def watched(*given):
+        seen.extend(given[1:3])
+        return train(*given)
+
+    monkeypatch.setattr(picture_encoder, "train", watched)
     encoder = picture_encoder.load("fashion", folder=tmp_path, say=lines.append, **options)
     assert "60 of 60" in lines[-1]
+    for given, of in zip(seen, (found.pixels, found.kinds), strict=True):
+        np.testing.assert_array_equal(given, of[~found.held_out])
     np.testing.assert_allclose(np.linalg.norm(encoder.prompts, axis=1), 1, atol=1e-6)
     mean = embeddings.mean(axis=1)
     np.testing.assert_allclose(
