@@ -311,3 +311,9 @@ def test_samples_follow_their_key_and_their_prompts(small):
     np.testing.assert_array_equal(draw(0), draw(0))
     assert (draw(0) != draw(1)).any()
     assert (draw(0) != draw(0, jnp.asarray(WORDINGS[1]))).any()
+
+
+def test_samplers_of_one_model_are_compiled_once(small):
+    model = latent_diffusion.load("fashion", **small[0])
+    structures = [jax.tree.structure(model.denoise) for _ in range(2)]
+    assert structures[0] == structures[1]

@@ -355,7 +355,7 @@ class Model:
     @property
     def denoise(self) -> diffusion.Denoiser:
         """Clean latents of noisy ones `[b, 8, 8, latent]`, of unit variance in all."""
-        return jax.tree_util.Partial(functools.partial(_denoise, self.training.sizes), self.params)
+        return jax.tree_util.Partial(_denoiser_of(self.training.sizes), self.params)
 
     def encode(self, pixels: jax.Array) -> jax.Array:
         """Latents of pictures `[b, 32, 32, channels]` in [0, 1]."""
@@ -371,6 +371,12 @@ class Model:
 @functools.cache
 def _graph(make: Callable[[Sizes], nnx.Module], sizes: Sizes) -> nnx.GraphDef:
     return nnx.graphdef(nnx.eval_shape(lambda: make(sizes)))
+
+
+@functools.cache
+def _denoiser_of(sizes: Sizes) -> Callable[..., jax.Array]:
+    """The same function whenever it is asked for: another one would be compiled again."""
+    return functools.partial(_denoise, sizes)
 
 
 def _denoise(
