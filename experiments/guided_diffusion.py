@@ -599,8 +599,10 @@ def table(run: lab.Run) -> Table:
             shown = []
             for other in names:
                 value, error = at_cost(minus[name], minus[other], cost)
-                never = "never" if other == name else ""
-                shown.append(never if np.isnan(value) else tables.with_error(value, error))
+                if other == name:
+                    shown.append("never" if np.isnan(value) else f"{cost:+g}")
+                else:
+                    shown.append("" if np.isnan(value) else tables.with_error(value, error))
             grid.add_row(method, f"at {words}", "", *shown, "")
     return grid
 
@@ -625,6 +627,8 @@ _AXES = (
     ("alignment", "Vendi"),
     ("alignment", "similarity"),
 )
+# How far a panel goes from no guidance, with the sign of a cost.
+_FAR = {"alignment": -12.0, "kernel distance": 25.0}
 _LABELS = {
     "alignment": "alignment, %",
     "kernel distance": "kernel distance x 100",
@@ -641,9 +645,12 @@ def _curves(runs: Sequence[lab.Run]) -> Figure:
         scale = list(settings.bandwidths).index(settings.base)
         plain = columns(run.results[Cell(NONE, 0.0)], scale)
         for across, up in _AXES:
-            panel = next(panels)
+            panel, heights = next(panels), []
+            start, far = plain[across].mean(), _FAR[across]
+            ends = sorted((start - far / 4, start + far))
             for index, method in enumerate(settings.weights):
                 x, y = (_path(plain[of], swept(run, method, scale)[of]) for of in (across, up))
+                heights.extend(y[0][(x[0] >= ends[0]) & (x[0] <= ends[1])])
                 panel.errorbar(
                     x[0],
                     y[0],
@@ -655,7 +662,7 @@ def _curves(runs: Sequence[lab.Run]) -> Figure:
                     label=method,
                 )
             panel.plot(
-                plain[across].mean(),
+                start,
                 plain[up].mean(),
                 color=style.BLACK,
                 marker="*",
@@ -664,6 +671,9 @@ def _curves(runs: Sequence[lab.Run]) -> Figure:
                 zorder=3,
                 label="no guidance",
             )
+            room = 0.1 * np.ptp(heights)
+            panel.set_ylim(np.min(heights) - room, np.max(heights) + room)
+            panel.set_xlim(*ends)
             panel.set(xlabel=_LABELS[across], ylabel=_LABELS.get(up, up), title=settings.model)
     style.legend_above(figure, axes[0], columns=6)
     style.caption(figure, _caption(runs))
@@ -732,15 +742,15 @@ def _grid(run: lab.Run) -> Figure:
     )
     grid = figure.subplots(len(rows), kinds * draws, squeeze=False)
     names = pictures.COLLECTIONS[settings.model].prompts().names[plain.shown]
+    for column, name in enumerate(names):
+        grid[0, column * draws].set_title(str(name), loc="left", fontsize=7)
     for panels, (word, shown) in zip(grid, rows.items(), strict=True):
         flat = shown.reshape(-1, *shown.shape[2:])
-        for column, (panel, picture) in enumerate(zip(panels, flat, strict=True)):
+        for panel, picture in zip(panels, flat, strict=True):
             panel.imshow(picture.squeeze(), cmap="gray", vmin=0, vmax=255)
             panel.set(xticks=[], yticks=[])
             for spine in panel.spines.values():
                 spine.set_visible(False)
-            if panels is grid[0] and column % draws == 0:
-                panel.set_title(str(names[column // draws]), loc="left", fontsize=7)
         panels[0].set_ylabel(word, rotation=0, ha="right", va="center", fontsize=7)
     style.caption(
         figure,
@@ -765,7 +775,8 @@ def comparable(run: lab.Run, method: str) -> float:
 
 def _caption(
     runs: Sequence[lab.Run],
-    bars: str = "Bars are two standard errors of paired differences to no guidance over the seeds",
+    bars: str = "Bars are two standard errors of paired differences to no guidance over the seeds; "
+    "lines go on beyond the panels",
 ) -> str:
     """What is drawn, how it is guided and judged, n, bandwidths with their rule, and seed."""
     words = [bars]

@@ -30,6 +30,10 @@ SMALL = Options(
 )
 
 
+def no_pairs():
+    raise AssertionError("the study takes no pairs")
+
+
 def unit(rows):
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
@@ -112,7 +116,7 @@ def test_an_update_of_features_is_pulled_back_to_the_latents():
 
 def test_the_features_of_a_mixture_hold_the_points_and_the_judge_is_bayes():
     bench = benches.load("mixture")
-    law = bench.model.law
+    law = mixture_diffusion.shared()
     points = law.sample(jax.random.key(0), law.prompts[jnp.arange(50) % 6])
     features = bench.features(bench.model.decode(points))
     np.testing.assert_allclose(np.linalg.norm(features, axis=1), 1, atol=1e-5)
@@ -127,7 +131,7 @@ def test_the_features_of_a_mixture_hold_the_points_and_the_judge_is_bayes():
 @pytest.fixture(scope="module")
 def judged():
     """The settings of a run, and the results of its cells."""
-    setup = study.prepare(SMALL, lambda: None, 0)
+    setup = study.prepare(SMALL, no_pairs, 0)
     found = {}
     for cell in study.cells(setup.settings):
         key = runner.cell_key(0, str(cell))
@@ -229,7 +233,7 @@ def test_pictures_are_kept_of_the_first_samples_of_some_kinds():
 )
 def test_what_makes_no_sense_is_refused_in_a_line(changed, message):
     with pytest.raises(ValueError, match=re.escape(message)) as caught:
-        study.prepare(dataclasses.replace(SMALL, **changed), lambda: None, 0)
+        study.prepare(dataclasses.replace(SMALL, **changed), no_pairs, 0)
     assert "\n" not in str(caught.value)
 
 
