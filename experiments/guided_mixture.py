@@ -523,21 +523,21 @@ def _curves(run: lab.Run) -> Figure:
                 for until in settings.until:
                     cell = Cell(mixture, scale, kind, until)
                     x, y = (
-                        np.concatenate([score_of(run, plain, name), score_of(run, cell, name)])
-                        for name in ("off", "modes")
+                        np.concatenate([found(run, plain), found(run, cell)])
+                        for found in (functools.partial(score_of, score="off"), _modes)
                     )
                     _line(panel, 100 * x.mean(axis=1), y, kind, until, settings)
             law = Cell(mixture, scale, LAW, 0.0)
             panel.axhline(score_of(run, law, "modes").mean(), color=style.GREY, linewidth=0.8)
             panel.axvline(100 * settings.limit, color=style.GREY, linewidth=0.8, linestyle=":")
             panel.set_title(f"{mixture}, {_words(scale, widths)}")
-            panel.set(xlabel="off the support, %", ylabel="modes of a prompt", xlim=(0, 40))
+            panel.set(xlabel="off the support, %", ylabel="modes of a prompt", xlim=(0, 50))
     style.legend_above(figure, axes[0], columns=4 if columns > 2 else 2)
     style.caption(
         figure,
-        f"Each line from no guidance on, with the weights {_listed(settings.weights)}: means and "
-        f"standard errors over {settings.seeds} seeds. Dashed: the guide acts in a part of the "
-        "steps. Grey: the modes of the law, and the share off the support at which guides are "
+        f"Each line from no guidance on, with the weights {_listed(settings.weights)}, up to half "
+        f"of the samples off the support: means and standard errors over {settings.seeds} seeds. "
+        "Dashed: the guide acts in a part of the steps. Grey: the modes of the law, and the share off the support at which guides are "
         f"compared. {_row_words(run)}. {_caption(run)}",
     )
     return figure
@@ -562,9 +562,7 @@ def _weights(run: lab.Run) -> Figure:
             for kind in settings.kinds:
                 for until in settings.until:
                     cell = Cell(mixture, scale, kind, until)
-                    y = score_of(run, cell, name)
-                    if name == "modes":  # Of few samples, where most are off the support.
-                        y = np.where(score_of(run, cell, "off") > 0.5, np.nan, y)
+                    y = _modes(run, cell) if name == "modes" else score_of(run, cell, name)
                     _line(panel, np.array(settings.weights), y, kind, until, settings)
             for kind, look in ((LAW, "-"), (PLAIN, ":")):
                 value = score_of(run, Cell(mixture, scale, kind, 0.0), name).mean()
@@ -587,6 +585,11 @@ def _weights(run: lab.Run) -> Figure:
         f"(dotted). {_row_words(run)}. {_caption(run)}",
     )
     return figure
+
+
+def _modes(run: lab.Run, cell: Cell) -> np.ndarray:
+    """Modes of a prompt, `[weights, seeds]`; NaN where more than half of the samples are off."""
+    return np.where(score_of(run, cell, "off") > 0.5, np.nan, score_of(run, cell, "modes"))
 
 
 def _line(

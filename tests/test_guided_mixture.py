@@ -122,38 +122,33 @@ def test_against_the_gradient_the_diversity_falls(guided):
         assert is_greater(still[:, SCORES.index(name)], against[:, SCORES.index(name)])
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("guided_mixture")
-
-
-@pytest.fixture(scope="module")
-def finished(folder):
-    return execute(folder, *STUDY.small(folder, 0))
-
-
-def test_the_cells_are_the_law_the_sampler_and_every_guide(finished):
-    assert list(finished.results) == [
-        Cell("given", "1", LAW, 0.0),
-        Cell("given", "1", PLAIN, 0.0),
-        Cell("given", "1", "rke", 0.5),
-        Cell("given", "1", "conditional_rke", 0.5),
+def test_the_cells_are_the_law_the_sampler_and_every_guide(guided):
+    assert list(guided.results) == [
+        Cell("shared", "1", LAW, 0.0),
+        Cell("shared", "1", PLAIN, 0.0),
+        *(Cell("shared", "1", kind, 0.5) for kind in guided.settings.kinds),
     ]
-    for cell, found in finished.results.items():
-        weights = 2 if cell.kind in guided_mixture.KINDS else 1
-        assert found.scores.shape == (weights, 2, len(SCORES))
+    for cell, found in guided.results.items():
+        weights = 4 if cell.kind in guided_mixture.KINDS else 1
+        assert found.scores.shape == (weights, 5, len(SCORES))
         assert found.shown.shape == (weights, len(found.prompts), 2)
 
 
-def test_far_prompts_leave_conditional_rke_and_modes_alike(finished):
-    """Components of a prompt are eight apart at a bandwidth of 3, samples of one next to alike."""
-    modes, scores = (score(finished, PLAIN, name) for name in ("modes", "conditional_rke"))
-    np.testing.assert_allclose(scores, modes * (1 + 4 * 0.3**2 / 3**2), rtol=0.1)
+def test_samples_of_the_law_have_its_diversity_in_closed_form(committed):
+    of_law = MIXTURES["shared"]()
+    kernels = committed.settings.bandwidths["shared"]["1"].kernels()
+    exact = {
+        "modes": 1 / float(jnp.mean(jnp.sum(jnp.square(of_law.weights), axis=1))),
+        "conditional_rke": float(of_law.population().conditional_rke(**kernels)),
+    }
+    for name, value in exact.items():
+        found = guided_mixture.score_of(committed, Cell("shared", "1", LAW, 0.0), name)[0]
+        assert abs(found.mean() - value) < 4 * found.std(ddof=1) / np.sqrt(found.size)
 
 
 def test_what_is_measured_is_the_population_on_average():
     """Squared kernels of samples of the law, without bias: their closed forms."""
-    of_law = MIXTURES["apart"]()
+    of_law = MIXTURES["shared"]()
     n, draws = 20, 40
     prompts = jnp.repeat(of_law.prompts, n * draws, axis=0)
     every = np.asarray(of_law.sample(jax.random.key(0), prompts)).reshape(-1, draws, n, 2)
@@ -197,49 +192,40 @@ def _vendi(matrix):
 
 
 def test_samples_that_never_meet_on_the_support_have_no_number_of_modes():
-    of_law = mixture([[0, 0], [10, 0]], 1.0, [[0.5, 0.5]])
-    points = np.array([[[0, 50], [0, 60], [0, 0], [10, 0]]], np.float32)
+    of_law = mixture([[0, 0], [3, 0], [0, 3]], 0.1, [[0.5, 0.5, 0], [0.5, 0.5, 0]])
+    points = np.array([[[0, 0], [3, 0], [0, 1], [0, 2]], [[3, 0], [0, 3], [0, 1], [0, 2]]], "f4")
     found = measured(of_law, points, KERNELS)
     assert np.isnan(found[SCORES.index("modes")])
     assert np.isfinite(np.delete(found, SCORES.index("modes"))).all()
 
 
-def run_with(finished, path):
-    """The run with one guide whose share off the support and modes are given at both weights."""
-    scores = {}
-    for kind, values in path.items():
-        rows = np.zeros((len(values), 2, len(SCORES)))
-        rows[:, :, SCORES.index("off")] = np.array(values)[:, :1]
-        rows[:, :, SCORES.index("modes")] = np.array(values)[:, 1:]
-        scores[kind] = rows
-    results = {
-        cell: dataclasses.replace(found, scores=scores[cell.kind])
-        for cell, found in finished.results.items()
-        if cell.kind in scores
-    }
-    return dataclasses.replace(finished, results=results)
+def run_with(run, plain, path):
+    """The run with one guide whose share off the support and modes are given at two weights."""
+    settings = dataclasses.replace(run.settings, weights=(1.0, 30.0))
+    results = {}
+    for kind, until, values in ((PLAIN, 0.0, [plain]), ("rke", 0.5, path)):
+        cell = Cell("shared", "1", kind, until)
+        scores = np.zeros((len(values), 2, len(SCORES)))
+        scores[:, :, SCORES.index("off")] = np.array(values)[:, :1]
+        scores[:, :, SCORES.index("modes")] = np.array(values)[:, 1:]
+        results[cell] = dataclasses.replace(run.results[cell], scores=scores)
+    return dataclasses.replace(run, settings=settings, results=results)
 
 
 @pytest.mark.parametrize(
-    ("path", "weight", "modes"),
+    ("plain", "path", "weight", "modes"),
     [
-        ([(0.02, 3.0), (0.08, 5.0)], 15.5, 4.0),  # Half-way between the weights 1 and 30.
-        ([(0.09, 3.0), (0.20, 5.0)], 0.5, 2.0),  # Half-way from no guidance to the first.
-        ([(0.02, 3.0), (0.04, 5.0)], 30.0, 5.0),  # Never beyond the limit.
+        ((0.01, 1.0), [(0.02, 3.0), (0.08, 5.0)], 15.5, 4.0),  # Half-way between the weights.
+        ((0.01, 1.0), [(0.09, 3.0), (0.20, 5.0)], 0.5, 2.0),  # Half-way from no guidance on.
+        ((0.01, 1.0), [(0.02, 3.0), (0.04, 5.0)], 30.0, 5.0),  # Never beyond the limit.
+        ((0.50, 1.0), [(0.60, 3.0), (0.70, 5.0)], 0.0, 1.0),  # Beyond it without a guide.
     ],
 )
-def test_guides_are_compared_at_the_limit(finished, path, weight, modes):
-    run = run_with(finished, {PLAIN: [(0.01, 1.0)], "rke": path})
-    weights, values = guided_mixture.at_limit(run, Cell("given", "1", "rke", 0.5))
+def test_guides_are_compared_at_the_limit(guided, plain, path, weight, modes):
+    run = run_with(guided, plain, path)
+    weights, values = guided_mixture.at_limit(run, Cell("shared", "1", "rke", 0.5))
     np.testing.assert_allclose(weights, weight)
     np.testing.assert_allclose(values[:, SCORES.index("modes")], modes)
-
-
-def test_plain_samples_beyond_the_limit_are_no_guides_doing(finished):
-    run = run_with(finished, {PLAIN: [(0.5, 1.0)], "rke": [(0.6, 3.0), (0.7, 5.0)]})
-    weights, values = guided_mixture.at_limit(run, Cell("given", "1", "rke", 0.5))
-    np.testing.assert_allclose(weights, 0)
-    np.testing.assert_allclose(values[:, SCORES.index("modes")], 1)
 
 
 @pytest.mark.parametrize(
