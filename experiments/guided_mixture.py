@@ -537,8 +537,8 @@ def _curves(run: lab.Run) -> Figure:
         figure,
         f"Each line from no guidance on, with the weights {_listed(settings.weights)}, up to half "
         f"of the samples off the support: means and standard errors over {settings.seeds} seeds. "
-        "Dashed: the guide acts in a part of the steps. Grey: the modes of the law, and the share off the support at which guides are "
-        f"compared. {_row_words(run)}. {_caption(run)}",
+        "Dashed: the guide acts in a part of the steps. Grey: the modes of the law, and the share "
+        f"off the support at which guides are compared. {_row_words(run)}. {_caption(run)}",
     )
     return figure
 
