@@ -47,7 +47,7 @@ COSTS = {
     "kernel distance + 2": ("kernel distance", 2.0),
 }
 _SHOWN_COST = COSTS["2 points of alignment"]  # At most, of the pictures that are drawn.
-_SHOWN = 6, 4  # Kinds, and samples of each, whose pictures are kept.
+_SHOWN = 6, 4  # Kinds, and samples of each, whose pictures are kept; fewer if there are.
 _CALIBRATION = 0xCA1B  # Folded into the seed for the samples that bandwidths are chosen on.
 _DIGITS = 3  # Of chosen numbers: what another machine's rounding does not change.
 
@@ -504,10 +504,11 @@ def similarity(features: np.ndarray, kinds: np.ndarray) -> float:
 def _pictures(outputs: np.ndarray, kinds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The first samples of the first kinds that have so many, and those kinds."""
     rows, columns = _SHOWN
-    found, counts = np.unique(kinds, return_counts=True)
-    chosen = found[counts >= columns][:rows]
-    if outputs.ndim < 4 or not len(chosen):
+    if outputs.ndim < 4:
         return np.zeros(0, np.uint8), np.zeros(0, np.int64)
+    found, counts = np.unique(kinds, return_counts=True)
+    columns = min(columns, counts.max())
+    chosen = found[counts >= columns][:rows]
     of = [outputs[np.flatnonzero(kinds == kind)[:columns]] for kind in chosen]
     return np.round(255 * np.stack(of)).astype(np.uint8), chosen
 
@@ -788,8 +789,8 @@ def _caption(
             f"{own.steps} steps of DPM-Solver++(2M), classifier-free guidance {own.scale:g}; "
             f"alignment is {own.judged}; guides act every {own.every} steps at bandwidths "
             f"{own.latents:g} (latents), {own.prompts:g} (prompts) and {own.features:g} "
-            f"(features), window {own.window}; scores on features of {own.samples} samples at "
-            f"{base.outputs:.3g} and {base.prompts:.3g}"
+            f"(features, the judge's own), window {own.window}; scores on features of "
+            f"{own.samples} samples at {base.outputs:.3g} and {base.prompts:.3g}"
         )
     rules = choices.describe(runs[0].settings.bandwidths)
     words.append(f"{rules}, on {runs[0].settings.references:,} real pictures")

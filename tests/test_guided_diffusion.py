@@ -211,7 +211,8 @@ def test_pictures_are_kept_of_the_first_samples_of_some_kinds():
     kept, kinds = study._pictures(outputs, np.arange(40) % 9)
     assert kept.shape == (6, 4, 2, 2, 1) and kept.dtype == np.uint8
     np.testing.assert_array_equal(kept[:, :, 0, 0, 0], np.arange(6)[:, None] + 9 * np.arange(4))
-    assert kinds.tolist() == [0, 1, 2, 3, 4, 5][: len(kinds)]
+    assert kinds.tolist() == [0, 1, 2, 3, 4, 5]
+    assert study._pictures(outputs, np.arange(40) % 20)[0].shape == (6, 2, 2, 2, 1)
     assert not study._pictures(np.ones((4, 2)), np.zeros(4, int))[0].size
 
 
