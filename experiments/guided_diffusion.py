@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
+import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -734,17 +735,19 @@ def _grid(run: lab.Run) -> Figure:
     settings: Settings = run.settings
     plain = run.results[Cell(NONE, 0.0)]
     rows = {"no guidance": plain.pictures}
+    middle = settings.strengths[len(settings.strengths) // 2]
     for method in settings.weights:
-        strength = comparable(run, method)
-        rows[f"{method}, {strength:g}"] = run.results[Cell(method, strength)].pictures
+        for strength in sorted({comparable(run, method), middle}):
+            rows[f"{method}, {strength:g}"] = run.results[Cell(method, strength)].pictures
     kinds, draws = plain.pictures.shape[:2]
     figure = Figure(
-        figsize=(0.5 * kinds * draws + 1.6, 0.5 * len(rows) + 1.1), layout="constrained"
+        figsize=(0.5 * kinds * draws + 1.6, 0.5 * len(rows) + 1.3), layout="constrained"
     )
     grid = figure.subplots(len(rows), kinds * draws, squeeze=False)
     names = pictures.COLLECTIONS[settings.model].prompts().names[plain.shown]
     for column, name in enumerate(names):
-        grid[0, column * draws].set_title(str(name), loc="left", fontsize=7)
+        words = textwrap.fill(str(name), 5 * draws)  # No wider than its pictures.
+        grid[0, column * draws].set_title(words, loc="left", fontsize=7)
     for panels, (word, shown) in zip(grid, rows.items(), strict=True):
         flat = shown.reshape(-1, *shown.shape[2:])
         for panel, picture in zip(panels, flat, strict=True):
@@ -759,7 +762,7 @@ def _grid(run: lab.Run) -> Figure:
             [run],
             "Down a column the same prompt and the same noise, the first of the first seed; each "
             f"method at the largest strength that cost at most {-_SHOWN_COST[1]:g} points of "
-            "alignment, or at its smallest",
+            f"alignment, or at its smallest, and at {middle:g}",
         ),
     )
     return figure
