@@ -49,6 +49,7 @@ COSTS = {
 }
 _SHOWN_COST = COSTS["2 points of alignment"]  # At most, of the pictures that are drawn.
 _SHOWN = 6, 4  # Kinds, and samples of each, whose pictures are kept; fewer if there are.
+_STRIPS = 5  # Kinds in a row where the samples of all are shown.
 _CALIBRATION = 0xCA1B  # Folded into the seed for the samples that bandwidths are chosen on.
 _DIGITS = 3  # Of chosen numbers: what another machine's rounding does not change.
 
@@ -154,8 +155,8 @@ class Judged:
       similarity: mean cosine of the features of two samples of one kind x 100, `[seeds]`.
       seconds: that sampling took, `[seeds]`; 0 for real pictures.
       skipped: latents that a guide did not move since something was not finite.
-      pictures: samples of the first seed, uint8 `[kinds, samples, side, side, channels]`; empty
-        where outputs are none.
+      pictures: samples of the first seed, uint8 `[kinds, samples, side, side, channels]`, of all
+        kinds where nothing guides; empty where outputs are no pictures.
       shown: the kinds of the pictures, `[kinds]`.
     """
 
@@ -431,7 +432,8 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Judged:
             outputs = bench.model.decode(latents)
             features = np.asarray(bench.features(outputs))
             if index == 0:
-                kept = _pictures(np.asarray(outputs), kinds)
+                rows = settings.kinds if cell.method == NONE else _SHOWN[0]
+                kept = _pictures(np.asarray(outputs), kinds, rows)
         found.append(judge(features, prompts, kinds, reference, settings, bench))
     alignment, distances, scores, similar = (np.array(part) for part in zip(*found, strict=True))
     return Judged(
@@ -502,13 +504,12 @@ def similarity(features: np.ndarray, kinds: np.ndarray) -> float:
     return float((features @ features.T)[alike].mean()) if alike.any() else np.nan
 
 
-def _pictures(outputs: np.ndarray, kinds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _pictures(outputs: np.ndarray, kinds: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """The first samples of the first kinds that have so many, and those kinds."""
-    rows, columns = _SHOWN
     if outputs.ndim < 4:
         return np.zeros(0, np.uint8), np.zeros(0, np.int64)
     found, counts = np.unique(kinds, return_counts=True)
-    columns = min(columns, counts.max())
+    columns = min(_SHOWN[1], counts.max())
     chosen = found[counts >= columns][:rows]
     of = [outputs[np.flatnonzero(kinds == kind)[:columns]] for kind in chosen]
     return np.round(255 * np.stack(of)).astype(np.uint8), chosen
@@ -619,6 +620,7 @@ def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str,
     for run in runs:
         if run.results[Cell(NONE, 0.0)].pictures.size:
             figures[f"guided_diffusion_{run.settings.model}"] = _grid(run)
+            figures[f"guided_diffusion_samples_{run.settings.model}"] = _samples(run)
     return figures
 
 
@@ -730,22 +732,49 @@ def _gains(runs: Sequence[lab.Run]) -> Figure:
     return figure
 
 
+def _names(run: lab.Run, kinds: np.ndarray) -> np.ndarray:
+    """Of kinds of the model's collection."""
+    return pictures.COLLECTIONS[run.settings.model].prompts().names[kinds]
+
+
+def _samples(run: lab.Run) -> Figure:
+    """What the model draws by itself: a strip a kind, its samples side by side."""
+    settings: Settings = run.settings
+    plain = run.results[Cell(NONE, 0.0)]
+    kinds, draws = plain.pictures.shape[:2]
+    size = 0.55 * draws, 0.75
+    figure, panels = style.panels(kinds, columns=min(kinds, _STRIPS), size=size)
+    for panel, name, strip in zip(panels, _names(run, plain.shown), plain.pictures, strict=True):
+        panel.imshow(np.concatenate(list(strip), axis=1).squeeze(), cmap="gray", vmin=0, vmax=255)
+        panel.set_axis_off()
+        panel.set_title(textwrap.shorten(str(name), 9 * draws, placeholder=" ..."), fontsize=7)
+    words = [
+        f"{settings.words}: without guidance, the first samples of the first of {settings.seeds} "
+        f"seeds, {settings.steps} steps of DPM-Solver++(2M), classifier-free guidance "
+        f"{settings.scale:g}",
+        f"{settings.judged.capitalize()}: {plain.alignment[:, 1].mean():.1f}%; kernel distance x "
+        f"100 to {settings.references:,} real pictures: {plain.distance.mean():.1f}",
+        f"Seed {run.seed}",
+    ]
+    style.caption(figure, ". ".join(words) + ".")
+    return figure
+
+
 def _grid(run: lab.Run) -> Figure:
     """A row a method, a column a sample: the same noise and prompt down a column."""
     settings: Settings = run.settings
     plain = run.results[Cell(NONE, 0.0)]
-    rows = {"no guidance": plain.pictures}
+    rows = {"no guidance": plain.pictures[: _SHOWN[0]]}
     middle = settings.strengths[len(settings.strengths) // 2]
     for method in settings.weights:
         for strength in sorted({comparable(run, method), middle}):
             rows[f"{method}, {strength:g}"] = run.results[Cell(method, strength)].pictures
-    kinds, draws = plain.pictures.shape[:2]
+    kinds, draws = rows["no guidance"].shape[:2]
     figure = Figure(
         figsize=(0.5 * kinds * draws + 1.6, 0.5 * len(rows) + 1.3), layout="constrained"
     )
     grid = figure.subplots(len(rows), kinds * draws, squeeze=False)
-    names = pictures.COLLECTIONS[settings.model].prompts().names[plain.shown]
-    for column, name in enumerate(names):
+    for column, name in enumerate(_names(run, plain.shown[:kinds])):
         words = textwrap.fill(str(name), 5 * draws)  # No wider than its pictures.
         grid[0, column * draws].set_title(words, loc="left", fontsize=7)
     for panels, (word, shown) in zip(grid, rows.items(), strict=True):
@@ -833,6 +862,8 @@ STUDY = lab.Study(
         "guided_diffusion_gains",
         "guided_diffusion_fashion",
         "guided_diffusion_emoji",
+        "guided_diffusion_samples_fashion",
+        "guided_diffusion_samples_emoji",
     ),
     data=None,
 )

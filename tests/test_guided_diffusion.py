@@ -208,12 +208,13 @@ def test_weights_move_a_sample_by_the_strength(judged):
 
 def test_pictures_are_kept_of_the_first_samples_of_some_kinds():
     outputs = np.arange(40)[:, None, None, None] / 255 * np.ones((1, 2, 2, 1))
-    kept, kinds = study._pictures(outputs, np.arange(40) % 9)
+    kept, kinds = study._pictures(outputs, np.arange(40) % 9, 6)
     assert kept.shape == (6, 4, 2, 2, 1) and kept.dtype == np.uint8
     np.testing.assert_array_equal(kept[:, :, 0, 0, 0], np.arange(6)[:, None] + 9 * np.arange(4))
     assert kinds.tolist() == [0, 1, 2, 3, 4, 5]
-    assert study._pictures(outputs, np.arange(40) % 20)[0].shape == (6, 2, 2, 2, 1)
-    assert not study._pictures(np.ones((4, 2)), np.zeros(4, int))[0].size
+    assert study._pictures(outputs, np.arange(40) % 9, 9)[1].tolist() == list(range(9))
+    assert study._pictures(outputs, np.arange(40) % 20, 6)[0].shape == (6, 2, 2, 2, 1)
+    assert not study._pictures(np.ones((4, 2)), np.zeros(4, int), 6)[0].size
 
 
 # --- flags -------------------------------------------------------------------------------------
