@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +13,7 @@ from flax import nnx
 
 from experiments.data import pictures
 from experiments.generators import checkpoints, diffusion, fitting, latent_diffusion
-from experiments.generators.fitting import Trainer
+from experiments.generators.fitting import Places, Trainer
 from experiments.generators.latent_diffusion import GRID, Sizes, Training
 from experiments.lab import store
 
@@ -44,8 +46,8 @@ def denoising(steps, rate=3e-3, batch=32, horizon=None):
 
 def fit(folder, trainer, params, arrays, say=lambda words: None, identity=IDENTITY):
     return fitting.fit(
-        trainer, params, arrays, jax.random.key(0), identity=identity, cache=folder, say=say,
-        every=0.0,
+        trainer, params, arrays, jax.random.key(0), identity=identity,
+        places=Places(cache=folder, say=say), every=0.0,
     )  # fmt: skip
 
 
@@ -249,22 +251,21 @@ def small(tmp_path, monkeypatch):
     monkeypatch.setitem(pictures.COLLECTIONS, "fashion", collection)
     training = Training("fashion", SIZES, encoding_steps=3, denoising_steps=3, horizon=3, batch=4)
     monkeypatch.setitem(latent_diffusion.TRAININGS, "fashion", training)
-    shipped = tmp_path / "shipped"
-    return dict(cache=tmp_path / "cache", shipped=shipped, folder=tmp_path), training, read
+    return Places(tmp_path, tmp_path / "cache", tmp_path / "shipped"), training, read
 
 
 def test_a_model_is_trained_once_and_then_read(small, monkeypatch):
-    options, training, read = small
-    model = latent_diffusion.load("fashion", **options)
+    places, training, read = small
+    model = latent_diffusion.load("fashion", places)
     monkeypatch.setattr(fitting, "fit", None)
-    again = latent_diffusion.load("fashion", **(options | {"folder": None}))
+    again = latent_diffusion.load("fashion", dataclasses.replace(places, pictures=None))
     for one, other in zip(
         jax.tree.leaves((model.coder, model.params)),
         jax.tree.leaves((again.coder, again.params)),
         strict=True,
     ):
         np.testing.assert_array_equal(one, other)
-    assert {path.suffix for path in options["cache"].iterdir()} == {".safetensors"}
+    assert {path.suffix for path in places.cache.iterdir()} == {".safetensors"}
     # Latents of the training pictures, and of nothing else, have zero mean and unit variance.
     latents = np.asarray(model.encode(jnp.asarray(read.pixels[:12] / np.float32(255))))
     np.testing.assert_allclose(latents.mean((0, 1, 2)), 0, atol=1e-4)
@@ -288,18 +289,18 @@ def test_every_number_of_a_training_is_in_its_identity(small):
 
 
 def test_what_cannot_be_loaded_is_said_in_a_line(small):
-    options, _, _ = small
+    places, _, _ = small
     with pytest.raises(ValueError, match="model: expected one of fashion, emoji, received 'cars'"):
-        latent_diffusion.load("cars", **options)
+        latent_diffusion.load("cars", places)
     with pytest.raises(ValueError, match="fashion: no folder of pictures is given; ask for them"):
-        latent_diffusion.load("fashion", **(options | {"folder": None}))
+        latent_diffusion.load("fashion", dataclasses.replace(places, pictures=None))
     with pytest.raises(ValueError, match="no such folder"):
-        latent_diffusion.load("fashion", **(options | {"folder": options["folder"] / "none"}))
+        latent_diffusion.load("fashion", dataclasses.replace(places, pictures=places.shipped))
 
 
 def test_samples_follow_their_key_and_their_prompts(small):
-    options, _, _ = small
-    model = latent_diffusion.load("fashion", **options)
+    places, _, _ = small
+    model = latent_diffusion.load("fashion", places)
     prompts = jnp.asarray(WORDINGS[0])
 
     def draw(key, prompts=prompts):
@@ -314,6 +315,34 @@ def test_samples_follow_their_key_and_their_prompts(small):
 
 
 def test_samplers_of_one_model_are_compiled_once(small):
-    model = latent_diffusion.load("fashion", **small[0])
+    model = latent_diffusion.load("fashion", small[0])
     structures = [jax.tree.structure(model.denoise) for _ in range(2)]
     assert structures[0] == structures[1]
+
+
+# --- command lines ----------------------------------------------------------------------------
+
+
+def python(*words):
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("module", ["latent_diffusion", "picture_encoder"])
+def test_a_model_needs_the_name_of_a_collection(module):
+    whole = "-m", f"experiments.generators.{module}"
+    done = python(*whole)
+    assert done.returncode == 2 and not done.stdout
+    assert done.stderr.endswith(": expected one of fashion, emoji, received ''.\n")
+    assert done.stderr.count("\n") == 1
+    assert all(flag in python(*whole, "--help").stdout for flag in ("--output", "--pictures"))
+
+
+def test_flags_say_where_a_training_finds_and_leaves_things():
+    program = """
+from experiments.generators import fitting
+fitting.run(lambda name, p: p.say(f"{name} {p.pictures} {p.cache} {p.shipped}"))
+"""
+    done = python("-c", program, "fashion", "--output=a", "--pictures=b")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "fashion b a a\n")
+    done = python("-c", program, "fashion", "emoji")
+    assert done.returncode == 2 and "unexpected argument 'emoji'" in done.stderr

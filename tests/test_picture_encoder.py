@@ -11,6 +11,7 @@ from flax import nnx
 from experiments.data import load, pictures
 from experiments.data.sets import FOLDER
 from experiments.generators import checkpoints, latent_diffusion, picture_encoder
+from experiments.generators.fitting import Places
 from experiments.generators.picture_encoder import Training
 
 TINY = Training("fashion", channels=1, hidden=4, features=8, steps=60, batch=16, rate=1e-2)
@@ -129,9 +130,9 @@ def test_a_training_learns_what_is_not_held_out_and_is_kept(tmp_path, monkeypatc
         source="here",
     )
     monkeypatch.setitem(pictures.COLLECTIONS, "fashion", collection)
-    options = {"cache": tmp_path, "shipped": tmp_path, "training": TINY}
+    places = Places(cache=tmp_path, shipped=tmp_path)
     with pytest.raises(ValueError, match="no folder of pictures is given"):
-        picture_encoder.load("fashion", **options)
+        picture_encoder.load("fashion", places, training=TINY)
     lines, seen, train = [], [], picture_encoder.train
 
     def watched(*given):
@@ -139,7 +140,8 @@ def test_a_training_learns_what_is_not_held_out_and_is_kept(tmp_path, monkeypatc
         return train(*given)
 
     monkeypatch.setattr(picture_encoder, "train", watched)
-    encoder = picture_encoder.load("fashion", folder=tmp_path, say=lines.append, **options)
+    found_there = dataclasses.replace(places, pictures=tmp_path, say=lines.append)
+    encoder = picture_encoder.load("fashion", found_there, training=TINY)
     assert "60 of 60" in lines[-1]
     for given, of in zip(seen, (found.pixels, found.kinds), strict=True):
         np.testing.assert_array_equal(given, of[~found.held_out])
@@ -152,7 +154,7 @@ def test_a_training_learns_what_is_not_held_out_and_is_kept(tmp_path, monkeypatc
     logits = np.asarray(encoder.logits(jnp.asarray(picture_encoder.features_of(encoder, pixels))))
     assert np.mean(picture_encoder.found_among(logits, kinds, 1)) > 0.95
 
-    again = picture_encoder.load("fashion", **options)  # Without pictures.
+    again = picture_encoder.load("fashion", places, training=TINY)  # Without pictures.
     for one, other in zip(
         jax.tree.leaves(again.params), jax.tree.leaves(encoder.params), strict=True
     ):

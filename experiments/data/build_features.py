@@ -17,7 +17,7 @@ from condvendi_jax import command
 from condvendi_jax.files import check_writable
 from experiments.data import building, pictures
 from experiments.data.sets import FOLDER, SEED
-from experiments.generators import checkpoints, picture_encoder
+from experiments.generators import checkpoints, fitting, picture_encoder
 
 _LICENCES = {
     "fashion": "MIT (Fashion-MNIST)",
@@ -65,7 +65,8 @@ def main(argv: list[str]) -> None:
     check_writable(output)
     folder = pathlib.Path(flags.FLAGS.pictures) if flags.FLAGS.pictures else None
     found = known[name].load(folder)
-    build(known[name], found, picture_encoder.load(name, folder=folder), output)
+    encoder = picture_encoder.load(name, fitting.Places(folder))
+    build(known[name], found, encoder, output)
 
 
 if __name__ == "__main__":

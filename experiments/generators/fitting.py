@@ -1,4 +1,4 @@
-"""How the networks of this project's picture models are trained: Adam, averages, resuming.
+"""How the networks of this project's picture models are trained: Adam, averages, resuming, flags.
 
 One call an update on random batches of arrays that stay in memory; what a training draws hangs on
 its key and on the number of the update, so that one which was interrupted goes on as it would have.
@@ -6,24 +6,75 @@ its key and on the number of the update, so that one which was interrupted goes 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import pathlib
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from absl import flags
 from flax import nnx
 
+from condvendi_jax import command
+from condvendi_jax.encoders.embedding import default_cache
 from experiments.generators import checkpoints
 from experiments.lab import store
 
 AVERAGE = 0.999  # What the averaged parameters keep of themselves a step, once warmed up.
 _STEPS_A_LINE = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class Places:
+    """Where a training finds its pictures, leaves its parameters and says how far it is.
+
+    Attributes:
+      pictures: folder of the real ones, which are needed only where something is to be trained.
+      cache: folder in which a training is kept; `trained` in the user's cache folder by default.
+      shipped: folder that is looked in first.
+      say: takes a line now and then of a training.
+    """
+
+    pictures: pathlib.Path | None = None
+    cache: pathlib.Path = dataclasses.field(default_factory=lambda: default_cache() / "trained")
+    shipped: pathlib.Path = checkpoints.SHIPPED
+    say: Callable[[str], None] = lambda words: None
+
+    def trained(
+        self, identity: store.Identity, train: Callable[[], Mapping[Any, Any]]
+    ) -> dict[Any, Any]:
+        """Parameters that are shipped, those of the cache, or new ones (`checkpoints.trained`)."""
+        return checkpoints.trained(identity, train, cache=self.cache, shipped=self.shipped)
+
+
+def run(main: Callable[[str, Places], None]) -> None:
+    """The command line of a model: the name of a collection, and where things are.
+
+    Args:
+      main: takes the name, empty where there is none, and trains what --output does not have.
+    """
+    flags.DEFINE_string("output", str(checkpoints.SHIPPED), "Folder of the trained parameters.")
+    flags.DEFINE_string(
+        "pictures", None, "Folder of the real pictures (experiments.data.pictures)."
+    )
+    for name in ("output", "pictures"):  # For --help, which lists those of the program's module.
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
+
+    def on(argv: list[str]) -> None:
+        command.no_words(argv[2:])
+        given, output = flags.FLAGS.pictures, pathlib.Path(flags.FLAGS.output)
+        pictures = pathlib.Path(given) if given else None
+        places = Places(pictures, output, output, lambda words: print(words, file=sys.stderr))
+        main(argv[1] if len(argv) > 1 else "", places)
+
+    command.run(on)
 
 
 class Progress(NamedTuple):
@@ -90,8 +141,7 @@ def fit(
     key: jax.Array,
     *,
     identity: store.Identity,
-    cache: pathlib.Path,
-    say: Callable[[str], None],
+    places: Places,
     every: float = 120.0,
 ) -> Any:
     """Trains, from where the cache says that this training stands.
@@ -102,8 +152,7 @@ def fit(
       arrays: of the training.
       key: of all batches and noise.
       identity: of the training.
-      cache: folder in which it is written down as it goes on.
-      say: takes a line now and then.
+      places: whose cache it is written down in as it goes on.
       every: seconds between two writings.
 
     Returns:
@@ -111,15 +160,15 @@ def fit(
     """
     at = trainer.start(params)
     leaves, tree = jax.tree.flatten(at)
-    path = cache / checkpoints.file_name(identity).replace(".safetensors", ".unfinished")
+    path = places.cache / checkpoints.file_name(identity).replace(".safetensors", ".unfinished")
     try:
         saved = checkpoints.load(path, identity)
         at = jax.tree.unflatten(tree, [jnp.asarray(saved[i]) for i in range(len(leaves))])
     except FileNotFoundError:
         pass
     except ValueError as error:
-        say(f"{error} It starts anew.")
-    cache.mkdir(parents=True, exist_ok=True)
+        places.say(f"{error} It starts anew.")
+    places.cache.mkdir(parents=True, exist_ok=True)
     written = time.monotonic()
     while (step := int(at.step)) < trainer.steps:
         losses = []
@@ -129,7 +178,7 @@ def fit(
         mean = float(jnp.mean(jnp.stack(losses)))
         if not math.isfinite(mean):
             raise FloatingPointError(f"{identity['study']}: the loss is {mean} at step {step:,}.")
-        say(f"{identity['study']} {int(at.step):,} of {trainer.steps:,}: loss {mean:.4f}")
+        places.say(f"{identity['study']} {int(at.step):,} of {trainer.steps:,}: loss {mean:.4f}")
         if time.monotonic() - written > every:
             found = {i: np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(at))}
             checkpoints.save(path, found, identity)

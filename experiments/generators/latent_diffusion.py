@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import pathlib
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,11 +21,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import flags
 from flax import nnx
 
-from condvendi_jax import command
-from condvendi_jax.encoders.embedding import default_cache
 from experiments.data import pictures
 from experiments.generators import checkpoints, diffusion, fitting
 from experiments.lab import store
@@ -424,9 +419,7 @@ def identity(training: Training) -> store.Identity:
     return store.identify(name, VERSION, settings, {"prompts": prompts.embeddings}, SEED)
 
 
-def train_coder(
-    training: Training, pixels: np.ndarray, cache: pathlib.Path, say: Callable[[str], None]
-) -> dict[str, Any]:
+def train_coder(training: Training, pixels: np.ndarray, places: fitting.Places) -> dict[str, Any]:
     """Trains the autoencoder on pictures uint8 `[n, 32, 32, channels]`."""
     graph, params = nnx.split(_make_autoencoder(training.sizes))
     loss = _autoencoding_loss(training.batch)
@@ -439,8 +432,7 @@ def train_coder(
         jnp.asarray(pixels),
         jax.random.key(SEED),
         identity=coder_identity(training),
-        cache=cache,
-        say=say,
+        places=places,
     )
     stored = fitting.halves(found)
     latents = _latents(training.sizes, checkpoints.restore(params, stored), pixels)
@@ -462,8 +454,7 @@ def train_denoiser(
     coder: Mapping[str, Any],
     pixels: np.ndarray,
     kinds: np.ndarray,
-    cache: pathlib.Path,
-    say: Callable[[str], None],
+    places: fitting.Places,
 ) -> dict[str, Any]:
     """Trains the denoiser on the latents of pictures and on the wordings of what they show."""
     sizes = training.sizes
@@ -487,29 +478,19 @@ def train_denoiser(
         (jnp.asarray(latents), jnp.asarray(kinds), jnp.asarray(wordings)),
         jax.random.key(SEED + 1),
         identity=identity(training),
-        cache=cache,
-        say=say,
+        places=places,
     )
     return {"denoiser": fitting.halves(found)}
 
 
 def load(
-    name: str,
-    *,
-    folder: pathlib.Path | None = None,
-    cache: pathlib.Path | None = None,
-    shipped: pathlib.Path = checkpoints.SHIPPED,
-    say: Callable[[str], None] = lambda words: None,
-    training: Training | None = None,
+    name: str, places: fitting.Places | None = None, *, training: Training | None = None
 ) -> Model:
     """A trained model: the shipped one, or that of the cache, or one that is trained now.
 
     Args:
       name: of the collection.
-      folder: of its pictures, which are needed only where something is to be trained.
-      cache: where a training is kept; `trained` in the user's cache folder where None.
-      shipped: folder that is looked in first.
-      say: takes a line now and then of a training.
+      places: of its pictures and of parameters; the project's and the user's where None.
       training: another one than the collection's own.
 
     Raises:
@@ -518,25 +499,19 @@ def load(
     if name not in TRAININGS:
         raise ValueError(f"model: expected one of {', '.join(TRAININGS)}, received {name!r}.")
     training = TRAININGS[name] if training is None else training
+    places = fitting.Places() if places is None else places
     sizes, collection = training.sizes, pictures.COLLECTIONS[name]
-    kept = default_cache() / "trained" if cache is None else cache
-    read = functools.cache(lambda: collection.load(folder))
+    read = functools.cache(lambda: collection.load(places.pictures))
 
     def real() -> tuple[np.ndarray, np.ndarray]:
         found = read()
         return found.pixels[~found.held_out], found.kinds[~found.held_out]
 
-    coder = checkpoints.trained(
-        coder_identity(training),
-        lambda: train_coder(training, real()[0], kept, say),
-        cache=kept,
-        shipped=shipped,
+    coder = places.trained(
+        coder_identity(training), lambda: train_coder(training, real()[0], places)
     )
-    found = checkpoints.trained(
-        identity(training),
-        lambda: train_denoiser(training, coder, *real(), kept, say),
-        cache=kept,
-        shipped=shipped,
+    found = places.trained(
+        identity(training), lambda: train_denoiser(training, coder, *real(), places)
     )
     shapes = [nnx.state(nnx.eval_shape(lambda make=make: make(sizes))) for make in _MAKERS]
     return Model(
@@ -552,30 +527,13 @@ def load(
 _MAKERS = (_make_autoencoder, _make_denoiser)
 
 
-def main(argv: list[str]) -> None:
-    """Trains what the folder does not have."""
-    command.no_words(argv[2:])
-    folder = pathlib.Path(flags.FLAGS.output)
-    given = flags.FLAGS.pictures
-
-    def say(words: str) -> None:
-        sys.stderr.write(f"{words}\n")
-
+def main(name: str, places: fitting.Places) -> None:
+    """Trains what is not there."""
     started = time.perf_counter()
-    model = load(
-        argv[1],
-        folder=pathlib.Path(given) if given else None,
-        cache=folder,
-        shipped=folder,
-        say=say,
-    )
+    model = load(name, places)
     count = sum(leaf.size for leaf in jax.tree.leaves((model.coder, model.params)))
-    print(f"{argv[1]}: {count:,} parameters, {time.perf_counter() - started:.0f} s")
+    print(f"{name}: {count:,} parameters, {time.perf_counter() - started:.0f} s")
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("output", str(checkpoints.SHIPPED), "Folder of the trained parameters.")
-    flags.DEFINE_string(
-        "pictures", None, "Folder of the real pictures (experiments.data.pictures)."
-    )
-    command.run(main)
+    fitting.run(main)

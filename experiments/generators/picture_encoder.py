@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import pathlib
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -22,11 +20,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import flags
 from flax import nnx
 
-from condvendi_jax import command
-from condvendi_jax.encoders.embedding import default_cache
 from experiments.data import pictures
 from experiments.generators import checkpoints, fitting, latent_diffusion
 from experiments.lab import store
@@ -202,8 +197,7 @@ def train(
     pixels: np.ndarray,
     kinds: np.ndarray,
     prompts: np.ndarray,
-    cache: pathlib.Path,
-    say: Callable[[str], None],
+    places: fitting.Places,
 ) -> dict[str, Any]:
     """Trains on pictures uint8 `[n, 32, 32, channels]`, their kinds, and a prompt for each kind."""
     graph, params = nnx.split(_make(training))
@@ -215,29 +209,19 @@ def train(
         (jnp.asarray(pixels), jnp.asarray(kinds), jnp.asarray(prompts)),
         jax.random.key(SEED),
         identity=identity(training),
-        cache=cache,
-        say=say,
+        places=places,
     )
     return {"encoder": fitting.halves(found)}
 
 
 def load(
-    name: str,
-    *,
-    folder: pathlib.Path | None = None,
-    cache: pathlib.Path | None = None,
-    shipped: pathlib.Path = checkpoints.SHIPPED,
-    say: Callable[[str], None] = lambda words: None,
-    training: Training | None = None,
+    name: str, places: fitting.Places | None = None, *, training: Training | None = None
 ) -> Encoder:
     """A trained encoder: the shipped one, or that of the cache, or one that is trained now.
 
     Args:
       name: of the collection.
-      folder: of its pictures, which are needed only where something is to be trained.
-      cache: where a training is kept; `trained` in the user's cache folder where None.
-      shipped: folder that is looked in first.
-      say: takes a line now and then of a training.
+      places: of its pictures and of parameters; the project's and the user's where None.
       training: another one than the collection's own.
 
     Raises:
@@ -246,15 +230,15 @@ def load(
     if name not in TRAININGS:
         raise ValueError(f"encoder: expected one of {', '.join(TRAININGS)}, received {name!r}.")
     training = TRAININGS[name] if training is None else training
-    kept = default_cache() / "trained" if cache is None else cache
+    places = fitting.Places() if places is None else places
     prompts = prompts_of(name)
 
     def trained() -> dict[str, Any]:
-        found = pictures.COLLECTIONS[name].load(folder)
+        found = pictures.COLLECTIONS[name].load(places.pictures)
         own = ~found.held_out
-        return train(training, found.pixels[own], found.kinds[own], prompts, kept, say)
+        return train(training, found.pixels[own], found.kinds[own], prompts, places)
 
-    stored = checkpoints.trained(identity(training), trained, cache=kept, shipped=shipped)
+    stored = places.trained(identity(training), trained)
     state = nnx.state(nnx.eval_shape(lambda: _make(training)))
     return Encoder(training, jnp.asarray(prompts), checkpoints.restore(state, stored["encoder"]))
 
@@ -277,23 +261,14 @@ def found_among(logits: np.ndarray, kinds: np.ndarray, best: int) -> np.ndarray:
     return np.sum(logits >= own, axis=1) <= best
 
 
-def main(argv: list[str]) -> None:
-    """Trains what the folder does not have, and says what it is worth on held-out pictures."""
-    command.no_words(argv[2:])
-    folder = pathlib.Path(flags.FLAGS.output)
-    given = pathlib.Path(flags.FLAGS.pictures) if flags.FLAGS.pictures else None
-
-    def say(words: str) -> None:
-        sys.stderr.write(f"{words}\n")
-
+def main(name: str, places: fitting.Places) -> None:
+    """Trains what is not there, and says what it is worth on held-out pictures."""
     started = time.perf_counter()
-    name = argv[1] if len(argv) > 1 else ""
-    encoder = load(name, folder=given, cache=folder, shipped=folder, say=say)
-    seconds = time.perf_counter() - started
+    encoder = load(name, places)
     count = sum(leaf.size for leaf in jax.tree.leaves(encoder.params))
-    print(f"{name}: {count:,} parameters, {seconds:.0f} s")
-    if given is not None:
-        pixels, kinds = pictures.COLLECTIONS[name].load(given).part(held_out=True)
+    print(f"{name}: {count:,} parameters, {time.perf_counter() - started:.0f} s")
+    if places.pictures is not None:
+        pixels, kinds = pictures.COLLECTIONS[name].load(places.pictures).part(held_out=True)
         logits = np.asarray(encoder.logits(jnp.asarray(features_of(encoder, pixels))))
         for best in (1, 5):
             share = np.mean(found_among(logits, kinds, best))
@@ -302,8 +277,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("output", str(checkpoints.SHIPPED), "Folder of the trained parameters.")
-    flags.DEFINE_string(
-        "pictures", None, "Folder of the real pictures (experiments.data.pictures)."
-    )
-    command.run(main)
+    fitting.run(main)
