@@ -10,6 +10,7 @@ import pytest
 
 import condvendi_jax as cv
 from experiments import guided_diffusion as study
+from experiments.data import sets
 from experiments.generators import benches, mixture_diffusion
 from experiments.guided_diffusion import NONE, REAL, Cell, Judged, Options
 from experiments.lab import runner
@@ -109,6 +110,32 @@ def test_an_update_of_features_is_pulled_back_to_the_latents():
     skipped, state = guide.update(latents, None, state)
     assert not skipped.any() and int(state.step) == 2
     np.testing.assert_allclose(guide.update(latents, None, state)[0], updates, rtol=1e-5)
+
+
+# --- trained models ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("pictures with the digest", "other pictures"), ("parameters", "other"), ("", None)],
+    ids=["pictures", "parameters", "neither"],
+)
+def test_features_of_other_pictures_or_parameters_are_refused(old, new, tmp_path, monkeypatch):
+    with np.load(sets.FOLDER / "emoji_features.npz") as stored:
+        entries = dict(stored)
+    path, lines = tmp_path / "emoji_features.npz", entries.pop("provenance").tolist()
+    monkeypatch.setattr(sets, "FOLDER", tmp_path)
+    np.savez(path, provenance=lines, **entries)
+    found = benches.load("emoji").real
+    np.testing.assert_allclose(found.outputs, entries["outputs"], atol=1e-3)
+
+    kept = {} if new is None else {"provenance": [line.replace(old, new) for line in lines]}
+    np.savez(path, **kept, **entries)
+    with pytest.raises(ValueError, match="build_features emoji --pictures=DIR makes them") as error:
+        benches.load("emoji")
+    words = str(error.value)
+    assert words.startswith(f"{path}: expected features of {old}") and "\n" not in words
+    assert (new or "received none") in words
 
 
 # --- the mixture -------------------------------------------------------------------------------

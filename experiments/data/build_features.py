@@ -17,7 +17,7 @@ from condvendi_jax import command
 from condvendi_jax.files import check_writable
 from experiments.data import building, pictures
 from experiments.data.sets import FOLDER, SEED
-from experiments.generators import checkpoints, fitting, picture_encoder
+from experiments.generators import fitting, picture_encoder
 
 _LICENCES = {
     "fashion": "MIT (Fashion-MNIST)",
@@ -37,7 +37,6 @@ def build(
     prompts = collection.prompts()
     wordings = prompts.embeddings.shape[1]
     words = np.random.default_rng(SEED).integers(wordings, size=len(kinds))
-    identity = picture_encoder.identity(encoder.training)
     building.write_set(
         output,
         outputs=picture_encoder.features_of(encoder, pixels),
@@ -46,10 +45,7 @@ def build(
         description=f"{len(kinds):,} held-out {_WORDS[collection.name]}, features of an encoder "
         "that was trained on the others, MiniLM embeddings of their prompts",
         licence=_LICENCES[collection.name],
-        provenance=[
-            f"pictures with the digest {collection.digest}",
-            f"parameters {checkpoints.file_name(identity)}",
-        ],
+        provenance=picture_encoder.provenance(encoder.training),
         cut={"held out": len(kinds), "of": len(found.kinds)},
     )
 

@@ -15,9 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import data
-from experiments.data import PairedEmbeddings, pictures
-from experiments.data.sets import SEED
+from experiments.data import PairedEmbeddings, pictures, sets
 from experiments.generators import (
     diffusion,
     latent_diffusion,
@@ -91,7 +89,11 @@ def load(name: str, mixture: str | None = None) -> Bench:
 
 
 def trained_bench(name: str) -> Bench:
-    """A model of real pictures, an encoder of them, and those that neither has seen."""
+    """A model of real pictures, an encoder of them, and those that neither has seen.
+
+    Raises:
+      ValueError: the features of the unseen ones are of another encoder or of other pictures.
+    """
     model, judge = latent_diffusion.load(name), picture_encoder.load(name)
     few = len(judge.prompts) <= len(pictures.FASHION)
     return Bench(
@@ -100,12 +102,30 @@ def trained_bench(name: str) -> Bench:
         model.prompts.names,
         judge.features,
         judge.logits,
-        data.load(f"{name}_features"),
+        held_out_features(sets.FOLDER / f"{name}_features.npz", judge.training),
         best=1 if few else 5,
         judged="accuracy of a classifier" if few else "retrieval among the best 5 prompts",
         params={"denoiser": model.params, "autoencoder": model.coder, "judge": judge.params},
         words=f"Latent diffusion of {name}, trained here",
     )
+
+
+def held_out_features(path: pathlib.Path, training: picture_encoder.Training) -> PairedEmbeddings:
+    """The pairs of a file, which must be of the encoder that this training made.
+
+    Raises:
+      ValueError: they are of another one, or of other pictures.
+    """
+    with np.load(path, allow_pickle=False) as stored:
+        found = stored["provenance"].tolist() if "provenance" in stored.files else []
+    for line in picture_encoder.provenance(training):
+        if line not in found:
+            raise ValueError(
+                f"{path}: expected features of {line}, received {', '.join(found) or 'none'}; "
+                f"python -m experiments.data.build_features {training.collection} --pictures=DIR "
+                "makes them anew."
+            )
+    return sets.read_set(path)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +169,7 @@ def mixture_bench(path: str | None) -> Bench:
         return jax.nn.logsumexp(likely + jnp.log(law.weights)[None], axis=-1)
 
     kinds = np.arange(4000) % len(law.prompts)
-    points = jax.jit(law.sample)(jax.random.key(SEED), law.prompts[kinds])
+    points = jax.jit(law.sample)(jax.random.key(sets.SEED), law.prompts[kinds])
     real = PairedEmbeddings(
         MIXTURE,
         np.asarray(features(points)),

@@ -192,6 +192,14 @@ def identity(training: Training) -> store.Identity:
     return store.identify(name, VERSION, settings, arrays, SEED)
 
 
+def provenance(training: Training) -> list[str]:
+    """What a file of features says of them: whose pictures, and whose parameters."""
+    return [
+        f"pictures with the digest {pictures.COLLECTIONS[training.collection].digest}",
+        f"parameters {checkpoints.file_name(identity(training))}",
+    ]
+
+
 def train(
     training: Training,
     pixels: np.ndarray,
