@@ -42,7 +42,14 @@ LAW, PLAIN = "law", "plain"
 _NAMES = KINDS | {LAW: "the law itself", PLAIN: "no guidance"}
 _RULED = 2000  # Samples of the law that the bandwidths are chosen on.
 _SHOWN = 240  # Samples a panel.
-SCORES = ("modes", *KINDS, "energy", "off", "variation")
+_WORDS = {
+    "modes": "modes of a prompt",
+    **KINDS,
+    "energy": "energy distance to the law",
+    "off": "share off the support",
+    "variation": "total variation",
+}
+SCORES = tuple(_WORDS)
 """What is found of a set of samples, in the order of `Found.scores`."""
 
 
@@ -403,18 +410,13 @@ def at_limit(run: lab.Run, cell: Cell) -> tuple[np.ndarray, np.ndarray]:
 def table(run: lab.Run) -> Table:
     """Guides at the same share off the support: means and standard errors over the seeds."""
     settings: Settings = run.settings
-    heads = {
-        "modes": "modes of a prompt",
-        "conditional_rke": "Conditional-RKE",
-        "conditional_vendi": "Conditional-Vendi",
-        "energy": "energy distance",
-        "variation": "total variation",
-    }
-    grid = Table("mixture", "bandwidths", "guide", "steps", "weight", "off", *heads.values())
+    names = "modes", "conditional_rke", "conditional_vendi", "energy", "variation"
+    heads = [_WORDS[name] for name in names]
+    grid = Table("mixture", "bandwidths", "guide", "steps", "weight", "off", *heads)
 
     def add(mixture: str, scale: str, words: str, way: Sequence[str], values: np.ndarray) -> None:
         off = f"{values[:, SCORES.index('off')].mean():.1%}"
-        found = (_with_error(values[:, SCORES.index(name)]) for name in heads)
+        found = (_with_error(values[:, SCORES.index(name)]) for name in names)
         grid.add_row(mixture, scale, words, *way, off, *found)
 
     for mixture, bandwidths in settings.bandwidths.items():
@@ -531,7 +533,7 @@ def _curves(run: lab.Run) -> Figure:
             panel.axhline(score_of(run, law, "modes").mean(), color=style.GREY, linewidth=0.8)
             panel.axvline(100 * settings.limit, color=style.GREY, linewidth=0.8, linestyle=":")
             panel.set_title(f"{mixture}, {_words(scale, widths)}")
-            panel.set(xlabel="off the support, %", ylabel="modes of a prompt", xlim=(0, 50))
+            panel.set(xlabel="off the support, %", ylabel=_WORDS["modes"], xlim=(0, 50))
     style.legend_above(figure, axes[0], columns=4 if columns > 2 else 2)
     style.caption(
         figure,
@@ -546,19 +548,14 @@ def _curves(run: lab.Run) -> Figure:
 def _weights(run: lab.Run) -> Figure:
     """Diversity and distances to the law against the weight, at one scale; rows of mixtures."""
     settings: Settings = run.settings
-    shown = {
-        "modes": "modes of a prompt",
-        "conditional_rke": "Conditional-RKE",
-        "energy": "energy distance to the law",
-        "off": "share off the support",
-    }
+    shown = "modes", "conditional_rke", "energy", "off"
     figure, axes = style.panels(
         len(shown) * len(settings.bandwidths), columns=len(shown), size=(2.9, 2.7)
     )
     panels = iter(axes)
     for mixture in settings.bandwidths:
         scale = _middle(run, mixture)
-        for (name, words), panel in zip(shown.items(), panels, strict=False):
+        for name, panel in zip(shown, panels, strict=False):
             for kind in settings.kinds:
                 for until in settings.until:
                     cell = Cell(mixture, scale, kind, until)
@@ -569,7 +566,7 @@ def _weights(run: lab.Run) -> Figure:
                 panel.axhline(value, color=style.GREY, linewidth=0.8, linestyle=look)
             panel.set_xscale("log")
             style.log_numbers(panel.xaxis)
-            panel.set(xlabel="weight", ylabel=words, title=mixture)
+            panel.set(xlabel="weight", ylabel=_WORDS[name], title=mixture)
             if name == "energy":
                 panel.set_yscale("symlog", linthresh=0.1)
                 panel.set_ylim(-0.05, None)

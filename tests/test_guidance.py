@@ -82,16 +82,9 @@ def _with_past(batch, past, window=WINDOW):
     return tuple(np.concatenate([new, old[first:]]) for new, old in zip(batch, past, strict=True))
 
 
-# Empty, half full, full, and wrapped around, with the seam within the buffer.
-PASTS = (0, 3, WINDOW, WINDOW + 5)
-
-
-@pytest.mark.parametrize("n", PASTS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_updates_are_finite_differences_of_the_score(kind, n, x64):
-    """Of memory and batch, along a random direction of all latents of the batch."""
-    (latents, prompts), past = _split(n)
-    guide = _guide(kind)
+def _assert_differences_agree(kind, batch, past, loosened):
+    """With the score of memory and batch, along a random direction of all latents of the batch."""
+    (latents, prompts), guide = batch, _guide(kind)
     updates, _ = guide.update(latents, prompts, _after(guide, past))
     direction = np.random.default_rng(1).normal(size=latents.shape)
 
@@ -99,8 +92,18 @@ def test_updates_are_finite_differences_of_the_score(kind, n, x64):
         return _score(kind, *_with_past((latents, prompts), past))
 
     slope = directional_difference(score, latents, direction, step=1e-3)
+    assert_close(np.sum(updates * direction), slope, loosened=loosened)
+
+
+# Empty, half full, full, and wrapped around, with the seam within the buffer.
+PASTS = (0, 3, WINDOW, WINDOW + 5)
+
+
+@pytest.mark.parametrize("n", PASTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_updates_are_finite_differences_of_the_score(kind, n, x64):
     # What a difference of fourth order is right to, and twice as much below order 1.
-    assert_close(np.sum(updates * direction), slope, loosened=1e3)
+    _assert_differences_agree(kind, *_split(n), loosened=1e3)
 
 
 @pytest.mark.parametrize("n", PASTS)
@@ -194,16 +197,8 @@ def test_duplicated_pairs_have_the_gradient_of_the_score(kind, x64):
     (latents, prompts), past = _split(3)
     latents[1], prompts[1] = latents[0], prompts[0]
     past[0][0], past[1][0] = latents[2], prompts[2]
-    guide = _guide(kind)
-    updates, _ = guide.update(latents, prompts, _after(guide, past))
-    direction = np.random.default_rng(1).normal(size=latents.shape)
-
-    def score(latents):
-        return _score(kind, *_with_past((latents, prompts), past))
-
     # The vanished eigenvalues leave as h^2 log h, which central differences do not see.
-    slope = directional_difference(score, latents, direction, step=1e-3)
-    assert_close(np.sum(updates * direction), slope, loosened=1e4)
+    _assert_differences_agree(kind, (latents, prompts), past, loosened=1e4)
 
 
 @pytest.mark.parametrize("kind", FEW)
