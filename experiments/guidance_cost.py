@@ -325,12 +325,13 @@ def _figure(run: lab.Run) -> Figure:
     style.legend_above(figure, times, columns=3)
     latents, prompts = settings.bandwidths
     repeats = [len(cost.step) for cost in every]
+    counts = " to ".join(map(str, sorted({min(repeats), max(repeats)})))
     style.caption(
         figure,
         f"A step for {settings.batch} latents of {settings.latent} numbers with prompts of "
         f"{settings.prompt}, beside a step of the {settings.model} diffusion with classifier-free "
-        f"guidance, on a {settings.device}. Medians of {min(repeats)} to {max(repeats)} "
-        "repetitions, shaded from quartile to quartile; memory is the state, the other arguments "
+        f"guidance, on a {settings.device}. Medians of {counts} repetitions, "
+        "shaded from quartile to quartile; memory is the state, the other arguments "
         f"and the workspace, without what LAPACK takes itself; bandwidths {latents:.3g} and "
         f"{prompts:.3g}, half the root mean squared distances; seed {run.seed}.",
     )
@@ -357,7 +358,7 @@ STUDY = lab.Study(
     version=1,
     question="What does guidance cost a step, in time and memory, as the window grows?",
     reproduces="-",
-    duration="10 minutes",
+    duration="2 minutes",
     options=Options,
     settings=Settings,
     cell=Cell,
