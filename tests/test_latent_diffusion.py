@@ -138,7 +138,7 @@ def test_the_loss_is_the_squared_error_of_v_at_the_time_that_the_model_sees():
         """Knows that all latents are `level`: v = (alpha z - level) / sigma."""
 
         def __call__(self, latents, times, prompts):
-            given.append(np.abs(prompts).max(1) > 0)
+            given.append((np.abs(prompts).max(1) > 0, np.asarray(times)))
             signal, spread = (
                 f(times)[:, None, None, None] for f in (diffusion.alpha, diffusion.sigma)
             )
@@ -148,10 +148,32 @@ def test_the_loss_is_the_squared_error_of_v_at_the_time_that_the_model_sees():
     loss = latent_diffusion._denoising_loss(512)
     arrays = jnp.full((5, GRID, GRID, 2), level), jnp.zeros(5, int), jnp.asarray(WORDINGS)
     assert float(loss(Exact(), arrays, jax.random.key(0))) < 1e-6
-    # A tenth of the prompts are left out.
-    assert 0.85 < given[0].mean() < 0.95
+    # A tenth of the prompts are left out; one time lies in each part of the interval.
+    assert 0.85 < given[0][0].mean() < 0.95
+    np.testing.assert_array_equal(np.floor(512 * given[0][1]), np.arange(512))
     level = 0.0
     assert float(loss(Exact(), arrays, jax.random.key(0))) > 0.1
+
+
+def test_the_autoencoders_loss_by_hand():
+    """Latents of mean 2 and deviation 3, and pictures that are a tenth too bright."""
+
+    class Constant:
+        def encode(self, pixels):
+            shape = (len(pixels), GRID, GRID, 2)
+            return jnp.full(shape, 2.0), jnp.full(shape, np.log(9.0))
+
+        def decode(self, latents):
+            drawn.append(np.asarray(latents))
+            return jnp.full((len(latents), 32, 32, 1), 0.3)
+
+    drawn, pixels = [], jnp.full((5, 32, 32, 1), 51, jnp.uint8)
+    found = latent_diffusion._autoencoding_loss(40)(Constant(), pixels, jax.random.key(0))
+    divergence = (4 + 9 - 1 - np.log(9)) / 2
+    assert float(found) == pytest.approx(0.1 + 5 * 0.01 + 1e-4 * divergence, rel=1e-5)
+    assert drawn[0].shape == (40, GRID, GRID, 2)
+    # Within five errors of 5,120 draws.
+    assert abs(drawn[0].mean() - 2) < 0.2 and abs(drawn[0].std() - 3) < 0.15
 
 
 def test_the_autoencoder_learns_to_give_back_its_pictures(tmp_path):
@@ -166,6 +188,34 @@ def test_the_autoencoder_learns_to_give_back_its_pictures(tmp_path):
     errors = np.abs(latent_diffusion._decode(sizes, found, latents) - pixels[::4] / 255)
     assert errors.mean() < 0.1
     assert [line.split(":")[0] for line in lines] == ["small 100 of 150", "small 150 of 150"]
+
+
+def test_updates_are_adams_with_clipped_slopes_and_decaying_weights():
+    """Against NumPy in float64: up to the rate in a tenth of the horizon, then down as a cosine."""
+
+    def loss(model, arrays, key):
+        return jnp.sum(jnp.square(model.kernel[...])) / 2  # Its slope is the kernel.
+
+    graph, params = nnx.split(nnx.Linear(2, 1, use_bias=False, rngs=nnx.Rngs(0)))
+    params["kernel"][...] = jnp.array([[2.0], [-1.5]])
+    rate, horizon = 0.1, 40
+    trainer = Trainer(graph, loss, steps=30, rate=rate, horizon=horizon)
+    at, found = trainer.start(params), []
+    x, mean, square = np.array([2.0, -1.5]), np.zeros(2), np.zeros(2)
+    expected, norms = [], []
+    for step in range(30):
+        at, _ = trainer.advance(at, None, jax.random.key(0))
+        found.append(np.asarray(at.params["kernel"][...])[:, 0])
+        norms.append(np.linalg.norm(x))
+        slope = x / max(1.0, norms[-1])
+        mean, square = 0.9 * mean + 0.1 * slope, 0.999 * square + 0.001 * slope**2
+        way = mean / (1 - 0.9 ** (step + 1)) / np.sqrt(square / (1 - 0.999 ** (step + 1)))
+        down = 0.01 + 0.99 * (1 + np.cos(np.pi * (step - 4) / (horizon - 4))) / 2
+        x = x - rate * (step / 4 if step < 4 else down) * (way + 1e-3 * x)
+        expected.append(x)
+    assert norms[0] > 2 and norms[-1] < 0.9  # Clipped at first, and no longer.
+    # In float32 one less 0.999 to a power of few steps is right to three or four digits.
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=3e-5)
 
 
 def test_averages_follow_the_parameters_slowly():
@@ -216,15 +266,36 @@ def test_an_interrupted_training_goes_on_where_it_was(tmp_path):
     assert not list((tmp_path / "other").iterdir())
 
 
+def test_a_training_is_written_down_now_and_then(tmp_path, monkeypatch):
+    """A line takes fifty seconds here: the third is the first after two minutes."""
+    trainer, params, arrays = denoising(14)
+    lines, written = [], []
+    monkeypatch.setattr(fitting, "_STEPS_A_LINE", 2)
+    monkeypatch.setattr(fitting.time, "monotonic", lambda: 50.0 * len(lines))
+    monkeypatch.setattr(
+        checkpoints, "save", lambda path, tree, identity: written.append((len(lines), int(tree[0])))
+    )
+    places = Places(cache=tmp_path, say=lines.append)
+    fitting.fit(trainer, params, arrays, jax.random.key(0), identity=IDENTITY, places=places)
+    assert len(lines) == 7 and written == [(3, 6), (6, 12)]
+
+
 def test_the_state_of_another_or_a_damaged_training_is_named_and_left(tmp_path):
     trainer, params, arrays = denoising(20)
     whole = fit(tmp_path, trainer, params, arrays)
     path = tmp_path / checkpoints.file_name(IDENTITY).replace(".safetensors", ".unfinished")
-    path.write_bytes(b"damaged")
-    lines = []
-    again = fit(tmp_path, trainer, params, arrays, lines.append)
-    assert "damaged" in lines[0] and str(path) in lines[0] and "anew" in lines[0]
-    np.testing.assert_array_equal(whole["leave"]["bias"][...], again["leave"]["bias"][...])
+    at, _ = trainer.advance(trainer.start(params), arrays, jax.random.key(1))
+    leaves = dict(enumerate(jax.tree.leaves(at)))
+    other = store.identify("small", 1, {"width": 32}, {}, 0)
+    for write, words in (
+        (lambda: path.write_bytes(b"damaged"), "damaged"),
+        (lambda: checkpoints.save(path, leaves, other), "of another training (width"),
+    ):
+        write()
+        lines = []
+        again = fit(tmp_path, trainer, params, arrays, lines.append)
+        assert words in lines[0] and str(path) in lines[0] and "anew" in lines[0]
+        np.testing.assert_array_equal(whole["leave"]["bias"][...], again["leave"]["bias"][...])
 
 
 def test_a_training_that_diverges_says_so(tmp_path):
@@ -266,6 +337,10 @@ def test_a_model_is_trained_once_and_then_read(small, monkeypatch):
     ):
         np.testing.assert_array_equal(one, other)
     assert {path.suffix for path in places.cache.iterdir()} == {".safetensors"}
+    stored = [checkpoints.load(path) for path in places.cache.iterdir()]
+    networks = [tree[name] for tree in stored for name in ("coder", "denoiser") if name in tree]
+    assert len(networks) == 2
+    assert {leaf.dtype for leaf in jax.tree.leaves(networks)} == {np.dtype(np.float16)}
     # Latents of the training pictures, and of nothing else, have zero mean and unit variance.
     latents = np.asarray(model.encode(jnp.asarray(read.pixels[:12] / np.float32(255))))
     np.testing.assert_allclose(latents.mean((0, 1, 2)), 0, atol=1e-4)
@@ -273,6 +348,33 @@ def test_a_model_is_trained_once_and_then_read(small, monkeypatch):
     shown = model.decode(jnp.asarray(latents))
     assert shown.shape == (12, 32, 32, 1)
     assert float(shown.min()) >= 0 and float(shown.max()) <= 1
+    raw = latent_diffusion._encode(SIZES, model.coder, read.pixels[:12] / np.float32(255))
+    np.testing.assert_allclose(shown, latent_diffusion._decode(SIZES, model.coder, raw), atol=1e-4)
+
+
+def test_the_denoiser_is_trained_on_scaled_latents_for_as_long_as_is_said(small, monkeypatch):
+    places, training, read = small
+    training = dataclasses.replace(training, denoising_steps=2, horizon=6)
+    trainers, fits = [], []
+    fit = fitting.fit
+    monkeypatch.setattr(
+        fitting,
+        "Trainer",
+        lambda *given, **names: trainers.append(names) or Trainer(*given, **names),
+    )
+    monkeypatch.setattr(fitting, "fit", lambda *given, **n: fits.append(given) or fit(*given, **n))
+    latent_diffusion.load("fashion", places, training=training)
+    assert trainers == [
+        {"steps": 3, "rate": training.encoding_rate},
+        {"steps": 2, "rate": training.denoising_rate, "horizon": 6},
+    ]
+    (*_, pixels, first), (*_, (latents, kinds, wordings), second) = fits
+    np.testing.assert_array_equal(pixels, read.pixels[:12])
+    np.testing.assert_allclose(np.mean(latents, (0, 1, 2)), 0, atol=1e-4)
+    np.testing.assert_allclose(np.std(latents, (0, 1, 2)), 1, rtol=1e-4)
+    np.testing.assert_array_equal(kinds, read.kinds[:12])
+    np.testing.assert_array_equal(wordings, WORDINGS)
+    assert first != second  # Keys.
 
 
 def test_every_number_of_a_training_is_in_its_identity(small):

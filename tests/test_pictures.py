@@ -2,12 +2,13 @@
 
 import gzip
 import io
+import pathlib
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.data import build_fashion, pictures
+from experiments.data import build_fashion, load, pictures
 from experiments.data.sets import load_emoji
 
 COUNTS = {"train": 6, "t10k": 3}
@@ -58,9 +59,10 @@ def test_fashion_has_a_black_rim_and_holds_its_test_part_out(fashion):
         (CUBE[:-6], "damaged"),
         (idx(np.zeros(3, np.uint8)), "not an IDX file of bytes with 3 axes"),
         (gzip.compress(b"\0\0"), "not an IDX file of bytes with 3 axes"),
+        (gzip.compress(gzip.decompress(CUBE)[:10]), "not an IDX file of bytes with 3 axes"),
         (gzip.compress(gzip.decompress(CUBE)[:-1]), "11 bytes where"),
     ],
-    ids=["missing", "not gzip", "cut short", "labels", "no header", "a byte less"],
+    ids=["missing", "not gzip", "cut short", "labels", "no header", "half a header", "a byte less"],
 )
 def test_files_that_are_no_idx_are_named(tmp_path, content, words):
     path = tmp_path / "train-images-idx3-ubyte.gz"
@@ -94,17 +96,17 @@ def test_the_digest_sees_pixels_kinds_and_what_is_held_out(fashion):
 
 
 def test_emoji_follow_the_rows_of_their_set(tmp_path, monkeypatch):
-    rows = 20
+    rows = 29
     stored = {"prompt_index": np.arange(rows, dtype=np.int16) // 3}
     np.savez(tmp_path / "emoji.npz", **stored)
     monkeypatch.setattr(pictures, "EMOJI_FILE", tmp_path / "emoji.npz")
     for row in range(rows):
         stream = io.BytesIO()
-        Image.new("RGB", (64, 64), (10 * row, 0, 255)).save(stream, "PNG")
+        Image.new("RGB", (64, 64), (8 * row, 0, 255)).save(stream, "PNG")
         (tmp_path / f"{row}.png").write_bytes(stream.getvalue())
     found = pictures.read_emoji(tmp_path)
     assert found.pixels.shape == (rows, 32, 32, 3)
-    np.testing.assert_array_equal(found.pixels[:, 5, 5, 0], 10 * np.arange(rows))
+    np.testing.assert_array_equal(found.pixels[:, 5, 5, 0], 8 * np.arange(rows))
     np.testing.assert_array_equal(found.kinds, np.arange(rows) // 3)
     assert found.held_out.sum() == 2
     (tmp_path / "7.png").unlink()
@@ -112,14 +114,22 @@ def test_emoji_follow_the_rows_of_their_set(tmp_path, monkeypatch):
         pictures.read_emoji(tmp_path)
 
 
+def test_the_emoji_that_are_held_out_are_those_of_the_shipped_features(tmp_path, monkeypatch):
+    monkeypatch.setattr(pathlib.Path, "read_bytes", lambda path: b"")
+    monkeypatch.setattr(pictures, "decode_image", lambda content, **_: np.uint8(0))
+    found = pictures.read_emoji(tmp_path)
+    kinds = load("emoji_features").labels["kind"]
+    np.testing.assert_array_equal(found.kinds[found.held_out], kinds)
+
+
 def test_prompts_are_of_unit_norm_and_name_their_kinds():
     fashion, emoji = (pictures.COLLECTIONS[name].prompts() for name in ("fashion", "emoji"))
     assert fashion.embeddings.shape == (10, 12, 384)
     assert emoji.embeddings.shape == (1652, 1, 384)
-    for prompts in (fashion, emoji):
+    for prompts, within in ((fashion, 1e-3), (emoji, 1e-6)):  # As float16 has them; scaled again.
         assert len(prompts.names) == len(prompts.embeddings)
         norms = np.linalg.norm(prompts.embeddings, axis=2)
-        np.testing.assert_allclose(norms, 1, atol=1e-3)
+        np.testing.assert_allclose(norms, 1, atol=within)
     pairs = load_emoji()
     first = emoji.embeddings[pairs.labels["prompt"], 0]
     np.testing.assert_allclose(first, pairs.prompts, atol=1e-6)
