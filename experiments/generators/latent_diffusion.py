@@ -173,7 +173,7 @@ class Autoencoder(nnx.Module):
         )
 
     def encode(self, pixels: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Means and log-variances of the latents."""
+        """Means and log-variances of the latents; these in bounds, as `exp` is taken of them."""
         x = self.enter(to_depth(2 * pixels - 1, pictures.SIDE // GRID))
         for block in self.reading:
             x = block(x)
