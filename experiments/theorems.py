@@ -71,7 +71,8 @@ class Evidence:
       source: the statement's place in its paper.
       verdict: what came of it.
       detail: the fitted rate, or the least slack.
-      curves: what is drawn: arrays as lists, names as words; null where a side is not defined.
+      curves: what is drawn: arrays as lists, names as words; null where a side is not defined or
+        the premise of a bound is not met.
     """
 
     source: str
@@ -86,7 +87,9 @@ def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
         claims = {entry["name"]: entry for entry in report["claims"]}
-        evidence = {name: claims[name] for name in _CLAIMS}
+        evidence = {
+            name: {"source": claims[name]["source"], **claims[name]["stated"]} for name in _CLAIMS
+        }
         settings = Settings(report["budget"], report["seed"])
     except (OSError, ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
         raise ValueError(
@@ -121,7 +124,8 @@ def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str,
     curves = {cell.claim: found.curves for cell, found in run.results.items()}
     figures = {
         "theory_rates": (_rates, "Populations of at most nine atoms with exact scores, a line "
-            "each, and the bounds' range over them; samples of n pairs, drawn anew at every n as "
+            "each, dashed like the bound that is proved of it; the printed bound as its range over "
+            "those whose n meets its condition; samples of n pairs, drawn anew at every n as "
             "frequencies of the atoms; Gaussian kernel of bandwidth 1, or orthogonal atoms"),
         "theory_aggregation": (_aggregation, "Populations with one prompt a mode, exact spectra "
             "(n infinite); prompts at multiples of the separation, in prompt bandwidths"),
@@ -170,17 +174,22 @@ def _rates(curves: Mapping[str, Mapping[str, Any]]) -> Figure:
 def _rate_panel(
     axes: Axes, data: Mapping[str, Any], bounds: Mapping[str, Any], measured: str
 ) -> None:
-    """A line a population; each bound as the range that it has over them."""
+    """A line a population, dashed alike with the bound that is proved of it.
+
+    The printed bound is the range over those populations whose samples meet its premise.
+    """
     n = _array(data["n"])
-    for (kind, rows), colour in zip(bounds.items(), (style.PRINTED, style.PROVED), strict=True):
-        low, high = _array(rows).min(axis=0), _array(rows).max(axis=0)
-        label = "bound as printed" if kind == "printed" else "sharper bound,\nproved here"
-        axes.fill_between(n, low, high, color=colour, alpha=0.3, linewidth=0)
-        axes.plot(n, np.sqrt(low * high), color=colour, label=label)
+    printed = np.ma.masked_invalid(_array(bounds["printed"]))
+    low, high = (np.ma.filled(end, np.nan) for end in (printed.min(axis=0), printed.max(axis=0)))
+    axes.fill_between(n, low, high, color=style.PRINTED, alpha=0.3, linewidth=0)
+    axes.plot(n, np.sqrt(low * high), color=style.PRINTED, label="bound as printed")
+    for row, dashes in zip(_array(bounds["proved"]), _DASHES, strict=False):
+        (line,) = axes.plot(n, row, color=style.PROVED, linestyle=dashes, linewidth=1.0)
+    line.set_label("proved here")
     for name, row, dashes in zip(data["population"], data[measured], _DASHES, strict=False):
         axes.plot(n, _array(row), color=style.MEASURED, linestyle=dashes, label=name)
-    reference = np.nanmin(_array(data[measured])[:, 0]) * np.sqrt(n[0] / n)
-    axes.plot(n, reference / 2, ":", color=style.GREY, label="slope -1/2")
+    reference = _array(data[measured])[0, 0] * np.sqrt(n[0] / n)
+    axes.plot(n, reference / 4, ":", color=style.GREY, label="slope -1/2")
     axes.set(xscale="log", yscale="log")
 
 
@@ -265,7 +274,7 @@ def _small(folder: pathlib.Path, seed: int) -> Sequence[str]:
     """A report of which the seed changes a number."""
     report = json.loads(_REPORT.read_text(encoding="utf-8"))
     report["claims"] = [entry for entry in report["claims"] if entry["name"] in _CLAIMS]
-    report["claims"][0]["slack"] = seed + 1.0
+    report["claims"][0]["stated"]["slack"] = seed + 1.0
     path = folder / "report.json"
     path.write_text(json.dumps(report))
     return [f"--report={path}"]
@@ -273,7 +282,7 @@ def _small(folder: pathlib.Path, seed: int) -> Sequence[str]:
 
 STUDY = lab.Study(
     name="theorems",
-    version=1,
+    version=2,
     question="What are the theorems' bounds worth at the sample sizes in use?",
     reproduces="CV Theorems 1-3, 5; RKE Theorems 3, 6",
     duration="seconds, from docs/theory.json",

@@ -1,137 +1,117 @@
-"""The checks of theory_checks.concentration can fail, and its populations are what they say."""
+"""The numerics behind theory_checks.concentration, against enumeration and closed forms."""
+
+import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
+from scipy import optimize, stats
 
-from theory_checks import claim, concentration, oracle
-from theory_checks.claim import Verdict, try_claim
+from theory_checks import concentration, numerics
+from theory_checks.populations import Population, finite_populations, product
 
-CLAIMS = claim.registry()
+POPULATIONS = finite_populations()
 
 
-def _verdict(name):
-    return try_claim(CLAIMS[name]).judgement.verdict
+def _three_atoms(seed=0):
+    rng = np.random.default_rng(seed)
+    x, t = (numerics.unit_features(rng, 3, 2) for _ in range(2))
+    return Population("three", x @ x.T, t @ t.T, rng.dirichlet(np.full(3, 3.0)))
 
 
-@pytest.mark.parametrize("name", ["cv-lemma-4", "cv-theorem-4"])
-def test_a_bound_eight_times_smaller_fails(monkeypatch, name):
-    """The printed constant is loose, but by less than a factor 8."""
-    epsilon = concentration._epsilon
-    monkeypatch.setattr(concentration, "_epsilon", lambda n, delta: epsilon(n, delta) / 8)
-    assert _verdict(name) is Verdict.FALSE
+def _all_samples(p, n):
+    """Chance and frequencies of every sample of size n."""
+    draws = np.array(list(itertools.product(range(len(p.weights)), repeat=n)))
+    frequencies = np.stack([(draws == atom).mean(axis=1) for atom in range(len(p.weights))], axis=1)
+    return np.prod(p.weights[draws], axis=1), frequencies
 
 
-@pytest.mark.parametrize(
-    ("name", "attribute", "factor"),
-    [
-        ("cv-lemma-4-sharp", "_sharp_epsilon", 0.5),
-        ("cv-theorem-1-sharp", "_theorem_1_sharp", 0.1),
-        ("cv-theorem-2-sharp", "_theorem_2_sharp", 0.02),
-        ("cv-theorem-3-sharp", "_theorem_3_interval", 0.05),
-        ("cv-theorem-3-appendix", "_theorem_3_bound", 1e-3),
-    ],
-)
-def test_a_shrunken_bound_fails(monkeypatch, name, attribute, factor):
-    """Each Monte Carlo check goes red once its bound is small enough."""
-    bound = getattr(concentration, attribute)
-    monkeypatch.setattr(concentration, attribute, lambda *a: factor * bound(*a))
-    assert _verdict(name) is Verdict.FALSE
-
-
-def test_a_wrong_shift_fails(monkeypatch):
-    """Lemmas A and B are about the shift: rescaling breaks them."""
-
-    def rescale(v, t):
-        out = np.zeros_like(v)
-        out[:t] = v[:t] / max(v[:t].sum(), 1e-12)
-        return out
-
-    monkeypatch.setattr(concentration, "_shift_first", rescale)
-    assert _verdict("cv-lemma-a") is Verdict.FALSE
-    assert _verdict("cv-lemma-b") is Verdict.FALSE
-
-
-def test_wider_premises_fail():
-    """Lemmas 2 and 3 fail outside the ranges that are claimed."""
-    a, b = 0.3, 1.0
-    difference = abs(a * np.log(1 / a) - b * np.log(1 / b))
-    assert difference > (b - a) * np.log(1 / (b - a))
-    u = np.array([1 / np.e])
-    assert np.sum(u * np.log(1 / u)) > 0.5 * np.log(1 / 0.5)
-
-
-def test_collapse_against_enumeration():
-    """The counterexample to Theorem 3 in small: its chance and its deviation, counted."""
-    n, rare, images = 3, 0.4, 5
-    case = concentration._collapse(n, rare, images)
-    chance = rare**3 * (4 / 5) * (3 / 5)
-    assert np.isclose(10 ** case["log10_delta"], chance)
-    weights = np.array([1 - rare, *np.full(images, rare / images)])
-    prompts = np.array([0, *np.ones(images)])
-    gram_t = (prompts[:, None] == prompts[None, :]).astype(float)
-    population = concentration.Population("collapse", np.eye(6), gram_t, weights)
-    sample = np.array([0, 1, 1, 1, 0, 0]) / 3
-    deviation = population.conditional_rke(sample) - population.conditional_rke(weights)
-    assert np.isclose(case["deviation"], deviation)
-    joint, t = (float(v) for v in population.norms(weights))
-    bound = concentration._theorem_3_norms(joint, t, n, np.log(4 / chance))
-    assert np.isclose(case["bound"], bound)
-
-
-@pytest.mark.parametrize("population", concentration.populations(), ids=lambda p: p.name)
+@pytest.mark.parametrize("population", POPULATIONS, ids=lambda p: p.name)
 def test_frequencies_stand_for_samples(population):
     """Scores from frequencies equal scores from the Grams of the sample itself."""
-    rng = np.random.default_rng(0)
-    counts = rng.multinomial(12, population.weights / population.weights.sum())
-    index = np.repeat(np.arange(len(counts)), counts)
+    counts = population.frequencies(np.random.default_rng(0), 12, 1)[0] * 12
+    index = np.repeat(np.arange(len(counts)), np.round(counts).astype(int))
     k_x, k_t = (g[np.ix_(index, index)] for g in (population.gram_x, population.gram_t))
-    exact = oracle.conditional_entropy(k_x, k_t)
+    exact = numerics.conditional_entropy(k_x, k_t)
     np.testing.assert_allclose(population.conditional_entropy(counts / 12), exact, atol=1e-10)
     rke = np.sum(k_t**2) / np.sum((k_x * k_t) ** 2)
     np.testing.assert_allclose(population.conditional_rke(counts / 12), rke)
 
 
-_UNIT = st.floats(0, 1)
-
-
-@given(_UNIT, st.floats(0, 0.5))
-def test_lemma_2_property(low, gap):
-    """|a log 1/a - b log 1/b| <= |b - a| log 1/|b - a| up to a gap of 1/2."""
-    a = low * (1 - gap)
-    b = a + gap
-    left = np.abs(np.diff(concentration._entropy_terms(np.array([a, b]))))[0]
-    # b - a as it is after rounding, not the gap that was asked for.
-    assert left <= concentration._entropy_terms(np.array([b - a]))[0] + 1e-12
-
-
-@given(hnp.arrays(float, st.integers(1, 8), elements=_UNIT), _UNIT)
-def test_lemma_3_property(u, share):
-    """The entropy terms of a short vector, up to the length sqrt(d) / e."""
-    d = len(u)
-    length = np.linalg.norm(u)
-    epsilon = max(share * np.sqrt(d) / np.e, 1e-9)
-    u = u * min(1.0, epsilon / length) if length > 0 else u
-    bound = epsilon * np.sqrt(d) * np.log(np.sqrt(d) / epsilon)
-    assert np.sum(concentration._entropy_terms(u)) <= bound + 1e-12
-
-
-@given(
-    st.integers(1, 6).flatmap(
-        lambda d: st.tuples(
-            hnp.arrays(float, d, elements=st.floats(1e-3, 1)),
-            hnp.arrays(float, d, elements=st.floats(1e-3, 1)),
-            st.integers(1, d),
+def test_a_uniform_sample_is_its_spectrum():
+    """The spectrum of many outputs agrees with the population that has a Gram."""
+    many, small = concentration.Uniform(4), product("four", [0.25] * 4, [1.0])
+    f = many.frequencies(np.random.default_rng(0), 7, 3)
+    padded = -np.sort(-f, axis=1)[:, :4]
+    for t in (None, 2):
+        np.testing.assert_allclose(
+            concentration._entropy_error(many, f, t), concentration._entropy_error(small, padded, t)
         )
+    ours = concentration._operator_error(many, f)
+    np.testing.assert_allclose(ours, concentration._operator_error(small, padded))
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_moments_by_enumeration(n):
+    """Lemma 4's mean, chi^2's mean and variance, and Hoeffding's variance, over all samples."""
+    p = _three_atoms(n)
+    chances, f = _all_samples(p, n)
+    joint = p.norms(p.weights)[0]
+    np.testing.assert_allclose(
+        chances @ concentration._operator_error(p, f) ** 2, (1 - joint**2) / n
     )
-)
-def test_lemma_b_property(case):
-    """The shift is nonexpansive, by index and on sorted spectra."""
-    u, v, t = case
-    u, v = u / u.sum(), v / v.sum()
-    distance = np.linalg.norm(u - v) + 1e-12
-    by_index = concentration._shift_first(u, t) - concentration._shift_first(v, t)
-    assert np.linalg.norm(by_index) <= distance
-    assert np.linalg.norm(oracle.truncate(u, t) - oracle.truncate(v, t)) <= distance
+    eigenvalues, features = concentration._operator(p.joint, p.weights)
+    off = np.einsum("sk,ki,kj->sij", f - p.weights, features, features)
+    chi = np.einsum("sij,i->s", off**2, 1 / eigenvalues)
+    mean = chances @ chi
+    expected = mean, chances @ (chi - mean) ** 2
+    np.testing.assert_allclose(concentration._chi_square(p.joint, p.weights, n), expected)
+    mean, first, rest = concentration._hoeffding(p, 0.4)
+    v = np.einsum("si,ij,sj->s", f, p.joint**2 - 0.4 * p.gram_t**2, f)
+    u = (v - 0.6 / n) * n / (n - 1)
+    np.testing.assert_allclose(chances @ u, mean)
+    variance = 4 * (p.weights @ first**2) / n + 2 * rest / (n * (n - 1))
+    np.testing.assert_allclose(chances @ (u - mean) ** 2, variance)
+
+
+def test_tails_solve_their_equations():
+    """Bernstein's and Cantelli's inequalities, put back."""
+    x = concentration._bernstein(0.3, 2.0, 50, 4.0)
+    assert np.isclose(50 * x**2 / (2 * (0.3 + 2.0 * x / 3)), 4.0)
+    y = concentration._cantelli(0.3, 0.01)
+    assert np.isclose(0.3 / (0.3 + y**2), 0.01)
+
+
+@pytest.mark.parametrize("n", [20, 200, 2000])
+@pytest.mark.parametrize("delta", [0.3, 0.05, 1e-3, 1e-6])
+def test_sharper_bounds_by_exact_probabilities(n, delta):
+    """Two outputs of one prompt: the binomial says how often each bound fails."""
+    p = product("two", [0.8, 0.2], [1.0])
+    counts = np.arange(n + 1)
+    f = np.stack([1 - counts / n, counts / n], axis=1)
+    chances = stats.binom.pmf(counts, n, 0.2)
+    for error, interval in (
+        (concentration._rke_error, concentration._rke_interval),
+        (concentration._entropy_error, concentration._entropy_interval),
+    ):
+        low, high = interval(p, n, delta)
+        off = error(p, f)
+        assert chances[(off > high) | (-off > low)].sum() <= delta
+
+
+@pytest.mark.parametrize(("distance", "t"), [(0.1, 3), (0.4, 3), (0.9, 3), (0.3, 2)])
+def test_fannes_against_search(distance, t):
+    """No pair at this distance does worse, and a point mass does as badly."""
+    rng = np.random.default_rng(0)
+    u, v = rng.dirichlet(np.full(t, 0.3), 4000), rng.dirichlet(np.full(t, 0.3), 4000)
+    near = np.abs(u - v).sum(axis=1) / 2 <= distance
+    most = np.abs(numerics.entropy(u) - numerics.entropy(v))[near].max()
+    spread = min(distance, 1 - 1 / t)
+    worst = numerics.entropy(np.array([1 - spread, *np.full(t - 1, spread / (t - 1))]))
+    assert most <= concentration._fannes(distance, t) + 1e-12
+    assert np.isclose(concentration._fannes(distance, t), worst)
+
+
+def test_the_missing_root_ends_where_it_is_said_to():
+    """The last inequality of Theorem 2 turns at delta = 4 exp(-1 / (7 - 2 sqrt 10))."""
+    gap = lambda delta: 2 * concentration._c(delta) - np.sqrt(20 * np.log(4 / delta))  # noqa: E731
+    assert np.isclose(optimize.brentq(gap, 0.5, 0.99), 4 * np.exp(-1 / (7 - 2 * np.sqrt(10))))

@@ -1,6 +1,7 @@
-"""Try the papers' statements: `python -m theory_checks [--only=PATTERN] [--budget=full]`.
+"""Try the papers' statements: `python -m theory_checks [--only=PATTERN] [--budget=full] [--all]`.
 
-Exits non-zero when a verdict is not the one that the project stands by.
+Prints counts, then the root errors with their counterexamples; every claim on request. Exits
+non-zero when a verdict is not the one that the project stands by, or a mutant survives.
 """
 
 import fnmatch
@@ -10,15 +11,17 @@ from absl import flags
 from rich.console import Console
 
 from condvendi_jax import command, files
-from theory_checks import claim, report
+from theory_checks import claim, evidence, report
 
 _ONLY = flags.DEFINE_string(
     "only", None, "Try the claims whose name matches this shell pattern, or contains it."
 )
+_ALL = flags.DEFINE_bool("all", False, "Print every claim, not only what is false.")
+_MUTANTS = flags.DEFINE_bool("mutants", False, "Try the wrong versions of what holds, too.")
 _SEED = flags.DEFINE_integer("seed", 0, "Seed of every random trial.", lower_bound=0)
-_BUDGET = flags.DEFINE_enum("budget", "quick", sorted(claim.BUDGETS), "How much work to spend.")
+_BUDGET = flags.DEFINE_enum("budget", "quick", sorted(evidence.BUDGETS), "How much work to spend.")
 _OUTPUT = flags.DEFINE_string("output", None, "Write the report as JSON to this path.")
-_TABLE = flags.DEFINE_string("table", None, "Write the table of docs/theory.md to this path.")
+_DOCUMENT = flags.DEFINE_string("document", None, "Renew the generated parts of docs/theory.md.")
 
 
 def select(pattern: str | None, claims: dict[str, claim.Claim]) -> list[claim.Claim]:
@@ -37,41 +40,55 @@ def select(pattern: str | None, claims: dict[str, claim.Claim]) -> list[claim.Cl
     return chosen
 
 
-def try_all(claims: list[claim.Claim], *, seed: int, budget: claim.Budget) -> list[claim.Outcome]:
-    """Tries the claims in turn, with a progress bar."""
-    outcomes = []
-    with command.progress_bar() as progress:
-        task = progress.add_task("", total=len(claims))
-        for entry in claims:
-            progress.update(task, description=entry.name)
-            outcomes.append(claim.try_claim(entry, seed=seed, budget=budget))
-            progress.advance(task)
-    return outcomes
+def surprises(outcome: claim.Outcome) -> list[str]:
+    """One line for every verdict that is not the expected one."""
+    return [
+        f"{outcome.claim.name}: {'stated' if tried is outcome.stated else 'corrected'} form is "
+        f"{tried.judgement.verdict.value}, expected {tried.expected.value}; "
+        f"{tried.judgement.detail}"
+        for tried in outcome.tried
+        if not tried.as_expected
+    ]
+
+
+def survivors(entry: claim.Claim, *, seed: int, budget: evidence.Budget) -> list[str]:
+    """One line for every mutant that is not judged false."""
+    return [
+        f"{entry.name}: survives: {name}; {tried.judgement.detail}"
+        for name, tried in claim.try_mutants(entry, seed=seed, budget=budget).items()
+        if not tried.as_expected
+    ]
 
 
 def main(argv: list[str]) -> int:
     """Tries, prints, writes, and says whether the verdicts are the expected ones."""
     command.no_words(argv[1:])
     chosen = select(_ONLY.value, claim.registry())
-    budget = claim.BUDGETS[_BUDGET.value]
+    if _DOCUMENT.value and _ONLY.value:
+        raise ValueError("--document: the document holds every claim; leave --only away.")
     if _OUTPUT.value:
         files.check_writable(_OUTPUT.value)
-    outcomes = try_all(chosen, seed=_SEED.value, budget=budget)
-    Console(width=None if sys.stdout.isatty() else 200).print(report.terminal_table(outcomes))
+    seed, budget = _SEED.value, evidence.BUDGETS[_BUDGET.value]
+    outcomes: list[claim.Outcome] = []
+    wrong: list[str] = []
+    with command.progress_bar() as progress:
+        task = progress.add_task("", total=len(chosen))
+        for entry in chosen:
+            progress.update(task, description=entry.name)
+            outcomes.append(claim.try_claim(entry, seed=seed, budget=budget))
+            wrong += surprises(outcomes[-1])
+            if _MUTANTS.value:
+                wrong += survivors(entry, seed=seed, budget=budget)
+            progress.advance(task)
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    console.print(report.pages(outcomes, everything=_ALL.value or _ONLY.value is not None))
     if _OUTPUT.value:
-        files.write_json(
-            _OUTPUT.value, report.to_json(outcomes, seed=_SEED.value, budget=budget.name)
-        )
-    if _TABLE.value:
-        report.insert_table(_TABLE.value, report.markdown(outcomes))
-    surprises = [outcome for outcome in outcomes if not outcome.as_expected]
-    for outcome in surprises:
-        print(
-            f"{outcome.claim.name}: {outcome.judgement.verdict.value}, "
-            f"expected {outcome.claim.expected.value}; {outcome.judgement.detail}",
-            file=sys.stderr,
-        )
-    return 1 if surprises else 0
+        files.write_json(_OUTPUT.value, report.to_json(outcomes, seed=seed, budget=budget.name))
+    if _DOCUMENT.value:
+        report.insert(_DOCUMENT.value, report.documents(outcomes))
+    for line in wrong:
+        print(line, file=sys.stderr)
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -1,26 +1,26 @@
-"""What comes out of a run: JSON, the terminal's table, and the markdown of docs/theory.md."""
+"""What comes out of a run: JSON, the terminal's pages, the generated parts of docs/theory.md."""
 
+import collections
 import math
 import os
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from condvendi_jax import files
-from theory_checks.claim import Claim, Outcome, Verdict, corrections
+from theory_checks.claim import Kind, Outcome, Tried
+from theory_checks.evidence import Verdict, plain
+from theory_checks.roots import ROOTS
+from theory_checks.statements import PAPERS
 
-PAPERS = {
-    "cv": "Conditional Vendi Score (AISTATS 2026)",
-    "cv-early": "Conditional-Vendi, the earlier version",
-    "rke": "Renyi Kernel Entropy (NeurIPS 2023)",
-    "mid": "Mutual Information Divergence (NeurIPS 2022)",
-}
 _COLOURS = {
     Verdict.HOLDS: "green",
     Verdict.VACUOUS: "yellow",
@@ -28,30 +28,20 @@ _COLOURS = {
     Verdict.FALSE: "red",
     Verdict.INCONCLUSIVE: "white on red",
 }
+_FEW = 8
 
 
-def paper_of(entry: Claim) -> str:
-    """Key into `PAPERS`: the paper that the claim's source names first, else its slug.
-
-    Raises:
-        ValueError: neither names a paper.
-    """
-    found = re.search("CV-early|CV|RKE|MID", entry.source)
-    found = found or re.match("cv-early|cv|rke|mid", entry.name)
-    if found is None:
-        raise ValueError(f"claim {entry.name!r}: its source {entry.source!r} names no paper.")
-    return found.group().lower()
+# --- Numbers that a later reader needs ------------------------------------------------------------
 
 
 def to_json(outcomes: Sequence[Outcome], *, seed: int, budget: str) -> dict[str, Any]:
-    """Everything a later reader needs, in plain numbers."""
+    """Everything in plain numbers; what JSON cannot hold is null, with the reason beside."""
     return {
         "seed": seed,
         "budget": budget,
         "versions": {
             "python": platform.python_version(), "numpy": np.__version__, "jax": jax.__version__
         },
-        "seconds": sum(outcome.seconds for outcome in outcomes),
         "counts": counts(outcomes),
         "claims": [claim_to_json(outcome) for outcome in outcomes],
     }  # fmt: skip
@@ -59,155 +49,346 @@ def to_json(outcomes: Sequence[Outcome], *, seed: int, budget: str) -> dict[str,
 
 def claim_to_json(outcome: Outcome) -> dict[str, Any]:
     """One claim: what it says, what came out, and the data behind its figure."""
-    entry, judgement = outcome.claim, outcome.judgement
+    entry = outcome.claim
     record: dict[str, Any] = {
         "name": entry.name,
         "source": entry.source,
-        "statement": entry.statement,
+        "section": entry.section,
+        "kind": entry.kind.value,
+        "quote": entry.quote,
         "assumptions": entry.assumptions,
-        "parameters": dict(entry.parameters),
-        "relation": outcome.evidence.relation,
+        "root": entry.root,
+        "proof": entry.proof,
+        "beyond": entry.beyond,
+        "note": entry.note,
+        "mutants": list(entry.mutants),
+        "verdict": outcome.label,
+        "stated": _form_to_json(outcome.stated),
+    }
+    if outcome.corrected is not None:
+        record["corrected"] = _form_to_json(outcome.corrected)
+    kept, lost = _representable(plain(record), "")
+    if lost:
+        kept["null_because"] = lost
+    return kept
+
+
+def _form_to_json(tried: Tried) -> dict[str, Any]:
+    judgement = tried.judgement
+    record = {
+        "statement": tried.form.text,
+        "relation": tried.evidence.relation,
         "verdict": judgement.verdict.value,
-        "expected": entry.expected.value,
-        "as_expected": outcome.as_expected,
+        "expected": tried.expected.value,
         "slack": judgement.slack,
         "looseness": judgement.looseness,
         "violations": judgement.violations,
         "trials": judgement.trials,
-        "counterexample": judgement.counterexample,
+        "smallest": judgement.smallest,
+        "clearest": judgement.clearest,
+        "measured": dict(tried.evidence.measured),
         "detail": judgement.detail,
-        "note": entry.note,
-        "corrects": entry.corrects,
-        "corrected_by": corrections(entry.name),
-        "seconds": round(outcome.seconds, 3),
-        "data": outcome.evidence.data,
+        "data": dict(tried.evidence.data),
     }
-    plain, lost = _plain(record, "")
-    plain["null_because"] = lost
-    return plain
+    return {key: value for key, value in record.items() if value not in (None, {})}
 
 
-def _plain(value: Any, path: str) -> tuple[Any, dict[str, str]]:
+def _representable(value: Any, path: str) -> tuple[Any, dict[str, str]]:
     """JSON's own types; a number that JSON cannot hold becomes null, with the reason by path."""
+    lost: dict[str, str] = {}
     if isinstance(value, Mapping):
-        pairs = {str(key): _plain(part, f"{path}.{key}".lstrip(".")) for key, part in value.items()}
-        return {key: part for key, (part, _) in pairs.items()}, _merge(
-            lost for _, lost in pairs.values()
-        )
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        parts = [_plain(part, f"{path}[{index}]") for index, part in enumerate(value)]
-        return [part for part, _ in parts], _merge(lost for _, lost in parts)
+        kept: dict[str, Any] = {}
+        for key, part in value.items():
+            kept[str(key)], reasons = _representable(part, f"{path}.{key}".lstrip("."))
+            lost |= reasons
+        return kept, lost
+    if isinstance(value, list):
+        parts = []
+        for index, part in enumerate(value):
+            found, reasons = _representable(part, f"{path}[{index}]")
+            parts.append(found)
+            lost |= reasons
+        return parts, lost
     if isinstance(value, float) and not math.isfinite(value):
         reason = "not a number: no trial defines it" if math.isnan(value) else f"infinite ({value})"
         return None, {path: reason}
     return value, {}
 
 
-def _merge(parts: Any) -> dict[str, str]:
-    merged: dict[str, str] = {}
-    for part in parts:
-        merged |= part
-    return merged
-
-
-def counts(outcomes: Sequence[Outcome]) -> dict[str, int]:
-    """Number of claims by verdict."""
-    verdicts = [outcome.judgement.verdict for outcome in outcomes]
-    return {verdict.value: verdicts.count(verdict) for verdict in Verdict if verdict in verdicts}
-
-
-def terminal_table(outcomes: Sequence[Outcome]) -> Table:
-    """One line a claim."""
-    table = Table(title="What the papers' statements are worth", title_justify="left")
-    for header in ("claim", "source", "verdict", "measured", "counterexample or note"):
-        table.add_column(header, overflow="fold")
+def counts(outcomes: Sequence[Outcome]) -> dict[str, dict[str, int]]:
+    """Number of statements by kind and verdict; a correction is a statement of ours."""
+    tally: dict[str, collections.Counter[str]] = {
+        kind.value: collections.Counter() for kind in Kind
+    }
     for outcome in outcomes:
-        verdict = outcome.judgement.verdict
-        mark = "" if outcome.as_expected else f"  (expected {outcome.claim.expected.value})"
-        table.add_row(
-            outcome.claim.name,
-            outcome.claim.source,
-            f"[{_COLOURS[verdict]}]{verdict.value}{mark}[/]",
-            _measured(outcome),
-            _example(outcome) or outcome.claim.note,
-        )
+        tally[outcome.claim.kind.value][outcome.stated.judgement.verdict.value] += 1
+        if outcome.corrected is not None:
+            tally[Kind.OURS.value][outcome.corrected.judgement.verdict.value] += 1
+    return {kind: dict(found) for kind, found in tally.items() if found}
+
+
+def by_root(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
+    """The false claims under each root error, the one that shows it best first."""
+    found: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        if outcome.claim.root is not None:
+            found.setdefault(outcome.claim.root, []).append(outcome)
+    return {
+        key: sorted(found[key], key=lambda outcome: outcome.claim.name != root.shown_by)
+        for key, root in ROOTS.items()
+        if key in found
+    }
+
+
+# --- The terminal ---------------------------------------------------------------------------------
+
+
+def pages(outcomes: Sequence[Outcome], *, everything: bool) -> RenderableType:
+    """Counts, then what is false by root error, then (on request) every claim."""
+    parts: list[RenderableType] = [_counts_table(outcomes), *_false_pages(outcomes)]
+    if everything:
+        parts.append(_claims_table(outcomes))
+    else:
+        parts.append(Text("\nEvery claim, with what was measured: --all", style="dim"))
+    return Group(*parts)
+
+
+def _counts_table(outcomes: Sequence[Outcome]) -> Table:
+    tally = counts(outcomes)
+    verdicts = [
+        verdict for verdict in Verdict if any(verdict.value in row for row in tally.values())
+    ]
+    table = Table(title=f"{len(outcomes)} claims", title_justify="left")
+    table.add_column("whose statement")
+    for verdict in verdicts:
+        table.add_column(verdict.value, justify="right", style=_COLOURS[verdict])
+    for kind, row in tally.items():
+        words = "ours, corrections among them" if kind == Kind.OURS.value else kind
+        table.add_row(words, *(str(row.get(verdict.value, 0)) for verdict in verdicts))
     return table
 
 
-def _measured(outcome: Outcome) -> str:
-    judgement = outcome.judgement
+def _false_pages(outcomes: Sequence[Outcome]) -> Iterator[RenderableType]:
+    roots = by_root(outcomes)
+    if roots:
+        yield Text(f"\n{len(roots)} root errors, each once, with its consequences", style="bold")
+    for number, (key, found) in enumerate(roots.items(), start=1):
+        root, first = ROOTS[key], found[0].stated.judgement
+        yield Text(f"\n{number}. {root.title} ({root.severity.value})", style="red")
+        yield Text(f"   {root.meaning}")
+        shown = {"smallest": first.smallest, "clearest": first.clearest}
+        for word, example in shown.items():
+            if example and not (word == "clearest" and example == first.smallest):
+                yield Text(f"   {word}: {_example(example)}", style="dim")
+        yield Text("   in: " + ", ".join(f"{o.claim.source} [{o.claim.name}]" for o in found))
+    for outcome in outcomes:
+        if outcome.stated.judgement.verdict is Verdict.FALSE and outcome.claim.root is None:
+            yield Text(f"\n{outcome.claim.name}: FALSE, with no root error named", style="red")
+
+
+def _claims_table(outcomes: Sequence[Outcome]) -> Table:
+    table = Table(title="\nEvery claim", title_justify="left")
+    for header in ("claim", "source", "verdict", "measured", "counterexample or note"):
+        table.add_column(header, overflow="fold")
+    for outcome in outcomes:
+        for tried in outcome.tried:
+            stated = tried is outcome.stated
+            verdict = tried.judgement.verdict
+            words = outcome.label if stated else verdict.value
+            if not tried.as_expected:
+                words += f" (expected {tried.expected.value})"
+            table.add_row(
+                Text(outcome.claim.name if stated else "  corrected"),
+                Text(outcome.claim.source if stated else ""),
+                Text(words, style=_COLOURS[verdict]),
+                Text(_measured(tried)),
+                Text(_example(_best(tried)) or (outcome.claim.note if stated else "")),
+            )
+    return table
+
+
+def _best(tried: Tried) -> Mapping[str, Any]:
+    return tried.judgement.smallest or tried.judgement.clearest or {}
+
+
+def _measured(tried: Tried) -> str:
+    judgement = tried.judgement
+    words = [judgement.detail]
     if judgement.looseness is not None and judgement.verdict is not Verdict.FALSE:
-        return f"{judgement.detail}; at least {judgement.looseness:.3g} x loose"
-    return judgement.detail
+        words.append(f"rhs at least {judgement.looseness:.3g} x lhs")
+    return "; ".join([*words, _example(tried.evidence.measured)]).rstrip("; ")
 
 
-def _example(outcome: Outcome) -> str:
-    example = outcome.judgement.counterexample
-    if not example:
-        return ""
-    return ", ".join(f"{key} = {_short(value)}" for key, value in example.items())
+def _example(example: Mapping[str, Any]) -> str:
+    """Names and numbers; where the sides are there by name, their ratio need not be."""
+    hidden = {"lhs", "rhs"} if "left side" in example else set()
+    words = {"lhs": "left side", "rhs": "right side"}
+    shown = {words.get(key, key): value for key, value in example.items() if key not in hidden}
+    return "; ".join(f"{key} = {_short(value)}" for key, value in shown.items())
 
 
 def _short(value: Any) -> str:
+    """A few digits of a number, the first few entries of a list."""
+    value = plain(value)
     if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, list | tuple):
-        shown = [_short(part) for part in value[:8]] + (["..."] if len(value) > 8 else [])
+        return f"{value:.4g}"
+    if isinstance(value, list):
+        shown = [_short(part) for part in value[:_FEW]] + (["..."] if len(value) > _FEW else [])
         return "[" + ", ".join(shown) + "]"
     return str(value)
 
 
-def markdown(outcomes: Sequence[Outcome]) -> str:
-    """The table of docs/theory.md: one section a paper, one line a statement."""
-    lines = [_summary(outcomes), ""]
-    for key, title in PAPERS.items():
-        rows = [outcome for outcome in outcomes if paper_of(outcome.claim) == key]
-        if not rows:
-            continue
-        lines += [f"### {title}", "", "| statement | verdict | what came out |", "|---|---|---|"]
-        lines += [_markdown_row(outcome) for outcome in rows]
-        lines.append("")
+# --- docs/theory.md -------------------------------------------------------------------------------
+
+
+def documents(outcomes: Sequence[Outcome]) -> dict[str, str]:
+    """The generated parts of docs/theory.md by their marks."""
+    return {
+        "counts": _counts_words(outcomes),
+        "roots": _roots_markdown(outcomes),
+        "corrections": _proved_markdown(outcomes, beyond=False),
+        "beyond": _proved_markdown(outcomes, beyond=True),
+        "table": _table_markdown(outcomes),
+    }
+
+
+def _counts_words(outcomes: Sequence[Outcome]) -> str:
+    rows = []
+    for kind, row in counts(outcomes).items():
+        words = ", ".join(f"{number} {verdict}" for verdict, number in row.items())
+        whose = "ours (corrections, sharper forms, new results)" if kind == "ours" else kind
+        rows.append(f"{whose}: {words}")
+    mutants = sum(len(outcome.claim.mutants) for outcome in outcomes)
+    number = len(by_root(outcomes))
+    return (
+        f"{len(outcomes)} claims, {number} root errors, {mutants} mutants of what holds. "
+        + "; ".join(rows)
+        + "."
+    )
+
+
+def _math(text: str) -> str:
+    return f"$`{text}`$"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
+
+
+def _roots_markdown(outcomes: Sequence[Outcome]) -> str:
+    lines = [
+        "| | root error | as printed | corrected | smallest clear counterexample "
+        "| what it means for users |",
+        "|---|---|---|---|---|---|",
+    ]
+    for number, (key, found) in enumerate(by_root(outcomes).items(), start=1):
+        root = ROOTS[key]
+        places = ", ".join(outcome.claim.source for outcome in found)
+        lines.append(
+            _row(
+                str(number),
+                f"**{root.title}**<br>{root.severity.name.lower()}<br>{places}",
+                _math(root.printed),
+                _math(root.corrected),
+                _example(_best(found[0].stated)),
+                root.meaning,
+            )
+        )
     return "\n".join(lines)
 
 
-def _summary(outcomes: Sequence[Outcome]) -> str:
-    tally = ", ".join(f"{number} {verdict}" for verdict, number in counts(outcomes).items())
-    return f"{len(outcomes)} claims: {tally}."
+def anchor(heading: str) -> str:
+    """What a heading is called in a link."""
+    return re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-")
+
+
+def _proof_link(outcome: Outcome) -> str:
+    proof = outcome.claim.proof
+    return f"[proof](proofs.md#{anchor(proof)})" if proof else ""
+
+
+def _proved_markdown(outcomes: Sequence[Outcome], *, beyond: bool) -> str:
+    """The statements with a proof: corrected theorems, or results beyond the papers."""
+    lines = []
+    for outcome in outcomes:
+        entry = outcome.claim
+        if not entry.proof or entry.beyond is not beyond:
+            continue
+        if not beyond and outcome.corrected is None:
+            continue
+        tried = outcome.corrected or outcome.stated
+        words = [f"- **{entry.source}** (`{entry.name}`): {_math(tried.form.text)}"]
+        words += [entry.assumptions] if entry.assumptions else []
+        words += [entry.note] if entry.note and beyond else []
+        words += [_example(tried.evidence.measured)] if tried.evidence.measured else []
+        lines.append(". ".join([*words, _proof_link(outcome)]))
+    return "\n".join(lines)
+
+
+def _table_markdown(outcomes: Sequence[Outcome]) -> str:
+    lines: list[str] = []
+    for key, title in PAPERS.items():
+        rows = [outcome for outcome in outcomes if outcome.claim.paper == key]
+        if rows:
+            lines += [f"### {title}", "", "| | statement | verdict | what came out |"]
+            lines += ["|---|---|---|---|", *map(_markdown_row, rows), ""]
+    return "\n".join(lines).rstrip()
 
 
 def _markdown_row(outcome: Outcome) -> str:
-    entry, judgement = outcome.claim, outcome.judgement
-    parts = [entry.note.rstrip(".")] if entry.note else []
+    entry, judgement = outcome.claim, outcome.stated.judgement
+    statement = [_math(outcome.stated.form.text)]
+    if entry.assumptions:
+        statement.append(entry.assumptions)
+    if entry.quote:
+        statement.append(f"“{entry.quote}”")
+    if outcome.corrected is not None:
+        statement.append(f"**Corrected:** {_math(outcome.corrected.form.text)}")
+    if _proof_link(outcome):
+        statement.append(_proof_link(outcome))
+    verdict = [f"**{outcome.label}**", entry.kind.value]
+    told = [entry.note] if entry.note else []
     if judgement.verdict is Verdict.FALSE:
-        parts.append(f"Counterexample: {_example(outcome)}")
-    if judgement.verdict is Verdict.VACUOUS and judgement.looseness is not None:
-        parts.append(f"At least {judgement.looseness:.0f} times too large")
-    if entry.corrects:
-        parts.append(f"Corrects `{entry.corrects}`")
-    corrected = corrections(entry.name)
-    if corrected:
-        parts.append("Corrected: " + ", ".join(f"`{name}`" for name in corrected))
-    parts = parts or [judgement.detail]
-    source = entry.source.replace("|", "\\|")
-    told = ". ".join(parts).replace("|", "\\|")
-    return f"| {source}<br>`{entry.name}` | {judgement.verdict.value} | {told} |"
-
-
-TABLE_START = "<!-- table: python -m theory_checks --table=docs/theory.md -->"
-TABLE_END = "<!-- end of table -->"
-
-
-def insert_table(path: str | os.PathLike[str], table: str) -> None:
-    """Puts the table between the two marks of an existing file, or starts a file with it."""
-    target = Path(path)
-    text = (
-        target.read_text(encoding="utf-8") if target.exists() else f"{TABLE_START}\n{TABLE_END}\n"
+        verdict.append(ROOTS[entry.root].severity.name.lower() if entry.root else "")
+        told += [f"{word}: {_example(example)}" for word, example in _examples(outcome)]
+    else:
+        told.append(_measured(outcome.stated))
+    if outcome.corrected is not None:
+        told.append(f"Corrected: {_measured(outcome.corrected)}")
+    return _row(
+        f"{entry.source}<br>`{entry.name}`",
+        "<br>".join(statement),
+        "<br>".join(verdict),
+        "<br>".join(told),
     )
-    before, start, rest = text.partition(TABLE_START)
-    _, end, after = rest.partition(TABLE_END)
-    if not (start and end):
-        raise ValueError(f"{target}: expected the marks {TABLE_START!r} and {TABLE_END!r}.")
+
+
+def _examples(outcome: Outcome) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    judgement = outcome.stated.judgement
+    if judgement.smallest:
+        yield "Smallest", judgement.smallest
+    if judgement.clearest and judgement.clearest != judgement.smallest:
+        yield "Clearest", judgement.clearest
+
+
+def insert(path: str | os.PathLike[str], parts: Mapping[str, str]) -> None:
+    """Puts each part between its marks in an existing document.
+
+    Raises:
+        ValueError: a mark is missing.
+    """
+    target = Path(path)
+    text = target.read_text(encoding="utf-8")
+    for name, content in parts.items():
+        start, end = f"<!-- {name}: generated -->", f"<!-- end of {name} -->"
+        before, found, rest = text.partition(start)
+        _, closed, after = rest.partition(end)
+        if not (found and closed):
+            raise ValueError(f"{target}: expected the marks {start!r} and {end!r}.")
+        text = f"{before}{start}\n{content}\n{end}{after}"
     with files.atomic_writer(target) as stream:
-        stream.write(f"{before}{start}\n{table}\n{end}{after}".encode())
+        stream.write(text.encode())

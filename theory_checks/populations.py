@@ -1,6 +1,6 @@
-"""Mixture populations of prompts and outputs with exact spectra, and the search over them.
+"""Populations of prompts and outputs with exact spectra, and random ones for the searches.
 
-A population has finitely many prompts and, for each, a distribution over outputs. Outputs come in
+A mixture has finitely many prompts and, for each, a distribution over outputs. Outputs come in
 blocks: within a block any kernel is allowed, different blocks are orthogonal, and a block may stand
 for any number of mutually orthogonal copies of itself. So 10^8 equally likely orthogonal images are
 one row with `copies=1e8`, and every spectrum stays exact. Lengths are in units of the bandwidth.
@@ -8,9 +8,11 @@ one row with `copies=1e8`, and every spectrum stays exact. Lengths are in units 
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
+
+from theory_checks import numerics
 
 _NEGLIGIBLE = 1e-300
 
@@ -113,13 +115,6 @@ class Block:
         return Block(self.prompts[rows], self.weights[rows] / scale, gram, self.copies)
 
 
-def gaussian(points: np.ndarray, others: np.ndarray | None = None) -> np.ndarray:
-    """Gaussian kernel of bandwidth 1, `[n, m]`."""
-    others = points if others is None else others
-    squares = ((points[:, None, :] - others[None, :, :]) ** 2).sum(-1)
-    return np.exp(-squares / 2)
-
-
 @dataclasses.dataclass(frozen=True)
 class Mixture:
     """Prompts from a mixture, outputs given the prompt; everything about it is exact.
@@ -176,12 +171,12 @@ class Mixture:
     @functools.cached_property
     def mean_gram(self) -> np.ndarray:
         """k_T between the component means, `[m, m]`."""
-        return gaussian(self.means)
+        return numerics.gaussian(self.means)
 
     @functools.cached_property
     def prompt_gram(self) -> np.ndarray:
         """k_T between the prompt atoms, `[p, p]`."""
-        return gaussian(self.location)
+        return numerics.gaussian(self.location)
 
     @functools.cached_property
     def joint(self) -> Spectrum:
@@ -246,23 +241,22 @@ class Mixture:
         """Conditional entropy less its aggregation."""
         return self.conditional(order) - self.aggregate(order)
 
-    def outputs_constant(self) -> "Mixture":
-        """The same prompts with one and the same output for all."""
-        size = len(self.component)
-        block = Block(np.arange(size), self.prompt_weights, np.ones((size, size)))
-        return Mixture(self.component, self.location, (block,), "constant output")
+    @functools.cached_property
+    def pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """omega_i omega_j times E_ij[k_T^2], E_ij[k_X^2 k_T^2] and E_ij[k_X^2], `[m, m]` each.
 
-    def squared_kernel_means(self) -> tuple[np.ndarray, np.ndarray]:
-        """E[k_T^2 k_X^2] and E[k_X^2] between independent pairs of components i, j, `[m, m]`."""
-        both, outputs = np.zeros((2, self.modes, self.modes))
+        Over independent pairs of components i and j; no spectrum is computed.
+        """
+        prompts, joint, outputs = np.zeros((3, self.modes, self.modes))
+        p, c = self.prompt_weights, self.component
+        np.add.at(prompts, (c[:, None], c), np.outer(p, p) * self.prompt_gram**2)
         for block in self.blocks:
             kx = np.outer(block.weights, block.weights) * block.gram**2 / block.copies
-            kt = self.prompt_gram[np.ix_(block.prompts, block.prompts)]
-            rows = self.component[block.prompts]
+            rows = c[block.prompts]
             np.add.at(outputs, (rows[:, None], rows), kx)
-            np.add.at(both, (rows[:, None], rows), kx * kt**2)
-        scale = np.outer(self.weights, self.weights)
-        return both / scale, outputs / scale
+            kt = self.prompt_gram[np.ix_(block.prompts, block.prompts)]
+            np.add.at(joint, (rows[:, None], rows), kx * kt**2)
+        return prompts, joint, outputs
 
 
 # ---------------------------------------------------------------------------------------------
@@ -330,6 +324,94 @@ def far_prompts(p: float, distance_: float, copies: float, axes: int = 1) -> Mix
     return Mixture(np.zeros(count + 1, int), location, (diverse, fixed), label)
 
 
+def two_prompts(kernel: float, images: int = 2) -> Mixture:
+    """Two equally likely prompts with this kernel value: an image each, or one for both."""
+    means = np.array([[0.0], [np.sqrt(-2 * np.log(kernel))]])
+    shown = "each always its own orthogonal image" if images == 2 else "one and the same image"
+    label = f"two equally likely prompts, k_T = {kernel:.4g}, {shown}"
+    outputs = np.eye(2) if images == 2 else np.ones((2, 1))
+    return point_modes(means, np.array([0.5, 0.5]), outputs, label=label)
+
+
+def rare_modes(count: int, p: float, step: float, copies: float, start: float = 0.0) -> Mixture:
+    """A diverse frequent prompt, and rare ones `step` apart that always show an image e.
+
+    With `start` = 0 the frequent prompt is their neighbour and shows e with probability p too.
+    """
+    means = np.concatenate([[0.0], start + step * np.arange(1, count + 1)])[:, None]
+    outputs = np.array([[0.0 if start else p, 1.0 if start else 1 - p]] + [[1.0, 0.0]] * count)
+    label = (
+        f"a prompt with {copies:.0e} images and {count} rare prompts (probability {p:g} each, "
+        f"{step:g} sigma apart, from {start + step:g} sigma on) that always show one image"
+        + ("" if start else f", which the first shows with probability {p:g} too")
+    )
+    weights = np.array([1 - count * p] + [p] * count)
+    return point_modes(means, weights, outputs, copies=copies, label=label)
+
+
+def square(t: int) -> Mixture:
+    """t far prompts, each with the same t images, all equally likely."""
+    label = f"{t} equally likely prompts 9 sigma apart, each shows {t} images equally often"
+    means, flat = 9.0 * np.arange(t)[:, None], np.full(t, 1 / t)
+    return point_modes(means, flat, np.full((t, t), 1 / t), label=label)
+
+
+def one_component(
+    distance_: float, own: bool = True, share: float = 0.5, copies: float = 1.0
+) -> Mixture:
+    """One component of two prompts, with images of their own or the same `copies` images."""
+    gram = np.eye(2) if own else np.ones((2, 2))
+    block = Block(np.arange(2), np.array([1 - share, share]), gram, copies)
+    shown = "an image each" if own else f"the same {copies:g} image(s)"
+    label = (
+        f"one component: prompts {distance_:g} sigma apart of shares {1 - share:g} and {share:g}, "
+    )
+    label += shown
+    return Mixture(np.zeros(2, int), np.array([[0.0], [distance_]]), (block,), label)
+
+
+def cores(shares: Sequence[float], step: float, copies: float) -> Mixture:
+    """Equally likely modes: a prompt that shows a common image, and a far one with its own ones."""
+    m, share = len(shares), np.asarray(shares, float)
+    location = np.concatenate([step * np.arange(m), 1e3 * np.arange(1, m + 1)])[:, None]
+    blocks = [Block(np.arange(m), share / m, np.ones((m, m)))]
+    for i in range(m):
+        blocks.append(Block(np.array([m + i]), (1 - share[i : i + 1]) / m, np.ones((1, 1)), copies))
+    return Mixture(np.tile(np.arange(m), 2), location, tuple(blocks), "cores with a common image")
+
+
+def straggler(p: float, separation: float, copies: float) -> Mixture:
+    """Two diverse modes; each shows e with probability p, the second then at the first's prompt."""
+    location = np.array([[0.0], [0.0], [separation / (1 - p)]])
+    shared = Block(np.array([0, 1]), np.array([p, p]) / 2, np.ones((2, 2)))
+    own = [Block(np.array([i]), np.array([1 - p]) / 2, np.ones((1, 1)), copies) for i in (0, 2)]
+    label = f"two modes {separation:g} sigma apart; with probability {p:g} the second is the first"
+    return Mixture(np.array([0, 1, 1]), location, (shared, *own), label)
+
+
+def aligned(means: Sequence[float]) -> Mixture:
+    """Single prompts with an image each; the weights are the top eigenvector of [k_T^2]."""
+    points = np.array(means, float)[:, None]
+    top = np.abs(np.linalg.eigh(numerics.gaussian(points) ** 2)[1][:, -1])
+    return point_modes(points, top / top.sum(), np.eye(len(points)), label="top eigenvector")
+
+
+def typical(separation: float, spread: float = 0.0) -> Mixture:
+    """Three modes of weights 1/2, 3/10, 1/5 with several images each, prompts +- spread."""
+    corners = separation * np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
+    outputs = np.array([[0.6, 0.4, 0.0], [0.1, 0.0, 0.9], [0.0, 0.2, 0.8]])
+    weights = np.array([0.5, 0.3, 0.2])
+    if not spread:
+        return point_modes(corners, weights, outputs, copies=50)
+    location = np.concatenate([corners - [spread, 0], corners + [spread, 0]])
+    joint = np.tile(weights[:, None] * outputs, (2, 1)) / 2
+    blocks = []
+    for letter, copies in enumerate((1.0, 1.0, 50.0)):
+        rows = np.flatnonzero(joint[:, letter])
+        blocks.append(Block(rows, joint[rows, letter], np.ones((len(rows),) * 2), copies))
+    return Mixture(np.tile(np.arange(3), 2), location, tuple(blocks))
+
+
 # ---------------------------------------------------------------------------------------------
 # Random populations and the search for violations.
 
@@ -371,11 +453,6 @@ SHAPES = (
 POINT_SHAPES = (Shape(2, 1, 1), Shape(2, 1, 2), Shape(3, 1, 2), Shape(4, 1, 2, 2))
 
 
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    powers = np.exp(logits - logits.max(-1, keepdims=True))
-    return powers / powers.sum(-1, keepdims=True)
-
-
 def decode(theta: np.ndarray, shape: Shape) -> Mixture:
     """Population of a parameter vector whose entries are of order one.
 
@@ -387,13 +464,13 @@ def decode(theta: np.ndarray, shape: Shape) -> Mixture:
         stop = start + int(np.prod(size))
         parts[name] = theta[start:stop].reshape(size)
         start = stop
-    weights = _softmax(3 * parts["weights"])
-    share = _softmax(3 * parts["atoms"])
+    weights = numerics.softmax(3 * parts["weights"])
+    share = numerics.softmax(3 * parts["atoms"])
     offsets = parts["offsets"] * 10.0 ** np.clip(parts["spread"] - 0.5, -3, 1)[:, None, None]
     offsets = offsets - (share[..., None] * offsets).sum(1, keepdims=True)
     location = (3 * parts["means"][:, None, :] + offsets).reshape(-1, shape.axes)
     prompt_weights = (weights[:, None] * share).ravel()
-    outputs = prompt_weights[:, None] * _softmax(3 * parts["outputs"]).reshape(
+    outputs = prompt_weights[:, None] * numerics.softmax(3 * parts["outputs"]).reshape(
         len(prompt_weights), -1
     )
     features = np.eye(shape.letters) + parts["features"]
@@ -413,25 +490,90 @@ def decode(theta: np.ndarray, shape: Shape) -> Mixture:
     return Mixture(component, location, blocks, label)
 
 
-def climb(
-    objective: Callable[[np.ndarray], float],
-    start: np.ndarray,
-    rng: np.random.Generator,
-    steps: int,
-) -> np.ndarray:
-    """Raise an objective by random steps whose length adapts to success (1/5 rule).
+# ---------------------------------------------------------------------------------------------
+# Populations of pairs on a few atoms: a sample is a vector of frequencies.
 
-    Half of the proposals move one coordinate, half move all; a NaN never counts as a success.
+
+@dataclasses.dataclass(frozen=True)
+class Population:
+    """Pairs of an output and a prompt on k atoms, given by their Grams and weights.
+
+    Attributes:
+        name: for the report.
+        gram_x: `[k, k]`, unit diagonal.
+        gram_t: `[k, k]`, unit diagonal.
+        weights: `[k]`.
     """
-    best, value, scale = start, objective(start), 0.5
-    for step in range(steps):
-        move = scale * rng.standard_normal(len(start))
-        if step % 2:
-            move = np.where(np.arange(len(start)) == rng.integers(len(start)), 3 * move, 0.0)
-        candidate = best + move
-        reached = objective(candidate)
-        if reached > value:
-            best, value, scale = candidate, reached, min(2.0 * scale, 4.0)
-        else:
-            scale = max(0.85 * scale, 1e-3)
-    return best
+
+    name: str
+    gram_x: np.ndarray
+    gram_t: np.ndarray
+    weights: np.ndarray
+
+    @property
+    def joint(self) -> np.ndarray:
+        """Gram of the pairs."""
+        return self.gram_x * self.gram_t
+
+    def dimension(self, gram: np.ndarray) -> int:
+        """Dimension of the feature space that the atoms span."""
+        return int(np.linalg.matrix_rank(gram, tol=1e-9))
+
+    def frequencies(self, rng: np.random.Generator, n: int, trials: int) -> np.ndarray:
+        """Frequencies of the atoms in `trials` samples of size n, `[trials, k]`."""
+        return rng.multinomial(int(n), self.weights / self.weights.sum(), size=trials) / n
+
+    def norms(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Hilbert-Schmidt norms of C_XT and C_T under these weights (a batch of them)."""
+        return tuple(
+            np.sqrt(np.einsum("...i,ij,...j->...", weights, gram**2, weights))
+            for gram in (self.joint, self.gram_t)
+        )
+
+    def conditional_rke(self, weights: np.ndarray) -> np.ndarray:
+        """|C_T|^2 / |C_XT|^2 under these weights."""
+        joint, prompts = self.norms(weights)
+        return (prompts / joint) ** 2
+
+    def conditional_entropy(self, weights: np.ndarray, t: int | None = None) -> np.ndarray:
+        """H(X|T) at order 1, truncated to t eigenvalues where given."""
+        parts = []
+        for gram in (self.joint, self.gram_t):
+            eigenvalues = numerics.spectrum(gram, weights)
+            keep = None if t is None else min(t, len(gram))
+            parts.append(
+                numerics.entropy(
+                    eigenvalues if keep is None else numerics.truncate(eigenvalues, keep)
+                )
+            )
+        return parts[0] - parts[1]
+
+
+def product(name: str, p_x: list[float], p_t: list[float]) -> Population:
+    """Independent outputs and prompts on orthogonal values."""
+    weights = np.outer(p_x, p_t).ravel()
+    x, t = (np.ravel(index) for index in np.indices((len(p_x), len(p_t))))
+    same = [(v[:, None] == v[None, :]).astype(float) for v in (x, t)]
+    return Population(name, same[0], same[1], weights)
+
+
+@functools.cache
+def finite_populations() -> tuple[Population, ...]:
+    """Independent, determined, smooth, and one frequent prompt with rare very diverse ones."""
+    rng = np.random.default_rng(7)
+    smooth = Population(
+        "smooth", numerics.gaussian(rng.normal(size=(8, 2))),
+        numerics.gaussian(rng.normal(size=(8, 2))), rng.dirichlet(np.ones(8)),
+    )  # fmt: skip
+    groups = np.array([0, 0, 0, 1, 1, 2, 3, 4, 5])
+    same = (groups[:, None] == groups[None, :]).astype(float)
+    rare = np.array([0.25, 0.2, 0.15, 0.15, 0.1, 0.06, 0.05, 0.03, 0.01])
+    features = numerics.unit_features(rng, 9, 2)
+    return (
+        product("independent", [0.5, 0.3, 0.2], [0.6, 0.4]),
+        product("uniform", [0.25] * 4, [0.5, 0.5]),
+        product("skewed", [0.9, 0.05, 0.05], [0.95, 0.05]),
+        smooth,
+        Population("repeated prompts", np.eye(9), same, rare),
+        Population("low dimension", features @ features.T, same, rare),
+    )
