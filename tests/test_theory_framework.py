@@ -280,7 +280,7 @@ def test_the_terminal_shows_counts_then_what_is_false():
             report.pages([try_claim(entry)], everything=everything)
         )
         texts[everything] = stream.getvalue()
-    assert texts[False].index("1 claims") < texts[False].index(ROOTS[root].title)
+    assert texts[False].index("Claims: 1") < texts[False].index(ROOTS[root].title)
     assert "x = [0.5]" in texts[False] and "[cv-a]" in texts[False]
     assert "FALSE IN OUR READING" not in texts[False] and "--all" in texts[False]
     assert "FALSE IN OUR READING" in texts[True]

@@ -158,7 +158,7 @@ def _counts_table(outcomes: Sequence[Outcome]) -> Table:
     verdicts = [
         verdict for verdict in Verdict if any(verdict.value in row for row in tally.values())
     ]
-    table = Table(title=f"{len(outcomes)} claims", title_justify="left")
+    table = Table(title=f"Claims: {len(outcomes)}", title_justify="left")
     table.add_column("whose statement")
     for verdict in verdicts:
         table.add_column(verdict.value, justify="right", style=_COLOURS[verdict])
@@ -171,7 +171,8 @@ def _counts_table(outcomes: Sequence[Outcome]) -> Table:
 def _false_pages(outcomes: Sequence[Outcome]) -> Iterator[RenderableType]:
     roots = by_root(outcomes)
     if roots:
-        yield Text(f"\n{len(roots)} root errors, each once, with its consequences", style="bold")
+        title = f"\nRoot errors: {len(roots)}, each once, with its consequences"
+        yield Text(title, style="bold")
     for number, (key, found) in enumerate(roots.items(), start=1):
         root, first = ROOTS[key], found[0].stated.judgement
         yield Text(f"\n{number}. {root.title} ({root.severity.value})", style="red")
@@ -345,7 +346,7 @@ def _markdown_row(outcome: Outcome) -> str:
     if entry.assumptions:
         statement.append(entry.assumptions)
     if entry.quote:
-        statement.append(f"“{entry.quote}”")
+        statement.append(_quoted(entry.quote))
     if outcome.corrected is not None:
         statement.append(f"**Corrected:** {_math(outcome.corrected.form.text)}")
     if _proof_link(outcome):
@@ -365,6 +366,11 @@ def _markdown_row(outcome: Outcome) -> str:
         "<br>".join(verdict),
         "<br>".join(told),
     )
+
+
+def _quoted(text: str) -> str:
+    """A paper's words; where they hold LaTeX, as it stands in the text."""
+    return f"“{text}”" if not set("\\$_") & set(text) else f"`{text}`"
 
 
 def _examples(outcome: Outcome) -> Iterator[tuple[str, Mapping[str, Any]]]:
