@@ -50,17 +50,19 @@ def test_fidelity_against_matrix_roots():
 
 
 def test_energies_of_modes_by_enumeration():
-    modes = rke.Modes(np.full(2, 0.5), np.array([[0.0, 0.0], [1.0, 0.5]]), np.array([0.3, 0.7]))
+    modes = rke.Modes(np.full(2, 0.5), np.array([0.0, 0.8]), np.array([0.3, 0.7]), 2)
     signs = np.array(list(itertools.product((-1, 1), repeat=2)))
-    points = modes.means[:, None] + modes.spreads[:, None, None] * signs
+    points = modes.means[:, None, None] + modes.spreads[:, None, None] * signs
+    exact, at_centres = modes.energies()
     expected = [[np.mean(gaussian(p, q) ** 2) for q in points] for p in points]
-    np.testing.assert_allclose(modes.energies()[0], expected, rtol=1e-12)
+    np.testing.assert_allclose(exact, expected, rtol=1e-12)
+    np.testing.assert_allclose(at_centres[0, 1], math.exp(-2 * 0.8**2))
 
 
 def test_overlaps_of_points_are_the_kernel():
     ones, zero = np.full(2, 0.5), np.zeros(2)
-    pair = rke.Pair(ones, np.array([0.0, 2.0]), zero, ones, np.array([0.5, 3.0]), zero)
-    np.testing.assert_allclose(pair.overlaps(0.5), pair.centres(), atol=1e-10)
+    pair = rke.Modes(ones, np.array([0.0, 2.0]), zero), rke.Modes(ones, np.array([0.5, 3.0]), zero)
+    np.testing.assert_allclose(rke.overlaps(*pair, 0.5), rke.centres(*pair), atol=1e-10)
 
 
 def test_laws_by_enumeration():
