@@ -264,15 +264,10 @@ _SKEWED = finite_populations()[2]
 _FIFTY = product("fifty outputs", [0.02] * 50, [1.0])
 _SAME = np.array([[1, 1, 1, 0], [1, 1, 1, 0], [1, 1, 1, 0], [0, 0, 0, 1.0]])
 _UNEVEN = Population("three outputs of one prompt", np.eye(4), _SAME, np.full(4, 0.25))
-_LEVELS = Orthogonal(np.repeat([0.01, 0.001], [50, 500]))
-_FLAT = product("five hundred outputs", [0.002] * 500, [1.0])
-_DIFFUSE = ((_FLAT, 100, 0.9), (_FLAT, 1000, 0.9))
+_DIFFUSE = ((product("five hundred outputs", [0.002] * 500, [1.0]), 100, 0.9),)
+_LEVELS = ((Orthogonal(np.repeat([0.01, 0.001], [50, 500])), 10**8, 0.05),)
 _FINE = ((_SKEWED, 10**7, 1e-3), (product("two outputs", [0.5, 0.5], [1.0]), 1000, 1e-3))
-_MANY = (
-    (Orthogonal(np.full(10**5, 1e-5)), 10**5, 0.5),
-    (_SKEWED, 10**7, 0.05),
-    (_SKEWED, 20, 0.05),
-)
+_MANY = ((Orthogonal(np.full(10**5, 1e-5)), 10**5, 0.5), (_SKEWED, 20, 0.05))
 _LEMMA_4 = Tail(
     lambda p, f: _operator_error(p, f, both=True), lambda p, *cell: _epsilon(*cell), _DIFFUSE
 )
@@ -281,8 +276,7 @@ _THEOREM_1 = Tail(_entropy_error, _theorem_1_bound, ((_FIFTY, 2, 0.5), (_SKEWED,
 _THEOREM_1_SHARP = Tail(_entropy_error, _entropy_interval, (*_FINE, (_UNEVEN, 10**7, 1e-3)), 5000)
 _THEOREM_2 = Tail(lambda p, f: _entropy_error(p, f, _kept(p)), _theorem_2_bound, _MANY, 40)
 _THEOREM_2_SHARP = dataclasses.replace(_THEOREM_2, bound=_theorem_2_sharp)
-_HUGE = ((_SKEWED, 10**9, 0.05), (_LEVELS, 10**8, 0.05))
-_THEOREM_3 = Tail(_rke_error, _theorem_3_bound, _HUGE)
+_THEOREM_3 = Tail(_rke_error, _theorem_3_bound, _LEVELS)
 _THEOREM_3_SHARP = Tail(_rke_error, _rke_interval, (*_FINE, (_FIFTY, 1000, 0.9)), 5000)
 
 
