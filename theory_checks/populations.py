@@ -95,7 +95,7 @@ def spectrum(blocks: Sequence[Block], prompt_gram: np.ndarray) -> Spectrum:
     return Spectrum(np.maximum(np.concatenate(values), 0.0), np.concatenate(copies))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Mixture:
     """Prompts from a mixture, outputs given the prompt; everything about it is exact.
 
@@ -104,6 +104,16 @@ class Mixture:
         location: prompt atoms in units of the bandwidth, `[p, d]`.
         blocks: the joint atoms; their weights sum to 1.
         label: one line that says what the population is.
+        modes: number of components m.
+        members: which prompt atoms are of which component, `[m, p]` of zeros and ones.
+        same: the kernel that is 1 within components and 0 between them, `[p, p]`.
+        prompt_weights: probability of each prompt atom, `[p]`.
+        prompt_gram: k_T between the prompt atoms, `[p, p]`.
+        weights: mixture weights omega, `[m]`.
+        means: of the components, `[m, d]`.
+        mean_gram: k_T between them, `[m, m]`.
+        deviations: squared distances of the prompt atoms from their means, `[p]`.
+        variances: sigma_i^2 / sigma^2 of each component, `[m]`.
     """
 
     component: np.ndarray
@@ -111,54 +121,20 @@ class Mixture:
     blocks: tuple[Block, ...]
     label: str = ""
 
-    @functools.cached_property
-    def members(self) -> np.ndarray:
-        """Which prompt atoms are of which component, `[m, p]` of zeros and ones."""
-        return np.eye(self.component.max() + 1)[:, self.component]
-
-    @property
-    def modes(self) -> int:
-        """Number of components m."""
-        return len(self.members)
-
-    @functools.cached_property
-    def prompt_weights(self) -> np.ndarray:
-        """Probability of each prompt atom, `[p]`."""
-        total = np.zeros(len(self.component))
+    def __post_init__(self) -> None:
+        """Everything that needs no spectrum."""
+        self.modes = int(self.component.max()) + 1
+        self.members = np.eye(self.modes)[:, self.component]
+        self.same = self.members.T @ self.members
+        self.prompt_weights = np.zeros(len(self.component))
         for block in self.blocks:
-            np.add.at(total, block.prompts, block.weights)
-        return total
-
-    @functools.cached_property
-    def weights(self) -> np.ndarray:
-        """Mixture weights omega, `[m]`."""
-        return self.members @ self.prompt_weights
-
-    @functools.cached_property
-    def means(self) -> np.ndarray:
-        """Component means, `[m, d]`."""
-        return self.members * self.prompt_weights @ self.location / self.weights[:, None]
-
-    @functools.cached_property
-    def variances(self) -> np.ndarray:
-        """sigma_i^2 / sigma^2 of each component, `[m]`."""
-        squares = ((self.location - self.means[self.component]) ** 2).sum(-1)
-        return self.members @ (self.prompt_weights * squares) / self.weights
-
-    @functools.cached_property
-    def mean_gram(self) -> np.ndarray:
-        """k_T between the component means, `[m, m]`."""
-        return numerics.gaussian(self.means)
-
-    @functools.cached_property
-    def prompt_gram(self) -> np.ndarray:
-        """k_T between the prompt atoms, `[p, p]`."""
-        return numerics.gaussian(self.location)
-
-    @functools.cached_property
-    def same(self) -> np.ndarray:
-        """The kernel that is 1 within components and 0 between them, `[p, p]`."""
-        return self.members.T @ self.members
+            np.add.at(self.prompt_weights, block.prompts, block.weights)
+        self.prompt_gram = numerics.gaussian(self.location)
+        self.weights = self.members @ self.prompt_weights
+        self.means = self.members * self.prompt_weights @ self.location / self.weights[:, None]
+        self.mean_gram = numerics.gaussian(self.means)
+        self.deviations = ((self.location - self.means[self.component]) ** 2).sum(-1)
+        self.variances = self.members @ (self.prompt_weights * self.deviations) / self.weights
 
     def prompts_under(self, prompt_gram: np.ndarray) -> Spectrum:
         """Spectrum of the prompt operator under this kernel of the prompts, `[p, p]`."""
@@ -243,7 +219,7 @@ def listed(
         location: prompts in bandwidths, `[p]` or `[p, d]`.
         table: P(prompt, image), `[p, images]`.
         component: of each prompt; where not given, each is a component of its own.
-        copies: number of orthogonal images that a column stands for, the same for all or `[images]`.
+        copies: number of orthogonal images that each column stands for: one number, or `[images]`.
         label: one line that says what the population is.
     """
     table = np.asarray(table, float)
@@ -306,16 +282,15 @@ def one_component(
         f"one component: prompts {distance_:g} sigma apart of shares {1 - share:g} and {share:g}, "
         f"{shown}"
     )
-    shares = np.array([1 - share, share])
-    table = np.diag(shares) if own else shares[:, None]
+    table = np.array([[1 - share, 0], [0, share]]) if own else [[1 - share], [share]]
     return listed([0, distance_], table, component=[0, 0], copies=copies, label=label)
 
 
-def two_prompts(kernel: float, images: int = 2) -> Mixture:
+def two_prompts(kernel: float, own: bool = True) -> Mixture:
     """Two equally likely prompts with this kernel value: an image each, or one for both."""
-    shown = "each always its own orthogonal image" if images == 2 else "one and the same image"
+    shown = "each always its own orthogonal image" if own else "one and the same image"
     label = f"two equally likely prompts, k_T = {kernel:.4g}, {shown}"
-    table = np.eye(2) / 2 if images == 2 else np.ones((2, 1)) / 2
+    table = np.eye(2) / 2 if own else [[0.5], [0.5]]
     return listed([0, np.sqrt(-2 * np.log(kernel))], table, label=label)
 
 
@@ -359,7 +334,8 @@ def typical(separation: float, spread: float = 0.0) -> Mixture:
     location = np.concatenate([corners + offset for offset in offsets])
     count = len(offsets)
     table, component = np.tile(table, (count, 1)) / count, [0, 1, 2] * count
-    return listed(location, table, component=component, copies=(1, 1, 50))
+    label = f"three modes {separation:g} sigma apart, prompts +- {spread:g} sigma"
+    return listed(location, table, component=component, copies=(1, 1, 50), label=label)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -420,8 +396,7 @@ def decode(theta: np.ndarray, shape: Shape) -> Mixture:
         Block(np.repeat(prompts, shape.letters), joint[:, :-1].ravel(), gram),
         Block(prompts, joint[:, -1], copies=copies),
     )
-    label = f"{shape.modes} components of {shape.atoms} prompts, found by search"
-    return Mixture(np.repeat(np.arange(shape.modes), shape.atoms), location, blocks, label)
+    return Mixture(np.repeat(np.arange(shape.modes), shape.atoms), location, blocks)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -489,8 +464,8 @@ def product(name: str, p_x: list[float], p_t: list[float]) -> Population:
 def finite_populations() -> tuple[Population, ...]:
     """Independent, determined, smooth, and one frequent prompt with rare very diverse ones."""
     rng = np.random.default_rng(7)
-    grams = [numerics.gaussian(rng.normal(size=(8, 2))) for _ in range(2)]
-    smooth = Population("smooth", *grams, rng.dirichlet(np.ones(8)))
+    gram_x, gram_t = (numerics.gaussian(rng.normal(size=(8, 2))) for _ in range(2))
+    smooth = Population("smooth", gram_x, gram_t, rng.dirichlet(np.ones(8)))
     groups = np.array([0, 0, 0, 1, 1, 2, 3, 4, 5])
     same = (groups[:, None] == groups).astype(float)
     rare = np.array([0.25, 0.2, 0.15, 0.15, 0.1, 0.06, 0.05, 0.03, 0.01])
