@@ -30,8 +30,6 @@ from theory_checks.populations import (
     typical,
 )
 
-Sides = Callable[[Mixture, float], tuple[Any, Any]]
-"""Both sides of lhs <= rhs, one number or several, at this order (or truncation t)."""
 Bound = Callable[[Mixture, float], tuple[float, ...]]
 """How far H(X|T) may lie below and above its aggregate."""
 ORDERS = (2.0, 2.5, 4.0, 20.0, 300.0)
@@ -63,7 +61,7 @@ NEAR = (two_prompts(np.exp(-0.5)), 2.0)
 """Two equally likely prompts one bandwidth apart: Gamma = 16 / e."""
 
 
-def described(mixture: Mixture, prompts: bool) -> str:
+def described(mixture: Mixture, prompts: bool = False) -> str:
     """Its label, or what there is to say of a population of single prompts on a line."""
     if mixture.label or not prompts:
         return mixture.label or f"{mixture.modes} component(s), found by search"
@@ -463,37 +461,6 @@ def power_mean(sizes: np.ndarray, scores: np.ndarray, power: float, mean: float)
     return float((law @ scores**mean) ** (1 / mean))
 
 
-def _cluster_scores() -> dict[str, float]:
-    """How the arithmetic mean of cluster scores ranks two models, and the harmonic one."""
-    means = {"Cluster-RKE": 1.0, "Conditional-RKE": -1.0}
-    return {
-        f"{kind}, two prompts with {x} and {y} images": power_mean(
-            np.ones(2), np.array([x, y]), 2, m
-        )
-        for x, y in ((1, 4), (2, 2))
-        for kind, m in means.items()
-    }
-
-
-@claim(
-    "cv-theorem-6-aggregate",
-    stated=lambda a: (a, 1 - a),
-    mutants={
-        "weights omega": lambda a: (1.0, 1 - a),
-        "arithmetic mean of the scores": lambda a: (a, 1.0),
-        "mean of the entropies": lambda a: (a, 0.0),
-    },
-)
-@claim(
-    "cv-cluster-vendi",
-    stated=lambda a: (1.0, 1.0),
-    corrected=lambda a: (a, 1 - a),
-    mutants={
-        "weights proportional to the sizes": lambda a: (1.0, 1 - a),
-        "arithmetic mean": lambda a: (a, 1.0),
-        "mean of order 1 - alpha / 2": lambda a: (a, 1 - a / 2),
-    },
-)
 def aggregate(rng: np.random.Generator, budget: Budget, form: Callable) -> Evidence:
     """The parts' scores one by one, against the whole spectra and against pair averages.
 
@@ -509,20 +476,33 @@ def aggregate(rng: np.random.Generator, budget: Budget, form: Callable) -> Evide
     for mixture, order in trials:
         scores = np.exp([part.entropy(order) for part in mixture.outputs])
         mean = power_mean(mixture.weights, scores, *form(order))
-        logarithm = mixture.stacked.entropy(order) - mixture.mode_spectrum.entropy(order)
-        rows.append((mean, np.exp(logarithm), order, mixture))
+        whole = np.exp(mixture.stacked.entropy(order) - mixture.mode_spectrum.entropy(order))
+        rows.append((mean, whole, order, described(mixture), mixture.images))
         if order == 2:
             pairs = np.sum(mixture.weights**2) / np.trace(mixture.pairs[2])
-            rows.append((mean, pairs, order, mixture))
-    lhs, rhs, orders, mixtures = zip(*rows, strict=True)
-    return equal(
-        lhs,
-        rhs,
-        tolerance=1e-9,
-        parameters={"order": orders, "population": [mixture.label for mixture in mixtures]},
-        size=[mixture.images for mixture in mixtures],
-        measured=_cluster_scores(),
-    )
+            rows.append((mean, pairs, *rows[-1][2:]))
+    measured = {}
+    for name, power in (("Cluster-RKE", 1.0), ("Conditional-RKE", -1.0)):
+        for scores in ((1.0, 4.0), (2.0, 2.0)):
+            where = "two prompts with {:g} and {:g} images".format(*scores)
+            measured[f"{name}, {where}"] = power_mean(np.ones(2), np.array(scores), 2.0, power)
+    lhs, rhs, orders, names, size = zip(*rows, strict=True)
+    parameters = {"order": orders, "population": names}
+    fields = {"parameters": parameters, "size": size, "measured": measured}
+    return equal(lhs, rhs, tolerance=1e-9, **fields)
+
+
+for _name, _stated, _corrected in (
+    ("cv-theorem-6-aggregate", lambda a: (a, 1 - a), None),
+    ("cv-cluster-vendi", lambda a: (1.0, 1.0), lambda a: (a, 1 - a)),
+):
+    _mutants = {
+        "weights proportional to the sizes": lambda a: (1.0, 1 - a),
+        "arithmetic mean of the scores": lambda a: (a, 1.0),
+        "mean of the entropies": lambda a: (a, 0.0),
+        "mean of order 1 - alpha / 2": lambda a: (a, 1 - a / 2),
+    }
+    claim(_name, stated=_stated, corrected=_corrected, mutants=_mutants)(aggregate)
 
 
 # ---------------------------------------------------------------------------------------------
