@@ -125,7 +125,7 @@ def test_alignment_is_the_matrix_power(order):
 
 
 @pytest.mark.parametrize(("aggregate", "means"), [("arithmetic", (1, 1)), ("conditional", (2, -1))])
-def testpower_mean_of_the_library(aggregate, means):
+def test_power_mean_of_the_library(aggregate, means):
     outputs = np.array([0, 1, 2, 3, 3, 9, 9], np.float32)[:, None]
     found = cv.cluster_rke(
         outputs, [0] * 5 + [1] * 2, kernel=cv.Gaussian(0.05), aggregate=aggregate
