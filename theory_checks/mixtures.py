@@ -471,7 +471,7 @@ def aggregate(rng: np.random.Generator, budget: Budget, form: Callable) -> Evide
     """
     label = "two clusters of two samples: two different images; one image twice"
     four = populations.listed([0, 9], [[0.25, 0.25, 0], [0, 0, 0.5]], label=label)
-    one_rich = rare_mode(0.5, 0.0, 9.0, 1e12)
+    one_rich = rare_mode(0.5, 0.0, 9.0, 1e6)
     trials = [(mixture, order) for mixture in (four, one_rich) for order in (2.0, 1.0, 0.5)]
     for shape in populations.SHAPES * budget.trials(15):
         mixture = populations.decode(1.2 * rng.standard_normal(shape.dimension), shape)
