@@ -15,6 +15,11 @@ def features_of(gram):
     return vectors * np.sqrt(np.maximum(values, 0.0))
 
 
+def entries(spectrum):
+    """All of them in decreasing order."""
+    return np.sort(np.repeat(spectrum.values, spectrum.copies.astype(int)))[::-1]
+
+
 def small_mixtures():
     rng = np.random.default_rng(5)
     for shape in populations.SHAPES:
@@ -26,7 +31,11 @@ def small_mixtures():
 
 def explicit(mixture):
     """Joint features, prompts and weights, one row for every pair."""
-    rows = [(features_of(b.gram), b, c) for b in mixture.blocks for c in range(int(b.copies))]
+    rows = [
+        (features_of(b.gram * np.ones((len(b.weights),) * 2)), b, c)
+        for b in mixture.blocks
+        for c in range(int(b.copies))
+    ]
     outputs = linalg.block_diag(*[features for features, _, _ in rows])
     prompts = np.concatenate([b.prompts for _, b, _ in rows])
     weights = np.concatenate([b.weights / b.copies for _, b, _ in rows])
@@ -38,7 +47,7 @@ def test_spectra_and_pair_averages_match_explicit_operators():
         x, index, w = explicit(mixture)
         t = features_of(mixture.prompt_gram)[index]
         pairs = np.einsum("ia,ib->iab", x, t).reshape(len(w), -1)
-        found = mixture.joint.sorted()
+        found = entries(mixture.joint)
         expected = linalg.svdvals(np.sqrt(w)[:, None] * pairs)[: len(found)] ** 2
         np.testing.assert_allclose(found[: len(expected)], expected, atol=1e-12)
         one_hot = np.eye(mixture.modes)[mixture.component[index]] * w[:, None]
@@ -55,9 +64,9 @@ def test_truncation_and_distance_with_multiplicities():
         spectra = [
             populations.Spectrum(v / (c @ v), c) for v, c in zip(values, copies, strict=True)
         ]
-        padded = [np.pad(s.sorted(), (0, 50 - int(s.copies.sum()))) for s in spectra]
+        padded = [np.pad(entries(s), (0, 50 - int(s.copies.sum()))) for s in spectra]
         for spectrum, plain in zip(spectra, padded, strict=True):
-            found = spectrum.truncated(t).sorted()
+            found = entries(spectrum.truncated(t))
             np.testing.assert_allclose(found, numerics.truncate(plain, t)[: len(found)], atol=1e-12)
         for order in (1.0, 2.0, 3.0):
             expected = linalg.norm(padded[0] - padded[1], order)
@@ -80,8 +89,8 @@ def test_counterexamples_by_hand():
     gap = np.log(((1 + k) ** order + (1 - k) ** order) / 2) / (order - 1)
     assert populations.two_prompts(k).gap(order) == pytest.approx(gap, rel=1e-9)
     cut = populations.square(2)
-    assert cut.joint.sorted() == pytest.approx([0.25] * 4)
-    assert cut.joint.truncated(2).sorted() == pytest.approx([0.5, 0.5])
+    assert entries(cut.joint) == pytest.approx([0.25] * 4)
+    assert entries(cut.joint.truncated(2)) == pytest.approx([0.5, 0.5])
 
 
 def test_overlap_bound_is_nearly_attained():
@@ -102,8 +111,8 @@ def test_gram_schmidt_on_features():
     u = [phi[0]]
     for row in phi[1:]:
         u.append(row - sum((row @ other) * other for other in u))
-    np.testing.assert_allclose(mixtures.recursion(gram) @ phi, u, atol=1e-12)
-    s, r = mixtures.early_losses(gram)
+    products, s, r = mixtures.early_vectors(gram)
+    np.testing.assert_allclose(products, np.array(u) @ np.array(u).T, atol=1e-12)
     np.testing.assert_allclose(s, 1 - np.sum(phi * u, axis=1), atol=1e-12)
     np.testing.assert_allclose(r, 1 - np.sum(np.square(u), axis=1), atol=1e-12)
 
@@ -116,7 +125,7 @@ def test_alignment_is_the_matrix_power(order):
 
 
 @pytest.mark.parametrize(("aggregate", "means"), [("arithmetic", (1, 1)), ("conditional", (2, -1))])
-def testpower_mean_of_the_library(aggregate, means):
+def test_power_mean_of_the_library(aggregate, means):
     outputs = np.array([0, 1, 2, 3, 3, 9, 9], np.float32)[:, None]
     found = cv.cluster_rke(
         outputs, [0] * 5 + [1] * 2, kernel=cv.Gaussian(0.05), aggregate=aggregate

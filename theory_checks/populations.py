@@ -8,7 +8,9 @@ one row with `copies=1e8`, and every spectrum stays exact. Lengths are in units 
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,12 +21,7 @@ _NEGLIGIBLE = 1e-300
 
 @dataclasses.dataclass(frozen=True)
 class Spectrum:
-    """Eigenvalues with multiplicities.
-
-    Attributes:
-        values: distinct entries, `[k]`, non-negative.
-        copies: how often each occurs, `[k]`.
-    """
+    """Eigenvalues with multiplicities: non-negative `values` `[k]`, each `copies` times `[k]`."""
 
     values: np.ndarray
     copies: np.ndarray
@@ -53,23 +50,8 @@ class Spectrum:
         before = np.concatenate([[0.0], np.cumsum(copies)[:-1]])
         kept = np.clip(t - before, 0.0, copies)
         missing = 1.0 - kept @ values
-        zeros = t - kept.sum()
-        values, kept = np.append(values, 0.0), np.append(kept, zeros)
+        values, kept = np.append(values, 0.0), np.append(kept, t - kept.sum())
         return Spectrum(np.maximum(values + missing / t, 0.0), kept)
-
-    def scaled(self, weight: float) -> "Spectrum":
-        """Every entry times a weight."""
-        return Spectrum(weight * self.values, self.copies)
-
-    def sorted(self) -> np.ndarray:
-        """All entries in decreasing order, `[sum of copies]` (small spectra only)."""
-        return np.sort(np.repeat(self.values, self.copies.astype(int)))[::-1]
-
-
-def stack(spectra: Sequence[Spectrum]) -> Spectrum:
-    """Union of spectra: that of a direct sum."""
-    values = np.concatenate([part.values for part in spectra])
-    return Spectrum(values, np.concatenate([part.copies for part in spectra]))
 
 
 def distance(first: Spectrum, second: Spectrum, order: float) -> float:
@@ -92,30 +74,28 @@ class Block:
     Attributes:
         prompts: index of the prompt of each atom, `[r]`.
         weights: probability of each atom, all copies together, `[r]`.
-        gram: output kernel between the atoms, `[r, r]`, unit diagonal.
+        gram: output kernel between the atoms, `[r, r]`, unit diagonal; 1 for one image.
         copies: number of orthogonal copies among which each weight is shared equally.
     """
 
     prompts: np.ndarray
     weights: np.ndarray
-    gram: np.ndarray
+    gram: np.ndarray | float = 1.0
     copies: float = 1.0
 
-    def spectrum(self, prompt_gram: np.ndarray) -> Spectrum:
-        """Eigenvalues of the joint operator on this block."""
-        root = np.sqrt(self.weights)
-        kernel = self.gram * prompt_gram[np.ix_(self.prompts, self.prompts)]
-        values = np.linalg.eigvalsh(root[:, None] * kernel * root) / self.copies
-        return Spectrum(np.maximum(values, 0.0), np.full(len(values), self.copies))
 
-    def restricted(self, kept: np.ndarray, scale: float) -> "Block":
-        """The atoms whose prompts are kept, their weights divided by scale."""
-        rows = np.flatnonzero(kept[self.prompts])
-        gram = self.gram[np.ix_(rows, rows)]
-        return Block(self.prompts[rows], self.weights[rows] / scale, gram, self.copies)
+def spectrum(blocks: Sequence[Block], prompt_gram: np.ndarray) -> Spectrum:
+    """Eigenvalues of the joint operator of these blocks under this kernel of the prompts."""
+    values, copies = [], []
+    for block in blocks:
+        root = np.sqrt(block.weights)
+        kernel = block.gram * prompt_gram[np.ix_(block.prompts, block.prompts)]
+        values.append(np.linalg.eigvalsh(root[:, None] * kernel * root) / block.copies)
+        copies.append(np.full(len(root), block.copies))
+    return Spectrum(np.maximum(np.concatenate(values), 0.0), np.concatenate(copies))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Mixture:
     """Prompts from a mixture, outputs given the prompt; everything about it is exact.
 
@@ -124,6 +104,16 @@ class Mixture:
         location: prompt atoms in units of the bandwidth, `[p, d]`.
         blocks: the joint atoms; their weights sum to 1.
         label: one line that says what the population is.
+        modes: number of components m.
+        members: which prompt atoms are of which component, `[m, p]` of zeros and ones.
+        same: the kernel that is 1 within components and 0 between them, `[p, p]`.
+        prompt_weights: probability of each prompt atom, `[p]`.
+        prompt_gram: k_T between the prompt atoms, `[p, p]`.
+        weights: mixture weights omega, `[m]`.
+        means: of the components, `[m, d]`.
+        mean_gram: k_T between them, `[m, m]`.
+        deviations: squared distances of the prompt atoms from their means, `[p]`.
+        variances: sigma_i^2 / sigma^2 of each component, `[m]`.
     """
 
     component: np.ndarray
@@ -131,91 +121,46 @@ class Mixture:
     blocks: tuple[Block, ...]
     label: str = ""
 
-    @property
-    def modes(self) -> int:
-        """Number of components m."""
-        return int(self.component.max()) + 1
-
-    @functools.cached_property
-    def prompt_weights(self) -> np.ndarray:
-        """Probability of each prompt atom, `[p]`."""
-        total = np.zeros(len(self.component))
+    def __post_init__(self) -> None:
+        """Everything that needs no spectrum."""
+        self.modes = int(self.component.max()) + 1
+        self.members = np.eye(self.modes)[:, self.component]
+        self.same = self.members.T @ self.members
+        self.prompt_weights = np.zeros(len(self.component))
         for block in self.blocks:
-            np.add.at(total, block.prompts, block.weights)
-        return total
+            np.add.at(self.prompt_weights, block.prompts, block.weights)
+        self.prompt_gram = numerics.gaussian(self.location)
+        self.weights = self.members @ self.prompt_weights
+        self.means = self.members * self.prompt_weights @ self.location / self.weights[:, None]
+        self.mean_gram = numerics.gaussian(self.means)
+        self.deviations = ((self.location - self.means[self.component]) ** 2).sum(-1)
+        self.variances = self.members @ (self.prompt_weights * self.deviations) / self.weights
 
-    @functools.cached_property
-    def weights(self) -> np.ndarray:
-        """Mixture weights omega, `[m]`."""
-        return np.bincount(self.component, self.prompt_weights, minlength=self.modes)
-
-    @functools.cached_property
-    def means(self) -> np.ndarray:
-        """Component means, `[m, d]`."""
-        total = np.zeros((self.modes, self.location.shape[1]))
-        np.add.at(total, self.component, self.prompt_weights[:, None] * self.location)
-        return total / self.weights[:, None]
-
-    @functools.cached_property
-    def variances(self) -> np.ndarray:
-        """sigma_i^2 / sigma^2 of each component, `[m]`."""
-        squares = ((self.location - self.means[self.component]) ** 2).sum(-1)
-        total = np.bincount(self.component, self.prompt_weights * squares, minlength=self.modes)
-        return total / self.weights
-
-    @property
-    def variance(self) -> float:
-        """sum_i omega_i sigma_i^2 / sigma^2."""
-        return float(self.weights @ self.variances)
-
-    @functools.cached_property
-    def mean_gram(self) -> np.ndarray:
-        """k_T between the component means, `[m, m]`."""
-        return numerics.gaussian(self.means)
-
-    @functools.cached_property
-    def prompt_gram(self) -> np.ndarray:
-        """k_T between the prompt atoms, `[p, p]`."""
-        return numerics.gaussian(self.location)
+    def prompts_under(self, prompt_gram: np.ndarray) -> Spectrum:
+        """Spectrum of the prompt operator under this kernel of the prompts, `[p, p]`."""
+        return spectrum([Block(np.arange(len(prompt_gram)), self.prompt_weights)], prompt_gram)
 
     @functools.cached_property
     def joint(self) -> Spectrum:
         """Spectrum of C_{X,T}."""
-        return stack([block.spectrum(self.prompt_gram) for block in self.blocks])
-
-    def _prompts(self, kept: np.ndarray) -> Spectrum:
-        weights = self.prompt_weights[kept] / self.prompt_weights[kept].sum()
-        root = np.sqrt(weights)
-        values = np.linalg.eigvalsh(root[:, None] * self.prompt_gram[np.ix_(kept, kept)] * root)
-        return Spectrum(np.maximum(values, 0.0), np.ones(len(values)))
+        return spectrum(self.blocks, self.prompt_gram)
 
     @functools.cached_property
     def prompts(self) -> Spectrum:
         """Spectrum of C_T."""
-        return self._prompts(np.arange(len(self.component)))
-
-    def prompts_given(self, i: int) -> Spectrum:
-        """Spectrum of the prompt operator of component i."""
-        return self._prompts(np.flatnonzero(self.component == i))
-
-    def _given(self, i: int, prompt_gram: np.ndarray) -> Spectrum:
-        parts = [block.restricted(self.component == i, self.weights[i]) for block in self.blocks]
-        return stack([part.spectrum(prompt_gram) for part in parts if len(part.prompts)])
-
-    def joint_given(self, i: int) -> Spectrum:
-        """Spectrum of the joint operator of component i."""
-        return self._given(i, self.prompt_gram)
+        return self.prompts_under(self.prompt_gram)
 
     @functools.cached_property
     def outputs(self) -> list[Spectrum]:
         """Spectra of the output operators C_1 .. C_m."""
-        flat = np.ones_like(self.prompt_gram)
-        return [self._given(i, flat) for i in range(self.modes)]
+        parts = [spectrum(self.blocks, np.outer(row, row)) for row in self.members]
+        pairs = zip(parts, self.weights, strict=True)
+        return [Spectrum(part.values / weight, part.copies) for part, weight in pairs]
 
     @functools.cached_property
     def stacked(self) -> Spectrum:
         """The papers' lambda-hat: union of omega_i Eigs(C_i)."""
-        return stack([s.scaled(w) for s, w in zip(self.outputs, self.weights, strict=True)])
+        return spectrum(self.blocks, self.same)
 
     @functools.cached_property
     def mode_spectrum(self) -> Spectrum:
@@ -225,85 +170,91 @@ class Mixture:
     @property
     def images(self) -> float:
         """Number of distinct outputs."""
-        return float(sum(b.copies * len(np.unique(b.gram.round(9), axis=0)) for b in self.blocks))
-
-    def conditional(self, order: float) -> float:
-        """H_order(X | T), the population's matrix-based conditional entropy."""
-        return self.joint.entropy(order) - self.prompts.entropy(order)
-
-    def aggregate(self, order: float) -> float:
-        """f^{-1}(E_{I ~ omega^order} f(H(X | G = I))): the power mean of CV Theorem 6."""
-        if order == 1:
-            return float(self.weights @ [part.entropy(1) for part in self.outputs])
-        return self.stacked.entropy(order) - self.mode_spectrum.entropy(order)
+        grams = [(np.atleast_2d(block.gram).round(9), block.copies) for block in self.blocks]
+        return float(sum(copies * len(np.unique(gram, axis=0)) for gram, copies in grams))
 
     def gap(self, order: float) -> float:
-        """Conditional entropy less its aggregation."""
-        return self.conditional(order) - self.aggregate(order)
+        """H(X|T) less f^{-1}(E_{I ~ omega^order} f(H(X | G = I))), the mean of CV Theorem 6."""
+        conditional = self.joint.entropy(order) - self.prompts.entropy(order)
+        return conditional - (self.stacked.entropy(order) - self.mode_spectrum.entropy(order))
 
     @functools.cached_property
-    def pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def collisions(self) -> np.ndarray:
+        """P(t) P(t') E[k_X^2 | t, t'] over independent prompt atoms t and t', `[p, p]`."""
+        total = np.zeros_like(self.prompt_gram)
+        for block in self.blocks:
+            squares = np.outer(block.weights, block.weights) * block.gram**2 / block.copies
+            np.add.at(total, (block.prompts[:, None], block.prompts), squares)
+        return total
+
+    @functools.cached_property
+    def pairs(self) -> tuple[np.ndarray, ...]:
         """omega_i omega_j times E_ij[k_T^2], E_ij[k_X^2 k_T^2] and E_ij[k_X^2], `[m, m]` each.
 
         Over independent pairs of components i and j; no spectrum is computed.
         """
-        prompts, joint, outputs = np.zeros((3, self.modes, self.modes))
-        p, c = self.prompt_weights, self.component
-        np.add.at(prompts, (c[:, None], c), np.outer(p, p) * self.prompt_gram**2)
-        for block in self.blocks:
-            kx = np.outer(block.weights, block.weights) * block.gram**2 / block.copies
-            rows = c[block.prompts]
-            np.add.at(outputs, (rows[:, None], rows), kx)
-            kt = self.prompt_gram[np.ix_(block.prompts, block.prompts)]
-            np.add.at(joint, (rows[:, None], rows), kx * kt**2)
-        return prompts, joint, outputs
+        squares, independent = (
+            self.prompt_gram**2,
+            np.outer(self.prompt_weights, self.prompt_weights),
+        )
+        kernels = independent * squares, self.collisions * squares, self.collisions
+        return tuple(self.members @ kernel @ self.members.T for kernel in kernels)
 
 
 # ---------------------------------------------------------------------------------------------
-# Populations by hand.
+# Populations by hand: a table of prompts and images, different images orthogonal.
 
 
-def point_modes(
-    means: np.ndarray,
-    weights: np.ndarray,
-    outputs: np.ndarray,
+def listed(
+    location: Any,
+    table: Any,
     *,
-    copies: float = 1.0,
+    component: Sequence[int] | None = None,
+    copies: Any = 1.0,
     label: str = "",
 ) -> Mixture:
-    """Every component is a single prompt; outputs from a shared orthogonal alphabet.
+    """The population of a table of probabilities.
 
     Args:
-        means: prompts, `[m, d]`, in bandwidths.
-        weights: mixture weights, `[m]`.
-        outputs: P(letter | component), `[m, letters]`.
-        copies: number of orthogonal images that the last letter stands for.
+        location: prompts in bandwidths, `[p]` or `[p, d]`.
+        table: P(prompt, image), `[p, images]`.
+        component: of each prompt; where not given, each is a component of its own.
+        copies: number of orthogonal images that each column stands for: one number, or `[images]`.
         label: one line that says what the population is.
     """
-    means, outputs = np.asarray(means, float), np.asarray(outputs, float)
-    joint = np.asarray(weights, float)[:, None] * outputs
+    table = np.asarray(table, float)
     blocks = []
-    for letter in range(outputs.shape[1]):
-        rows = np.flatnonzero(joint[:, letter] > 0)
-        many = copies if letter == outputs.shape[1] - 1 else 1.0
-        blocks.append(Block(rows, joint[rows, letter], np.ones((len(rows), len(rows))), many))
-    return Mixture(np.arange(len(means)), means, tuple(blocks), label)
+    for column, many in zip(table.T, np.broadcast_to(copies, table.shape[1]), strict=True):
+        rows = np.flatnonzero(column)
+        blocks.append(Block(rows, column[rows], copies=float(many)))
+    component = range(len(table)) if component is None else component
+    location = np.reshape(np.asarray(location, float), (len(table), -1))
+    return Mixture(np.array(component), location, tuple(blocks), label)
 
 
-def rare_mode(p: float, q: float, separation: float, copies: float) -> Mixture:
-    """A rare prompt that always shows one image, which the common, diverse prompt shows too.
+def rare_mode(
+    p: float, q: float, step: float, copies: float, count: int = 1, start: float = 0.0
+) -> Mixture:
+    """Rare prompts that always show one image e, and a frequent, diverse one that may show it too.
 
-    Prompt 1 (probability 1-p) shows image e with probability q, else one of `copies` equally likely
-    orthogonal images; prompt 2 (probability p) always shows e. The collisions of e decide the
-    order-2 entropy although e is rare.
+    The frequent prompt shows e with probability q, else one of `copies` equally likely orthogonal
+    images; `count` prompts of probability p each, `step` apart from `start` on, always show e. The
+    collisions of e decide the order-2 entropy although e is rare.
     """
+    first = start + step
+    others = "another" if count == 1 else f"{count} others, {step:g} sigma from each other,"
     label = (
-        f"two prompts {separation:g} sigma apart; the first (probability {1 - p:g}) shows image e "
-        f"with probability {q:g}, else one of {copies:.0f} orthogonal images; the second always e"
+        f"a prompt shows image e with probability {q:g}, else one of {copies:g} orthogonal images; "
+        f"{others} of probability {p:g}, {first:g} sigma away, always e"
     )
-    outputs = np.array([[q, 1 - q], [1.0, 0.0]])
-    means = np.array([[0.0], [separation]])
-    return point_modes(means, np.array([1 - p, p]), outputs, copies=copies, label=label)
+    location = [0.0, *(start + step * np.arange(1, count + 1))]
+    common = 1 - count * p
+    return listed(
+        location,
+        [[common * q, common * (1 - q)]] + [[p, 0.0]] * count,
+        copies=(1, copies),
+        label=label,
+    )
 
 
 def far_prompts(p: float, distance_: float, copies: float, axes: int = 1) -> Mixture:
@@ -312,144 +263,109 @@ def far_prompts(p: float, distance_: float, copies: float, axes: int = 1) -> Mix
     The scattered prompts are +- distance on each of `axes` axes, equally likely, so that the mean
     stays at the origin.
     """
-    arms = np.concatenate([np.eye(axes), -np.eye(axes)]) * distance_
-    location = np.concatenate([np.zeros((1, axes)), arms])
     count = 2 * axes
-    diverse = Block(np.array([0]), np.array([1 - p]), np.ones((1, 1)), copies)
-    fixed = Block(np.arange(1, count + 1), np.full(count, p / count), np.ones((count, count)))
+    location = distance_ * np.concatenate([np.zeros((1, axes)), np.eye(axes), -np.eye(axes)])
     label = (
         f"one component: at its mean (probability {1 - p:g}) one of {copies:.0f} orthogonal images;"
         f" at {count} prompts {distance_:g} sigma away always one and the same image"
     )
-    return Mixture(np.zeros(count + 1, int), location, (diverse, fixed), label)
-
-
-def two_prompts(kernel: float, images: int = 2) -> Mixture:
-    """Two equally likely prompts with this kernel value: an image each, or one for both."""
-    means = np.array([[0.0], [np.sqrt(-2 * np.log(kernel))]])
-    shown = "each always its own orthogonal image" if images == 2 else "one and the same image"
-    label = f"two equally likely prompts, k_T = {kernel:.4g}, {shown}"
-    outputs = np.eye(2) if images == 2 else np.ones((2, 1))
-    return point_modes(means, np.array([0.5, 0.5]), outputs, label=label)
-
-
-def rare_modes(count: int, p: float, step: float, copies: float, start: float = 0.0) -> Mixture:
-    """A diverse frequent prompt, and rare ones `step` apart that always show an image e.
-
-    With `start` = 0 the frequent prompt is their neighbour and shows e with probability p too.
-    """
-    means = np.concatenate([[0.0], start + step * np.arange(1, count + 1)])[:, None]
-    outputs = np.array([[0.0 if start else p, 1.0 if start else 1 - p]] + [[1.0, 0.0]] * count)
-    label = (
-        f"a prompt with {copies:.0e} images and {count} rare prompts (probability {p:g} each, "
-        f"{step:g} sigma apart, from {start + step:g} sigma on) that always show one image"
-        + ("" if start else f", which the first shows with probability {p:g} too")
-    )
-    weights = np.array([1 - count * p] + [p] * count)
-    return point_modes(means, weights, outputs, copies=copies, label=label)
-
-
-def square(t: int) -> Mixture:
-    """t far prompts, each with the same t images, all equally likely."""
-    label = f"{t} equally likely prompts 9 sigma apart, each shows {t} images equally often"
-    means, flat = 9.0 * np.arange(t)[:, None], np.full(t, 1 / t)
-    return point_modes(means, flat, np.full((t, t), 1 / t), label=label)
+    table = [[0, 1 - p]] + [[p / count, 0]] * count
+    return listed(location, table, component=[0] * (count + 1), copies=(1, copies), label=label)
 
 
 def one_component(
     distance_: float, own: bool = True, share: float = 0.5, copies: float = 1.0
 ) -> Mixture:
     """One component of two prompts, with images of their own or the same `copies` images."""
-    gram = np.eye(2) if own else np.ones((2, 2))
-    block = Block(np.arange(2), np.array([1 - share, share]), gram, copies)
     shown = "an image each" if own else f"the same {copies:g} image(s)"
     label = (
         f"one component: prompts {distance_:g} sigma apart of shares {1 - share:g} and {share:g}, "
+        f"{shown}"
     )
-    label += shown
-    return Mixture(np.zeros(2, int), np.array([[0.0], [distance_]]), (block,), label)
+    table = np.array([[1 - share, 0], [0, share]]) if own else [[1 - share], [share]]
+    return listed([0, distance_], table, component=[0, 0], copies=copies, label=label)
+
+
+def two_prompts(kernel: float, own: bool = True) -> Mixture:
+    """Two equally likely prompts with this kernel value: an image each, or one for both."""
+    shown = "each always its own orthogonal image" if own else "one and the same image"
+    label = f"two equally likely prompts, k_T = {kernel:.4g}, {shown}"
+    table = np.eye(2) / 2 if own else [[0.5], [0.5]]
+    return listed([0, np.sqrt(-2 * np.log(kernel))], table, label=label)
+
+
+def square(t: int) -> Mixture:
+    """t far prompts, each with the same t images, all equally likely."""
+    label = f"{t} equally likely prompts 9 sigma apart, each shows {t} images equally often"
+    return listed(9.0 * np.arange(t), np.full((t, t), 1 / t**2), label=label)
 
 
 def cores(shares: Sequence[float], step: float, copies: float) -> Mixture:
     """Equally likely modes: a prompt that shows a common image, and a far one with its own ones."""
-    m, share = len(shares), np.asarray(shares, float)
-    location = np.concatenate([step * np.arange(m), 1e3 * np.arange(1, m + 1)])[:, None]
-    blocks = [Block(np.arange(m), share / m, np.ones((m, m)))]
-    for i in range(m):
-        blocks.append(Block(np.array([m + i]), (1 - share[i : i + 1]) / m, np.ones((1, 1)), copies))
-    return Mixture(np.tile(np.arange(m), 2), location, tuple(blocks), "cores with a common image")
+    m, share = len(shares), np.array(shares)
+    table = np.zeros((2 * m, m + 1))
+    table[:m, 0], table[m:, 1:] = share / m, np.diag(1 - share) / m
+    location = [*(step * np.arange(m)), *(1e3 * np.arange(1, m + 1))]
+    component, many = [*range(m)] * 2, [1.0] + [copies] * m
+    label = "cores with a common image"
+    return listed(location, table, component=component, copies=many, label=label)
 
 
 def straggler(p: float, separation: float, copies: float) -> Mixture:
     """Two diverse modes; each shows e with probability p, the second then at the first's prompt."""
-    location = np.array([[0.0], [0.0], [separation / (1 - p)]])
-    shared = Block(np.array([0, 1]), np.array([p, p]) / 2, np.ones((2, 2)))
-    own = [Block(np.array([i]), np.array([1 - p]) / 2, np.ones((1, 1)), copies) for i in (0, 2)]
     label = f"two modes {separation:g} sigma apart; with probability {p:g} the second is the first"
-    return Mixture(np.array([0, 1, 1]), location, (shared, *own), label)
+    table = np.array([[p, 1 - p, 0], [p, 0, 0], [0, 0, 1 - p]]) / 2
+    location, many = [0, 0, separation / (1 - p)], (1, copies, copies)
+    return listed(location, table, component=[0, 1, 1], copies=many, label=label)
 
 
 def aligned(means: Sequence[float]) -> Mixture:
     """Single prompts with an image each; the weights are the top eigenvector of [k_T^2]."""
-    points = np.array(means, float)[:, None]
-    top = np.abs(np.linalg.eigh(numerics.gaussian(points) ** 2)[1][:, -1])
-    return point_modes(points, top / top.sum(), np.eye(len(points)), label="top eigenvector")
+    gram = numerics.gaussian(np.array(means, float)[:, None])
+    top = np.abs(np.linalg.eigh(gram**2)[1][:, -1])
+    return listed(means, np.diag(top / top.sum()), label="top eigenvector")
 
 
 def typical(separation: float, spread: float = 0.0) -> Mixture:
     """Three modes of weights 1/2, 3/10, 1/5 with several images each, prompts +- spread."""
     corners = separation * np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
-    outputs = np.array([[0.6, 0.4, 0.0], [0.1, 0.0, 0.9], [0.0, 0.2, 0.8]])
-    weights = np.array([0.5, 0.3, 0.2])
-    if not spread:
-        return point_modes(corners, weights, outputs, copies=50)
-    location = np.concatenate([corners - [spread, 0], corners + [spread, 0]])
-    joint = np.tile(weights[:, None] * outputs, (2, 1)) / 2
-    blocks = []
-    for letter, copies in enumerate((1.0, 1.0, 50.0)):
-        rows = np.flatnonzero(joint[:, letter])
-        blocks.append(Block(rows, joint[rows, letter], np.ones((len(rows),) * 2), copies))
-    return Mixture(np.tile(np.arange(3), 2), location, tuple(blocks))
+    table = np.array([[0.3, 0.2, 0.0], [0.03, 0.0, 0.27], [0.0, 0.04, 0.16]])
+    offsets = [[-spread, 0.0], [spread, 0.0]] if spread else [[0.0, 0.0]]
+    location = np.concatenate([corners + offset for offset in offsets])
+    count = len(offsets)
+    table, component = np.tile(table, (count, 1)) / count, [0, 1, 2] * count
+    label = f"three modes {separation:g} sigma apart, prompts +- {spread:g} sigma"
+    return listed(location, table, component=component, copies=(1, 1, 50), label=label)
 
 
 # ---------------------------------------------------------------------------------------------
-# Random populations and the search for violations.
+# Random populations for the searches.
 
 
-@dataclasses.dataclass(frozen=True)
-class Shape:
-    """Size of a random population: what the entries of a parameter vector mean.
+class Shape(NamedTuple):
+    """Size of a random population: how many of each it has, in so many dimensions.
 
-    Attributes:
-        modes: number of components.
-        atoms: prompts a component.
-        letters: outputs with an arbitrary kernel; one flat block of any size comes on top.
-        axes: dimension of the prompt space.
+    The outputs of each letter have an arbitrary kernel; a flat block of any size comes on top.
     """
 
-    modes: int = 2
-    atoms: int = 2
-    letters: int = 2
+    modes: int
+    atoms: int
+    letters: int
     axes: int = 1
 
-    @functools.cached_property
-    def sections(self) -> dict[str, tuple[int, ...]]:
-        """Name and shape of each part of the parameter vector."""
-        m, a, e, d = self.modes, self.atoms, self.letters, self.axes
-        return {
-            "weights": (m,), "means": (m, d), "spread": (m,), "atoms": (m, a), "offsets": (m, a, d),
-            "outputs": (m, a, e + 1), "features": (e, e), "copies": (1,),
-        }  # fmt: skip
+    @property
+    def sections(self) -> list[tuple[int, ...]]:
+        """Shapes of the parts of a parameter vector, in the order of `decode`."""
+        m, a, e, d = self
+        return [(m,), (m, d), (m,), (m, a), (m, a, d), (m, a, e + 1), (e, e), (1,)]
 
     @property
     def dimension(self) -> int:
         """Length of a parameter vector."""
-        return sum(int(np.prod(shape)) for shape in self.sections.values())
+        return sum(map(math.prod, self.sections))
 
 
-SHAPES = (
-    Shape(1, 3, 2), Shape(2, 1, 2), Shape(2, 2, 2), Shape(3, 1, 2), Shape(3, 2, 1, 2),
-)  # fmt: skip
+SHAPES = (Shape(1, 3, 2), Shape(2, 1, 2), Shape(2, 2, 2), Shape(3, 1, 2), Shape(3, 2, 1, 2))
 POINT_SHAPES = (Shape(2, 1, 1), Shape(2, 1, 2), Shape(3, 1, 2), Shape(4, 1, 2, 2))
 
 
@@ -459,35 +375,28 @@ def decode(theta: np.ndarray, shape: Shape) -> Mixture:
     Weights and conditional probabilities range over many decades, spreads from 10^-3 to several
     bandwidths, flat blocks from one image to 10^10.
     """
-    parts, start = {}, 0
-    for name, size in shape.sections.items():
-        stop = start + int(np.prod(size))
-        parts[name] = theta[start:stop].reshape(size)
-        start = stop
-    weights = numerics.softmax(3 * parts["weights"])
-    share = numerics.softmax(3 * parts["atoms"])
-    offsets = parts["offsets"] * 10.0 ** np.clip(parts["spread"] - 0.5, -3, 1)[:, None, None]
+    ends = np.cumsum([math.prod(section) for section in shape.sections])
+    parts = zip(np.split(theta, ends[:-1]), shape.sections, strict=True)
+    weights, means, spread, shares, offsets, outputs, features, size = (
+        part.reshape(section) for part, section in parts
+    )
+    share = numerics.softmax(3 * shares)
+    offsets = offsets * 10.0 ** np.clip(spread - 0.5, -3, 1)[:, None, None]
     offsets = offsets - (share[..., None] * offsets).sum(1, keepdims=True)
-    location = (3 * parts["means"][:, None, :] + offsets).reshape(-1, shape.axes)
-    prompt_weights = (weights[:, None] * share).ravel()
-    outputs = prompt_weights[:, None] * numerics.softmax(3 * parts["outputs"]).reshape(
-        len(prompt_weights), -1
-    )
-    features = np.eye(shape.letters) + parts["features"]
+    location = (3 * means[:, None] + offsets).reshape(-1, shape.axes)
+    atoms = numerics.softmax(3 * weights)[:, None] * share
+    joint = (atoms[..., None] * numerics.softmax(3 * outputs)).reshape(len(location), -1)
+    features = np.eye(shape.letters) + features
     features /= np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-9)
-    rows = np.repeat(np.arange(len(location)), shape.letters)
-    letters = np.tile(np.arange(shape.letters), len(location))
-    gram = (features @ features.T)[np.ix_(letters, letters)]
+    gram = np.tile(features @ features.T, (len(location),) * 2)
     np.fill_diagonal(gram, 1.0)
-    copies = float(np.round(10.0 ** np.clip(np.abs(2 + 2 * parts["copies"][0]), 0, 10)))
-    size = len(location)
+    prompts = np.arange(len(location))
+    copies = float(np.round(10.0 ** np.clip(np.abs(2 + 2 * size[0]), 0, 10)))
     blocks = (
-        Block(rows, outputs[:, :-1].ravel(), gram),
-        Block(np.arange(size), outputs[:, -1], np.ones((size, size)), copies),
+        Block(np.repeat(prompts, shape.letters), joint[:, :-1].ravel(), gram),
+        Block(prompts, joint[:, -1], copies=copies),
     )
-    component = np.repeat(np.arange(shape.modes), shape.atoms)
-    label = f"{shape.modes} components of {shape.atoms} prompts, found by search"
-    return Mixture(component, location, blocks, label)
+    return Mixture(np.repeat(np.arange(shape.modes), shape.atoms), location, blocks)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -537,36 +446,28 @@ class Population:
 
     def conditional_entropy(self, weights: np.ndarray, t: int | None = None) -> np.ndarray:
         """H(X|T) at order 1, truncated to t eigenvalues where given."""
-        parts = []
-        for gram in (self.joint, self.gram_t):
-            eigenvalues = numerics.spectrum(gram, weights)
-            keep = None if t is None else min(t, len(gram))
-            parts.append(
-                numerics.entropy(
-                    eigenvalues if keep is None else numerics.truncate(eigenvalues, keep)
-                )
-            )
-        return parts[0] - parts[1]
+        spectra = [numerics.spectrum(gram, weights) for gram in (self.joint, self.gram_t)]
+        if t is not None:
+            spectra = [numerics.truncate(part, min(t, len(self.weights))) for part in spectra]
+        joint, prompts = map(numerics.entropy, spectra)
+        return joint - prompts
 
 
 def product(name: str, p_x: list[float], p_t: list[float]) -> Population:
     """Independent outputs and prompts on orthogonal values."""
-    weights = np.outer(p_x, p_t).ravel()
-    x, t = (np.ravel(index) for index in np.indices((len(p_x), len(p_t))))
-    same = [(v[:, None] == v[None, :]).astype(float) for v in (x, t)]
-    return Population(name, same[0], same[1], weights)
+    same_x, same_t = np.ones((len(p_x),) * 2), np.ones((len(p_t),) * 2)
+    gram_x, gram_t = np.kron(np.eye(len(p_x)), same_t), np.kron(same_x, np.eye(len(p_t)))
+    return Population(name, gram_x, gram_t, np.outer(p_x, p_t).ravel())
 
 
 @functools.cache
 def finite_populations() -> tuple[Population, ...]:
     """Independent, determined, smooth, and one frequent prompt with rare very diverse ones."""
     rng = np.random.default_rng(7)
-    smooth = Population(
-        "smooth", numerics.gaussian(rng.normal(size=(8, 2))),
-        numerics.gaussian(rng.normal(size=(8, 2))), rng.dirichlet(np.ones(8)),
-    )  # fmt: skip
+    gram_x, gram_t = (numerics.gaussian(rng.normal(size=(8, 2))) for _ in range(2))
+    smooth = Population("smooth", gram_x, gram_t, rng.dirichlet(np.ones(8)))
     groups = np.array([0, 0, 0, 1, 1, 2, 3, 4, 5])
-    same = (groups[:, None] == groups[None, :]).astype(float)
+    same = (groups[:, None] == groups).astype(float)
     rare = np.array([0.25, 0.2, 0.15, 0.15, 0.1, 0.06, 0.05, 0.03, 0.01])
     features = numerics.unit_features(rng, 9, 2)
     return (
