@@ -320,7 +320,7 @@ def test_the_readme_says_how_much_is_false():
     """Its numbers are those of the registry."""
     printed = [entry for entry in CLAIMS.values() if entry.kind is Kind.PRINTED]
     false = sum(entry.expected is Verdict.FALSE for entry in printed)
-    said = f"{false} of {len(printed)} printed claims are false, out of {len(ROOTS)} root errors"
+    said = f"{false} of {len(printed)} printed claims are false; {len(ROOTS)} root errors are"
     assert said in (ROOT / "README.md").read_text()
 
 

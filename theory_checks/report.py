@@ -282,7 +282,7 @@ def _row(*cells: str) -> str:
 
 def _roots_markdown(outcomes: Sequence[Outcome]) -> str:
     lines = [
-        "| | root error | as printed | corrected | smallest clear counterexample "
+        "| | root error | as printed, implied or read | corrected | smallest clear counterexample "
         "| what it means for users |",
         "|---|---|---|---|---|---|",
     ]
@@ -293,7 +293,7 @@ def _roots_markdown(outcomes: Sequence[Outcome]) -> str:
             _row(
                 str(number),
                 f"**{root.title}**<br>{root.severity.name.lower()}<br>{places}",
-                _math(root.printed),
+                f"{_math(root.printed)}<br>{found[0].claim.kind.value}",
                 _math(root.corrected),
                 _example(_best(found[0].stated)),
                 root.meaning,
