@@ -47,6 +47,8 @@ def test_orthogonal_outputs_are_their_spectrum():
             concentration._entropy_error(many, f, t), concentration._entropy_error(small, f, t)
         )
     np.testing.assert_allclose(many.norms(f), small.norms(f))
+    np.testing.assert_allclose(many.joint, small.joint)
+    np.testing.assert_allclose(many.gram_t, small.gram_t)
 
 
 @pytest.mark.parametrize("n", [2, 3, 4])
@@ -91,8 +93,9 @@ def test_sharper_bounds_by_exact_probabilities(n, delta):
     for error, interval in (
         (concentration._rke_error, concentration._rke_interval),
         (concentration._entropy_error, concentration._entropy_interval),
+        (concentration._operator_error, concentration._lemma_4_sharp),
     ):
-        low, high = interval(p, n, delta)
+        low, high = np.broadcast_to(interval(p, n, delta), 2)
         off = error(p, f)
         assert chances[(off > high) | (-off > low)].sum() <= delta
 
