@@ -190,13 +190,13 @@ def _conditional_nonnegative(rng, budget: Budget, value) -> Evidence:
 def _negative_samples() -> list[tuple[Any, ...]]:
     """Samples of negative information at some order: description, n, K_X, K_T, weights."""
     found: list[tuple[Any, ...]] = []
+    for x, t in (([0, 0.8, 0.4], [0, 0, 10]), ([0, 0, 10], [-0.57, 0.57, 0])):
+        found.append((f"Gaussian kernels, outputs {x}, prompts {t}", 3, *_line([x, t]), None))
     for k in (1, 2, 4, 8):
         # One output of k + 1 prompts, one prompt with k + 1 outputs, all pairs distinct.
         x, t = "a" * (k + 1) + "bcdefghi"[:k], "rstuvwxyz"[: k + 1] + "r" * k
         text = f"unlike outputs {x} of unlike prompts {t}"
         found.append((text, len(x), _same(x), _same(t), None))
-    for x, t in (([0, 0.8, 0.4], [0, 0, 10]), ([0, 0, 10], [-0.57, 0.57, 0])):
-        found.append((f"Gaussian kernels, outputs {x}, prompts {t}", 3, *_line([x, t]), None))
     for centres in (1, 4):
         # Four corners of a small square of angles about a pair that is repeated.
         angles = np.radians([[0] * centres + [24, 24, -24, -24], [0] * centres + [24, -24] * 2])
@@ -211,7 +211,7 @@ def _negative_samples() -> list[tuple[Any, ...]]:
 
 @claim(
     "cv-early-eq-6-nonnegative",
-    stated=(np.inf, 3.0, 2.0, 0.5),
+    stated=(2.0, np.inf, 3.0, 0.5),
     corrected=(1.0,),
     mutants={"order 1/2": (0.5,), "order 2": (2.0,), "order 3": (3.0,), "order inf": (np.inf,)},
 )
@@ -508,6 +508,7 @@ def _widths(t: int) -> dict[str, float]:
     mutants={
         "cap dropped": (lambda mass, second, m, cap, n: (mass, second, m, np.inf), _between),
         "n for n - t": (lambda mass, second, m, cap, n: (mass, second, n, cap), _between),
+        "q 1.5 times smaller": (lambda mass, q, m, cap, n: (mass, q / 1.5, m, cap), _between),
         "q = tau^2": (lambda mass, second, m, cap, n: (mass, mass**2, m, cap), _between),
         "cap the mean": (lambda mass, second, m, cap, n: (mass, second, m, mass / m), _between),
         "lower ends of both": (None, lambda a, b: (a[0] - b[0], a[1] - b[0])),

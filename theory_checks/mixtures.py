@@ -173,9 +173,23 @@ def _against(bound: Bound, mixture: Mixture, order: float) -> tuple[np.ndarray, 
     return np.array([-gap, gap]), np.array(bound(mixture, order), float)
 
 
+def _attained(
+    ends: Mapping[str, int], bound: Bound, mixture: Mixture, order: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """`_against`, with equality at the populations of these labels: below is 0, above is 1."""
+    lhs, rhs = _against(bound, mixture, order)
+    equal_at = [ends[mixture.label]] if mixture.label in ends else []
+    return np.append(lhs, rhs[equal_at]), np.append(rhs, lhs[equal_at])
+
+
 def two_thirds(bound: Callable) -> Callable:
     """A mutant: what is 1.5 times too small."""
     return lambda *arguments: np.multiply(2 / 3, bound(*arguments))
+
+
+def weaker(bound: Callable) -> Callable:
+    """A mutant of what is attained: a bound 1.5 times too large."""
+    return lambda *arguments: np.multiply(1.5, bound(*arguments))
 
 
 def without(*parts: str) -> dict[str, dict[str, bool]]:
@@ -219,7 +233,7 @@ def spread_losses(mixture: Mixture) -> np.ndarray:
 _THETAS = np.linspace(0.0, 1.0, 101)[:, None, None]
 
 
-def overlap_bound(mixture: Mixture, alike: np.ndarray, cantelli: bool = True) -> np.ndarray:
+def overlap_bound(mixture: Mixture, alike: np.ndarray, cantelli: float = 1.0) -> np.ndarray:
     """Upper bound on E_ij[k_T^2 k_X^2] from means, variances and E_ij[k_X^2] <= alike, `[m, m]`.
 
     The prompts differ by less than theta of the distance of their means with at most the second
@@ -238,7 +252,7 @@ def moment_ends(
     mixture: Mixture,
     norms: np.ndarray,
     _: float,
-    cantelli: bool = True,
+    cantelli: float = 1.0,
     spread: bool = True,
     overlap: bool = True,
 ) -> tuple[float, float]:
@@ -273,7 +287,7 @@ def norm_ends(
 
 
 def corrected_range(
-    mixture: Mixture, order: float, ends: Callable = norm_ends, **parts: bool
+    mixture: Mixture, order: float, ends: Callable = norm_ends, **parts: Any
 ) -> tuple[float, float]:
     """The corrected CV Theorems 5 and 6, from the ranges of the two norms."""
     norms = np.array([part.norm(order) for part in mixture.outputs])
@@ -286,15 +300,43 @@ def corrected_range(
     return float(down), float(up)
 
 
-moment_range = partial(corrected_range, ends=moment_ends)
+_ONE_BY_ONE = at(2.0, straggler(1e-3, 4.0, 1e10), straggler(1e-3, 100.0, 1e10), two_prompts(0.3))
+
+
+def _moment_sides(
+    mixture: Mixture, order: float, scale: float = 1.0, **parts: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """The corrected Theorem 5; at some examples L, U and kappa, each for either operator alone."""
+    bound = np.array(corrected_range(mixture, order, moment_ends, **parts))
+    lhs, rhs = [-mixture.gap(order), mixture.gap(order)], [*(scale * bound)]
+    if mixture.label in {example.label for example, _ in _ONE_BY_ONE}:
+        outputs = np.array([part.norm(order) for part in mixture.outputs])
+        cantelli, between = parts.get("cantelli", 1.0), np.triu_indices(mixture.modes, 1)
+        for whole, own, norms, pairs in (
+            (mixture.prompts, mixture.mode_spectrum, np.ones(mixture.modes), mixture.pairs[0]),
+            (mixture.joint, mixture.stacked, outputs, mixture.pairs[1]),
+        ):
+            low, high = moment_ends(mixture, norms, order, **parts)
+            change = 2 * np.log(whole.norm(order) / own.norm(order))
+            with np.errstate(divide="ignore"):
+                rhs += [*(scale * 2 * np.log([own.norm(order) / low, high / own.norm(order)]))]
+            kappa = overlap_bound(mixture, np.outer(norms, norms), cantelli)
+            lhs += [-change, change, *(pairs / np.outer(mixture.weights, mixture.weights))[between]]
+            rhs += [*(scale * kappa[between])]
+    return np.array(lhs), np.array(rhs)
+
+
 hunted(
     "cv-theorem-5",
-    moment_range,
-    {**without("cantelli", "spread", "overlap"), "two thirds": two_thirds(moment_range)},
-    stated=printed_bound,
-    apply=_against,
+    _moment_sides,
+    {
+        **without("cantelli", "spread", "overlap"),
+        "half of Cantelli's term": {"cantelli": 0.5},
+        "two thirds": {"scale": 2 / 3},
+    },
+    stated=partial(_against, printed_bound),
     spreads=(0.0, 0.1),
-    examples=[*RARE, *FAR, *SPREAD, *at(2.0, straggler(1e-3, 4.0, 1e10), two_prompts(0.3))],
+    examples=[*RARE, *FAR, *SPREAD, *_ONE_BY_ONE],
 )
 hunted(
     "cv-theorem-6",
@@ -340,8 +382,9 @@ hunted(
     {
         "the mean over the weights in place of the maximum": {"most": lambda a, w: w @ a},
         "two thirds": two_thirds(point_prompt_bound),
+        "1.5 times weaker": weaker(point_prompt_bound),
     },
-    apply=_against,
+    apply=partial(_attained, {two_prompts(0.3).label: 1}),
     examples=[*_EQUAL, *RARE, (rare_mode(1e-3, 0.0, 0.1, 1e10, count=2, start=10.0), 2.0)],
     orders=(2.0, 1.2, *ORDERS),
     shapes=populations.POINT_SHAPES,
@@ -694,7 +737,7 @@ hunted(
     },
     stated=partial(_norm_step, bound=gamma, variance=4.0, overlap=8.0),
     spreads=(0.0, 0.1),
-    examples=ONE_IMAGE + at(2.0, *(one_component(d, False, 0.02) for d in (2.5, 4.0))),
+    examples=ONE_IMAGE + at(2.0, one_component(0.05, False, 0.02)),
 )
 
 
@@ -731,13 +774,13 @@ def truncation_bound(z: float, t: float) -> float:
     return float(np.sqrt(t * z) * (np.log(t) - np.log(z))) if z > 0 else 0.0
 
 
-def audenaert(delta: float, t: float) -> float:
+def audenaert(delta: float, t: float, among: bool = True) -> float:
     """Largest change of the entropy of t probabilities that move by delta in l_2."""
     moved = np.sqrt(t) * delta / 2
     if moved >= 1 - 1 / t:
         return float(np.log(t))
     binary = -moved * np.log(moved) - (1 - moved) * np.log1p(-moved) if moved > 0 else 0.0
-    return float(binary + moved * np.log(t - 1))
+    return float(binary + among * moved * np.log(t - 1))
 
 
 def _eq_19(mixture: Mixture, t: float) -> tuple[float, float]:
@@ -761,11 +804,13 @@ hunted(
         "the weighted sum as centre": {"whole": False},
         "delta squared": {"power": 2},
         "two thirds": {"change": two_thirds(audenaert)},
+        "without tau log(t - 1)": {"change": partial(audenaert, among=False)},
     },
     stated=_eq_19,
     spreads=(0.0, 0.1),
     orders=TRUNCATIONS,
     examples=[*CUT, *ONE_IMAGE, (one_component(5.0, False, 0.3), 2.0)]
+    + at(5.0, far_prompts(0.5, 1.0, 1, 2))
     + at(61.0, far_prompts(0.1, 4.0, 1, 30), far_prompts(0.5, 4.0, 1, 30)),
 )
 
@@ -783,8 +828,13 @@ _WIDE = [one_component(6.0), one_component(6.0, False), typical(2.0, 0.5), SPREA
 hunted(
     "cv-theorem-7-von-neumann",
     holevo_bounds,
-    {**without("spread", "overlap"), "two thirds": two_thirds(holevo_bounds)},
-    apply=_against,
+    {
+        **without("spread", "overlap"),
+        "two thirds": two_thirds(holevo_bounds),
+        "1.5 times weaker below": lambda *data: np.multiply((1.5, 1), holevo_bounds(*data)),
+        "1.5 times weaker above": lambda *data: np.multiply((1, 1.5), holevo_bounds(*data)),
+    },
+    apply=partial(_attained, {_WIDE[0].label: 0, two_prompts(0.3).label: 1}),
     spreads=(0.0, 0.1),
     orders=(1.0,),
     examples=at(1.0, two_prompts(0.3), RARE[1][0], *_WIDE),
@@ -801,8 +851,8 @@ def klogk_bound(mixture: Mixture, _: float) -> tuple[float, float]:
 hunted(
     "cv-theorem-7-point-prompts",
     klogk_bound,
-    {"two thirds": two_thirds(klogk_bound)},
-    apply=_against,
+    {"two thirds": two_thirds(klogk_bound), "1.5 times weaker": weaker(klogk_bound)},
+    apply=partial(_attained, {two_prompts(k).label: 1 for k in (0.3, 0.9)}),
     spreads=(0.0,),
     orders=(1.0,),
     shapes=populations.POINT_SHAPES,
