@@ -34,6 +34,7 @@ Bound = Callable[[Mixture, float], tuple[float, ...]]
 """How far H(X|T) may lie below and above its aggregate."""
 ORDERS = (2.0, 2.5, 4.0, 20.0, 300.0)
 TRUNCATIONS = (20, 2, 3, 5)
+_FOUND = 1e15  # A population that a search found is no small counterexample while others are there.
 _ROUNDING = 1e-11  # Below this a left side is rounding, and its ratio to the bound says nothing.
 
 
@@ -122,6 +123,7 @@ def hunting(
             "population": [described(mixture, relative) for mixture, _ in rows],
         }
         size = parameters["prompts"] * parameters["images"]
+        size = size + np.array([0 if mixture.label or relative else _FOUND for mixture, _ in rows])
         if relative:
             names = parameters["population"]
             parameters = {"population": names, "left side": lhs, "right side": rhs}
@@ -524,7 +526,8 @@ def aggregate(rng: np.random.Generator, budget: Budget, form: Callable) -> Evide
         scores = np.exp([part.entropy(order) for part in mixture.outputs])
         mean = power_mean(mixture.weights, scores, *form(order))
         whole = np.exp(mixture.stacked.entropy(order) - mixture.mode_spectrum.entropy(order))
-        rows.append((mean, whole, order, described(mixture), mixture.images))
+        size = mixture.images + (0 if mixture.label else _FOUND)
+        rows.append((mean, whole, order, described(mixture), size))
         if order == 2:
             pairs = np.sum(mixture.weights**2) / np.trace(mixture.pairs[2])
             rows.append((mean, pairs, *rows[-1][2:]))
