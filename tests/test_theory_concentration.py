@@ -115,5 +115,8 @@ def test_fannes_against_search(distance, t):
 
 def test_the_missing_root_ends_where_it_is_said_to():
     """The last inequality of Theorem 2 turns at delta = 4 exp(-1 / (7 - 2 sqrt 10))."""
-    gap = lambda delta: 2 * concentration._c(delta) - np.sqrt(20 * np.log(4 / delta))  # noqa: E731
+
+    def gap(delta):
+        return 2 * concentration._c(delta) - np.sqrt(20 * np.log(4 / delta))
+
     assert np.isclose(optimize.brentq(gap, 0.5, 0.99), 4 * np.exp(-1 / (7 - 2 * np.sqrt(10))))

@@ -325,12 +325,13 @@ def test_the_readme_says_how_much_is_false():
 
 
 def test_the_report_of_the_figures_is_that_of_these_claims():
-    """docs/theory.json was written with the statements that stand here now."""
+    """docs/theory.json was written by the statements and the evidence that stand here now."""
     record = json.loads((ROOT / "docs" / "theory.json").read_text())
     assert {entry["name"]: entry["stated"]["statement"] for entry in record["claims"]} == {
         name: entry.stated.text for name, entry in CLAIMS.items()
     }
     assert record["budget"] == "full"
+    assert record["sources"] == report.sources_digest()
 
 
 def _run(*arguments, cwd=ROOT):

@@ -5,6 +5,7 @@ Latents are the rows of z `[n, d]`, the last one is guided; what is printed is c
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -30,6 +31,15 @@ def difference(function: Callable[[float], Any], step: float = STEP) -> Any:
 def truncated_entropy(matrix: np.ndarray, t: int) -> float:
     """H^(t) of CV eq. 23, in nats, with 0 log 0 = 0."""
     return float(numerics.entropy(numerics.truncate(np.linalg.eigvalsh(matrix), t)))
+
+
+def entropy_along(matrix: np.ndarray, direction: np.ndarray, t: int) -> Callable[[float], float]:
+    """H^(t) on a line of matrices, as a function of the step."""
+    return lambda step: truncated_entropy(matrix + step * direction, t)
+
+
+def _inverse_square(matrix: np.ndarray, direction: np.ndarray, step: float) -> float:
+    return 1 / float(np.sum((matrix + step * direction) ** 2))
 
 
 def printed_gradient(matrix: np.ndarray, t: int, weights: Any = None) -> np.ndarray:
@@ -163,8 +173,7 @@ def truncated_gradient(rng: np.random.Generator, budget: Budget, weights: Any) -
     for values, t in cases:
         matrix, along = _matrix(rng, values), _symmetric(rng, 5)
         printed.append(np.sum(printed_gradient(matrix, t, weights) * along))
-        line = lambda h, m=matrix, e=along, t=t: truncated_entropy(m + h * e, t)  # noqa: E731
-        measured.append(difference(line, 1e-4))
+        measured.append(difference(entropy_along(matrix, along, t), 1e-4))
     return equal(printed, measured, tolerance=TOLERANCE)
 
 
@@ -276,7 +285,7 @@ def latent_gradient(rng: np.random.Generator, budget: Budget, value: Any) -> Evi
         in_kernel = chain(printed_gradient(joint, t), gram_t)
         once = np.tril(in_kernel) + entry * np.triu(in_kernel, 1)
         printed += [[np.sum(in_kernel * along)], batch.accumulate(once)]
-        line = lambda h, e=along * gram_t / N, a=joint, t=t: truncated_entropy(a + h * e, t)  # noqa: E731
+        line = entropy_along(joint, along * gram_t / N, t)
         measured += [[difference(line, 1e-4)], batch.measured(batch.entropy(t))]
     return equal(_stack(printed), _stack(measured), tolerance=1e-6)
 
@@ -307,7 +316,7 @@ def order_2_gradients(rng: np.random.Generator, budget: Budget, value: Any) -> E
         found += [batch.accumulate(in_kernel), 4 * score / batch.bandwidth**2 * push]
         others.append(np.exp(entropies[1] - entropies[0]))
         for step in (along, along * gram_t):
-            line = lambda h, s=joint, e=step: 1 / np.sum((s + h * e) ** 2)  # noqa: E731
+            line = partial(_inverse_square, joint, step)
             others.append(np.sum(gram_t**2) * difference(line))
         others += [batch.library(), batch.measured(batch.conditional_rke)]
     return equal(_stack(found), _stack(others), tolerance=TOLERANCE)

@@ -1,6 +1,7 @@
 """What comes out of a run: JSON, the terminal's pages, the generated parts of docs/theory.md."""
 
 import collections
+import hashlib
 import math
 import os
 import platform
@@ -42,9 +43,20 @@ def to_json(outcomes: Sequence[Outcome], *, seed: int, budget: str) -> dict[str,
         "versions": {
             "python": platform.python_version(), "numpy": np.__version__, "jax": jax.__version__
         },
+        "sources": sources_digest(),
         "counts": counts(outcomes),
         "claims": [claim_to_json(outcome) for outcome in outcomes],
     }  # fmt: skip
+
+
+def sources_digest() -> str:
+    """SHA-256 of the statements and of everything that their evidence is computed with."""
+    folder, digest = Path(__file__).parent, hashlib.sha256()
+    shown = {"__main__.py", "report.py"}
+    for path in sorted([*folder.glob("*.py"), *folder.glob("statements/*.toml")]):
+        if path.name not in shown:
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
 
 
 def claim_to_json(outcome: Outcome) -> dict[str, Any]:
