@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -45,6 +46,9 @@ _DEFLATED = 0.3
 _PROJECTED = 0.03
 _MAX_STEPS = 96
 _MAX_PROBES = 256
+# A plan doubles the steps at most so often less one, and aims at this part of the tolerance.
+_DOUBLINGS = 4
+_AIMED_AT = 0.9
 # A dual matrix of this side is solved in less time than a measure takes.
 _DUAL_UP_TO = 4096
 
@@ -130,6 +134,7 @@ def refine(
     rtol: float | None = None,
     budget: Budget | None = None,
     progress: Callable[[], Any] = lambda: None,
+    limit: int | None = None,
 ) -> tuple[list[Sampler], list[list[Estimate]]]:
     """Samples the spectra of several Grams until everything asked of them is precise.
 
@@ -138,6 +143,7 @@ def refine(
       entropies: what is asked of each.
       combine: from one entropy of all Grams to the quantities, in nats, that `rtol` is about.
       key, rtol, budget, progress: as for `spectral_measure`.
+      limit: products with each Gram beyond which something else is quicker.
 
     Returns:
       The samplers; and for each entropy its estimate for each Gram. Where the limits of steps and
@@ -145,6 +151,7 @@ def refine(
 
     Raises:
       ValueError, TypeError: as `spectral_measure`.
+      TooMuchWork: the tolerance is predicted to take more than `limit`; nothing was spent on it.
     """
     if rtol is not None and budget is not None:
         raise ValueError("rtol and budget: expected at most one of them.")
@@ -167,42 +174,107 @@ def refine(
         worst = max((e for row in rows for e in combine(row)), key=lambda e: e.half_width)
         if budget is not None or worst.half_width <= wanted:
             return samplers, rows
-        gaps = [max(estimate.gap for estimate in column) for column in zip(*rows, strict=True)]
-        if not (_deepen(samplers, gaps, worst, wanted) or _widen(samplers, worst, wanted)):
+        plan = _plan(samplers, measures, entropies, combine, wanted)
+        if limit is not None and (plan is None or plan.products > limit * len(samplers)):
+            raise TooMuchWork
+        if plan is None:
             warnings.warn(
                 f"the spectral measure reached a relative error of {worst.half_width:.1e}, not "
                 f"{wanted:.1e}: a larger rtol, or all eigenvalues (method=cv.Exact()), end sooner.",
                 stacklevel=3,
             )
             return samplers, rows
+        for sampler, steps in zip(samplers, plan.steps, strict=True):
+            sampler.deepen(steps)
+            sampler.widen(plan.probes)
 
 
-def _deepen(samplers: list[Sampler], gaps: list[float], worst: Estimate, rtol: float) -> bool:
-    """Doubles the steps of the widest quadratures, where they are what is too wide."""
-    # Probes alone reach the tolerance while what they share leaves room below it.
-    if worst.gap <= max(rtol / 4, worst.noise) and worst.systematic < rtol / 2:
-        return False
-    due = [
-        sampler
-        for sampler, gap in zip(samplers, gaps, strict=True)
-        if gap > max(gaps) / 4 and not sampler.complete and sampler.steps < _MAX_STEPS
+class TooMuchWork(Exception):
+    """All eigenvalues would take less."""
+
+
+class Plan(NamedTuple):
+    """What is sampled next: steps of each sampler, and probes of all.
+
+    Attributes:
+      products: matrix-vector products, with those that were taken before.
+      steps: for each sampler.
+      probes: common to all, since differences are paired by probe.
+    """
+
+    products: int
+    steps: tuple[int, ...]
+    probes: int
+
+
+def _plan(
+    samplers: Sequence[Sampler],
+    measures: Sequence[SpectralMeasure],
+    entropies: Sequence[Entropy],
+    combine: Callable[[list[Estimate]], Iterable[Estimate]],
+    rtol: float,
+) -> Plan | None:
+    """The fewest products that are predicted to reach the tolerance; None where nothing is left.
+
+    Noise falls with the root of the probes. The gap of the quadratures falls, with every doubling
+    of the steps, by the factor that it fell by at the last one; what neither moves stays. Where
+    none is predicted to do, the steps are doubled: a gap need not fall evenly.
+    """
+    shallow = [measure.at_half_depth() for measure in measures]
+    rows, before = (
+        [[measure.entropy(entropy) for measure in at] for entropy in entropies]
+        for at in (measures, shallow)
+    )
+    factors = [
+        [_fall(deep.gap, half.gap) for deep, half in zip(*pair, strict=True)]
+        for pair in zip(rows, before, strict=True)
     ]
-    for sampler in due:
-        sampler.deepen(min(2 * sampler.steps, _MAX_STEPS))
-    return bool(due)
+    choices = [
+        [sampler.steps]
+        if sampler.complete
+        else sorted({min(sampler.steps * 2**k, _MAX_STEPS) for k in range(_DOUBLINGS)})
+        for sampler in samplers
+    ]
+    probes, batch = samplers[0].probes, samplers[0].batch
+    plans = []
+    for steps in itertools.product(*choices):
+        powers = [math.log2(new / s.steps) for new, s in zip(steps, samplers, strict=True)]
+        predicted = [
+            dataclasses.replace(estimate, gap=estimate.gap * factor**power)
+            for row, column in zip(rows, factors, strict=True)
+            for estimate, factor, power in zip(row, column, powers, strict=True)
+        ]
+        width = len(samplers)
+        found = [
+            estimate
+            for first in range(0, len(predicted), width)
+            for estimate in combine(predicted[first : first + width])
+        ]
+        needed = max(_probes_for(estimate, _AIMED_AT * rtol, batch) for estimate in found)
+        if needed > _MAX_PROBES:
+            continue
+        target = max(probes, int(needed))
+        if target == probes and steps == tuple(s.steps for s in samplers):
+            continue
+        plans.append(Plan(sum(steps) * target, steps, target))
+    if plans:
+        return min(plans)
+    doubled = tuple(options[min(1, len(options) - 1)] for options in choices)
+    deeper = Plan(sum(doubled) * probes, doubled, probes)
+    return deeper if deeper.steps != tuple(s.steps for s in samplers) else None
 
 
-def _widen(samplers: list[Sampler], worst: Estimate, rtol: float) -> bool:
-    """Adds the probes that the noise calls for, to all, since differences are paired by probe."""
-    probes = samplers[0].probes
-    # They cannot help where what they share is too wide already.
-    if probes >= _MAX_PROBES or worst.systematic >= rtol:
-        return False
-    factor = (worst.noise / (rtol - worst.systematic)) ** 2
-    target = min(math.ceil(probes * min(max(factor, 1.25), 4.0)), _MAX_PROBES)
-    for sampler in samplers:
-        sampler.widen(target)
-    return True
+def _fall(deep: float, shallow: float) -> float:
+    """By what factor a gap fell when the steps were doubled; no less than it may fall again."""
+    return min(max(deep / shallow, 0.05), 1.0) if shallow > 0 else 1.0
+
+
+def _probes_for(estimate: Estimate, tolerance: float, batch: int) -> float:
+    """How many probes, in whole batches, bring an estimate within a tolerance; maybe infinite."""
+    left = tolerance - estimate.systematic
+    if left <= 0:
+        return math.inf
+    return math.ceil(estimate.per_probe.size * (estimate.noise / left) ** 2 / batch) * batch
 
 
 class Sensitivity(NamedTuple):
@@ -231,6 +303,8 @@ class Sampler:
         self._gram, self._budget = gram, budget
         self._start_key, self._probe_key = jax.random.split(key)
         self.probes, self.steps = budget.probes, budget.steps
+        #: Probes that are drawn at once.
+        self.batch = budget.probes
         self._norm = float(_squared_norm(gram))
         self._eps = float(jnp.finfo(gram.dtype).eps)
         self._batches: list[krylov.Tridiagonals] = []
@@ -268,6 +342,7 @@ class Sampler:
         self._rules = self._block_rules(floor)
         self._basis = space.basis
         self.vectors = krylov.combine(space.basis, self._like(chosen))
+        self._rest = float(_squared_norm_off(self._gram, self.vectors))
         self.invariant = krylov.combine(space.basis, self._like(chosen * projected_off[None, :]))
         nodes = self._rules[0].nodes
         self._largest = float(nodes.max())
@@ -429,18 +504,20 @@ class Sampler:
             for name in ("alpha", "beta", "squares")
         )
         alpha, beta = alpha[:, : self.steps], beta[:, : self.steps]
-        # Tr V^T A^2 V: the images of the Ritz vectors have these components, and no others.
-        inside = np.sum(np.square(self.values)) + np.sum(np.square(self.residuals))
         count, mass = self.values.size, np.sum(self.values)
-        moments = np.array([self._gram.n - count, 1 - mass, self._norm - inside])
+        # ||A P||_F^2 is ||P A P||_F^2 and what A takes from the Ritz vectors out of their span.
+        square = self._rest + float(np.sum(np.square(self.residuals)))
+        moments = np.array([self._gram.n - count, 1 - mass, square])
         unit = _MOMENT_ROUNDING * self._eps
+        # The square is a sum of squares of what is left of every entry, rounded like the entry.
+        of_square = math.sqrt(square * self._norm) + square
         return SpectralMeasure(
             deflated=self._rules,
             alpha=alpha,
             beta=beta,
             squares=squares,
             moments=np.maximum(moments, 0),
-            moment_errors=unit * np.array([0.0, mass, self._norm]),
+            moment_errors=unit * np.array([0.0, mass, of_square]),
             projected=self.projected,
             squared_norm=self._norm,
             largest=self._largest,
@@ -454,6 +531,15 @@ class Sampler:
 @jax.jit
 def _squared_norm(gram: Gram) -> jax.Array:
     return gram.squared_frobenius_norm()
+
+
+@jax.jit
+def _squared_norm_off(gram: Gram, vectors: jax.Array) -> jax.Array:
+    """||P A P||_F^2, P off the orthonormal (or zero) columns of `vectors`."""
+    images = gram.matvec(vectors)
+    # P A P = A - V Y^T - Y V^T: half of V^T A V belongs to either.
+    halves = images - krylov.product(vectors, krylov.product(vectors.T, images)) / 2
+    return gram.squared_norm_beside(vectors, halves)
 
 
 @jax.jit

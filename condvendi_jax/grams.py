@@ -57,6 +57,13 @@ class Gram(abc.ABC):
         """The same Gram for many products: K as an array, where that makes them faster."""
         return self
 
+    def squared_norm_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        """||K / n - L R^T - R L^T||_F^2 for L, R `[n, m]` as placed, entry by entry.
+
+        Where L R^T + R L^T is nearly all of K / n, a difference of norms has no digits left.
+        """
+        return tiles.squared_norm_beside(self.factors(), left, right, tile_size=_tile_size(self))
+
     def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
         """A zero whose gradient is that of sum_ij (K / n)_ij <left_i, right_j>, `[n, m]` each."""
         return tiles.bilinear_slope(self.factors(), left, right, tile_size=_tile_size(self))
@@ -170,6 +177,11 @@ class DenseGram(Gram):
     def matvec(self, vectors: jax.Array) -> jax.Array:
         """(K / n) v."""
         return jnp.matmul(self.matrix, vectors, precision=lax.Precision.HIGHEST) / self.n
+
+    def squared_norm_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        """||K / n - L R^T - R L^T||_F^2, a block of rows at a time."""
+        beside = (left, right)
+        return tiles.squared_norm_of_rows(self.matrix, beside, beside, n=self.n)
 
     def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
         """A zero whose gradient is that of sum_ij (K / n)_ij <left_i, right_j>."""

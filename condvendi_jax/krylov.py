@@ -58,14 +58,15 @@ class Tridiagonals(NamedTuple):
     squares: jax.Array
 
 
-def _product(left: jax.Array, right: jax.Array) -> jax.Array:
+def product(left: jax.Array, right: jax.Array) -> jax.Array:
+    """The matrix product at full precision."""
     return jnp.matmul(left, right, precision=_PRECISION)
 
 
 def project_off(vectors: jax.Array, basis: jax.Array) -> jax.Array:
     """Removes the span of orthonormal (or zero) columns; once leaves rounding of what went."""
     for _ in range(2):
-        vectors = vectors - _product(basis, _product(basis.T, vectors))
+        vectors = vectors - product(basis, product(basis.T, vectors))
     return vectors
 
 
@@ -91,10 +92,10 @@ def orthonormal(vectors: jax.Array, basis: jax.Array, floor: jax.Array) -> jax.A
         vectors = project_off(vectors, basis)
         norms = jnp.linalg.norm(vectors, axis=0)
         vectors = vectors * _inverse_or_zero(norms, norms > shortest)[None, :]
-        squares, rotation = jnp.linalg.eigh(_product(vectors.T, vectors))
+        squares, rotation = jnp.linalg.eigh(product(vectors.T, vectors))
         resolved = squares > jnp.maximum(_RESOLVED * eps * squares[-1], eps)
         scales = jnp.sqrt(_inverse_or_zero(squares, resolved))
-        vectors = _product(vectors, rotation * scales[None, :])
+        vectors = product(vectors, rotation * scales[None, :])
     return vectors
 
 
@@ -109,7 +110,7 @@ def krylov_space(gram: Gram, start: jax.Array, *, sweeps: int) -> KrylovSpace:
         block = orthonormal(image, basis, _NOISE * eps * largest)
         basis = lax.dynamic_update_slice_in_dim(basis, block, k * width, axis=1)
         image = gram.matvec(block)
-        column = _product(basis.T, image)
+        column = product(basis.T, image)
         projected = lax.dynamic_update_slice_in_dim(projected, column, k * width, axis=1)
         largest = jnp.maximum(largest, jnp.max(jnp.linalg.norm(image, axis=0)))
         return image, largest, basis, projected
@@ -119,13 +120,13 @@ def krylov_space(gram: Gram, start: jax.Array, *, sweeps: int) -> KrylovSpace:
     empty = jnp.zeros((rows, size), start.dtype), jnp.zeros((size, size), start.dtype)
     image, _, basis, projected = lax.fori_loop(0, sweeps, sweep, (start, zero, *empty))
     rest = project_off(image, basis)
-    return KrylovSpace(basis, projected, _product(rest.T, rest))
+    return KrylovSpace(basis, projected, product(rest.T, rest))
 
 
 @jax.jit
 def combine(basis: jax.Array, coefficients: jax.Array) -> jax.Array:
     """Combinations `[rows, k]` of the columns of a basis, by coefficients `[m, k]`."""
-    return _product(basis, coefficients)
+    return product(basis, coefficients)
 
 
 @functools.partial(jax.jit, static_argnames="capacity")

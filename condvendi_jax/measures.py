@@ -163,6 +163,11 @@ class SpectralMeasure:
     n: int
     products: int
 
+    def at_half_depth(self) -> SpectralMeasure:
+        """The measure after half of the Lanczos steps."""
+        depth = max(self.alpha.shape[1] // 2, 1)
+        return dataclasses.replace(self, alpha=self.alpha[:, :depth], beta=self.beta[:, :depth])
+
     @functools.cached_property
     def sampled(self) -> tuple[tuple[Rule, Rule], ...]:
         """Gauss and Gauss-Radau quadratures of what is left, after the last few Lanczos steps.

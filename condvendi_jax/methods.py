@@ -38,6 +38,9 @@ _LONG_ABOVE = 8000
 # Seconds per n^3 for one spectrum: on two CPU cores 2e-11 at n = 4,000 and 7e-11 at n = 14,000, by
 # the committed benchmark.
 _SECONDS_PER_CUBE = 5e-11
+# All eigenvalues of a stored matrix take the time of 1.1 to 1.3 n products with it (two CPU cores,
+# n = 4,000 and 11,822), and more on an accelerator.
+_PRODUCTS_PER_POINT = 1
 # So many eigenvalues are there in a moment: nobody interrupts them.
 _WAITED_FOR_ABOVE = 1000
 
@@ -242,6 +245,8 @@ class _Estimating(Method):
 
     key: jax.Array
     rtol: float
+    #: Products with each Gram, per point, that it may take; any number where None.
+    products_per_point: ClassVar[int | None] = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", validation.check_key(self.key))
@@ -262,6 +267,9 @@ class _Estimating(Method):
                 lambda row: _known_scores(_by_name(names, row)),
                 key=self.key,
                 rtol=self.rtol,
+                limit=None
+                if self.products_per_point is None
+                else self.products_per_point * grams.outputs.n,
             )
         differentiable = [getattr(grams, name) for name in names]
         found = []
@@ -316,6 +324,19 @@ class Stored(_Estimating):
         return _store(gram)
 
 
+class _StoredWhereQuicker(Stored):
+    """`Stored`, or all eigenvalues where these are predicted to take less."""
+
+    products_per_point: ClassVar[int | None] = _PRODUCTS_PER_POINT
+
+    def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
+        """Each of the entropies, with estimates unless all eigenvalues were quicker."""
+        try:
+            return super().entropies(grams, wanted, terms)
+        except estimators.TooMuchWork:
+            return Exact().entropies(grams, wanted, terms)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class MatrixFree(_Estimating):
     """A spectral measure of each Gram, from products with a matrix that never exists: any n.
@@ -365,6 +386,8 @@ class Auto(Method):
             return Exact().suited_to(grams, terms)
         if quick and memory.fits(gram.n, gram.dtype):
             return Exact()
+        if memory.fits(gram.n, gram.dtype):
+            return _StoredWhereQuicker(self.key, rtol=self.rtol)
         if memory.fits(gram.n, gram.dtype, share=gram.stored_share):
             return Stored(self.key, rtol=self.rtol)
         return MatrixFree(self.key, rtol=self.rtol)

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from condvendi_jax import blocks
+from condvendi_jax import blocks, tiles
 from condvendi_jax.blocks import Subsets
 from condvendi_jax.kernels import Kernel
 from condvendi_jax.layouts import Layout
@@ -396,6 +396,75 @@ def matvec(
 
     mapped = _on_every_device(layout, local, whole=1, out_specs=layout.spec)
     return mapped(kernels, points, vectors)
+
+
+@functools.partial(jax.jit, static_argnames=("layout", "tile_size"))
+def squared_norm_beside(
+    kernels: tuple[Kernel, ...],
+    points: Any,
+    left: jax.Array,
+    right: jax.Array,
+    *,
+    layout: Layout,
+    tile_size: int,
+) -> jax.Array:
+    """||K / n - L R^T - R L^T||_F^2 by a half ring: `tiles` has more."""
+    count, size = blocks.tiling(layout.block_rows, tile_size)
+    padding = ((0, count * size - layout.block_rows), (0, 0))
+
+    def local(
+        kernels: tuple[Kernel, ...], points: Any, left: jax.Array, right: jax.Array
+    ) -> jax.Array:
+        present = layout.inside(_position(layout), count * size)[:, None].astype(left.dtype)
+        beside = (jnp.pad(left, padding), jnp.pad(right, padding))
+        block = (blocks.pad(points, count * size), *beside, present)
+
+        def squares(one: Any, other: Any, *, diagonal: bool) -> jax.Array:
+            (rows, left_i, right_i, there_i), (columns, left_j, right_j, there_j) = one, other
+            tile = blocks.kernel_tile(kernels, rows, columns)
+            tile = jnp.where(jnp.eye(size, dtype=bool), 1, tile) if diagonal else tile
+            rest = tile / layout.n - blocks.outer(left_i, right_j) - blocks.outer(right_i, left_j)
+            # Every pair but those of the diagonal tiles is met once.
+            weights = there_i * there_j.T * (1 if diagonal else 2)
+            return jnp.sum(weights * jnp.square(rest), axis=0)
+
+        def own(i: Any, j: Any, sums: jax.Array, *, diagonal: bool) -> jax.Array:
+            pair = (blocks.block(block, k, size) for k in (i, j))
+            return blocks.add_block(sums, squares(*pair, diagonal=diagonal), j, size)
+
+        def visit(
+            hop: Any, origin: Any, other: Any, rows: Any, columns: Any, stay: Any, go: Any
+        ) -> Any:
+            del hop, origin
+
+            def meet(i: Any, j: Any, sums: jax.Array) -> jax.Array:
+                pair = blocks.block(other, i, size), blocks.block(block, j, size)
+                return blocks.add_block(sums, squares(*pair, diagonal=False), j, size)
+
+            return _fold_rectangle(rows, columns, meet, stay), go
+
+        zero = jnp.zeros(count * size, left.dtype)
+        sums = blocks.fold_upper(count, own, zero)
+        sums, _ = _half_ring(layout, count, block, visit, sums, jnp.zeros(1, left.dtype))
+        return lax.psum(blocks.pairwise_sum(sums), layout.axis)
+
+    mapped = _on_every_device(layout, local, whole=1, out_specs=PartitionSpec())
+    return mapped(kernels, points, left, right)
+
+
+@functools.partial(jax.jit, static_argnames="layout")
+def squared_norm_of_rows(
+    matrix: jax.Array, left: jax.Array, right: jax.Array, *, layout: Layout
+) -> jax.Array:
+    """||K / n - L R^T - R L^T||_F^2 of a stored K, every device taking its rows."""
+
+    def local(matrix: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
+        gathered = lax.all_gather((left, right), layout.axis, tiled=True)
+        own = tiles.squared_norm_of_rows(matrix, (left, right), gathered, n=layout.n)
+        return lax.psum(own, layout.axis)
+
+    mapped = _on_every_device(layout, local, whole=0, out_specs=PartitionSpec())
+    return mapped(matrix, left, right)
 
 
 @functools.partial(jax.jit, static_argnames=("layout", "tile_size"))

@@ -160,6 +160,11 @@ class ShardedGram(Gram):
         kernels, points = blocks.kernels_and_points(self._factors)
         return rings.bilinear_slope(kernels, points, left, right, **self._where)
 
+    def squared_norm_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        """||K / n - L R^T - R L^T||_F^2, by a half ring."""
+        kernels, points = blocks.kernels_and_points(self._factors)
+        return rings.squared_norm_beside(kernels, points, left, right, **self._where)
+
     def store(self) -> StoredGram:
         """The same Gram with the matrix K stored, `[rows / P, rows]` on every device."""
         kernels, points = blocks.kernels_and_points(self._factors)
@@ -278,6 +283,10 @@ class StoredGram(Gram):
         gathered = jnp.pad(gathered, ((0, missing), *[(0, 0)] * (vectors.ndim - 1)))
         product = jnp.matmul(self.matrix, gathered, precision=_PRECISION) / self.n
         return self.layout.constrain(product)[: vectors.shape[0]]
+
+    def squared_norm_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        """||K / n - L R^T - R L^T||_F^2, of its rows on every device; L and R are gathered."""
+        return rings.squared_norm_of_rows(self.matrix, left, right, layout=self.layout)
 
     def eigenvalues(self) -> jax.Array:
         """All eigenvalues of K / n, computed by every device for itself: see `dense`."""
