@@ -21,7 +21,7 @@ from condvendi_jax import features, memory, spectra, tiles, validation
 from condvendi_jax.blocks import Factor, Factors
 from condvendi_jax.kernels import Cosine, Kernel, check_kernel
 
-# Up to here one matrix product beats a loop over tiles, and the eigenvalues need the matrix anyway.
+# Up to here a matrix costs nothing, the eigenvalues need it, and it has derivatives of every mode.
 _DENSE_UP_TO = 2048
 # Up to so many products of features the joint is solved in the dual: its matrix has that side.
 _PRODUCT_FEATURES = 1024
@@ -477,15 +477,17 @@ def gram(kernel: Kernel, points: ArrayLike, *, tile_size: int | None = None) -> 
     return represent(kernel, checked, tile_size=tile_size)
 
 
-def represent(kernel: Kernel, points: jax.Array, *, tile_size: int | None = None) -> Gram:
-    """`gram` on points that were checked before."""
+def represent(
+    kernel: Kernel, points: jax.Array, *, tile_size: int | None = None, in_tiles: bool = False
+) -> Gram:
+    """`gram` on points that were checked before; `in_tiles` makes no array of few points either."""
     n, dimension = points.shape
     if tile_size is not None:
         tile_size = validation.check_count(tile_size, name="tile_size", minimum=1)
         return TiledGram.from_points(kernel, points, tile_size=tile_size)
     if isinstance(kernel, Cosine) and dimension < n:
         return FeatureGram.trusted(kernel.prepare(points))
-    if n <= _DENSE_UP_TO:
+    if n <= _DENSE_UP_TO and not in_tiles:
         return DenseGram.from_points(kernel, points)
     return TiledGram.from_points(kernel, points)
 

@@ -91,7 +91,7 @@ def compute(
     return [
         next(found)
         if entropy.needs_spectrum
-        else Computed(_frobenius(points, terms), None, FROBENIUS)
+        else Computed(_frobenius(points, terms, validation.is_concrete(points)), None, FROBENIUS)
         for entropy in wanted
     ]
 
@@ -492,10 +492,10 @@ def _of_spectra(spectra: PerTerm, wanted: tuple[Entropy, ...]) -> list[PerTerm]:
     return [jax.tree.map(entropy.of_spectrum, spectra) for entropy in wanted]
 
 
-@functools.partial(jax.jit, static_argnums=1)
-def _frobenius(points: Points, terms: Terms) -> PerTerm:
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def _frobenius(points: Points, terms: Terms, in_tiles: bool) -> PerTerm:
     """The entropies of order 2, in one pass over the pairs of points."""
-    found = entropies.entropies(_RENYI_2, *points.grams())
+    found = entropies.entropies(_RENYI_2, *points.grams(in_tiles=in_tiles))
     return PerTerm(*(value if asked else None for value, asked in zip(found, terms, strict=True)))
 
 

@@ -6,6 +6,7 @@ the rows lie on one device or on many.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from typing import Any
 
@@ -112,9 +113,14 @@ class Points:
         """Whether there are prompts."""
         return len(self.arrays) == 2
 
-    def grams(self) -> tuple[Gram, ...]:
-        """The Gram of the outputs and, where there are any, of the prompts."""
-        return _grams(self)
+    def grams(self, *, in_tiles: bool = False) -> tuple[Gram, ...]:
+        """The Gram of the outputs and, where there are any, of the prompts.
+
+        Args:
+          in_tiles: no Gram of points is an array, however few they are: the quickest way to a norm,
+            without derivatives in forward mode.
+        """
+        return _grams(self, in_tiles)
 
     def rows(self, chosen: Any) -> Points:
         """Some of the rows, by a slice or by their numbers; of points on one device."""
@@ -143,11 +149,11 @@ class Points:
         return cls(*children, n=static[0], layout=static[1])
 
 
-@jax.jit
-def _grams(points: Points) -> tuple[Gram, ...]:
+@functools.partial(jax.jit, static_argnums=1)
+def _grams(points: Points, in_tiles: bool) -> tuple[Gram, ...]:
     pairs = zip(points.kernels, points.arrays, strict=True)
     if points.layout is None:
-        return tuple(grams.represent(kernel, array) for kernel, array in pairs)
+        return tuple(grams.represent(kernel, array, in_tiles=in_tiles) for kernel, array in pairs)
     return tuple(
         sharding.ShardedGram.from_points(kernel, array, layout=points.layout)
         for kernel, array in pairs

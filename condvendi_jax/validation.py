@@ -28,7 +28,7 @@ def is_concrete(*values: Any) -> bool:
 
 def compute_dtype() -> jnp.dtype:
     """float64 where the user enabled x64, float32 otherwise."""
-    return jnp.zeros(()).dtype
+    return jax.dtypes.canonicalize_dtype(np.float64)
 
 
 def check_embeddings(
