@@ -134,9 +134,20 @@ def weighted_sums(
         squares = [jnp.where(above, square, 0) for square in squares]
     products = [functools.reduce(jnp.multiply, [squares[f] for f in s]) for s in subsets]
     contract_rows = (((0,), (0,)), ((), ()))
-    return jnp.stack(
-        [lax.dot_general(weights, p, contract_rows, precision=_PRECISION) for p in products]
-    )
+
+    def contracted(weights: jax.Array, products: list[jax.Array]) -> jax.Array:
+        return jnp.stack(
+            [lax.dot_general(weights, p, contract_rows, precision=_PRECISION) for p in products]
+        )
+
+    def summed(weights: jax.Array, products: list[jax.Array]) -> jax.Array:
+        return jnp.sum(jnp.stack(products) * weights[None], axis=1)[:, None]
+
+    if weights.shape[1] > 1:
+        return contracted(weights, products)
+    # A GPU's compiler writes the products of a contraction to memory and reads them again; one sum
+    # of them all it takes on the way.
+    return lax.platform_dependent(weights, products, cpu=contracted, default=summed)
 
 
 def selected(flags: tuple[bool, ...], parts: Any) -> tuple[Any, ...]:

@@ -171,6 +171,15 @@ def test_every_matrix_product_is_at_full_precision(platform):
         assert not low, f"{name}: {low[0]}"
 
 
+def test_a_tile_is_summed_without_a_matrix_product():
+    """A library's product would have every product of kernels written to memory first."""
+    text = _lowered("cuda", *TILED["order 2"])
+    products = re.findall(r"stablehlo.dot_general.*-> tensor<(\w+)xf32>", text)
+    # Inner products of two factors, on the diagonal tiles and beside them.
+    assert len(products) == 4
+    assert len(set(products)) == 1
+
+
 def test_the_reading_finds_what_it_looks_for():
     """Of programs that have a routine of the CPU, a call to the host, an n x n array, float64."""
     matrix = _array(300, 300)
