@@ -22,6 +22,9 @@ except ImportError:  # There are no such limits on Windows.
 _ARRAYS_HELD = 4
 # The cross Gram, the copy that is reduced to bidiagonal form, and work space.
 _CROSS_ARRAYS_HELD = 3
+# Matrices of this side cuSOLVER takes. Users report refusals from n = 23,100 in float32 and 25,000
+# in float64, on devices with memory to spare: its work space is counted in 32 bits.
+_SOLVERS_TAKE = 20_000
 # cgroups of version 1 say "no limit" by a number next to 2^63.
 _ABSURD = 2**60
 
@@ -137,12 +140,18 @@ def explained(n: int, dtype: DTypeLike) -> Iterator[None]:
       dtype: of the arrays.
 
     Raises:
-      ValueError: memory ran out.
+      ValueError: memory ran out, or an accelerator's eigensolver does not take so large a matrix.
     """
     try:
         yield
     except (jax.errors.JaxRuntimeError, MemoryError) as error:
         text = str(error)
+        if n > _SOLVERS_TAKE and "cusolver" in text.lower() and "RESOURCE_EXHAUSTED" not in text:
+            raise ValueError(
+                f"cuSOLVER refused the eigenvalues of an n x n matrix of n = {n}: it is known to, "
+                "whatever the memory, from about n = 23,000. Give method=cv.Auto(key=...), and "
+                "the spectrum is estimated, with an interval, from products."
+            ) from error
         exhausted = "RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower()
         if not (exhausted or isinstance(error, MemoryError)):
             raise

@@ -143,8 +143,23 @@ def test_a_failed_allocation_is_explained(error):
     assert caught.value.__cause__ is error
 
 
-def test_another_failure_is_left_alone():
-    error = jax.errors.JaxRuntimeError("INTERNAL: something else")
+_REFUSED = (
+    "INTERNAL: operation cusolverDnXsyevd_bufferSize(...) failed: cuSolver invalid value error"
+)
+
+
+def test_a_refusal_of_an_accelerators_eigensolver_is_explained():
+    error = jax.errors.JaxRuntimeError(_REFUSED)
+    says = r"cuSOLVER refused .* n = 25000.*method=cv.Auto\(key=...\)"
+    with pytest.raises(ValueError, match=says) as caught, memory.explained(25_000, np.float32):
+        raise error
+    assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize("text", ["INTERNAL: something else", _REFUSED])
+def test_another_failure_is_left_alone(text):
+    """A refusal of a matrix that is not large has another cause."""
+    error = jax.errors.JaxRuntimeError(text)
     with pytest.raises(jax.errors.JaxRuntimeError) as caught, memory.explained(10, np.float32):
         raise error
     assert caught.value is error
