@@ -163,6 +163,11 @@ def _squared_norms_forward(
         for s, subset in enumerate(subsets)
         if any(perturbed[0][f] or perturbed[1][f] for f in subset)
     ]
+    # Nor has it one in the factors that it does not hold.
+    held = {
+        s: [tuple(flag and f in subsets[s] for f, flag in enumerate(part)) for part in perturbed]
+        for s in depending
+    }
     n = jax.tree.leaves(points)[0].shape[0]
     count, size = blocks.tiling(n, tile_size)
     padded = blocks.pad(points, count * size)
@@ -190,20 +195,21 @@ def _squared_norms_forward(
         for s, (to_kernels, to_points) in gradients.items():
             # Columns of the padding are no results: what was copied there must not count.
             seed = jnp.zeros_like(block).at[s].set(blocks.block(inside, j, size))
-            from_kernels, from_rows, from_columns = pull_back(seed)
+            from_kernels, *from_points = pull_back(seed)
+            from_kernels = blocks.selected(held[s][0], from_kernels)
+            from_rows, from_columns = (blocks.selected(held[s][1], part) for part in from_points)
             to_points = blocks.add_block(to_points, from_rows, i, size)
             to_points = blocks.add_block(to_points, from_columns, j, size)
             gradients[s] = (jax.tree.map(jnp.add, to_kernels, from_kernels), to_points)
         return arrivals, gradients
 
-    zero = jax.tree.map(
-        jnp.zeros_like,
-        (blocks.selected(perturbed[0], kernels), blocks.selected(perturbed[1], padded)),
-    )
+    zeros = jax.tree.map(jnp.zeros_like, (kernels, padded))
+    zero = {
+        s: tuple(blocks.selected(flags, part) for flags, part in zip(of, zeros, strict=True))
+        for s, of in held.items()
+    }
     arrivals = jnp.zeros((count * size, len(subsets)), inside.dtype)
-    arrivals, gradients = blocks.fold_upper(
-        count, visit, (arrivals, dict.fromkeys(depending, zero))
-    )
+    arrivals, gradients = blocks.fold_upper(count, visit, (arrivals, zero))
     # d(norm) = d(2 sum / n^2); the padding's own rows never enter a pair with i < j < n.
     scaled = jax.tree.map(lambda leaf: leaf * (2 / n / n), gradients)
     trimmed = {s: (k, jax.tree.map(lambda leaf: leaf[:n], p)) for s, (k, p) in scaled.items()}
@@ -214,12 +220,18 @@ def _squared_norms_backward(
     subsets: Subsets, tile_size: int, residuals: Any, cotangent: jax.Array
 ) -> tuple[Any, Any]:
     gradients, kernels, points = residuals
-    combined = jax.tree.map(
-        lambda *per_norm: sum(cotangent[s] * g for s, g in zip(gradients, per_norm, strict=True)),
-        *gradients.values(),
-    )
+
+    def combined(of: int, factor: int) -> Any:
+        parts = [
+            jax.tree.map(functools.partial(jnp.multiply, cotangent[s]), found[of][factor])
+            for s, found in gradients.items()
+            if found[of][factor] is not None
+        ]
+        return jax.tree.map(lambda *terms: sum(terms), *parts) if parts else None
+
     zeros = jax.tree.map(jnp.zeros_like, (kernels, points))
-    of_kernels, of_points = combined
+    factors = range(len(kernels))
+    of_kernels, of_points = ([combined(of, f) for f in factors] for of in (0, 1))
     return blocks.filled(of_kernels, zeros[0]), blocks.filled(of_points, zeros[1])
 
 
