@@ -10,14 +10,28 @@ import time
 import types
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracles import entropy, gaussian_gram, shifted
 from processes import started
 
+import condvendi_jax as cv
+from condvendi_jax import evaluation, uncertainty
+from experiments import data
 from experiments.data import PairedEmbeddings
-from experiments.lab import Context, Run, Setup, choices
-from experiments.scaling import contests, engines, figures, peers, reference, report, study, worker
+from experiments.lab import Context, Run, Setup, choices, store
+from experiments.scaling import (
+    contests,
+    engines,
+    figures,
+    peers,
+    processes,
+    reference,
+    report,
+    study,
+    worker,
+)
 from experiments.scaling.contestant import Contestant
 from experiments.scaling.contests import Entry, Limits
 from experiments.scaling.processes import Worker, WorkerError
@@ -34,7 +48,7 @@ BUDGET = {"88": {"block": 8, "sweeps": 4, "probes": 7, "steps": 8}}
 def points(tmp_path_factory):
     """A mixture as the benchmark writes it, in float64 and as files."""
     folder = tmp_path_factory.mktemp("points")
-    paths = study.write_mixture(folder, N, (24, 16), seed=3)
+    paths = study.write_mixture(folder, "mixture", N, (24, 16), seed=3)
     return [np.load(path).astype(np.float64) for path in paths], paths, folder
 
 
@@ -48,6 +62,7 @@ def cell(points):
         "bandwidths": WIDTHS,
         "truncations": [10],
         "rtol": 2e-3,
+        "features": 64,
         "budgets": BUDGET,
         "splits": {"88": [(11, 8)]},
         "eigenvalues": str(folder / "eigenvalues.npy"),
@@ -73,7 +88,10 @@ def without(package):
 @pytest.mark.parametrize(
     ("make", "names"),
     [
+        (engines.library_norms, ("outputs", "prompts", "joint")),
+        (engines.order_two_call, ("outputs", "prompts", "joint")),
         (engines.tile_norms, ("outputs", "prompts", "joint")),
+        (engines.ladder_of_bandwidths, ("outputs", "prompts", "joint")),
         (engines.all_prefixes, ("outputs", "prompts", "joint")),
         (engines.many_bandwidths, ("outputs", "prompts", "joint")),
         (engines.dense_norms, ("outputs", "prompts", "joint")),
@@ -92,6 +110,19 @@ def test_every_contestant_of_order_two_gives_the_norms(make, names, cell, grams,
     assert found == pytest.approx(exact, rel=rtol)
     others = called(make(cell | {"bandwidths": [0.5, 0.4], "n": 90}))
     assert all(others[name] != pytest.approx(exact[name], rel=1e-2) for name in names)
+
+
+def test_every_rung_of_the_ladder_is_the_norm_at_its_bandwidth(points):
+    rows = [p[:40] for p in points[0]]
+    found = engines._norms_on_ladder(*(jnp.asarray(p, jnp.float32) for p in rows), [1.5, 2.0])
+    assert found.shape == (16, 3)
+    for k in range(16):  # The squares of the bandwidths halve every four rungs.
+        x, t = (
+            gaussian_gram(p, width * 2 ** (-k / 8))
+            for p, width in zip(rows, [1.5, 2.0], strict=True)
+        )
+        exact = [np.mean(np.square(gram)) for gram in (x, t, x * t)]
+        np.testing.assert_allclose(found[k], exact, rtol=5e-6)
 
 
 def test_the_gradient_is_of_conditional_rke(cell, grams):
@@ -149,13 +180,41 @@ def test_exact_scores_are_the_oracles(exact, grams):
             assert exact[name + suffix] == pytest.approx([nats] * 3, abs=2e-5)
 
 
-@pytest.mark.parametrize("make", [engines.stored, engines.matrix_free])
+@pytest.mark.parametrize("make", [engines.decompose, engines.stored, engines.matrix_free])
 def test_decompose_is_asked_for_scores_with_intervals(make, cell, exact):
     found = called(make(cell))
     assert set(found) == {"vendi", "conditional", "information"}
     for name, (value, low, high) in found.items():
         assert low <= value <= high
         assert value == pytest.approx(exact[name][0], abs=5e-3)
+
+
+@pytest.mark.skipif(not hasattr(cv, "RandomFeatures"), reason="the library has no features yet")
+@pytest.mark.parametrize("make", [engines.fourier_features, engines.nystroem_features])
+def test_features_give_scores_of_their_own_draw(make, cell, exact):
+    contestant = make(cell | {"features": 128})
+    first, other = called(contestant, 0), called(contestant, 1)
+    assert set(first) == {"vendi", "conditional", "information"}
+    assert first != other
+    for name, (value, low, high) in first.items():
+        assert low <= value <= high
+        assert value == pytest.approx(exact[name][0], abs=1.0)  # Coarse at order 1.
+    fewer = called(make(cell | {"features": 32}), 0)
+    assert abs(fewer["vendi"][0] - exact["vendi"][0]) > abs(first["vendi"][0] - exact["vendi"][0])
+
+
+def test_the_jackknife_gives_the_errors_of_order_one(cell, points, grams):
+    found = called(engines.jackknife(cell | {"n": FEW}), seed=3)
+    prompts = points[0][1][:FEW].astype(np.float32)
+    groups = uncertainty.group_rows(FEW, 20, key=evaluation.Keys(3).groups, prompts=prompts)
+    deleted = []
+    for group in range(20):
+        kept = np.flatnonzero(groups.membership != group)
+        x, y, joint = (entropy(grams[name][np.ix_(kept, kept)]) for name in grams)
+        deleted.append(np.exp([x, joint - y, x + y - joint]))
+    errors = np.std(deleted, axis=0) * np.sqrt(19)  # The groups are nearly of one size.
+    assert list(found) == ["vendi", "conditional", "information"]
+    np.testing.assert_allclose(list(found.values()), errors, rtol=0.05)
 
 
 def test_the_measure_comes_near_the_exact_scores_and_obeys_its_tolerance(cell, exact):
@@ -189,11 +248,11 @@ def test_plain_quadrature_estimates_the_same_entropies(cell, exact):
 
 def test_the_first_points_of_a_mixture_do_not_depend_on_n(tmp_path, points):
     (tmp_path / "a").mkdir()
-    longer = study.write_mixture(tmp_path / "a", N + 50, (24, 16), seed=3)
+    longer = study.write_mixture(tmp_path / "a", "mixture", N + 50, (24, 16), seed=3)
     for path, shorter in zip(longer, points[0], strict=True):
         np.testing.assert_array_equal(np.load(path)[:N], shorter)
     (tmp_path / "b").mkdir()
-    others = study.write_mixture(tmp_path / "b", N, (24, 16), seed=4)
+    others = study.write_mixture(tmp_path / "b", "mixture", N, (24, 16), seed=4)
     assert (np.load(others[0]) != points[0][0]).any()
 
 
@@ -208,12 +267,51 @@ def test_own_points_are_shuffled_together(tmp_path):
     rows = np.arange(50, dtype=np.float32)[:, None]
     pairs = PairedEmbeddings("own", rows, -rows, "own")
     first, second = (
-        [np.load(p) for p in study.write_points(tmp_path, pairs, seed)] for seed in (0, 1)
+        [np.load(p) for p in study.write_points(tmp_path, "own", pairs, None, seed)]
+        for seed in (0, 1)
     )
     np.testing.assert_array_equal(first[0], -first[1])
     np.testing.assert_array_equal(np.sort(first[0], axis=0), rows)
     assert (first[0] != rows).any()
     assert (first[0] != second[0]).any()
+    few = [np.load(p) for p in study.write_points(tmp_path, "few", pairs, 7, 0)]
+    np.testing.assert_array_equal(few[0], first[0][:7])
+    assert [p.name for p in tmp_path.glob("few*")] != []  # The others are kept.
+    assert len(np.load(tmp_path / "own-outputs.npy")) == 50
+
+
+def named(name):
+    return PairedEmbeddings(name, np.ones((3, 2)), np.ones((3, 2)), "pairs")
+
+
+def test_emoji_have_photographs_and_captions_beside_them(monkeypatch):
+    monkeypatch.setattr(study.data_sets, "load", lambda name: named(name))
+
+    def found(name, beside=None):
+        return {n: p.name for n, p in study.load_sets(lambda: named(name), beside).items()}
+
+    both = {"photographs": "captions", "captions": "captioning"}
+    assert found("emoji") == {"emoji": "emoji"} | both
+    assert found("own") == {"own": "own"}
+    assert found("own", ("photographs",)) == {"own": "own", "photographs": "captions"}
+    assert found("emoji", ("none",)) == {"emoji": "emoji"}
+    # A name that is taken stands for one set only.
+    assert found("mixture") == {"mixture (set)": "mixture"}
+    assert found("photographs", ("photographs",)) == {
+        "photographs (set)": "photographs",
+        "photographs": "captions",
+    }
+    with pytest.raises(ValueError, match="--beside=captions: --data=captioning is the same set"):
+        found("captioning", ("captions",))
+
+
+@pytest.mark.parametrize(("name", "pairs"), [("photographs", 8091), ("captions", 11_500)])
+def test_what_is_beside_emoji_is_what_it_is_called(name, pairs):
+    of_set = data.load(study.BESIDE[name])
+    assert len(of_set) == pairs
+    # Captions are embedded in 384 dimensions, photographs in more.
+    assert (of_set.outputs.shape[1] == 384) == (name == "captions")
+    assert (of_set.prompts.shape[1] == 384) == (name == "photographs")
 
 
 def test_sizes_double_and_end_at_the_largest():
@@ -225,18 +323,36 @@ def test_sizes_double_and_end_at_the_largest():
 
 
 def settings(**changes):
-    """Settings of a run on a mixture and an own set of points, under two bandwidths."""
+    """Settings of a run on mixtures, an own set of points under two bandwidths, and another."""
     widths = choices.Bandwidths(0.7, 0.9, "given")
-    sizes = {"mixture": 20_000, "own": 6000, "own, narrow": 6000}
+    kinds = {
+        "mixture": (20_000, "mixture"),
+        "own": (6000, "real"),
+        "own, narrow": (6000, "narrow"),
+        "photographs": (9000, "real"),
+        "small mixture": (50_000, "few dimensions"),
+    }
+    digests = ("float32 [9, 3] sha256 0123456789", "float32 [9, 2] sha256 abcdefghij")
     found = study.Settings(
         device="1 x cpu (cpu)",
         platform="cpu",
         cores=2,
-        data={name: study.Points("a mixture", n, widths) for name, n in sizes.items()},
+        data={
+            name: study.Points("a mixture", n, widths, kind, digests)
+            for name, (n, kind) in kinds.items()
+        },
         parts=("order 2", "measure"),
         full=False,
-        largest={"order 2": 20_000, "exact": 500, "measure": 8000},
+        largest={
+            "order 2": 20_000,
+            "exact": 500,
+            "measure": 8000,
+            "features": 50_000,
+            "first call": 2000,
+            "jackknife": 1000,
+        },
         dimensions=(768, 512),
+        features=64,
         bandwidth=0.7,
         repeats=3,
         seeds=3,
@@ -249,16 +365,35 @@ def settings(**changes):
 
 
 def test_cells_follow_the_settings():
-    found = study.cells(settings(parts=("exact", "cold start")))
+    found = study.cells(settings(parts=("exact", "features", "first call", "jackknife")))
     assert found == [
         Cell("exact", "mixture", 500),
         Cell("exact", "own", 500),
-        Cell("cold start", "none", 0),
+        Cell("features", "small mixture", 4000),
+        Cell("features", "small mixture", 50_000),
+        Cell("first call", "mixture", 2000),
+        Cell("jackknife", "mixture", 1000),
     ]
-    found = study.cells(settings(parts=("measure",)))
-    assert [cell.n for cell in found if cell.data == "own, narrow"] == [4000]
-    found = study.cells(settings(parts=("measure",), full=True))
-    assert [cell.n for cell in found if cell.data == "own"] == [2000, 6000]
+    assert study.cells(settings(parts=("cold start",))) == [Cell("cold start", "none", 0)]
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "full", "sizes"),
+    [
+        ("measure", "mixture", False, [2000, 4000, 8000]),
+        ("measure", "own", False, [4000, 6000]),
+        ("measure", "own", True, [2000, 6000]),
+        ("measure", "own, narrow", False, [4000]),
+        ("measure", "photographs", False, [4000, 9000]),
+        ("order 2", "photographs", False, [500, 1000, 2000, 4000, 9000]),
+        ("order 2", "own, narrow", False, []),
+        ("exact", "photographs", False, []),
+        ("exact", "small mixture", False, []),
+    ],
+)
+def test_real_data_are_measured_at_a_middle_size_and_whole(part, name, full, sizes):
+    found = study.cells(settings(parts=(part,), full=full))
+    assert [cell.n for cell in found if cell.data == name] == sizes
 
 
 LIMITS = Limits(repeats=3, seeds=5, patience=10.0, enough=8.0, memory=10**9)
@@ -282,7 +417,7 @@ def test_who_takes_part(changed, limits, reason):
     # Twice the n in four times the time; the first call, of 50 s, does not count.
     times = {"peer": {"seconds": [50.0, 2.0, 2.0]}}
     earlier = [Record("order 2", "mixture", 500, (), times, {})]
-    arguments = {"largest": False, "missing": []} | changed
+    arguments = {"largest": False, "real": False, "missing": []} | changed
     names, left_out = contests.choose(
         entries, 1000, LIMITS._replace(**limits), earlier, **arguments
     )
@@ -293,6 +428,26 @@ def test_who_takes_part(changed, limits, reason):
     assert names == list(entries)
 
 
+def test_who_takes_part_on_real_data_and_beside_whom():
+    entries = {
+        "exact": Entry("engines", "exact", 3, arrays=1),
+        "made data only": Entry("engines", "matrix_free", 2, up_to_real=0),
+        "of small real data": Entry("engines", "matrix_free", 2, up_to=900, up_to_real=500),
+        "compared with it": Entry("engines", "by_tolerance", 2, beside="exact"),
+    }
+
+    def chosen(n, *, real, memory=10**9):
+        limits = LIMITS._replace(memory=memory)
+        return contests.choose(entries, n, limits, [], largest=False, real=real, missing=[])
+
+    assert chosen(800, real=False) == (list(entries), {})
+    assert chosen(800, real=True) == (["exact", "compared with it"], {})
+    assert chosen(500, real=True)[0] == ["exact", "of small real data", "compared with it"]
+    names, left_out = chosen(1000, real=True, memory=10**6)
+    assert names == []
+    assert left_out["compared with it"] == "nothing without exact"
+
+
 @pytest.mark.parametrize(
     ("entry", "seconds", "due"),
     [
@@ -300,6 +455,12 @@ def test_who_takes_part(changed, limits, reason):
         (Entry("", "", 2), [1.0, 1.0, 1.0], True),
         (Entry("", "", 2), [1.0, 1.0, 1.0, 1.0], False),
         (Entry("", "", 2), [8.0], False),
+        (Entry("", "", 2, warms_up=True), [8.0], True),
+        (Entry("", "", 2, warms_up=True), [8.0, 0.1], False),
+        (Entry("", "", 2, warms_up=True), [7.0, 1.0], True),
+        (Entry("", "", 2), [0.01] * 12, True),  # Milliseconds: four times the rounds.
+        (Entry("", "", 2), [0.01] * 13, False),
+        (Entry("", "", 2), [0.01, *[0.2] * 3], False),
         (Entry("", "", 2), [1.0, 8.0], False),
         (Entry("", "", 2, once=True), [0.1], False),
         (Entry("", "", 2, seeds=True), [20.0, *[0.1] * 3], True),
@@ -342,6 +503,52 @@ def test_contestants_are_called_in_turn_each_in_its_process(cell):
     assert "its process ended (status 1)" in failed["ended"]
     assert "no_such_module" in failed["ended"]
     assert [t for t in turns if t.endswith("run")][:3] == ["norms: run", "once: run", "norms: run"]
+
+
+def test_first_calls_are_of_fresh_processes_and_second_ones_follow(monkeypatch):
+    events = []
+
+    class Fresh:
+        def __init__(self, module):
+            events.append(module)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def request(self, do, **arguments):
+            events.append(do)
+            if do == "prepare" and arguments["function"] == "wrong":
+                raise WorkerError("failed")
+            return {
+                "run": {"seconds": float(len(events)), "values": {"v": 1.0}},
+                "finish": {"memory_bytes": 5},
+            }.get(do)
+
+    monkeypatch.setattr(contests, "Worker", Fresh)
+    entries = {"mine": Entry("engines", "decompose", 3), "other": Entry("peers", "wrong", 2)}
+    found, failed = contests.first_calls(entries, {"n": 9}, 3)
+    once = ["engines", "prepare", "run", "run", "finish"]
+    assert events == [*once, "peers", "prepare", *once, *once]
+    assert failed == {"other": "failed"}
+    assert found == {
+        "mine": {"seconds": [3.0, 10.0, 15.0], "values": [{"v": 1.0}] * 3, "memory_bytes": 5},
+        "mine, again": {
+            "seconds": [4.0, 11.0, 16.0],
+            "values": [{"v": 1.0}] * 3,
+            "memory_bytes": 5,
+        },
+    }
+
+
+def test_a_first_call_compiles(tmp_path):
+    """What a user keeps of compiled programs on disk has no part in it."""
+    code = "import jax; print(jax.config.jax_enable_compilation_cache)"
+    environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path)} | processes._ENVIRONMENT
+    run = [sys.executable, "-c", code]
+    assert subprocess.run(run, env=environment, capture_output=True).stdout == b"False\n"
 
 
 def test_memory_is_that_of_the_calls(points, cell):
@@ -452,7 +659,8 @@ def test_ratios_are_of_pairs_and_the_first_round_warms_up():
     record = report.records(fabricated())[0]
     assert report.seconds(record, "tiles") == 2.0
     assert report.ratio(record, "dense torch", "tiles") == 3.5  # The median of 4 and 3.
-    assert report.ratio(record, "value and gradient", "tiles") == pytest.approx(4 / 9)
+    # A first call that was the last counts, and stands beside the others that warmed up.
+    assert report.ratio(record, "value and gradient", "tiles") == pytest.approx(4 / 2)
     assert report.ratio(record, "rke-score", "tiles") is None
     assert report.norm_error(record, "tiles") == pytest.approx(1e-7, rel=1e-3)
     assert report.mebibytes(record, "tiles") == 3
@@ -497,6 +705,127 @@ def test_targets_stand_beside_what_was_measured():
     assert (fast.met, fast.measured[:3]) == (False, "2 s")
 
 
+def with_cells(cells, **changes):
+    """The fabricated run with these cells in the place of its own."""
+    run = fabricated()
+    results = {cell: Measured((768, 512), results, {}) for cell, results in cells.items()}
+    origins = dict.fromkeys(results, next(iter(run.provenance.values())))
+    return dataclasses.replace(
+        run, settings=settings(**changes), results=results, provenance=origins
+    )
+
+
+@pytest.mark.parametrize(
+    ("what", "cell", "results", "measured"),
+    [
+        (
+            "order 2, n = 500 ... 4,000: dense JAX / ours",
+            Cell("order 2", "own", 500),
+            lambda worse: {"library": timed(9.0, 1 + worse), "dense JAX": timed(9.0, 1.0)},
+            "0.5x (own, n = 500)",
+        ),
+        (
+            "exact spectrum, n = 500 ... 4,000: torch.linalg.eigvalsh / ours",
+            Cell("exact", "mixture", 4000),
+            lambda worse: {
+                "spectrum": timed(9.0, 1 + worse),
+                "torch.linalg.eigvalsh": timed(9.0, 1.0),
+            },
+            "0.5x (mixture, n = 4,000)",
+        ),
+        (
+            "exact spectrum, n = 500 ... 4,000: jnp.linalg.eigvalsh / ours",
+            Cell("exact", "mixture", 500),
+            lambda worse: {
+                "spectrum": timed(9.0, 1 + worse),
+                "jnp.linalg.eigvalsh": timed(9.0, 1.0),
+            },
+            "0.5x (mixture, n = 500)",
+        ),
+        (
+            "order 2, n >= 8k: 16 bandwidths, ladder / one evaluation",
+            Cell("order 2", "mixture", 20_000),
+            lambda worse: {
+                "tiles": timed(9.0, 1.0),
+                "16 bandwidths, ladder": timed(9.0, 2 + worse),
+                "16 bandwidths": timed(9.0, 7.0),  # Of arbitrary ones there is no target.
+            },
+            "3x (mixture, n = 20,000)",
+        ),
+        (
+            "own, n = 4,000, intervals of 0.2%: share of the exact time",
+            Cell("measure", "own", 4000),
+            lambda worse: {"exact": timed(9.0, 5.0), "stored": timed(9.0, 3.0 + worse)},
+            "80% (own, n = 4,000)",
+        ),
+        (
+            "photographs, n >= 8k, intervals of 0.2%: share of the exact time",
+            Cell("measure", "photographs", 9000),
+            # All eigenvalues were called once; ours warmed up before.
+            lambda worse: {"exact": timed(100.0), "stored": timed(90.0, 15.0 + worse)},
+            "16% (photographs, n = 9,000)",
+        ),
+        (
+            "first call of decompose, n = 2,000, beyond the import",
+            Cell("first call", "mixture", 2000),
+            lambda worse: {"decompose": timed(99.0, 2.0, 3.0 + worse, 5.0)},
+            "4 s (mixture, n = 2,000)",
+        ),
+        (
+            "order 1 with standard errors, n = 1,000: first call",
+            Cell("jackknife", "mixture", 1000),
+            lambda worse: {"evaluate": timed(99.0, 5 + worse), "evaluate, again": timed(1.0)},
+            "6 s (mixture, n = 1,000)",
+        ),
+        (
+            "order 1 with standard errors, n = 1,000: second call",
+            Cell("jackknife", "mixture", 1000),
+            lambda worse: {"evaluate": timed(99.0), "evaluate, again": timed(99.0, 5 + worse)},
+            "6 s (mixture, n = 1,000)",
+        ),
+    ],
+)
+def test_a_target_is_met_at_its_bound_and_missed_beyond(what, cell, results, measured):
+    rows = [
+        {row.what: row for row in report.rows(run)}[what]
+        for run in (with_cells({cell: results(0)}), with_cells({cell: results(1)}))
+    ]
+    assert [row.met for row in rows] == [True, False]
+    assert rows[1].measured == measured
+    elsewhere = dataclasses.replace(cell, data="own, narrow", n=5000)
+    run = with_cells({elsewhere: results(1)})
+    found = {row.what: row for row in report.rows(run)}[what]
+    # Targets are of their n and data.
+    assert found.met is None, what
+
+
+def test_a_wider_tolerance_meets_no_target_of_real_data():
+    cell = Cell("measure", "own", 4000)
+    cells = {cell: {"exact": timed(9.0, 5.0), "stored": timed(9.0, 0.1)}}
+    what = "own, n = 4,000, intervals of 0.2%: share of the exact time"
+    for rtol, met in ((2e-3, True), (1e-3, True), (5e-3, None)):
+        rows = {row.what: row for row in report.rows(with_cells(cells, rtol=rtol))}
+        assert rows[what].met is met
+    # A set of 6,000 pairs has no row of 8,000.
+    assert not any(what.startswith("own, n >= 8k") for what in rows)
+
+
+def test_the_report_says_whose_numbers_and_what_features_give():
+    features = {
+        "Fourier": timed(9.0, 2.0) | {"values": [{"vendi": [v, -1, 1]} for v in (0.03, -0.03)]},
+        "exact": timed(1.0, vendi=[0.0] * 3),
+    }
+    cells = {Cell("features", "small mixture", n): features for n in (4000, 50_000)}
+    (whole, found), (large, _) = cells.items()
+    cells[large] = {"Fourier": found["Fourier"]}
+    text = report.markdown(with_cells(cells))
+    assert "| photographs: a mixture | 9,000 | 0.7, 0.9 | 01234567, abcdefgh |" in text
+    assert "| small mixture | 4,000 | Fourier, 64 | 2 | 3 | 3% |" in text
+    assert "| small mixture | 50,000 | Fourier, 64 | 2 | 3 |  |" in text
+    first = with_cells({Cell("jackknife", "mixture", 1000): {"evaluate, again": timed(9.0, 2.0)}})
+    assert "| mixture | 1,000 | 2 (3) |" in report.markdown(first)
+
+
 def test_markdown_and_figures_come_out_of_a_saved_result():
     run = fabricated()
     text = report.markdown(run)
@@ -504,7 +833,7 @@ def test_markdown_and_figures_come_out_of_a_saved_result():
     assert "torch 2.13" in text
     assert "| mixture | 20,000 | 2 (3) |" in text
     drawn = study.draw([run], [])
-    assert set(drawn) == {"scaling_time", "scaling_memory", "scaling_error"}
+    assert set(drawn) == {"scaling_time", "scaling_memory", "scaling_real", "scaling_error"}
     elsewhere = dataclasses.replace(
         run, settings=settings(platform="accelerator", device="1 x gpu")
     )
@@ -518,6 +847,11 @@ def test_markdown_and_figures_come_out_of_a_saved_result():
         "float32",
         "2 cores",
     ):
+        assert part in caption
+    shares = drawn["scaling_real"].axes[0].get_lines()[0]
+    assert shares.get_xdata() == pytest.approx([20.0])
+    caption = drawn["scaling_real"]._supxlabel.get_text().replace("\n", " ")
+    for part in ("mixture: a mixture", "n = 14,000", "0.7 and 0.9", "seed 5"):
         assert part in caption
     first = drawn["scaling_time"].axes[0].get_lines()[0]
     assert first.get_ydata().tolist() == [2.0]
@@ -546,7 +880,7 @@ def test_the_table_says_who_was_left_out_and_on_what_machine():
 
 def test_a_cell_tells_the_contests_what_it_is_about(tmp_path, monkeypatch):
     """Packages that were not found are left out, and earlier cells say how long a call takes."""
-    paths = study.write_mixture(tmp_path, 500, (24, 16), seed=3)
+    paths = study.write_mixture(tmp_path, "mixture", 500, (24, 16), seed=3)
     state = study._State({"mixture": paths}, 10**9, tmp_path)
     setup = Setup(settings(), {}, state)
     asked = {}
@@ -562,6 +896,7 @@ def test_a_cell_tells_the_contests_what_it_is_about(tmp_path, monkeypatch):
     found = study.compute(setup, Cell("exact", "mixture", 500), context)
     assert asked["entries"] == ["spectrum", "torch.linalg.eigvalsh", "float64"]
     assert asked["request"]["bandwidths"] == [0.7, 0.9]
+    assert asked["request"]["features"] == 64
     assert asked["request"]["outputs"] == str(paths[0])
     assert asked["limits"] == Limits(3, 3, 10.0, 8.0, 10**9)
     assert found.dimensions == (24, 16)
@@ -584,10 +919,18 @@ def prepared(tmp_path_factory):
     """The benchmark made ready on own points."""
     folder = tmp_path_factory.mktemp("prepared")
     pairs = PairedEmbeddings(
-        "own", *(np.load(p) for p in study.write_mixture(folder, 80, (5, 4), 1)), "own pairs"
+        "own",
+        *(np.load(p) for p in study.write_mixture(folder, "of mine", 80, (5, 4), 1)),
+        "own pairs",
     )
     options = study.Options(
-        parts=("exact", "measure"), exact_n=64, peers=("none",), output_dimension=6, bandwidth=0.5
+        parts=("exact", "measure", "features"),
+        exact_n=64,
+        features_n=90,
+        real_n=70,
+        peers=("none",),
+        output_dimension=6,
+        bandwidth=0.5,
     )
     setup = study.prepare(options, lambda: pairs, 7)
     yield setup, pairs
@@ -600,10 +943,22 @@ def test_the_settings_follow_the_options_and_the_device(prepared):
     assert found.platform == "cpu"
     assert found.device.startswith("1 x cpu")
     assert (found.seeds, found.patience) == (10, 30)
-    assert found.largest == {"order 2": 20_000, "exact": 64, "measure": 4000}
+    assert found.largest == {
+        "order 2": 20_000,
+        "exact": 64,
+        "measure": 4000,
+        "features": 90,
+        "first call": 2000,
+        "jackknife": 1000,
+    }
     assert found.dimensions == (6, 512)
-    assert list(found.data) == ["mixture", "own", "own, narrow"]
-    assert (found.data["mixture"].n, found.data["own"].n) == (4000, 80)
+    few = "mixture, d = 64 and 48"
+    assert [(name, of.kind, of.n) for name, of in found.data.items()] == [
+        ("mixture", "mixture", 4000),
+        ("own", "real", 70),
+        ("own, narrow", "narrow", 70),
+        (few, "few dimensions", 90),
+    ]
     assert found.data["mixture"].bandwidths.outputs == 0.5
     narrow, wide = (found.data[name].bandwidths.outputs for name in ("own, narrow", "own"))
     assert narrow == pytest.approx(0.65 * wide)
@@ -613,13 +968,24 @@ def test_the_settings_follow_the_options_and_the_device(prepared):
 
 def test_the_points_that_enter_are_hashed_whole(prepared):
     setup, pairs = prepared
+    few = "mixture, d = 64 and 48"
     assert list(setup.arrays) == [
-        "mixture outputs", "mixture prompts", "own outputs", "own prompts"
-    ]  # fmt: skip
+        f"{name} {role}" for name in ("mixture", "own", few) for role in ("outputs", "prompts")
+    ]
+    assert setup.arrays[f"{few} prompts"].shape == (90, 48)
     assert setup.arrays["mixture outputs"].shape == (4000, 6)
-    np.testing.assert_array_equal(
-        np.sort(setup.arrays["own prompts"], axis=0), np.sort(pairs.prompts, axis=0)
-    )
+    assert {tuple(row) for row in setup.arrays["own prompts"]} < {tuple(r) for r in pairs.prompts}
+
+
+def test_the_settings_say_whose_numbers_a_row_has(prepared):
+    """The digests of the identity, by data; what is narrow has those of the set."""
+    setup, _ = prepared
+    identity = store.identify("scaling", 2, setup.settings, setup.arrays, 7)
+    for name, points in setup.settings.data.items():
+        whose = name.removesuffix(", narrow")
+        expected = [identity["arrays"][f"{whose} {role}"] for role in ("outputs", "prompts")]
+        assert list(points.digests) == expected
+    assert len({points.digests for points in setup.settings.data.values()}) == 3
 
 
 def test_a_worker_ends_with_its_parent_in_a_call_even(tmp_path):
@@ -664,6 +1030,10 @@ def _computes(process):
         ({"exact_n": 1}, "--exact_n: expected an integer of at least 2"),
         ({"parts": ("exact",), "measure_n": 9}, "--measure_n means nothing without measure"),
         ({"parts": ("start",), "rtol": 0.1}, "--rtol means nothing without measure"),
+        ({"parts": ("exact",), "seeds": 3}, "--seeds means nothing without measure or features"),
+        ({"parts": ("exact",), "first_n": 9}, "--first_n means nothing without first"),
+        ({"real_n": 1}, "--real_n: expected an integer of at least 2"),
+        ({"features": 40}, "--features: expected a multiple of 16, received 40"),
     ],
 )
 def test_options_that_are_wrong_or_would_be_ignored_are_refused(options, message):

@@ -21,6 +21,8 @@ from experiments.scaling.processes import Worker, WorkerError
 from experiments.scaling.records import Record
 
 _COLD_STARTS = ("import jax", "import condvendi_jax")
+# Who took less, in seconds, in all its calls after the first has so many times the rounds.
+_SHORT, _MANY = 0.5, 4
 
 
 class Entry(NamedTuple):
@@ -33,8 +35,11 @@ class Entry(NamedTuple):
       package: what must be installed for it.
       once: it is called once only, for its values.
       seeds: it is called once a seed, for its values.
+      warms_up: it compiles in its first call, which is followed by another however long it took.
       largest_only: it takes part at the largest n of the mixture only.
       up_to: the largest n at which it takes part.
+      up_to_real: the same, on real data.
+      beside: whom it is nothing without.
     """
 
     module: str
@@ -44,21 +49,28 @@ class Entry(NamedTuple):
     package: str | None = None
     once: bool = False
     seeds: bool = False
+    warms_up: bool = False
     largest_only: bool = False
     up_to: float = math.inf
+    up_to_real: float = math.inf
+    beside: str | None = None
 
 
 # The first of each part is what the others are compared with.
 CONTESTANTS: dict[str, dict[str, Entry]] = {
     "order 2": {
+        "library": Entry("engines", "library_norms", 2),
+        "decompose": Entry("engines", "order_two_call", 2, up_to=4000),
         "tiles": Entry("engines", "tile_norms", 2),
         "all prefixes": Entry("engines", "all_prefixes", 2, largest_only=True),
+        "16 bandwidths, ladder": Entry("engines", "ladder_of_bandwidths", 2, largest_only=True),
         "16 bandwidths": Entry("engines", "many_bandwidths", 2, largest_only=True),
         "value and gradient": Entry("engines", "value_and_gradient", 2, largest_only=True),
         "matrix product": Entry("engines", "matrix_product", 0, largest_only=True),
         "dense JAX": Entry("engines", "dense_norms", 2, arrays=3),
         "dense torch": Entry("peers", "torch_norms", 2, arrays=2, package="torch"),
-        "rke-score": Entry("peers", "rke_score", 2, package="rke_score"),
+        # Its time for a pair of points does not change with n.
+        "rke-score": Entry("peers", "rke_score", 2, package="rke_score", up_to=2000, up_to_real=0),
         "float64": Entry("reference", "norms", 2, once=True),
     },
     "exact": {
@@ -70,15 +82,36 @@ CONTESTANTS: dict[str, dict[str, Entry]] = {
     },
     "measure": {
         "exact": Entry("engines", "exact", 3, arrays=4),
-        "stored": Entry("engines", "stored", 2, arrays=3),
-        "matrix-free": Entry("engines", "matrix_free", 2),
-        "by tolerance": Entry("engines", "by_tolerance", 2, arrays=3, seeds=True),
-        "by budget": Entry("engines", "by_budget", 2, arrays=3, seeds=True, up_to=4000),
+        "stored": Entry("engines", "stored", 2, arrays=3, warms_up=True),
+        "matrix-free": Entry("engines", "matrix_free", 2, up_to_real=0),
+        "by tolerance": Entry("engines", "by_tolerance", 2, arrays=3, seeds=True, beside="exact"),
+        "by budget": Entry(
+            "engines", "by_budget", 2, arrays=3, seeds=True, up_to=4000, beside="exact"
+        ),
         "plain SLQ": Entry(
-            "peers", "plain_quadrature", 2, arrays=3, package="matfree", seeds=True, up_to=4000
+            "peers",
+            "plain_quadrature",
+            2,
+            arrays=3,
+            package="matfree",
+            seeds=True,
+            up_to=4000,
+            beside="exact",
         ),
     },
+    "features": {
+        "Fourier": Entry("engines", "fourier_features", 1, seeds=True),
+        "Nystroem": Entry("engines", "nystroem_features", 1, seeds=True),
+        "exact": Entry("engines", "exact", 3, arrays=4, once=True, up_to=4000),
+    },
+    # Each call in a fresh process.
+    "first call": {
+        "decompose": Entry("engines", "decompose", 3, arrays=4),
+        "decompose, stored": Entry("engines", "stored", 2, arrays=3),
+    },
+    "jackknife": {"evaluate": Entry("engines", "jackknife", 3, arrays=4)},
 }
+AGAIN = ", again"
 PACKAGES = ("torch", "rke_score", "vendi_score", "matfree")
 # Products with the matrix -> how ours spends them, and the splits that plain quadrature may choose
 # among (the best in hindsight counts): probes x steps.
@@ -144,6 +177,7 @@ def choose(
     earlier: Sequence[Record],
     *,
     largest: bool,
+    real: bool,
     missing: Sequence[str],
 ) -> tuple[list[str], dict[str, str]]:
     """Who takes part at n, and why the others do not.
@@ -154,6 +188,7 @@ def choose(
       limits: what a cell may take.
       earlier: the records of the same part that are there.
       largest: whether this is the largest n of the mixture.
+      real: whether the data are real.
       missing: the packages that are not installed or not wanted.
 
     Returns:
@@ -162,7 +197,8 @@ def choose(
     """
     taking_part, left_out = [], {}
     for name, entry in entries.items():
-        if n > entry.up_to or (entry.largest_only and not largest):
+        up_to = min(entry.up_to, entry.up_to_real) if real else entry.up_to
+        if n > up_to or (entry.largest_only and not largest):
             continue
         needed = 4 * entry.arrays * n * n
         expected = _expected_seconds(name, entry.power, n, earlier)
@@ -172,6 +208,8 @@ def choose(
             left_out[name] = f"needs about {needed / 2**30:.0f} GiB"
         elif expected > limits.patience:
             left_out[name] = f"a call would take about {expected:.0f} s"
+        elif entry.beside is not None and entry.beside not in taking_part:
+            left_out[name] = f"nothing without {entry.beside}"
         else:
             taking_part.append(name)
     return taking_part, left_out
@@ -248,8 +286,54 @@ def _due(entry: Entry, seconds: Sequence[float], limits: Limits) -> bool:
     if entry.seeds:
         return len(seconds) < limits.seeds and sum(seconds[1:]) < limits.enough
     # The first call warms up and counts only where it was long enough to be the last.
-    again = len(seconds) <= limits.repeats and seconds[0] < limits.enough
-    return again and sum(seconds[1:]) < limits.enough
+    if seconds[0] >= limits.enough and not (entry.warms_up and len(seconds) == 1):
+        return False
+    taken = sum(seconds[1:])
+    # What takes milliseconds is called more often: single calls of it vary twofold.
+    rounds = limits.repeats if taken >= _SHORT else _MANY * limits.repeats
+    return len(seconds) <= rounds and taken < limits.enough
+
+
+def first_calls(
+    entries: Mapping[str, Entry],
+    cell: Mapping[str, Any],
+    processes: int,
+    advance: Callable[[str], None] = lambda text: None,
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Starts a fresh process a call, contestants in turn, and calls twice in each.
+
+    Args:
+      entries, cell, advance: as `run_cell`.
+      processes: how many for each contestant.
+
+    Returns:
+      The results by name, those of the second calls under the name with `AGAIN`; and the reason by
+      the name of those that failed. The seconds are of a process each.
+    """
+    results: dict[str, Any] = {}
+    failed: dict[str, str] = {}
+    for _ in range(processes):
+        for name, entry in entries.items():
+            if name in failed:
+                continue
+            advance(f"{name}: first call")
+            try:
+                with Worker(entry.module) as worker:
+                    worker.request("prepare", function=entry.function, cell=dict(cell))
+                    replies = [worker.request("run", seed=0) for _ in range(2)]
+                    finished = worker.request("finish")
+            except WorkerError as error:
+                failed[name] = str(error)
+                continue
+            for key, reply in zip((name, name + AGAIN), replies, strict=True):
+                found = results.setdefault(key, {"seconds": [], "values": []})
+                for quantity, value in reply.items():
+                    found[quantity].append(value)
+                found |= finished
+    for name in failed:
+        for key in (name, name + AGAIN):
+            results.pop(key, None)
+    return results, failed
 
 
 def cold_starts(repeats: int) -> dict[str, Any]:

@@ -14,15 +14,19 @@ import numpy as np
 from jax import lax
 
 import condvendi_jax as cv
-from condvendi_jax import estimators, memory, methods, provenance, spectra, tiles
+from condvendi_jax import entropies, estimators, memory, methods, provenance, spectra, tiles
 from condvendi_jax.entropies import log_scores
+from condvendi_jax.points import Points
 from experiments.scaling import reference
 from experiments.scaling.contestant import Cell, Contestant, load_points
 
 _HIGHEST = lax.Precision.HIGHEST
 _SUBSETS = ((0,), (1,), (0, 1))
 _NAMES = ("outputs", "prompts", "joint")
+_SCORES = ("vendi", "conditional", "information")
 _BANDWIDTHS = 16
+# Of the ladder's squared bandwidths, how many rungs halve them.
+_RUNGS = 4
 _CPU_SIDE = 4096
 _ACCELERATOR_SIDE = 8192
 
@@ -84,6 +88,47 @@ def _factors(outputs: jax.Array, prompts: jax.Array, bandwidths: Sequence[Any]) 
     )
 
 
+def _kernels(cell: Cell) -> dict[str, Any]:
+    """The kernels as the scores take them."""
+    of_outputs, of_prompts = map(cv.Gaussian, cell["bandwidths"])
+    return {"output_kernel": of_outputs, "prompt_kernel": of_prompts}
+
+
+def library_norms(cell: Cell) -> Contestant:
+    """Ours: the entropies of order 2 as every score has them, of points that were checked before.
+
+    What represents the Grams at this n is the library's choice.
+    """
+    points = Points.checked(*_points(cell), **_kernels(cell))
+
+    def call() -> entropies.PerTerm:
+        (computed,) = methods.compute(points, [entropies.renyi(2)], methods.AUTO)
+        return jax.block_until_ready(computed.values)
+
+    return Contestant(
+        ready=lambda seed: call,
+        read=lambda nats: _read_entropies(*nats),
+        device_bytes=_device_bytes,
+    )
+
+
+def order_two_call(cell: Cell) -> Contestant:
+    """Ours: `decompose(order=2)` from the arrays on, with the checks of what is passed."""
+    call = functools.partial(cv.decompose, *_points(cell), **_kernels(cell), order=2)
+    return Contestant(
+        ready=lambda seed: lambda: jax.block_until_ready(call()),
+        read=lambda found: _read_entropies(
+            found.entropy_outputs, found.entropy_prompts, found.entropy_joint
+        ),
+        device_bytes=_device_bytes,
+    )
+
+
+def _read_entropies(*nats: jax.Array) -> dict[str, float]:
+    """The norms whose negative logarithms they are."""
+    return dict(zip(_NAMES, np.exp(-np.array(nats, np.float64)).tolist(), strict=True))
+
+
 def tile_norms(cell: Cell) -> Contestant:
     """Ours: ||.||_F^2 / n^2 of K_X, K_T and their product in one pass over tiles."""
 
@@ -105,17 +150,38 @@ def all_prefixes(cell: Cell) -> Contestant:
 
 
 def many_bandwidths(cell: Cell) -> Contestant:
-    """Ours: the same norms at 16 multiples of the bandwidths, the last of them 1."""
+    """Ours: the same norms at 16 arbitrary multiples of the bandwidths, the last of them 1."""
     scales = jnp.linspace(0.5, 1.0, _BANDWIDTHS)
+    sweep = functools.partial(_sweep, bandwidths=cell["bandwidths"])
+    return _on_points(sweep, cell, lambda norms: _read_norms(norms[-1]), scales)
 
-    def norms(outputs: jax.Array, prompts: jax.Array, scales: jax.Array) -> jax.Array:
-        def at(scale: jax.Array) -> jax.Array:
-            factors = _factors(outputs, prompts, [scale * b for b in cell["bandwidths"]])
-            return tiles.squared_norms(factors, _SUBSETS, tile_size=tiles.default_tile_size())
 
-        return jax.vmap(at)(scales)
+def _sweep(
+    outputs: jax.Array, prompts: jax.Array, scales: jax.Array, *, bandwidths: Sequence[float]
+) -> jax.Array:
+    """The norms `[16, 3]` at multiples of the bandwidths."""
 
-    return _on_points(norms, cell, lambda sweep: _read_norms(sweep[-1]), scales)
+    def at(scale: jax.Array) -> jax.Array:
+        factors = _factors(outputs, prompts, [scale * b for b in bandwidths])
+        return tiles.squared_norms(factors, _SUBSETS, tile_size=tiles.default_tile_size())
+
+    return jax.vmap(at)(scales)
+
+
+def ladder_of_bandwidths(cell: Cell) -> Contestant:
+    """Ours: the same norms at 16 multiples whose squares fall by 2^(1/4) from rung to rung to 1."""
+
+    def norms(outputs: jax.Array, prompts: jax.Array) -> jax.Array:
+        widest = [2 ** ((_BANDWIDTHS - 1) / (2 * _RUNGS)) * b for b in cell["bandwidths"]]
+        return _norms_on_ladder(outputs, prompts, widest)
+
+    return _on_points(norms, cell, lambda norms: _read_norms(norms[-1]))
+
+
+def _norms_on_ladder(outputs: jax.Array, prompts: jax.Array, widest: Sequence[float]) -> jax.Array:
+    """The norms `[16, 3]` at the bandwidths widest * 2^(-k / 8), k = 0 ... 15."""
+    scales = 2.0 ** (-jnp.arange(_BANDWIDTHS) / (2 * _RUNGS))
+    return _sweep(outputs, prompts, scales, bandwidths=widest)
 
 
 def value_and_gradient(cell: Cell) -> Contestant:
@@ -242,19 +308,12 @@ def exact(cell: Cell) -> Contestant:
     )
 
 
-def _scores(method: str, cell: Cell) -> Contestant:
-    """`decompose` by one way of representing the Gram, from points to scores with intervals."""
-    outputs, prompts = _points(cell)
-    kernels = map(cv.Gaussian, cell["bandwidths"])
-    decompose = functools.partial(
-        cv.decompose,
-        outputs,
-        prompts,
-        **dict(zip(("output_kernel", "prompt_kernel"), kernels, strict=True)),
-    )
+def _scores(cell: Cell, method: Callable[[int], cv.Method]) -> Contestant:
+    """`decompose` by the method of a seed, from points to scores with intervals."""
+    decompose = functools.partial(cv.decompose, *_points(cell), **_kernels(cell))
 
     def ready(seed: int) -> Callable[[], Any]:
-        chosen = methods.named(method, key=jax.random.key(seed), rtol=cell["rtol"])
+        chosen = method(seed)
         return lambda: jax.block_until_ready(decompose(method=chosen))
 
     def read(result: cv.Decomposition) -> dict[str, Any]:
@@ -263,20 +322,59 @@ def _scores(method: str, cell: Cell) -> Contestant:
             name: np.log([float(getattr(result, name)), *map(float, getattr(intervals, name))])
             .astype(float)
             .tolist()
-            for name in ("vendi", "conditional", "information")
+            for name in _SCORES
         }
 
     return Contestant(ready=ready, read=read, device_bytes=_device_bytes)
 
 
+def decompose(cell: Cell) -> Contestant:
+    """Ours: `decompose` as it is without a method or a key."""
+    return _scores(cell, lambda seed: methods.AUTO)
+
+
 def stored(cell: Cell) -> Contestant:
     """Ours: `decompose(method=Stored(...))`."""
-    return _scores("stored", cell)
+    return _scores(cell, lambda seed: cv.Stored(jax.random.key(seed), rtol=cell["rtol"]))
 
 
 def matrix_free(cell: Cell) -> Contestant:
     """Ours: `decompose(method=MatrixFree(...))`."""
-    return _scores("matrix-free", cell)
+    return _scores(cell, lambda seed: cv.MatrixFree(jax.random.key(seed), rtol=cell["rtol"]))
+
+
+def fourier_features(cell: Cell) -> Contestant:
+    """Ours: `decompose(method=RandomFeatures(...))`, a cosine and a sine of each frequency."""
+    count = cell["features"] // 2
+    method = cv.RandomFeatures  # pyright: ignore[reportAttributeAccessIssue]
+    return _scores(cell, lambda seed: method(jax.random.key(seed), count=count))
+
+
+def nystroem_features(cell: Cell) -> Contestant:
+    """Ours: `decompose(method=Nystroem(...))`."""
+    count = cell["features"]
+    method = cv.Nystroem  # pyright: ignore[reportAttributeAccessIssue]
+    return _scores(cell, lambda seed: method(jax.random.key(seed), landmarks=count))
+
+
+def jackknife(cell: Cell) -> Contestant:
+    """Ours: `evaluate` of order 1 with standard errors, from the arrays on."""
+    points, kernels = _points(cell), _kernels(cell)
+
+    def ready(seed: int) -> Callable[[], cv.Evaluation]:
+        def call() -> cv.Evaluation:
+            found = cv.evaluate(*points, **kernels, orders=[1], errors="all", seed=seed)
+            jax.block_until_ready(found.order(1).standard_errors)
+            return found
+
+        return call
+
+    def read(found: cv.Evaluation) -> dict[str, float]:
+        (scored,) = found.orders
+        assert scored.standard_errors is not None
+        return {name: float(getattr(scored.standard_errors, name)) for name in _SCORES}
+
+    return Contestant(ready, read, device_bytes=_device_bytes)
 
 
 def _stored_grams(cell: Cell, outputs: jax.Array, prompts: jax.Array) -> list[cv.Gram]:

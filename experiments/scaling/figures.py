@@ -15,7 +15,7 @@ from experiments.scaling.records import Record
 
 # Who is drawn of each part; the first are ours.
 _CONTESTANTS = {
-    "order 2": (("tiles",), ("dense JAX", "dense torch", "rke-score")),
+    "order 2": (("library", "tiles"), ("dense JAX", "dense torch", "rke-score")),
     "exact": (("spectrum",), ("jnp.linalg.eigvalsh", "torch.linalg.eigvalsh", "vendi_score")),
     "measure": (("stored", "matrix-free", "exact"), ()),
 }
@@ -29,11 +29,12 @@ _OURS = (style.BLUE, style.SKY, style.BLACK)
 _PEERS = (style.VERMILION, style.ORANGE, style.PINK, style.GREEN)
 # Below this the memory of a process says nothing about the call.
 _RESOLVED_MIB = 1.0
+_COLUMNS = 3
 _SCORES = ("vendi", "conditional", "information")
 
 
 def draw(run: Run) -> Mapping[str, Figure]:
-    """The figures 'time', 'memory' and 'error', those of them that have something to show."""
+    """The figures 'time', 'memory', 'real' and 'error': those that have something to show."""
     mixture = next(iter(run.settings.data))
     of_mixture = [record for record in report.records(run) if record.data == mixture]
     figures = {}
@@ -55,6 +56,9 @@ def draw(run: Run) -> Mapping[str, Figure]:
             words += f"; what took less than {_RESOLVED_MIB:g} MiB is not resolved and not drawn"
         style.caption(figure, _caption(run, [mixture], words))
         figures[name] = figure
+    shares = _shares(run)
+    if shares:
+        figures["real"] = _real(run, shares)
     compared = _compared(run)
     if compared:
         figures["error"] = _errors(run, compared)
@@ -87,6 +91,31 @@ def _against_n(
     axes.set_xlabel("sample size n")
 
 
+def _shares(run: Run) -> list[tuple[Record, float]]:
+    """Of every data set and n of the measure, our time as a share of that of all eigenvalues."""
+    measured = [r for r in report.records(run) if r.part == "measure"]
+    found = [(record, report.ratio(record, "stored", "exact")) for record in measured]
+    return [(record, share) for record, share in reversed(found) if share is not None]
+
+
+def _real(run: Run, shares: Sequence[tuple[Record, float]]) -> Figure:
+    """The shares, a line a data set and n; below 100% the estimate was quicker."""
+    height = 1.4 + 0.26 * len(shares)
+    figure, (axes,) = style.panels(1, size=(5.6, height))
+    heights = range(len(shares))
+    axes.plot([100 * share for _, share in shares], heights, "o", color=style.BLUE)
+    axes.axvline(100, color=style.GREY, linestyle=":")
+    axes.set_xscale("log")
+    style.log_numbers(axes.xaxis)
+    axes.set_yticks(heights, [f"{r.data}, {r.n:,}" for r, _ in shares])
+    axes.set_ylim(-0.6, len(shares) - 0.4)
+    axes.set_xlabel(f"time within {run.settings.rtol:.1%}, % of that of all eigenvalues")
+    axes.set_title(_TITLES["measure"])
+    names = dict.fromkeys(record.data for record, _ in reversed(shares))
+    style.caption(figure, _caption(run, list(names), "Stored matrices, from points to intervals"))
+    return figure
+
+
 def _compared(run: Run) -> list[Record]:
     """The largest n of each data set at which ours met plain quadrature and the exact values."""
     found = [r for r in report.records(run) if "exact" in r.results and report.plain_over_ours(r)]
@@ -95,13 +124,16 @@ def _compared(run: Run) -> list[Record]:
 
 def _errors(run: Run, compared: Sequence[Record]) -> Figure:
     """One panel a data set against products; the last, every data set at the tolerance."""
-    figure, grid = style.panels(len(compared) + 1, columns=len(compared) + 1, size=(3.4, 3.2))
-    for axes, record in zip(grid, compared, strict=False):
-        if axes is not grid[0]:
+    columns = min(len(compared) + 1, _COLUMNS)
+    figure, grid = style.panels(len(compared) + 1, columns=columns, size=(3.4, 3.2))
+    for index, (axes, record) in enumerate(zip(grid, compared, strict=False)):
+        if index:
             axes.sharey(grid[0])
-            axes.tick_params(labelleft=False)
         _against_products(axes, record)
-    grid[0].set_ylabel("rms error of exp H(X, T), %")
+        if index % columns:
+            axes.tick_params(labelleft=False)
+        else:
+            axes.set_ylabel("rms error of exp H(X, T), %")
     style.log_numbers(grid[0].yaxis)
     style.label_lines(grid[len(compared) - 1])
     _at_tolerance(grid[-1], run)

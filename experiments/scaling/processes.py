@@ -11,7 +11,9 @@ from typing import Any
 
 # An OpenMP thread that waits for work spins on its core by default, and what it takes there the
 # process whose turn it is lacks. GPU memory is taken as needed: the processes share the device.
+# Nothing compiled is kept on disk: a first call is one.
 _ENVIRONMENT = {
+    "JAX_ENABLE_COMPILATION_CACHE": "false",
     "OMP_WAIT_POLICY": "PASSIVE",
     "KMP_BLOCKTIME": "0",
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",

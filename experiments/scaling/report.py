@@ -22,10 +22,18 @@ from experiments.scaling import contests
 from experiments.scaling.records import Record
 
 _DEFAULT_PRODUCTS = 448
+_TOLERANCE = 0.002  # What the targets of the measure ask for.
+_DIGITS = 8  # Of a digest.
 # Whose times stand side by side; who is called once a seed is there for the accuracy.
+_SMALL, _SMALL_END = 500, 4001
 _TIMED = {
     part: [n for n, e in entries.items() if not e.seeds and not e.once and n != "matrix product"]
     for part, entries in contests.CONTESTANTS.items()
+    if part != "features"
+}
+_TIMED |= {
+    part: [name for one in _TIMED[part] for name in (one, one + contests.AGAIN)]
+    for part in ("first call", "jackknife")
 }
 
 
@@ -52,12 +60,15 @@ def mebibytes(record: Record, name: str) -> float | None:
 def ratio(record: Record, one: str, other: str) -> float | None:
     """The median over the rounds that both took part in of one's time over the other's.
 
-    The first round warms up and counts only where there is no other.
+    The first round warms up. Where one of them was not called again, its first call was long
+    enough to count, and stands beside the median of the other.
     """
-    if one not in record.results or other not in record.results:
+    of_one, of_other = seconds(record, one), seconds(record, other)
+    if of_one is None or of_other is None:
         return None
-    pairs = list(zip(*(record.results[name]["seconds"] for name in (one, other)), strict=False))
-    return statistics.median(a / b for a, b in pairs[1:] or pairs)
+    calls = (record.results[name]["seconds"][1:] for name in (one, other))
+    ratios = [a / b for a, b in zip(*calls, strict=False)]
+    return statistics.median(ratios) if ratios else of_one / of_other
 
 
 def norm_error(record: Record, name: str) -> float | None:
@@ -161,8 +172,8 @@ class _Found(NamedTuple):
     where: str
 
 
-def _cells(run: Run, part: str, smallest: int = 0) -> Iterator[Record]:
-    return (r for r in records(run) if r.part == part and r.n >= smallest)
+def _cells(run: Run, part: str, smallest: int = 0, end: float = math.inf) -> Iterator[Record]:
+    return (r for r in records(run) if r.part == part and smallest <= r.n < end)
 
 
 def _where(record: Record, detail: str = "") -> str:
@@ -260,8 +271,15 @@ def rows(run: Run) -> list[Row]:
         return _each(_cells(run, part, smallest), lambda r: ratio(r, one, other))
 
     def share_of_exact(smallest: int, end: float) -> list[_Found]:
-        records = (r for r in _cells(run, "measure", smallest) if r.n < end)
+        records = _cells(run, "measure", smallest, end)
         return _each(records, lambda r: ratio(r, "stored", "exact"))
+
+    def at_small_n(part: str, one: str, other: str) -> list[_Found]:
+        records = _cells(run, part, _SMALL, _SMALL_END)
+        return _each(records, lambda r: ratio(r, one, other))
+
+    def time_of(part: str, name: str, n: int) -> list[_Found]:
+        return _each(_cells(run, part, n, n + 1), lambda r: seconds(r, name))
 
     def equal_products() -> list[_Found]:
         return [
@@ -272,7 +290,7 @@ def rows(run: Run) -> list[Row]:
         ]
 
     large = 20_000
-    exact_4k = (r for r in _cells(run, "exact", 4000) if r.n < 8000)
+    exact_4k = _cells(run, "exact", 4000, 8000)
     found = [
         _row(
             "order 2, n >= 20k: useful share of the measured matrix-product peak",
@@ -289,10 +307,21 @@ def rows(run: Run) -> list[Row]:
             _multiple,
         ),
         _row(
+            "order 2, n = 500 ... 4,000: dense JAX / ours",
+            ">=",
+            1,
+            at_small_n("order 2", "dense JAX", "library"),
+            _multiple,
+        ),
+        _row(
             "order 2: relative error against float64",
             "<=",
             1e-6,
-            _each(_cells(run, "order 2"), lambda r: norm_error(r, "tiles")),
+            [
+                found
+                for name in ("tiles", "library", "16 bandwidths, ladder")
+                for found in _each(_cells(run, "order 2"), lambda r, name=name: norm_error(r, name))
+            ],
         ),
         *(
             _row(f"order 2, n >= 8k: {name} / one evaluation", "<=", bound, found, _multiple)
@@ -300,7 +329,7 @@ def rows(run: Run) -> list[Row]:
                 (name, bound, of("order 2", name, "tiles", 8000))
                 for name, bound in (
                     ("all prefixes", 1.2),
-                    ("16 bandwidths", 2),
+                    ("16 bandwidths, ladder", 2),
                     ("value and gradient", 1.8),
                 )
             )
@@ -311,6 +340,16 @@ def rows(run: Run) -> list[Row]:
             1.7,
             _each(exact_4k, lambda r: ratio(r, "jnp.linalg.eigvalsh", "spectrum")),
             _multiple,
+        ),
+        *(
+            _row(
+                f"exact spectrum, n = 500 ... 4,000: {peer} / ours",
+                ">=",
+                1,
+                at_small_n("exact", peer, "spectrum"),
+                _multiple,
+            )
+            for peer in ("jnp.linalg.eigvalsh", "torch.linalg.eigvalsh")
         ),
         _row(
             "Vendi, Conditional- and Information-Vendi: error at 95%",
@@ -333,6 +372,7 @@ def rows(run: Run) -> list[Row]:
             _pooled_coverage(run),
             _percent,
         ),
+        *_real(run),
         _row(
             "measure, n >= 14k: share of the exact time",
             "<=",
@@ -355,6 +395,23 @@ def rows(run: Run) -> list[Row]:
             _multiple,
         ),
         _row(
+            "first call of decompose, n = 2,000, beyond the import",
+            "<=",
+            3,
+            time_of("first call", "decompose", 2000),
+            _seconds_text,
+        ),
+        *(
+            _row(
+                f"order 1 with standard errors, n = 1,000: {words} call",
+                "<=",
+                5,
+                time_of("jackknife", name, 1000),
+                _seconds_text,
+            )
+            for words, name in (("first", "evaluate"), ("second", "evaluate" + contests.AGAIN))
+        ),
+        _row(
             "cold start: import condvendi_jax / import jax",
             "<=",
             1.2,
@@ -365,12 +422,35 @@ def rows(run: Run) -> list[Row]:
     return found + (_h200(run) if "H200" in run.settings.device else [])
 
 
+def _real(run: Run) -> list[Row]:
+    """What an interval of 0.2% on real data takes, a row a data set and size.
+
+    Of a run at another tolerance they say nothing.
+    """
+    found = []
+    for name, points in run.settings.data.items():
+        if points.kind != "real":
+            continue
+        for words, bound, smallest, end in (
+            ("n = 4,000", 0.6, 4000, 4001),
+            ("n >= 8k", 0.15, 8000, math.inf),
+        ):
+            if points.n < smallest:
+                continue
+            records = [r for r in _cells(run, "measure", smallest, end) if r.data == name]
+            if run.settings.rtol > _TOLERANCE:
+                records = []
+            what = f"{name}, {words}, intervals of {_percent(_TOLERANCE)}: share of the exact time"
+            shares = _each(iter(records), lambda r: ratio(r, "stored", "exact"))
+            found.append(_row(what, "<=", bound, shares, _percent))
+    return found
+
+
 def _h200(run: Run) -> list[Row]:
     """What arithmetic says of one H200."""
 
     def time_at(part: str, name: str, n: int) -> list[_Found]:
-        records = (r for r in _cells(run, part, n) if r.n < 1.2 * n)
-        return _each(records, lambda r: seconds(r, name))
+        return _each(_cells(run, part, n, 1.2 * n), lambda r: seconds(r, name))
 
     targets = (
         ("Conditional-RKE", "order 2", "tiles", 25_000, 0.015),
@@ -402,7 +482,8 @@ def markdown(run: Run) -> str:
     lines = [f"Measured on {machine(run)}.", "", "| what | target | measured | met |"]
     lines.append("|---|---|---|---|")
     lines += [f"| {r.what} | {r.target} | {r.measured} | {word(r.met)} |" for r in rows(run)]
-    for part in ("order 2", "exact", "measure"):
+    lines += _data_table(run)
+    for part in _TIMED:
         records = list(_cells(run, part))
         found = {name for record in records for name in record.results}
         names = [name for name in _TIMED[part] if name in found]
@@ -413,7 +494,41 @@ def markdown(run: Run) -> str:
         for record in records:
             cells = [_time_and_memory(record, name) for name in names]
             lines.append(f"| {record.data} | {record.n:,} | " + " | ".join(cells) + " |")
-    return "\n".join(lines + _accuracy_table(run)) + "\n"
+    return "\n".join(lines + _accuracy_table(run) + _features_table(run)) + "\n"
+
+
+def _data_table(run: Run) -> list[str]:
+    """What the data are, and the digests that tell whose numbers a row has."""
+    lines = ["", "| data | pairs | bandwidths | sha256 of outputs, prompts |", "|---" * 4 + "|"]
+    for name, points in run.settings.data.items():
+        widths = f"{points.bandwidths.outputs:.3g}, {points.bandwidths.prompts:.3g}"
+        digests = ", ".join(d.rpartition(" ")[2][:_DIGITS] for d in points.digests)
+        what = f"{name}: {points.description.rstrip('.')}"
+        lines.append(f"| {what} | {points.n:,} | {widths} | {digests} |")
+    return lines
+
+
+def _features_table(run: Run) -> list[str]:
+    """Time and memory of features, and the error of their scores where all eigenvalues are there.
+
+    The error is the root mean square over the seeds, of the worst score.
+    """
+    lines = []
+    for record in _cells(run, "features"):
+        for name in ("Fourier", "Nystroem"):
+            taken = seconds(record, name)
+            if taken is None:
+                continue
+            found = (accuracy(record, name, quantity) for quantity in quantities(record, name))
+            errors = [a.rms for a in found if a is not None]
+            error = _percent(max(errors)) if errors else ""
+            cells = (record.data, f"{record.n:,}", f"{name}, {run.settings.features:,}")
+            numbers = (f"{taken:.3g}", f"{mebibytes(record, name):,.0f}", error)
+            lines.append("| " + " | ".join((*cells, *numbers)) + " |")
+    if not lines:
+        return []
+    head = "| features | n | kind, how many | seconds | MiB | rms error, worst score |"
+    return ["", head, "|---" * 6 + "|", *lines]
 
 
 def _accuracy_table(run: Run) -> list[str]:
