@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
 
 from experiments.lab import Run, style
 from experiments.scaling import report
@@ -54,7 +55,7 @@ def draw(run: Run) -> Mapping[str, Figure]:
         words = "Whole lines: ours; dashed: peers"
         if name == "memory":
             words += f"; what took less than {_RESOLVED_MIB:g} MiB is not resolved and not drawn"
-        style.caption(figure, _caption(run, [mixture], words))
+        style.caption(figure, _caption(run, [mixture], parts, words))
         figures[name] = figure
     shares = _shares(run)
     if shares:
@@ -106,13 +107,16 @@ def _real(run: Run, shares: Sequence[tuple[Record, float]]) -> Figure:
     axes.plot([100 * share for _, share in shares], heights, "o", color=style.BLUE)
     axes.axvline(100, color=style.GREY, linestyle=":")
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_minor_locator(NullLocator())
     style.log_numbers(axes.xaxis)
     axes.set_yticks(heights, [f"{r.data}, {r.n:,}" for r, _ in shares])
     axes.set_ylim(-0.6, len(shares) - 0.4)
     axes.set_xlabel(f"time within {run.settings.rtol:.1%}, % of that of all eigenvalues")
     axes.set_title(_TITLES["measure"])
     names = dict.fromkeys(record.data for record, _ in reversed(shares))
-    style.caption(figure, _caption(run, list(names), "Stored matrices, from points to intervals"))
+    words = "Stored matrices, from points to intervals"
+    style.caption(figure, _caption(run, list(names), ["measure"], words))
     return figure
 
 
@@ -138,7 +142,7 @@ def _errors(run: Run, compared: Sequence[Record]) -> Figure:
     style.label_lines(grid[len(compared) - 1])
     _at_tolerance(grid[-1], run)
     names = list(dict.fromkeys(r.data for r in report.records(run) if r.part == "measure"))
-    style.caption(figure, _caption(run, names, "Errors are relative"))
+    style.caption(figure, _caption(run, names, ["measure"], "Errors are relative"))
     return figure
 
 
@@ -186,9 +190,10 @@ def _worst(record: Record) -> report.Accuracy | None:
     return max((a for a in found if a is not None), key=lambda a: a.within, default=None)
 
 
-def _caption(run: Run, names: Sequence[str], words: str) -> str:
-    """Data, n, bandwidths, precision, seeds and machine kind."""
-    settings, records = run.settings, report.records(run)
+def _caption(run: Run, names: Sequence[str], shown: Sequence[str], words: str) -> str:
+    """Data, n in the parts that are shown, bandwidths, precision, seeds and machine kind."""
+    settings = run.settings
+    records = [record for record in report.records(run) if record.part in shown]
     parts = []
     for name in names:
         data = settings.data[name]

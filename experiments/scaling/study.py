@@ -384,15 +384,17 @@ def of_kind(settings: Settings, *kinds: str) -> list[str]:
 def real_sizes(part: str, name: str, settings: Settings) -> list[int]:
     """The sizes at which a part takes real data.
 
-    Order 2 takes them at the small sizes and whole, all eigenvalues of one Gram those of the first
-    set only, the measure a middle size and the whole set; what is narrow, at the middle size.
+    Order 2 takes them at small sizes, every second one without --full, and whole; all eigenvalues
+    of one Gram, those of the first set only; the measure, a middle size and the whole set; what is
+    narrow, at the middle size.
     """
     points = settings.data[name]
     if points.kind == "narrow":
         return [min(points.n, _MIDDLE_N)] if part == "measure" else []
     if part == "order 2":
         whole = min(settings.largest[part], points.n)
-        return sorted({*sizes(part, min(whole, _MIDDLE_N)), whole})
+        small = sizes(part, min(whole, _MIDDLE_N))
+        return sorted({*(small if settings.full else small[1::2]), whole})
     if part == "exact":
         first = name == of_kind(settings, "real")[0]
         return [min(settings.largest[part], points.n)] if first else []
@@ -513,6 +515,6 @@ STUDY = lab.Study(
     small=small_pairs(
         "--parts=exact", "--exact_n=64", "--repeats=1", "--peers=none", "--output_dimension=6"
     ),
-    committed=(("--patience=400", "--repeats=3"),),
+    committed=(("--patience=400", "--enough=5", "--repeats=3"),),
     figures=("scaling_time", "scaling_memory", "scaling_real", "scaling_error"),
 )
