@@ -808,6 +808,10 @@ def test_a_wider_tolerance_meets_no_target_of_real_data():
     for rtol, met in ((2e-3, True), (1e-3, True), (5e-3, None)):
         rows = {row.what: row for row in report.rows(with_cells(cells, rtol=rtol))}
         assert rows[what].met is met
+    others = {
+        dataclasses.replace(cell, data=name): cells[cell] for name in ("mixture", "own, narrow")
+    }
+    assert {row.what: row for row in report.rows(with_cells(others))}[what].met is None
     # A set of 6,000 pairs has no row of 8,000.
     assert not any(what.startswith("own, n >= 8k") for what in rows)
 
