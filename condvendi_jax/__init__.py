@@ -36,10 +36,19 @@ from condvendi_jax.entropies import (
 )
 from condvendi_jax.estimators import Budget, spectral_measure
 from condvendi_jax.evaluation import Evaluation, ScoredOrder, evaluate
+from condvendi_jax.feature_maps import fourier_features, nystroem_features
 from condvendi_jax.grams import DenseGram, FeatureGram, Gram, TiledGram, gram
 from condvendi_jax.kernels import Cosine, Gaussian, Kernel
 from condvendi_jax.measures import Estimate, SpectralMeasure
-from condvendi_jax.methods import Auto, Exact, MatrixFree, Method, Stored
+from condvendi_jax.methods import (
+    Auto,
+    Exact,
+    MatrixFree,
+    Method,
+    Nystroem,
+    RandomFeatures,
+    Stored,
+)
 from condvendi_jax.mid import (
     gaussian_mutual_information,
     mutual_information_divergence,
@@ -88,9 +97,11 @@ __all__ = [
     "Kernel",
     "MatrixFree",
     "Method",
+    "Nystroem",
     "PerScore",
     "PerTerm",
     "PromptMode",
+    "RandomFeatures",
     "Ranking",
     "RuledBandwidth",
     "ScoredOrder",
@@ -110,6 +121,7 @@ __all__ = [
     "decomposition_errors",
     "evaluate",
     "evaluation",
+    "fourier_features",
     "gaussian_mutual_information",
     "gram",
     "guidance",
@@ -119,6 +131,7 @@ __all__ = [
     "median_heuristic",
     "mutual_information",
     "mutual_information_divergence",
+    "nystroem_features",
     "pointwise_mutual_information",
     "populations",
     "prompt_modes",

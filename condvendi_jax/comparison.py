@@ -335,7 +335,8 @@ def compare(
     points = {name: _points(found, kernels, name) for name, found in arrays.items()}
     chosen, matched = _groups(arrays, not isinstance(prompts, Mapping), groups, keys.groups)
     names = ("vendi",) if prompts is None else PerScore._fields
-    _warn_of_many_spectra(entropies, numbers, next(iter(chosen.values())).count)
+    if not method.approximates:
+        _warn_of_many_spectra(entropies, numbers, next(iter(chosen.values())).count)
     rankings = []
     for entropy in entropies:
         fitted = entropy.clamped(min(numbers.values()))

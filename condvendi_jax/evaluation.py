@@ -282,7 +282,7 @@ def evaluate(
     n = arrays["outputs"].shape[0]
     entropies = [entropy.clamped(n) for entropy in entropies]
     chosen = None
-    if n > 2 and any(_wanted(errors, entropy, n) for entropy in entropies):
+    if n > 2 and any(_wanted(errors, entropy, n, method) for entropy in entropies):
         chosen = _groups(arrays, groups, keys.groups)
     kernels, bandwidths = choose_kernels(arrays, given, rule, keys.rule, progress)
     points = _points(arrays, kernels)
@@ -296,7 +296,7 @@ def evaluate(
         (computed,) = methods.compute(points, (entropy,), method)
         decomposition = Decomposition.of(computed, entropy, n=n)
         spread = None
-        if _wanted(errors, entropy, n):
+        if _wanted(errors, entropy, n, method):
             if chosen is None:
                 spread = uncertainty.undefined_errors(points)
             else:
@@ -338,8 +338,8 @@ def counting(progress: Callable[[str], Any], words: str) -> Callable[[], None]:
     return lambda: progress(f"{words}: {next(count)} done")
 
 
-def _wanted(errors: Errors, entropy: Entropy, n: int) -> bool:
-    cheap = not entropy.needs_spectrum or n <= ERRORS_UP_TO
+def _wanted(errors: Errors, entropy: Entropy, n: int, method: Method) -> bool:
+    cheap = not method.computes(entropy) or n <= ERRORS_UP_TO
     return errors == "all" or (errors == "auto" and cheap)
 
 

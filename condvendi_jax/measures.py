@@ -67,12 +67,14 @@ class Estimate:
       gap: what the quadratures may be off by, half the distance of two; more steps reduce it.
       coupling: what the projection in the Lanczos steps may move.
       rounding: of the dtype that the products were computed in.
+      offset: of the middle of the interval from the estimate.
     """
 
     per_probe: np.ndarray
     gap: float = 0.0
     coupling: float = 0.0
     rounding: float = 0.0
+    offset: float = 0.0
 
     @property
     def value(self) -> float:
@@ -102,22 +104,24 @@ class Estimate:
     @property
     def interval(self) -> tuple[float, float]:
         """The 95% confidence interval."""
-        return self.value - self.half_width, self.value + self.half_width
+        middle = self.value + self.offset
+        return middle - self.half_width, middle + self.half_width
 
     def __add__(self, other: Estimate) -> Estimate:
         """The sum, paired by probe."""
-        return self._with(other, self.per_probe + other.per_probe)
+        return self._with(other, self.per_probe + other.per_probe, self.offset + other.offset)
 
     def __sub__(self, other: Estimate) -> Estimate:
         """The difference, paired by probe: what common random numbers share cancels."""
-        return self._with(other, self.per_probe - other.per_probe)
+        return self._with(other, self.per_probe - other.per_probe, self.offset - other.offset)
 
-    def _with(self, other: Estimate, per_probe: np.ndarray) -> Estimate:
+    def _with(self, other: Estimate, per_probe: np.ndarray, offset: float) -> Estimate:
         return Estimate(
             per_probe,
             self.gap + other.gap,
             self.coupling + other.coupling,
             self.rounding + other.rounding,
+            offset,
         )
 
 

@@ -1,12 +1,17 @@
 """How entropies of Grams are computed, as objects that a caller passes: `method=cv.Exact()`.
 
-Order 2 without truncation is a Frobenius norm: one pass over the pairs, exact at any n, whatever
-the method. Every other entropy needs a spectrum, and a method is a way of having it:
+Order 2 without truncation is a Frobenius norm: one pass over the pairs, exact at any n. Every other
+entropy needs a spectrum, and a method is a way of having it:
 
-    Exact        all eigenvalues, of the n x n matrices or of the smaller dual ones
-    Stored       a spectral measure (`estimators`) of stored n x n matrices
-    MatrixFree   a spectral measure of matrices that never exist, or of sharded ones
-    Auto         whichever of them suits n, the memory, and whether there is a key
+    Exact           all eigenvalues, of the n x n matrices or of the smaller dual ones
+    Stored          a spectral measure (`estimators`) of stored n x n matrices
+    MatrixFree      a spectral measure of matrices that never exist, or of sharded ones
+    Auto            whichever of them suits n, the memory, and whether there is a key
+
+Two more are linear in n, and leave the kernel for finite features of it, order 2 included:
+
+    RandomFeatures  of random frequencies (`feature_maps`), what they are off by extrapolated
+    Nystroem        of some of the points, between what is possible (`approximations`)
 """
 
 from __future__ import annotations
@@ -25,9 +30,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from condvendi_jax import entropies, estimators, memory, validation
+from condvendi_jax import approximations, entropies, estimators, feature_maps, memory, validation
 from condvendi_jax.entropies import Entropy, PerTerm, log_scores
 from condvendi_jax.grams import Gram
+from condvendi_jax.measures import Estimate
 from condvendi_jax.points import Points
 
 FROBENIUS = "frobenius"
@@ -41,6 +47,8 @@ _SECONDS_PER_CUBE = 5e-11
 # All eigenvalues of a stored matrix take the time of 1.1 to 1.3 n products with it (two CPU cores,
 # n = 4,000 and 11,822), and more on an accelerator.
 _PRODUCTS_PER_POINT = 1
+# Points whose pairs are a sample of all pairs.
+_SAMPLED = 1024
 # So many eigenvalues are there in a moment: nobody interrupts them.
 _WAITED_FOR_ABOVE = 1000
 
@@ -59,7 +67,7 @@ class Computed(NamedTuple):
     Attributes:
       values: in nats, None for the terms that were not asked for.
       estimates: what the values are the means of; None where they are exact.
-      method: frobenius, exact, stored or matrix-free.
+      method: frobenius, or the name of a method.
     """
 
     values: PerTerm
@@ -83,14 +91,13 @@ def compute(
     """
     check_method(method)
     terms = terms if points.paired else OUTPUTS
-    spectral = tuple(entropy for entropy in wanted if entropy.needs_spectrum)
+    spectral = tuple(entropy for entropy in wanted if method.computes(entropy))
     found: Iterator[Computed] = iter(())
     if spectral:
-        grams = grams_of_terms(points)
-        found = iter(method.suited_to(grams, terms).entropies(grams, spectral, terms))
+        found = iter(method.of_points(points, spectral, terms))
     return [
         next(found)
-        if entropy.needs_spectrum
+        if method.computes(entropy)
         else Computed(_frobenius(points, terms, validation.is_concrete(points)), None, FROBENIUS)
         for entropy in wanted
     ]
@@ -103,7 +110,7 @@ def compute_deletions(
     method: Method,
     progress: Callable[[], Any],
 ) -> tuple[Computed, list[Computed]]:
-    """An entropy that needs a spectrum, of all points and of some of them in turn.
+    """An entropy that the method computes, of all points and of some of them in turn.
 
     Args:
       points: on one device.
@@ -116,29 +123,22 @@ def compute_deletions(
       What all points give, and what each turn does.
     """
     terms = ALL_TERMS if points.paired else OUTPUTS
-    grams = grams_of_terms(points)
-    suited = check_method(method).suited_to(grams, terms)
-    (everything,) = suited.entropies(grams, (entropy,), terms)
-    progress()
-    found = []
-    for rows in kept:
-        found.append(suited.of_rows(points, grams, rows, entropy.fitted(int(rows.sum())), terms))
-        progress()
+    everything, *found = check_method(method).of_deletions(points, entropy, kept, terms, progress)
     return everything, found
 
 
 def check(points: Points, method: Method) -> None:
     """Raises where a method cannot have the spectra of these points; computes nothing."""
-    terms = ALL_TERMS if points.paired else OUTPUTS
-    check_method(method).suited_to(grams_of_terms(points), terms)
+    check_method(method).check(points, ALL_TERMS if points.paired else OUTPUTS)
 
 
 def check_method(method: Method) -> Method:
     """Returns the method, or raises TypeError where it is none."""
     if not isinstance(method, Method):
         raise TypeError(
-            "method: expected cv.Auto(key=...), cv.Exact(), cv.Stored(key=...) or "
-            f"cv.MatrixFree(key=...), received {method!r}."
+            "method: expected cv.Auto(key=...), cv.Exact(), cv.Stored(key=...), "
+            "cv.MatrixFree(key=...), cv.RandomFeatures(key=...) or cv.Nystroem(key=...), received "
+            f"{method!r}."
         )
     return method
 
@@ -148,6 +148,39 @@ class Method(abc.ABC):
 
     #: What a result says of how it was computed.
     name: ClassVar[str]
+    #: Whether it scores features in the place of the kernel, in time linear in n: then order 2 too,
+    #: and of the same draw, whatever rows are left out.
+    approximates: ClassVar[bool] = False
+
+    def computes(self, entropy: Entropy) -> bool:
+        """Whether an entropy is its to compute, and not the pass over all pairs."""
+        return self.approximates or entropy.needs_spectrum
+
+    def check(self, points: Points, terms: Terms) -> None:
+        """Raises where it cannot be used on these points; computes nothing."""
+        self.suited_to(grams_of_terms(points), terms)
+
+    def of_points(self, points: Points, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
+        """Each of the entropies of points, for the wanted terms."""
+        grams = grams_of_terms(points)
+        return self.suited_to(grams, terms).entropies(grams, wanted, terms)
+
+    def of_deletions(
+        self,
+        points: Points,
+        entropy: Entropy,
+        kept: Sequence[np.ndarray],
+        terms: Terms,
+        progress: Callable[[], Any],
+    ) -> Iterator[Computed]:
+        """An entropy of all points, and of those that are kept in turn, booleans `[n]`."""
+        grams = grams_of_terms(points)
+        suited = self.suited_to(grams, terms)
+        yield from suited.entropies(grams, (entropy,), terms)
+        progress()
+        for rows in kept:
+            yield suited.of_rows(points, grams, rows, entropy.fitted(int(rows.sum())), terms)
+            progress()
 
     def suited_to(self, grams: Grams, terms: Terms) -> Method:
         """The method that will run on these Grams: itself, after what it needs was checked.
@@ -397,28 +430,205 @@ class Auto(Method):
         return self.suited_to(grams, terms).entropies(grams, wanted, terms)
 
 
+class _OfFeatures(Method):
+    """What `RandomFeatures` and `Nystroem` share: d x d spectra, from one pass over the rows."""
+
+    approximates: ClassVar[bool] = True
+
+    def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
+        """Not available: features are of points."""
+        raise TypeError(
+            f"method: {self.name} is of points, and here there are only their Gram matrices; "
+            "expected cv.Exact(), cv.Stored(key=...) or cv.MatrixFree(key=...)."
+        )
+
+    def check(self, points: Points, terms: Terms) -> None:
+        """Raises where the points are spread over devices, or not known."""
+        del terms
+        if points.layout is not None:
+            raise ValueError(
+                f"method: {self.name} is of points on one device, received ones on a mesh."
+            )
+        if not validation.is_concrete(points):
+            raise TypeError(
+                f"method: {self.name} estimates, which cannot be done inside jit or vmap nor "
+                "differentiated; cv.Exact() and scores of cv.fourier_features can."
+            )
+
+    def of_points(self, points: Points, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
+        """Each of the entropies with its estimates."""
+        self.check(points, terms)
+        return self._of_kept(points, np.ones(points.n, bool), wanted, terms)
+
+    def of_deletions(
+        self,
+        points: Points,
+        entropy: Entropy,
+        kept: Sequence[np.ndarray],
+        terms: Terms,
+        progress: Callable[[], Any],
+    ) -> Iterator[Computed]:
+        """From one draw, so that what it is off by is off in all turns alike."""
+        self.check(points, terms)
+        for rows in (np.ones(points.n, bool), *kept):
+            yield from self._of_kept(points, rows, (entropy.fitted(int(rows.sum())),), terms)
+            progress()
+
+    def _of_kept(
+        self, points: Points, kept: np.ndarray, wanted: Sequence[Entropy], terms: Terms
+    ) -> list[Computed]:
+        names = [name for name, term in terms._asdict().items() if term]
+        by_term = self._estimates(points, kept, wanted, terms)
+        return [
+            Computed(
+                _by_name(names, [jnp.asarray(e.value, points.dtype) for e in row]),
+                _by_name(names, row),
+                self.name,
+            )
+            for row in zip(*by_term, strict=True)
+        ]
+
+    @abc.abstractmethod
+    def _estimates(
+        self, points: Points, kept: np.ndarray, wanted: Sequence[Entropy], terms: Terms
+    ) -> list[list[Estimate]]:
+        """For each wanted term, each of the entropies of the points that are kept."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RandomFeatures(_OfFeatures):
+    """Random Fourier features of Gaussian kernels: O(n count^2), and no n x n array, at any order.
+
+    FKEA (Ospanov et al., 2024) scores such features as they are, which is too little, at order 1
+    by tenths of a nat. Here what more frequencies would give is extrapolated, and the intervals
+    say how far that may be off (`approximations.fourier_estimates`): narrow at orders from 2 on,
+    coarse at order 1 wherever many small eigenvalues matter, and coarser below.
+
+    Points are on one device; not inside `jax.jit` and not differentiable.
+
+    Attributes:
+      key: draws the frequencies, which outputs, prompts and pairs share.
+      count: how many, a multiple of 8; spectra are those of 2 count x 2 count matrices.
+    """
+
+    name: ClassVar[str] = "random-features"
+    key: jax.Array
+    count: int = dataclasses.field(default=feature_maps.DEFAULT_COUNT, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", validation.check_key(self.key))
+        count = validation.check_count(self.count, name="count", minimum=1)
+        if count % approximations.GROUPS:
+            raise ValueError(
+                f"count: expected a multiple of {approximations.GROUPS}, received {count}."
+            )
+
+    def check(self, points: Points, terms: Terms) -> None:
+        """Raises where a kernel is not Gaussian, or as the other method of features."""
+        super().check(points, terms)
+        for kernel in points.kernels:
+            feature_maps.length_scale(kernel)
+
+    def _estimates(
+        self, points: Points, kept: np.ndarray, wanted: Sequence[Entropy], terms: Terms
+    ) -> list[list[Estimate]]:
+        frequencies = feature_maps.draw_frequencies(points, key=self.key, count=self.count)
+        chosen = _kept(points, kept)
+        covariances = feature_maps.fourier_covariances(chosen, frequencies, terms)
+        return [
+            approximations.fourier_estimates(covariance, wanted, chosen.n)
+            for covariance in covariances
+        ]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Nystroem(_OfFeatures):
+    """Nystroem features of some of the points, of any kernel: O(n landmarks^2), at any order.
+
+    What the landmarks do not span is known in all, and how unequally it is spread from a sample of
+    pairs, but not where it lies: intervals hold every spectrum that this leaves possible
+    (`approximations.nystroem_estimates`), and are wide unless the landmarks span nearly everything.
+    There are no probes, and so no standard error.
+
+    Points are on one device; not inside `jax.jit` and not differentiable.
+
+    Attributes:
+      key: draws the landmarks, which outputs, prompts and pairs share.
+      landmarks: how many; all points where there are fewer, which is exact.
+    """
+
+    name: ClassVar[str] = "nystroem"
+    key: jax.Array
+    landmarks: int = dataclasses.field(default=feature_maps.DEFAULT_LANDMARKS, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", validation.check_key(self.key))
+        validation.check_count(self.landmarks, name="landmarks", minimum=1)
+
+    def _estimates(
+        self, points: Points, kept: np.ndarray, wanted: Sequence[Entropy], terms: Terms
+    ) -> list[list[Estimate]]:
+        # Each in one order of all points, so that most stay where some points are left out.
+        of_landmarks, of_sample = jax.random.split(self.key)
+        landmarks = _first(points, kept, of_landmarks, self.landmarks).arrays
+        sample = _first(points, kept, of_sample, _SAMPLED)
+        chosen = _kept(points, kept)
+        covariances = feature_maps.nystroem_covariances(chosen, landmarks, terms)
+        squares = feature_maps.residual_squares(sample, landmarks, terms)
+        return [
+            approximations.nystroem_estimates(
+                covariance,
+                approximations.residual_norms(np.asarray(square, np.float64), chosen.n),
+                wanted,
+                chosen.n,
+            )
+            for covariance, square in zip(covariances, squares, strict=True)
+        ]
+
+
+def _kept(points: Points, kept: np.ndarray) -> Points:
+    return points if kept.all() else points.rows(np.flatnonzero(kept))
+
+
+def _first(points: Points, kept: np.ndarray, key: jax.Array, count: int) -> Points:
+    """The first so many of the points that are kept, in the order of the key."""
+    order = np.asarray(feature_maps.draw_rows(points.n, key=key, count=points.n))
+    return points.rows(order[kept[order]][:count])
+
+
 AUTO = Auto()
 #: The methods as a command line names them.
-BY_NAME: dict[str, type[Method]] = {m.name: m for m in (Auto, Exact, Stored, MatrixFree)}
+BY_NAME: dict[str, type[Method]] = {
+    m.name: m for m in (Auto, Exact, Stored, MatrixFree, RandomFeatures, Nystroem)
+}
+#: Those that refine to a tolerance.
+TOLERANT = (Auto.name, Stored.name, MatrixFree.name)
+#: Those of finite features, and what they call their number.
+_FEATURES = {RandomFeatures.name: "count", Nystroem.name: "landmarks"}
 
 
-def named(name: str, *, key: jax.Array, rtol: float | None = None) -> Method:
-    """The method of a name in `BY_NAME`, with the key and the tolerance that it has a use for.
+def named(
+    name: str, *, key: jax.Array, rtol: float | None = None, features: int | None = None
+) -> Method:
+    """The method of a name in `BY_NAME`, with the settings that it has a use for.
 
     Args:
       name: as a command line gives it.
-      key: for the probes of an estimate.
+      key: for the probes of an estimate, or for the features.
       rtol: `estimators.DEFAULT_RTOL` where None.
+      features: how many frequencies or landmarks; the method's own default where None.
 
     Raises:
       ValueError: there is no such method.
     """
-    if name == Exact.name:
-        return Exact()
-    estimating: dict[str, Any] = {m.name: m for m in (Auto, Stored, MatrixFree)}
-    if name not in estimating:
+    if name not in BY_NAME:
         raise ValueError(f"method: expected one of {', '.join(BY_NAME)}, received {name!r}.")
-    return estimating[name](key, rtol=estimators.DEFAULT_RTOL if rtol is None else rtol)
+    kind: Any = BY_NAME[name]
+    if name in _FEATURES:
+        return kind(key, **({} if features is None else {_FEATURES[name]: features}))
+    if name not in TOLERANT:
+        return kind()
+    return kind(key, rtol=estimators.DEFAULT_RTOL if rtol is None else rtol)
 
 
 def grams_of_terms(points: Points) -> Grams:

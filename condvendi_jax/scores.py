@@ -96,7 +96,7 @@ class Decomposition(Scores):
       n: the number of pairs.
       dtype: the name of the dtype they were computed in.
       duplicates: how many pairs repeat an earlier one, where that was asked for.
-      method: how it was computed: frobenius, exact, stored or matrix-free.
+      method: how it was computed: frobenius, or the name of the method.
       estimation: standard errors and intervals where it was estimated, None where it is exact.
     """
 
@@ -161,7 +161,8 @@ def decompose(
       order: the Renyi order in (0, inf]; 1 gives Vendi, 2 gives RKE, in one streamed pass.
       truncation: how many eigenvalues every entropy keeps (CV eq. 13); all where None.
       method: how spectra are had: `Auto` (with a key, estimates where all eigenvalues would take
-        long), `Exact`, `Stored` or `MatrixFree`. Order 2 without truncation needs none.
+        long), `Exact`, `Stored` or `MatrixFree`. Order 2 without truncation needs none. Or finite
+        features in the place of the kernels, at any order: `RandomFeatures`, `Nystroem`.
       mesh: devices to spread the rows over, for arrays that are not sharded yet.
       count_duplicates: also count the pairs that repeat an earlier one exactly; not inside jit.
 

@@ -321,14 +321,15 @@ def delete_groups(
     Raises:
       TypeError, ValueError: the method cannot be used on these points.
     """
-    if not entropy.needs_spectrum:
+    if not methods.check_method(method).computes(entropy):
         one_hot = jax.nn.one_hot(groups.membership, groups.count, dtype=points.dtype)
         whole, deleted = _order_two_deletions(points, one_hot)
         progress()
         return Deletions(whole, deleted, groups)
     kept = [groups.membership != group for group in range(groups.count)]
     everything, found = methods.compute_deletions(points, entropy, kept, method, progress)
-    _warn_of_noise(found)
+    if not method.approximates:
+        _warn_of_noise(found)
     whole = Decomposition.of(everything, entropy, n=points.n)
     without = [_scores_of(computed.values) for computed in found]
     return Deletions(
@@ -476,7 +477,8 @@ def convergence_curve(
             raise TypeError(
                 f"entropies: expected such as cv.von_neumann or cv.renyi(2), received {entropy!r}."
             )
-    spectral = tuple(entropy for entropy in entropies if entropy.needs_spectrum)
+    of_method = [methods.check_method(method).computes(entropy) for entropy in entropies]
+    spectral = tuple(e for e, own in zip(entropies, of_method, strict=True) if own)
     if spectral:
         # For the largest size first: what is refused is refused before anything is computed.
         methods.check(points.rows(slice(sizes[-1])), method)
@@ -487,8 +489,8 @@ def convergence_curve(
     for size in sizes:
         fitted = [entropy.fitted(size) for entropy in spectral]
         found = iter(methods.compute(points.rows(slice(size)), fitted, method) if spectral else ())
-        for entropy, curve in zip(entropies, curves, strict=True):
-            if entropy.needs_spectrum:
+        for entropy, curve, own in zip(entropies, curves, of_method, strict=True):
+            if own:
                 computed = next(found)
             else:
                 assert prefix is not None

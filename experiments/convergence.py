@@ -75,7 +75,7 @@ class Options(choices.KernelOptions):
         "auto",
         "How spectra are computed: all eigenvalues (exact), or estimated with 95% intervals "
         f"(stored, matrix-free); auto takes eigenvalues up to n = {_EXACT_UP_TO:,}.",
-        choices=tuple(methods.BY_NAME),
+        choices=tuple(name for name, of in methods.BY_NAME.items() if not of.approximates),
     )
     rtol: float | None = option(
         None,

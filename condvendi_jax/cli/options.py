@@ -18,6 +18,7 @@ from condvendi_jax import (
     bandwidth,
     command,
     estimators,
+    feature_maps,
     files,
     methods,
     provenance,
@@ -68,7 +69,8 @@ def define(values: flags.FlagValues) -> None:
         "How spectra are had: 'exact' takes all eigenvalues; 'stored' and 'matrix-free' estimate "
         "them, with a 95% interval, from products with n x n matrices that are kept or never "
         "formed; 'auto', the default, is exact up to n = 4,096, then stored while they fit in "
-        "memory.",
+        "memory. 'random-features' and 'nystroem' score finite features in the kernels' place, in "
+        "time linear in n, at order 2 too: with wide intervals at order 1.",
         **own,
     )
     flags.DEFINE_float(
@@ -76,6 +78,14 @@ def define(values: flags.FlagValues) -> None:
         None,
         "Relative half width of the intervals that an estimated score is refined to; "
         f"{estimators.DEFAULT_RTOL:g} if unset.",
+        **own,
+    )
+    flags.DEFINE_integer(
+        "features",
+        None,
+        "Frequencies of --method=random-features, a multiple of 8, or landmarks of "
+        f"--method=nystroem; {feature_maps.DEFAULT_COUNT} and {feature_maps.DEFAULT_LANDMARKS} if "
+        "unset.",
         **own,
     )
     flags.DEFINE_integer(
@@ -134,12 +144,24 @@ def check(given: dict[str, Any]) -> None:
         raise ValueError(f"--{widths[0]} and --bandwidths_from: give one or the other.")
     if given["rule"] is not None and not _follows_a_rule(given):
         raise ValueError("--rule: no bandwidth is left to choose.")
-    if given["truncation"] is None and orders(given) == [2.0]:
+    approximate = given["method"] is not None and methods.BY_NAME[given["method"]].approximates
+    if given["truncation"] is None and orders(given) == [2.0] and not approximate:
         for name in ("method", "rtol"):
             if given[name] is not None:
                 raise ValueError(f"--{name}: order 2 has no spectrum to compute; it is exact.")
     if given["method"] == "exact" and given["rtol"] is not None:
         raise ValueError("--rtol means nothing with --method=exact, which estimates nothing.")
+    if approximate and given["rtol"] is not None:
+        raise ValueError(
+            f"--rtol means nothing with --method={given['method']}; more --features narrow its "
+            "intervals."
+        )
+    if given["features"] is not None and not approximate:
+        raise ValueError("--features is for --method=random-features and --method=nystroem.")
+    if approximate and given["kernel"] == "cosine" and given["method"] != methods.Nystroem.name:
+        raise ValueError(
+            f"--method={given['method']} is of Gaussian kernels, not of --kernel=cosine."
+        )
     if given["groups_file"] is not None and given["groups"] is not None:
         raise ValueError("--groups and --groups_file: give one or the other.")
     validation.check_truncation(given["truncation"])
@@ -152,6 +174,7 @@ def check(given: dict[str, Any]) -> None:
         if given[name] is not None:
             validation.check_bandwidth(given[name])
     orders(given)
+    method(given)
     if given["json"]:
         files.check_writable(given["json"])
 
@@ -186,7 +209,11 @@ def orders(given: dict[str, Any]) -> list[float]:
 def method(given: dict[str, Any]) -> Method:
     """How spectra are had, with a key of the seed."""
     key = Keys(given["seed"]).probes
-    return methods.named(given["method"] or Auto.name, key=key, rtol=given["rtol"])
+    name, features = given["method"] or Auto.name, given["features"]
+    try:
+        return methods.named(name, key=key, rtol=given["rtol"], features=features)
+    except ValueError as error:
+        raise ValueError(f"--features: {error}") from error
 
 
 def rule(given: dict[str, Any]) -> str:
