@@ -43,8 +43,9 @@ def fourier_estimates(covariance: jax.Array, wanted: Sequence[Entropy], n: int) 
     An entropy H_D of D frequencies approaches H as H - c D^-s. The delete-group jackknife, of eight
     groups, removes a bias with s = 1; half of the frequencies tell s, and so what is left where
     the spectrum falls slowly, which is s < 1, up to the bound log n. The estimate is a third of the
-    way on, near where measurements were, and two thirds of it are in the `gap`. The squared norm,
-    and so the order 2, has s = 1 exactly: there the jackknife leaves no bias.
+    way on, near where measurements were, and two thirds of it are in the `gap`; below order 1 it is
+    not carried on, and the gap is wider. The squared norm, and so the order 2, has s = 1 exactly:
+    there the jackknife leaves no bias.
 
     Args:
       covariance: `[2 D, 2 D]`, of trace one, the features of a frequency side by side and D a
@@ -66,7 +67,7 @@ def fourier_estimates(covariance: jax.Array, wanted: Sequence[Entropy], n: int) 
         if entropy.needs_spectrum:
             of_subsets = [_entropy(entropy, values) for values in found[True]]
             values = np.concatenate([np.asarray(part, np.float64) for part in of_subsets])
-            estimate = _extrapolated(values, _limit(entropy, n))
+            estimate = _extrapolated(values, _limit(entropy, n), below_one=entropy.order < 1)
         else:
             estimate = _of_squared_norms(norms, n)
         rounding = _ROUNDING * eps * max(estimate.value, 1.0)
@@ -130,26 +131,31 @@ def _of_squared_norms(norms: np.ndarray, n: int) -> Estimate:
     return Estimate(per_probe, gap=relative**2)
 
 
-def _extrapolated(values: np.ndarray, limit: float) -> Estimate:
-    """The entropies of all subsets, carried to infinitely many frequencies."""
+def _extrapolated(values: np.ndarray, limit: float, *, below_one: bool = False) -> Estimate:
+    """The entropies of all subsets, carried to infinitely many frequencies.
+
+    Args:
+      values: `[13]`, one for each of the subsets.
+      limit: the largest entropy that there is.
+      below_one: whether the order is. There the jackknife takes too large a step once the features
+        span the points: the gap goes back to where it began.
+    """
     added, pseudo = _jackknife(values)
-    corrected = float(np.mean(pseudo))
+    corrected = min(max(float(np.mean(pseudo)), 0.0), limit)
     halved = float(values[0] - np.mean(values[1 + GROUPS :]))
-    rest = _rest(added, halved)
     if abs(added) <= standard_error(pseudo) or added * halved <= 0:
         # Noise, of which no power can be told.
         shift, gap = 0.0, abs(added)
     else:
-        end = min(max(corrected + rest, 0.0), max(limit, corrected))
-        shift, gap = (end - corrected) / 3, abs(end - corrected) * 2 / 3
-    value = min(max(corrected + shift, 0.0), limit)
-    return Estimate(value + pseudo - corrected, gap=gap)
+        rest = min(max(corrected + _rest(added, halved), 0.0), limit) - corrected
+        shift, gap = rest / 3, abs(rest) * 2 / 3
+        if below_one:
+            shift, gap = 0.0, max(abs(rest), abs(added))
+    return Estimate(corrected + shift + pseudo - np.mean(pseudo), gap=gap)
 
 
 def _rest(added: float, halved: float) -> float:
     """What H - c D^-s still lacks after the jackknife, from what this and a halving change."""
-    if added * halved <= 0:
-        return 0.0
     furthest = math.copysign(_FURTHEST * abs(added), added)
 
     def changes(s: float) -> tuple[float, float]:
