@@ -94,11 +94,15 @@ def test_an_estimate_needs_a_key_and_all_eigenvalues_none():
 
 
 def test_methods_have_names_for_command_lines():
-    assert list(methods.BY_NAME) == ["auto", "exact", "stored", "matrix-free"]
+    names = ["auto", "exact", "stored", "matrix-free", "random-features", "nystroem"]
+    assert list(methods.BY_NAME) == names
     for name, kind in methods.BY_NAME.items():
         assert type(methods.named(name, key=KEY, rtol=0.1)) is kind
     assert methods.named("stored", key=KEY, rtol=0.1).rtol == 0.1
     assert methods.named("stored", key=KEY).rtol == 2e-3
+    assert methods.named("random-features", key=KEY, features=16).count == 16
+    assert methods.named("nystroem", key=KEY, features=16).landmarks == 16
+    assert methods.named("nystroem", key=KEY).landmarks == 512
     with pytest.raises(ValueError, match="method: expected one of auto, exact, stored"):
         methods.named("fast", key=KEY)
 
