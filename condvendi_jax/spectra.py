@@ -76,13 +76,28 @@ def _eigenvalues(matrix: jax.Array) -> jax.Array:
 def project_to_simplex(values: jax.Array) -> jax.Array:
     """The nearest point to `values` `[n]` with non-negative entries of sum one, descending.
 
-    max(values - theta, 0) with the theta that makes the sum one: sorting finds it.
+    max(values - theta, 0) with the theta that makes the sum one. What is below a theta that is too
+    small is below the right one: it is left out and theta set anew, until nothing more falls out
+    (Michelot, 1986), after a few rounds.
     """
-    descending = jnp.sort(values, descending=True)
-    excess = lax.associative_scan(jnp.add, descending) - 1
-    thresholds = excess / jnp.arange(1, values.shape[0] + 1, dtype=values.dtype)
-    last = jnp.sum(descending > thresholds) - 1
-    return jnp.maximum(descending - thresholds[last], 0)
+
+    def unsettled(state: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+        _, count, before = state
+        return count < before
+
+    def leave_out(
+        state: tuple[jax.Array, jax.Array, jax.Array],
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        theta, before, _ = state
+        kept = values > theta
+        count = jnp.sum(kept)
+        excess = jnp.sum(jnp.where(kept, values, 0)) - 1
+        return excess / count.astype(values.dtype), count, before
+
+    n = values.shape[0]
+    start = (jnp.full((), -jnp.inf, values.dtype), jnp.asarray(n + 1), jnp.asarray(n + 2))
+    theta, _, _ = lax.while_loop(unsettled, leave_out, leave_out(start))
+    return jnp.maximum(jnp.sort(values, descending=True) - theta, 0)
 
 
 def truncate(eigenvalues: jax.Array, t: int) -> jax.Array:

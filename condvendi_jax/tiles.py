@@ -29,8 +29,8 @@ from condvendi_jax.kernels import Kernel
 # pass takes twice as long. An accelerator wants larger tiles to fill its cores.
 CPU_TILE = 1024
 ACCELERATOR_TILE = 4096
-# Up to so many tiles a side, so many strips of unequal length take their place: what is no loop uses
-# all cores, and nearly half of the pairs are still saved. Few points are one strip.
+# Up to so many tiles a side, so many strips of unequal length take their place: what is no loop
+# uses all cores, and nearly half of the pairs are still saved. Few points are one strip.
 _STRIPS = 4
 _ONE_STRIP_UP_TO = 400
 _PRECISION = lax.Precision.HIGHEST

@@ -189,7 +189,6 @@ def test_decompose_is_asked_for_scores_with_intervals(make, cell, exact):
         assert value == pytest.approx(exact[name][0], abs=5e-3)
 
 
-@pytest.mark.skipif(not hasattr(cv, "RandomFeatures"), reason="the library has no features yet")
 @pytest.mark.parametrize("make", [engines.fourier_features, engines.nystroem_features])
 def test_features_give_scores_of_their_own_draw(make, cell, exact):
     contestant = make(cell | {"features": 128})

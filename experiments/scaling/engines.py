@@ -346,14 +346,14 @@ def matrix_free(cell: Cell) -> Contestant:
 def fourier_features(cell: Cell) -> Contestant:
     """Ours: `decompose(method=RandomFeatures(...))`, a cosine and a sine of each frequency."""
     count = cell["features"] // 2
-    method = cv.RandomFeatures  # pyright: ignore[reportAttributeAccessIssue]
+    method = cv.RandomFeatures
     return _scores(cell, lambda seed: method(jax.random.key(seed), count=count))
 
 
 def nystroem_features(cell: Cell) -> Contestant:
     """Ours: `decompose(method=Nystroem(...))`."""
     count = cell["features"]
-    method = cv.Nystroem  # pyright: ignore[reportAttributeAccessIssue]
+    method = cv.Nystroem
     return _scores(cell, lambda seed: method(jax.random.key(seed), landmarks=count))
 
 
