@@ -176,7 +176,7 @@ class Method(abc.ABC):
         """An entropy of all points, and of those that are kept in turn, booleans `[n]`."""
         grams = grams_of_terms(points)
         suited = self.suited_to(grams, terms)
-        yield from suited.entropies(grams, (entropy,), terms)
+        yield suited.of_all_rows(points, grams, entropy, terms)
         progress()
         for rows in kept:
             yield suited.of_rows(points, grams, rows, entropy.fitted(int(rows.sum())), terms)
@@ -198,6 +198,14 @@ class Method(abc.ABC):
     @abc.abstractmethod
     def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
         """Each of the entropies, for the wanted terms."""
+
+    def of_all_rows(
+        self, points: Points, grams: Grams, entropy: Entropy, terms: Terms
+    ) -> Computed:
+        """An entropy of all points, before those of some: see `of_rows`."""
+        del points
+        (computed,) = self.entropies(grams, (entropy,), terms)
+        return computed
 
     def of_rows(
         self, points: Points, grams: Grams, kept: np.ndarray, entropy: Entropy, terms: Terms
@@ -235,6 +243,13 @@ class Exact(Method):
         """Each of the entropies, differentiably."""
         self._warn_of_long_work(grams, terms)
         return self._of_spectra(grams, wanted, terms, _eigenvalues)
+
+    def of_all_rows(
+        self, points: Points, grams: Grams, entropy: Entropy, terms: Terms
+    ) -> Computed:
+        """By the program of `of_rows`, which is not compiled beside another of the same spectra."""
+        self._warn_of_long_work(grams, terms)
+        return self.of_rows(points, grams, np.ones(points.n, bool), entropy, terms)
 
     def of_rows(
         self, points: Points, grams: Grams, kept: np.ndarray, entropy: Entropy, terms: Terms

@@ -237,15 +237,21 @@ class Deletions(NamedTuple):
 
     def influences(self) -> PerScore:
         """What each group does to each score, `[g]` each: see `influences`."""
-        return jax.tree.map(
-            lambda whole, deleted: influences(whole, deleted, self.groups.fractions),
-            self.whole,
-            self.deleted,
-        )
+        return _influences(self.whole, self.deleted, self.groups.fractions)
 
     def errors(self) -> PerScore:
         """The delete-group jackknife errors."""
-        return jax.tree.map(lambda e: jnp.sqrt(jnp.mean(jnp.square(e))), self.influences())
+        return _root_mean_squares(self.influences())
+
+
+@jax.jit
+def _influences(whole: PerScore, deleted: PerScore, fractions: np.ndarray) -> PerScore:
+    return jax.tree.map(lambda w, d: influences(w, d, fractions), whole, deleted)
+
+
+@jax.jit
+def _root_mean_squares(values: PerScore) -> PerScore:
+    return jax.tree.map(lambda value: jnp.sqrt(jnp.mean(jnp.square(value))), values)
 
 
 def decomposition_errors(
@@ -331,13 +337,18 @@ def delete_groups(
     if not method.approximates:
         _warn_of_noise(found)
     whole = Decomposition.of(everything, entropy, n=points.n)
-    without = [_scores_of(computed.values) for computed in found]
     return Deletions(
         whole.scores,
-        PerScore(*map(jnp.stack, zip(*without, strict=True))),
+        _scores_of_all([computed.values for computed in found]),
         groups,
         whole.intervals if whole.estimation else None,
     )
+
+
+@jax.jit
+def _scores_of_all(turns: list[PerTerm]) -> PerScore:
+    """The scores of every turn, `[turns]` each: one program for what would be many small ones."""
+    return PerScore(*map(jnp.stack, zip(*map(_scores_of, turns), strict=True)))
 
 
 def _scores_of(values: PerTerm) -> PerScore:
