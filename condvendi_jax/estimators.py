@@ -342,7 +342,8 @@ class Sampler:
         self._rules = self._block_rules(floor)
         self._basis = space.basis
         self.vectors = krylov.combine(space.basis, self._like(chosen))
-        self._rest = float(_squared_norm_off(self._gram, self.vectors))
+        scaled = self.vectors * self._like(values * deflated)[None, :]
+        self._rest = float(_squared_norm_beside(self._gram, scaled, self.vectors))
         self.invariant = krylov.combine(space.basis, self._like(chosen * projected_off[None, :]))
         nodes = self._rules[0].nodes
         self._largest = float(nodes.max())
@@ -457,7 +458,7 @@ class Sampler:
             first = remainder(np.maximum(found, 0)) * vectors[:, 0, :]
             roots = np.sqrt(squares / self.probes)
             coefficients = np.einsum("pkj,pj->pk", vectors, first) * roots[:, None]
-            lefts.append(state.history[0] * self._like(roots)[None, :])
+            lefts.append(state.history[:, 0].T * self._like(roots)[None, :])
             unused = state.alpha.shape[1] - self.steps
             padded = np.pad(coefficients, ((0, 0), (0, unused)))
             rights.append(krylov.unroll(state, self._like(padded)))
@@ -505,8 +506,10 @@ class Sampler:
         )
         alpha, beta = alpha[:, : self.steps], beta[:, : self.steps]
         count, mass = self.values.size, np.sum(self.values)
-        # ||A P||_F^2 is ||P A P||_F^2 and what A takes from the Ritz vectors out of their span.
-        square = self._rest + float(np.sum(np.square(self.residuals)))
+        # A and what deflation takes, V diag(values) V^T, differ by P A P and, in either of the two
+        # corners beside it, by what A takes from the Ritz vectors out of their span. The moments
+        # are those of A P, which has one such corner.
+        square = self._rest - float(np.sum(np.square(self.residuals)))
         moments = np.array([self._gram.n - count, 1 - mass, square])
         unit = _MOMENT_ROUNDING * self._eps
         # The square is a sum of squares of what is left of every entry, rounded like the entry.
@@ -534,12 +537,8 @@ def _squared_norm(gram: Gram) -> jax.Array:
 
 
 @jax.jit
-def _squared_norm_off(gram: Gram, vectors: jax.Array) -> jax.Array:
-    """||P A P||_F^2, P off the orthonormal (or zero) columns of `vectors`."""
-    images = gram.matvec(vectors)
-    # P A P = A - V Y^T - Y V^T: half of V^T A V belongs to either.
-    halves = images - krylov.product(vectors, krylov.product(vectors.T, images)) / 2
-    return gram.squared_norm_beside(vectors, halves)
+def _squared_norm_beside(gram: Gram, left: jax.Array, right: jax.Array) -> jax.Array:
+    return gram.squared_norm_beside(left, right)
 
 
 @jax.jit

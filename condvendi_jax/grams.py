@@ -58,9 +58,9 @@ class Gram(abc.ABC):
         return self
 
     def squared_norm_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        """||K / n - L R^T - R L^T||_F^2 for L, R `[n, m]` as placed, entry by entry.
+        """||K / n - L R^T||_F^2 for L, R `[n, m]` as placed, L R^T symmetric, entry by entry.
 
-        Where L R^T + R L^T is nearly all of K / n, a difference of norms has no digits left.
+        Where L R^T is nearly all of K / n, a difference of norms has no digits left.
         """
         return tiles.squared_norm_beside(self.factors(), left, right, tile_size=_tile_size(self))
 
@@ -179,9 +179,8 @@ class DenseGram(Gram):
         return jnp.matmul(self.matrix, vectors, precision=lax.Precision.HIGHEST) / self.n
 
     def squared_norm_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        """||K / n - L R^T - R L^T||_F^2, a block of rows at a time."""
-        beside = (left, right)
-        return tiles.squared_norm_of_rows(self.matrix, beside, beside, n=self.n)
+        """||K / n - L R^T||_F^2, a block of rows at a time."""
+        return tiles.squared_norm_of_rows(self.matrix, left, right, n=self.n)
 
     def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
         """A zero whose gradient is that of sum_ij (K / n)_ij <left_i, right_j>."""

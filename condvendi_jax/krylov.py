@@ -45,7 +45,7 @@ class Tridiagonals(NamedTuple):
 
     Attributes:
       following: `[rows, probes]`, the next vector of each; zero where its space is complete.
-      history: `[capacity, rows, probes]`, the orthonormal vectors of each so far.
+      history: `[probes, capacity, rows]`, the orthonormal vectors of each so far.
       alpha: `[probes, capacity]`, the diagonals.
       beta: `[probes, capacity]`, the off-diagonals; entry k couples steps k and k + 1.
       squares: `[probes]`, the squared norms of the projected probes.
@@ -145,7 +145,7 @@ def start_lanczos(basis: jax.Array, probes: jax.Array, *, capacity: int) -> Trid
     return Tridiagonals(
         following=following,
         # Padded, not made of zeros: it is to lie on the devices as the probes do.
-        history=jnp.pad(following[None], ((0, capacity - 1), (0, 0), (0, 0))),
+        history=jnp.pad(following.T[:, None], ((0, 0), (0, capacity - 1), (0, 0))),
         alpha=table,
         beta=table,
         squares=squares,
@@ -164,13 +164,16 @@ def lanczos(
 
     def step(k: jax.Array, state: Tridiagonals) -> Tridiagonals:
         current = state.following
-        history = lax.dynamic_update_index_in_dim(state.history, current, k, axis=0)
+        history = lax.dynamic_update_index_in_dim(state.history, current.T, k, axis=1)
         image = project_off(gram.matvec(current), basis)
         diagonal = jnp.sum(current * image, axis=0)
         largest = jnp.linalg.norm(image, axis=0)
+        # A probe at a time: its vectors lie together.
+        image = image.T
         for _ in range(2):
-            along = jnp.einsum("knp,np->kp", history, image, precision=_PRECISION)
-            image = image - jnp.einsum("knp,kp->np", history, along, precision=_PRECISION)
+            along = jnp.einsum("pkn,pn->pk", history, image, precision=_PRECISION)
+            image = image - jnp.einsum("pkn,pk->pn", history, along, precision=_PRECISION)
+        image = image.T
         norm = jnp.linalg.norm(image, axis=0)
         # A complete Krylov space leaves a remainder of rounding's size: its direction is noise.
         norm = jnp.where(norm > _NOISE * eps * largest, norm, 0)
@@ -190,7 +193,7 @@ def enlarge(state: Tridiagonals, *, capacity: int) -> Tridiagonals:
     """The same recurrences with room for more steps."""
     more = capacity - state.alpha.shape[1]
     return state._replace(
-        history=jnp.pad(state.history, ((0, more), (0, 0), (0, 0))),
+        history=jnp.pad(state.history, ((0, 0), (0, more), (0, 0))),
         alpha=jnp.pad(state.alpha, ((0, 0), (0, more))),
         beta=jnp.pad(state.beta, ((0, 0), (0, more))),
     )
@@ -199,4 +202,4 @@ def enlarge(state: Tridiagonals, *, capacity: int) -> Tridiagonals:
 @jax.jit
 def unroll(state: Tridiagonals, coefficients: jax.Array) -> jax.Array:
     """Combinations `[rows, probes]` of the vectors of each probe, by `[probes, capacity]`."""
-    return jnp.einsum("knp,pk->np", state.history, coefficients, precision=_PRECISION)
+    return jnp.einsum("pkn,pk->np", state.history, coefficients, precision=_PRECISION)

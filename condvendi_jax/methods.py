@@ -199,9 +199,7 @@ class Method(abc.ABC):
     def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
         """Each of the entropies, for the wanted terms."""
 
-    def of_all_rows(
-        self, points: Points, grams: Grams, entropy: Entropy, terms: Terms
-    ) -> Computed:
+    def of_all_rows(self, points: Points, grams: Grams, entropy: Entropy, terms: Terms) -> Computed:
         """An entropy of all points, before those of some: see `of_rows`."""
         del points
         (computed,) = self.entropies(grams, (entropy,), terms)
@@ -244,9 +242,7 @@ class Exact(Method):
         self._warn_of_long_work(grams, terms)
         return self._of_spectra(grams, wanted, terms, _eigenvalues)
 
-    def of_all_rows(
-        self, points: Points, grams: Grams, entropy: Entropy, terms: Terms
-    ) -> Computed:
+    def of_all_rows(self, points: Points, grams: Grams, entropy: Entropy, terms: Terms) -> Computed:
         """By the program of `of_rows`, which is not compiled beside another of the same spectra."""
         self._warn_of_long_work(grams, terms)
         return self.of_rows(points, grams, np.ones(points.n, bool), entropy, terms)

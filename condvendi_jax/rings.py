@@ -408,7 +408,7 @@ def squared_norm_beside(
     layout: Layout,
     tile_size: int,
 ) -> jax.Array:
-    """||K / n - L R^T - R L^T||_F^2 by a half ring: `tiles` has more."""
+    """||K / n - L R^T||_F^2 by a half ring: `tiles` has more."""
     count, size = blocks.tiling(layout.block_rows, tile_size)
     padding = ((0, count * size - layout.block_rows), (0, 0))
 
@@ -420,10 +420,10 @@ def squared_norm_beside(
         block = (blocks.pad(points, count * size), *beside, present)
 
         def squares(one: Any, other: Any, *, diagonal: bool) -> jax.Array:
-            (rows, left_i, right_i, there_i), (columns, left_j, right_j, there_j) = one, other
+            (rows, left_i, _, there_i), (columns, _, right_j, there_j) = one, other
             tile = blocks.kernel_tile(kernels, rows, columns)
             tile = jnp.where(jnp.eye(size, dtype=bool), 1, tile) if diagonal else tile
-            rest = tile / layout.n - blocks.outer(left_i, right_j) - blocks.outer(right_i, left_j)
+            rest = tile / layout.n - blocks.outer(left_i, right_j)
             # Every pair but those of the diagonal tiles is met once.
             weights = there_i * there_j.T * (1 if diagonal else 2)
             return jnp.sum(weights * jnp.square(rest), axis=0)
@@ -456,11 +456,11 @@ def squared_norm_beside(
 def squared_norm_of_rows(
     matrix: jax.Array, left: jax.Array, right: jax.Array, *, layout: Layout
 ) -> jax.Array:
-    """||K / n - L R^T - R L^T||_F^2 of a stored K, every device taking its rows."""
+    """||K / n - L R^T||_F^2 of a stored K, every device taking its rows."""
 
     def local(matrix: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
-        gathered = lax.all_gather((left, right), layout.axis, tiled=True)
-        own = tiles.squared_norm_of_rows(matrix, (left, right), gathered, n=layout.n)
+        gathered = lax.all_gather(right, layout.axis, tiled=True)
+        own = tiles.squared_norm_of_rows(matrix, left, gathered, n=layout.n)
         return lax.psum(own, layout.axis)
 
     mapped = _on_every_device(layout, local, whole=0, out_specs=PartitionSpec())

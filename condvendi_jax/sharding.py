@@ -161,7 +161,7 @@ class ShardedGram(Gram):
         return rings.bilinear_slope(kernels, points, left, right, **self._where)
 
     def squared_norm_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        """||K / n - L R^T - R L^T||_F^2, by a half ring."""
+        """||K / n - L R^T||_F^2, by a half ring."""
         kernels, points = blocks.kernels_and_points(self._factors)
         return rings.squared_norm_beside(kernels, points, left, right, **self._where)
 
@@ -285,7 +285,7 @@ class StoredGram(Gram):
         return self.layout.constrain(product)[: vectors.shape[0]]
 
     def squared_norm_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        """||K / n - L R^T - R L^T||_F^2, of its rows on every device; L and R are gathered."""
+        """||K / n - L R^T||_F^2, of its rows on every device; R is gathered."""
         return rings.squared_norm_of_rows(self.matrix, left, right, layout=self.layout)
 
     def eigenvalues(self) -> jax.Array:

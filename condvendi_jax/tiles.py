@@ -300,7 +300,7 @@ def matvec(factors: Factors, vectors: jax.Array, *, tile_size: int) -> jax.Array
 def squared_norm_beside(
     factors: Factors, left: jax.Array, right: jax.Array, *, tile_size: int
 ) -> jax.Array:
-    """||K / n - L R^T - R L^T||_F^2 for the Hadamard product K of all factors, L, R `[n, m]`.
+    """||K / n - L R^T||_F^2 for the product K of all factors; L, R `[n, m]`, L R^T symmetric.
 
     The difference is taken entry by entry: where little is left of K / n, its norm keeps the
     digits that a difference of norms loses.
@@ -314,13 +314,13 @@ def squared_norm_beside(
     whole = (blocks.pad(points, count * size), *beside)
 
     def visit(i: Any, j: Any, sums: jax.Array, *, diagonal: bool) -> jax.Array:
-        (rows, l_i, r_i, there_i), (columns, l_j, r_j, there_j) = (
+        (rows, l_i, _, there_i), (columns, _, r_j, there_j) = (
             blocks.block(whole, k, size) for k in (i, j)
         )
         tile = blocks.kernel_tile(kernels, rows, columns)
         if diagonal:
             tile = jnp.where(jnp.eye(size, dtype=bool), 1, tile)
-        rest = tile / n - blocks.outer(l_i, r_j) - blocks.outer(r_i, l_j)
+        rest = tile / n - blocks.outer(l_i, r_j)
         squares = jnp.square(rest) * there_i * there_j.T
         twice = 1 if diagonal else 2
         return blocks.add_block(sums, twice * jnp.sum(squares, axis=0), j, size)
@@ -331,30 +331,27 @@ def squared_norm_beside(
 
 def squared_norm_of_rows(
     matrix: jax.Array,
-    rows: tuple[jax.Array, jax.Array],
-    columns: tuple[jax.Array, jax.Array],
+    left: jax.Array,
+    right: jax.Array,
     *,
     n: int,
 ) -> jax.Array:
-    """||K / n - L R^T - R L^T||_F^2 over some rows of a stored K, a block of them at a time.
+    """||K / n - L R^T||_F^2 over some rows of a stored K, a block of them at a time.
 
     Args:
       matrix: the rows of K, `[m, columns]`.
-      rows: L and R `[m, k]` at these rows.
-      columns: L and R `[columns, k]`.
+      left: L `[m, k]` at these rows.
+      right: R `[columns, k]`.
       n: what K is divided by.
     """
     count = matrix.shape[0]
     size = min(count, CPU_TILE)
-    left, right = columns
 
     def of_block(start: jax.Array) -> jax.Array:
         # The last block overlaps its neighbour: rows that were counted there do not count again.
         first = jnp.minimum(start, count - size)
-        block, left_i, right_i = (
-            lax.dynamic_slice_in_dim(part, first, size) for part in (matrix, *rows)
-        )
-        rest = block / n - blocks.outer(left_i, right) - blocks.outer(right_i, left)
+        block, left_i = (lax.dynamic_slice_in_dim(part, first, size) for part in (matrix, left))
+        rest = block / n - blocks.outer(left_i, right)
         new = first + jnp.arange(size) >= start
         return jnp.sum(jnp.where(new, jnp.sum(jnp.square(rest), axis=1), 0))
 

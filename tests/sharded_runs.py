@@ -75,6 +75,8 @@ def everything(gram_x, gram_t, columns):
         "matrix": stored.matrix,
         "stored product": stored.matvec(columns),
         "stored norm": stored.squared_frobenius_norm(),
+        "beside": joint.squared_norm_beside(columns, columns),
+        "stored beside": stored.squared_norm_beside(columns, columns),
     }
 
 

@@ -115,7 +115,7 @@ STORING = {
     "store": (lambda *points: _joint(*points).store(), *_points(STORED)),
     "stored norm": (_stored(lambda gram: gram.squared_frobenius_norm()), _MATRIX),
     "stored krylov": (_stored(lambda g, v: krylov.krylov_space(g, v, sweeps=8)), _MATRIX, _SOME[0]),
-    "stored rest": (_stored(estimators._squared_norm_off), _MATRIX, _SOME[1]),
+    "stored rest": (_stored(estimators._squared_norm_beside), _MATRIX, _SOME[1], _SOME[1]),
     "spectrum": (spectra.spectrum, _MATRIX),
     "spectrum, gradient": (jax.grad(lambda a: spectra.spectrum(a)[0]), _array(4000, 4000)),
     "decompose": (_decomposed, *_points(4000)),

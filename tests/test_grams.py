@@ -67,6 +67,9 @@ def test_all_representations_agree_on_every_method(name, dtype):
     assert_close(gram.matvec(jnp.asarray(vectors)), expected @ vectors / N)
     assert_close(gram.matvec(jnp.asarray(vectors[:, 0])), expected @ vectors[:, 0] / N)
     assert_close(gram.store().matvec(jnp.asarray(vectors)), expected @ vectors / N)
+    rest = np.sum((expected / N - vectors @ vectors.T) ** 2)
+    for held in (gram, gram.store()):
+        assert_close(held.squared_norm_beside(*map(jnp.asarray, (vectors, vectors))), rest)
     assert np.sum(eigenvalues(expected) > 1e-12) <= gram.rank_bound <= N
     assert_close(gram.eigenvalues(), eigenvalues(expected))
     assert_close(gram.dense().matrix, expected)

@@ -74,7 +74,7 @@ def test_recurrences_resume_where_they_stopped_and_can_be_given_room(dtype):
     whole, *_ = recurrences(a, empty, probes, 9, capacity=9)
     state, *_ = recurrences(a, empty, probes, 4, capacity=4)
     state = krylov.enlarge(state, capacity=9)
-    assert state.history.shape == (9, N, 2)
+    assert state.history.shape == (2, 9, N)
     state = krylov.lanczos(a, empty, state, jnp.asarray(4), jnp.asarray(9))
     for one, other in zip(whole, state, strict=True):
         assert_close(one, np.asarray(other, np.float64), loosened=10)
@@ -85,7 +85,7 @@ def test_vectors_stay_orthonormal_and_out_of_the_deflated_space(dtype):
     basis = jnp.asarray(q[:, :3], dtype)
     state, *_ = recurrences(a, basis, block(2, dtype), 8)
     for probe in range(2):
-        vectors = np.asarray(state.history[:8, :, probe], np.float64)
+        vectors = np.asarray(state.history[probe, :8], np.float64)
         allowed = 1000 * float(jnp.finfo(dtype).eps)
         np.testing.assert_allclose(vectors @ vectors.T, np.eye(8), atol=allowed)
         np.testing.assert_allclose(vectors @ q[:, :3], 0, atol=allowed)
@@ -106,6 +106,6 @@ def test_combinations_of_the_vectors(x64):
     state, *_ = recurrences(a, jnp.zeros((N, 0)), block(2), 5)
     coefficients = jnp.asarray(np.random.default_rng(4).normal(size=(2, 16)))
     found = krylov.unroll(state, coefficients)
-    expected = np.einsum("knp,pk->np", state.history, coefficients)
+    expected = np.einsum("pkn,pk->np", state.history, coefficients)
     assert_close(found, expected)
     assert_close(krylov.combine(block(4), jnp.eye(4)[:, :2]), np.asarray(block(4))[:, :2])

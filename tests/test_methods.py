@@ -1,5 +1,7 @@
 """How scores are computed: which way is taken, and that all ways agree."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,6 +49,26 @@ def test_the_way_goes_by_kernel_n_memory_and_key(monkeypatch):
     assert chosen(n=20_000, kernel=cv.Cosine(), arrays=1) == "exact"
     assert chosen(n=20_000, kernel=cv.Cosine(), d=40) == "matrix-free"
     assert chosen(cv.Stored(KEY), n=5000, kernel=cv.Cosine(), arrays=1) == "stored"
+
+
+def test_an_estimate_that_would_take_longer_than_all_eigenvalues_is_not_made(monkeypatch):
+    """`Auto` keeps to what is quicker; `Stored` to what it was told."""
+    monkeypatch.setattr(methods, "_EXACT_UP_TO", 100)
+    of = functools.partial(cv.decompose, *pairs(np.float32), **KERNELS)
+    assert of(method=cv.Auto(KEY, rtol=0.02)).method == "stored"
+    found = of(method=cv.Auto(KEY, rtol=3e-4))
+    assert (found.method, found.estimation) == ("exact", None)
+    with pytest.warns(UserWarning, match="reached a relative error"):
+        assert of(method=cv.Stored(KEY, rtol=3e-4)).method == "stored"
+
+
+def test_few_points_are_summed_in_tiles_and_differentiated_as_arrays(x64):
+    """One number by either, with derivatives of every mode where they are asked for."""
+    outputs, prompts = map(jnp.asarray, pairs(n=60))
+    score = functools.partial(cv.conditional_rke, prompts=prompts, **KERNELS)
+    value, slope = jax.jvp(score, (outputs,), (jnp.ones_like(outputs),))
+    np.testing.assert_allclose(score(outputs), value, rtol=1e-12)
+    np.testing.assert_allclose(slope, jnp.sum(jax.grad(score)(outputs)), atol=1e-10)
 
 
 def test_few_products_of_features_are_solved_in_the_dual_at_any_n(monkeypatch):

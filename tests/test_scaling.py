@@ -16,7 +16,6 @@ import pytest
 from oracles import entropy, gaussian_gram, shifted
 from processes import started
 
-import condvendi_jax as cv
 from condvendi_jax import evaluation, uncertainty
 from experiments import data
 from experiments.data import PairedEmbeddings

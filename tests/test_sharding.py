@@ -112,6 +112,9 @@ def assert_right(values, n, count, *, kernel="gaussian", dtype="float64"):
     assert {value.dtype.name for value in values.values()} == {dtype}
     assert_close(values["norms"], [np.mean(k**2) for k in (x, t, joint)])
     assert_close(values["stored norm"], np.mean(joint**2))
+    beside = np.sum((joint / n - runs.vectors(n) @ runs.vectors(n).T) ** 2)
+    for name in ("beside", "stored beside"):
+        assert_close(values[name], beside)
     assert_close(values["matrix"][:n, :n], joint)
     assert values["matrix"].shape == (rows, rows)
     assert not values["matrix"][n:].any()

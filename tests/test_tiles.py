@@ -34,34 +34,48 @@ def _norms(outputs, prompts, bandwidths=BANDWIDTHS, *, tile_size):
     return tiles.squared_norms(_factors(outputs, prompts, bandwidths), SUBSETS, tile_size=tile_size)
 
 
-@pytest.mark.parametrize("tile_size", [16, 20, 64])
+# 50 rows: seven tiles a side and a loop over them, or few enough for strips.
+IN_A_LOOP, IN_STRIPS = 8, 16
+
+
+@pytest.fixture(params=[IN_A_LOOP, IN_STRIPS])
+def tile_size(request, monkeypatch):
+    monkeypatch.setattr(tiles, "_ONE_STRIP_UP_TO", 20)
+    return request.param
+
+
+@pytest.mark.parametrize("tile_size", [8, 11, 16, 64])
 def test_norms_do_not_depend_on_the_tiling(tile_size, dtype):
     pairs = draw_pairs(N, dtype=dtype)
     expected = [np.sum((k / N) ** 2) for k in _oracle_grams(*pairs)]
     assert_close(_norms(*pairs, tile_size=tile_size), expected)
 
 
-def test_arrivals_are_weighted_sums_over_the_earlier_points(x64):
+def test_arrivals_are_weighted_sums_over_the_earlier_points(tile_size, x64):
     pairs = draw_pairs(N)
     weights = np.random.default_rng(1).normal(size=(N, 2))
-    sums = tiles.arrival_sums(_factors(*pairs), SUBSETS, tile_size=16, weights=jnp.asarray(weights))
-    for got, gram in zip(sums, _oracle_grams(*pairs), strict=True):
+    find = functools.partial(tiles.arrival_sums, _factors(*pairs), SUBSETS, tile_size=tile_size)
+    sums, plain = find(weights=jnp.asarray(weights)), find()
+    for got, alone, gram in zip(sums, plain, _oracle_grams(*pairs), strict=True):
         assert_close(got, weights.T @ np.triu(gram**2, 1))
+        assert_close(alone[0], np.triu(gram**2, 1).sum(axis=0))
 
 
-def test_prefix_norms_are_those_of_separate_evaluations(dtype):
+def test_prefix_norms_are_those_of_separate_evaluations(tile_size, dtype):
     pairs = draw_pairs(N, dtype=dtype)
-    prefixes = jax.jit(lambda *p: tiles.prefix_norms(_factors(*p), SUBSETS, tile_size=16))(*pairs)
+    find = functools.partial(tiles.prefix_norms, subsets=SUBSETS, tile_size=tile_size)
+    prefixes = jax.jit(lambda *p: find(_factors(*p)))(*pairs)
     assert prefixes.shape == (3, N)
     for size in (1, 2, 16, 17, 33, N):
         grams = _oracle_grams(*(p[:size] for p in pairs))
         assert_close(prefixes[:, size - 1], [np.sum((k / size) ** 2) for k in grams])
 
 
-def test_group_norms_split_the_norm_by_groups(x64):
+def test_group_norms_split_the_norm_by_groups(tile_size, x64):
     pairs = draw_pairs(N)
     membership = np.eye(3)[np.random.default_rng(1).integers(3, size=N)]
-    blocks = tiles.group_norms(_factors(*pairs), SUBSETS, jnp.asarray(membership), tile_size=16)
+    of_groups = jnp.asarray(membership)
+    blocks = tiles.group_norms(_factors(*pairs), SUBSETS, of_groups, tile_size=tile_size)
     for got, gram in zip(blocks, _oracle_grams(*pairs), strict=True):
         assert_close(got, membership.T @ gram**2 @ membership)
 
