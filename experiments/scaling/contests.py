@@ -63,7 +63,6 @@ CONTESTANTS: dict[str, dict[str, Entry]] = {
         "decompose": Entry("engines", "order_two_call", 2, up_to=4000),
         "tiles": Entry("engines", "tile_norms", 2),
         "all prefixes": Entry("engines", "all_prefixes", 2, largest_only=True),
-        "16 bandwidths, ladder": Entry("engines", "ladder_of_bandwidths", 2, largest_only=True),
         "16 bandwidths": Entry("engines", "many_bandwidths", 2, largest_only=True),
         "value and gradient": Entry("engines", "value_and_gradient", 2, largest_only=True),
         "matrix product": Entry("engines", "matrix_product", 0, largest_only=True),

@@ -25,8 +25,6 @@ _SUBSETS = ((0,), (1,), (0, 1))
 _NAMES = ("outputs", "prompts", "joint")
 _SCORES = ("vendi", "conditional", "information")
 _BANDWIDTHS = 16
-# Of the ladder's squared bandwidths, how many rungs halve them.
-_RUNGS = 4
 _CPU_SIDE = 4096
 _ACCELERATOR_SIDE = 8192
 
@@ -150,38 +148,17 @@ def all_prefixes(cell: Cell) -> Contestant:
 
 
 def many_bandwidths(cell: Cell) -> Contestant:
-    """Ours: the same norms at 16 arbitrary multiples of the bandwidths, the last of them 1."""
+    """Ours: the same norms at 16 multiples of the bandwidths, any of them; the last is 1."""
     scales = jnp.linspace(0.5, 1.0, _BANDWIDTHS)
-    sweep = functools.partial(_sweep, bandwidths=cell["bandwidths"])
-    return _on_points(sweep, cell, lambda norms: _read_norms(norms[-1]), scales)
 
+    def norms(outputs: jax.Array, prompts: jax.Array, scales: jax.Array) -> jax.Array:
+        def at(scale: jax.Array) -> jax.Array:
+            factors = _factors(outputs, prompts, [scale * b for b in cell["bandwidths"]])
+            return tiles.squared_norms(factors, _SUBSETS, tile_size=tiles.default_tile_size())
 
-def _sweep(
-    outputs: jax.Array, prompts: jax.Array, scales: jax.Array, *, bandwidths: Sequence[float]
-) -> jax.Array:
-    """The norms `[16, 3]` at multiples of the bandwidths."""
+        return jax.vmap(at)(scales)
 
-    def at(scale: jax.Array) -> jax.Array:
-        factors = _factors(outputs, prompts, [scale * b for b in bandwidths])
-        return tiles.squared_norms(factors, _SUBSETS, tile_size=tiles.default_tile_size())
-
-    return jax.vmap(at)(scales)
-
-
-def ladder_of_bandwidths(cell: Cell) -> Contestant:
-    """Ours: the same norms at 16 multiples whose squares fall by 2^(1/4) from rung to rung to 1."""
-
-    def norms(outputs: jax.Array, prompts: jax.Array) -> jax.Array:
-        widest = [2 ** ((_BANDWIDTHS - 1) / (2 * _RUNGS)) * b for b in cell["bandwidths"]]
-        return _norms_on_ladder(outputs, prompts, widest)
-
-    return _on_points(norms, cell, lambda norms: _read_norms(norms[-1]))
-
-
-def _norms_on_ladder(outputs: jax.Array, prompts: jax.Array, widest: Sequence[float]) -> jax.Array:
-    """The norms `[16, 3]` at the bandwidths widest * 2^(-k / 8), k = 0 ... 15."""
-    scales = 2.0 ** (-jnp.arange(_BANDWIDTHS) / (2 * _RUNGS))
-    return _sweep(outputs, prompts, scales, bandwidths=widest)
+    return _on_points(norms, cell, lambda sweep: _read_norms(sweep[-1]), scales)
 
 
 def value_and_gradient(cell: Cell) -> Contestant:

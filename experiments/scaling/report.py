@@ -319,7 +319,7 @@ def rows(run: Run) -> list[Row]:
             1e-6,
             [
                 found
-                for name in ("tiles", "library", "16 bandwidths, ladder")
+                for name in ("tiles", "library", "16 bandwidths")
                 for found in _each(_cells(run, "order 2"), lambda r, name=name: norm_error(r, name))
             ],
         ),
@@ -329,7 +329,7 @@ def rows(run: Run) -> list[Row]:
                 (name, bound, of("order 2", name, "tiles", 8000))
                 for name, bound in (
                     ("all prefixes", 1.2),
-                    ("16 bandwidths, ladder", 2),
+                    ("16 bandwidths", 2),
                     ("value and gradient", 1.8),
                 )
             )
