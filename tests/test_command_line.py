@@ -355,12 +355,24 @@ BAD_INPUTS |= {
     ("name", "kind"), [("auto", cv.Auto), ("stored", cv.Stored), ("matrix-free", cv.MatrixFree)]
 )
 def test_an_estimate_has_its_key_of_the_seed_and_its_tolerance(name, kind):
-    found = options.method({"method": name, "seed": 3, "rtol": 0.01})
+    given = {"method": name, "seed": 3, "rtol": None, "features": None}
+    found = options.method(given | {"rtol": 0.01})
     assert type(found) is kind
     assert found.rtol == 0.01
     assert (jax.random.key_data(found.key) == jax.random.key_data(Keys(3).probes)).all()
-    assert options.method({"method": name, "seed": 3, "rtol": None}).rtol == 0.002
-    assert options.method({"method": "exact", "seed": 3, "rtol": None}) == cv.Exact()
+    assert options.method(given).rtol == 0.002
+    assert options.method(given | {"method": "exact"}) == cv.Exact()
+
+
+def test_finite_features_are_drawn_of_the_seed():
+    given = {"method": "random-features", "seed": 3, "rtol": None, "features": 64}
+    found = options.method(given)
+    assert (type(found), found.count) == (cv.RandomFeatures, 64)
+    assert (jax.random.key_data(found.key) == jax.random.key_data(Keys(3).probes)).all()
+    found = options.method(given | {"method": "nystroem"})
+    assert (type(found), found.landmarks) == (cv.Nystroem, 64)
+    with pytest.raises(ValueError, match="--features: "):
+        options.method(given | {"features": 63})
 
 
 @pytest.mark.parametrize("name", BAD_INPUTS)

@@ -10,7 +10,6 @@ import time
 import types
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracles import entropy, gaussian_gram, shifted
