@@ -440,7 +440,7 @@ class Sampler:
             raise ValueError("sensitivity: nothing was sampled; differentiate the exact entropy.")
         measure = self.measure()
         derivative = measure.derivative(entropy)
-        rules = [measure.deflated[0], measure.sampled[0]]
+        rules = [measure.deflated[0], measure.sampled[0][0]]
         nodes, weights = (
             np.concatenate([part.ravel() for part in p]) for p in zip(*rules, strict=True)
         )

@@ -23,14 +23,12 @@ Function = Callable[[np.ndarray], np.ndarray]
 CONFIDENCE = 0.95
 # In eps of the dtype: what products leave in a trace.
 _ROUNDING = 30
-# By how much a kink's error in what is deflated may exceed the distance of its two quadratures, and
-# what projecting off moves its second order: a block has no canonical representations.
+# How many depths of quadrature a function with a kink is averaged over, and by how much its errors
+# exceed the scale found for them: up to twice, over six Grams of real embeddings and five t.
+_DEPTHS = 4
 _KINKED = 3.0
 # Relative: eigenvalues so near the largest are it.
 _SAME = 1e-6
-# A threshold is sought so far, as a factor, from a node, in so many halvings of the logarithm.
-_REACH = 4.0
-_HALVINGS = 8
 
 
 def standard_error(values: np.ndarray) -> float:
@@ -175,25 +173,22 @@ class SpectralMeasure:
         return dataclasses.replace(self, alpha=self.alpha[:, :depth], beta=self.beta[:, :depth])
 
     @functools.cached_property
-    def sampled(self) -> tuple[Rule, Rule]:
-        """Gauss and Gauss-Radau quadratures of what is left, after the last Lanczos step.
+    def sampled(self) -> tuple[tuple[Rule, Rule], ...]:
+        """Gauss and Gauss-Radau quadratures of what is left, after the last few Lanczos steps.
 
-        Nodes and weights are `[probes, steps]` and `[probes, steps + 1]`.
+        The deepest comes first; nodes and weights are `[probes, depth]` and `[probes, depth + 1]`.
         """
-        pair = (
-            quadrature.gauss(self.alpha, self.beta[:, :-1]),
-            quadrature.radau(self.alpha, self.beta),
-        )
-        gauss, radau = (Rule(nodes, weights * self.squares[:, None]) for nodes, weights in pair)
-        return gauss, radau
-
-    def around(self, kink: float) -> Rule:
-        """What is left, by every measure that could be extreme at a kink, `[m, probes, steps + 1]`.
-
-        All have the moments that the Lanczos steps determine (`quadrature.canonical`).
-        """
-        nodes, weights = quadrature.canonical(self.alpha, self.beta, kink)
-        return Rule(nodes, weights * self.squares[:, None])
+        deepest = self.alpha.shape[1]
+        rules = []
+        for depth in range(deepest, max(deepest - _DEPTHS, 0), -1):
+            pair = (
+                quadrature.gauss(self.alpha[:, :depth], self.beta[:, : depth - 1]),
+                quadrature.radau(self.alpha[:, :depth], self.beta[:, :depth]),
+            )
+            rules.append(
+                tuple(Rule(nodes, weights * self.squares[:, None]) for nodes, weights in pair)
+            )
+        return tuple(rules)
 
     def entropy(self, entropy: Entropy = von_neumann) -> Estimate:
         """The entropy of this spectrum, of any order and truncation, in nats.
@@ -229,26 +224,26 @@ class SpectralMeasure:
     def _constant(self, value: float, **errors: float) -> Estimate:
         return Estimate(np.full(self.squares.size, value), **errors)
 
-    def trace(self, function: Function, *, around: Rule | None = None) -> Trace:
+    def trace(self, function: Function, *, smooth: bool = True) -> Trace:
         """Estimates Tr f(A) for an f of arrays of eigenvalues in [0, 1].
 
         Args:
           function: f, which is called on arrays of any shape.
-          around: for an f with a kink `around(kink)`. Gauss and Gauss-Radau quadrature, which
-            bracket the trace of a smooth f, both err in either direction there; what f may be by
-            all that is known of what is left is its range over these.
+          smooth: whether Gauss and Gauss-Radau quadrature bracket the trace. Where f has a kink,
+            both err in either direction, by what a node next to it weighs: their mean is then
+            averaged over the last few depths, and what it varies by gives the scale of its error.
         """
-        fits = [self._with_moments(function, degree, around) for degree in range(3)]
+        fits = [self._with_moments(function, degree, smooth) for degree in range(3)]
         per_probe, gap, unknown = min(fits, key=lambda fit: half_interval(fit[0]) + fit[2])
         exact, bracket = (float(rule.weights @ function(rule.nodes)) for rule in self.deflated)
         total = (exact + bracket) / 2 + per_probe
         rounding = _ROUNDING * self.eps * max(abs(float(np.mean(total))), 1.0) + unknown
-        factor = 1.0 if around is None else _KINKED
-        gap += factor * abs(exact - bracket) / 2
+        factor = 1.0 if smooth else _KINKED
+        gap = factor * (gap + abs(exact - bracket) / 2)
         return Trace(total, gap, factor * self._coupling(function), rounding)
 
     def _with_moments(
-        self, function: Function, degree: int, around: Rule | None
+        self, function: Function, degree: int, smooth: bool
     ) -> tuple[np.ndarray, float, float]:
         """Tr P f(A) P by every probe, with the moments up to a degree as control variates.
 
@@ -258,7 +253,7 @@ class SpectralMeasure:
         Returns:
           `[probes]`; what the quadrature may be off by; what rounding of the moments may move.
         """
-        nodes, weights = self.sampled[0]
+        nodes, weights = self.sampled[0][0]
         scale = float(nodes.max()) or 1.0
 
         def powers(nodes: np.ndarray) -> np.ndarray:
@@ -273,19 +268,20 @@ class SpectralMeasure:
 
         def remainder(rule: Rule) -> np.ndarray:
             values = function(rule.nodes) - powers(rule.nodes) @ fit
-            return np.sum(rule.weights * values, axis=-1)
+            return np.sum(rule.weights * values, axis=1)
 
-        if around is None:
-            one, other = map(remainder, self.sampled)
-            gap = abs(float(np.mean(one - other))) / 2
+        pairs = [(remainder(one), remainder(other)) for one, other in self.sampled]
+        if smooth:
+            (one, other), *_ = pairs
+            middle, gap = (one + other) / 2, abs(float(np.mean(one - other))) / 2
         else:
-            values = remainder(around)
-            one, other = values.min(axis=0), values.max(axis=0)
-            gap = float(np.mean(other - one)) / 2
+            middles = np.array([(one + other) / 2 for one, other in pairs])
+            middle = middles.mean(axis=0)
+            gap = float(np.abs(np.mean(middles - middle, axis=1)).max())
         scales = scale ** np.arange(degree + 1)
         known = float(self.moments[: degree + 1] / scales @ fit)
         unknown = float(self.moment_errors[: degree + 1] / scales @ np.abs(fit))
-        return (one + other) / 2 + known, gap, unknown
+        return middle + known, gap, unknown
 
     def _coupling(self, function: Function) -> float:
         """To second order, what projecting Ritz vectors off in every Lanczos step changes.
@@ -321,32 +317,15 @@ class SpectralMeasure:
         scale = order / (1 - order) / (self.largest * total)
         return lambda x: scale * slope(np.maximum(x, floor))
 
-    def thresholds(self, t: int) -> list[float]:
-        """Values that about t eigenvalues exceed: a node, and one between nodes.
-
-        The second halves what the inequalities of Chebyshev, Markov and Stieltjes leave open of the
-        number of eigenvalues above: a node at it counts by half.
-        """
-        head, rest = self.deflated[0], self.sampled[0]
+    def threshold(self, t: int) -> float:
+        """A value that about t eigenvalues exceed."""
+        head, rest = self.deflated[0], self.sampled[0][0]
         values = np.concatenate([head.nodes, rest.nodes.ravel()])
         copies = np.concatenate([head.weights, rest.weights.ravel() / self.squares.size])
         order = np.argsort(values)[::-1]
         # A unit weight may be an ulp short of one.
         index = int(np.searchsorted(np.cumsum(copies[order]), t - 1e-6))
-        index = int(order[min(index, values.size - 1)])
-        found = float(values[index])
-        if index < head.nodes.size or found <= 0:
-            return [found]
-        low, high = found / _REACH, min(found * _REACH, self.largest)
-        for _ in range(_HALVINGS):
-            middle = math.sqrt(low * high)
-            places = np.full(self.squares.size, middle)
-            nodes, weights = quadrature.through(self.alpha, self.beta, places)
-            sides = 1 + np.sign(np.where(np.abs(nodes / middle - 1) > _SAME, nodes - middle, 0))
-            above = float(np.mean(self.squares * np.sum(weights * sides, axis=1))) / 2
-            above += float(head.weights @ (head.nodes > middle))
-            low, high = (middle, high) if above > t else (low, middle)
-        return [found, math.sqrt(low * high)]
+        return float(values[order][min(index, values.size - 1)])
 
 
 def _log(x: np.ndarray) -> np.ndarray:
@@ -389,20 +368,15 @@ class _Top:
 
     def __init__(self, measure: SpectralMeasure, t: int):
         self.measure, self.t = measure, t
-        places = [(tau, measure.around(tau)) for tau in measure.thresholds(t)]
-        # Any tau gives at least the sum.
-        self.tau, self.around = min(places, key=lambda place: self._sum(lambda x: x, *place).mean)
+        self.tau = measure.threshold(t)
         self.kept = self.sum(lambda x: x)
         # Lemma A of CV: each of the t gains an equal part of what was cut off.
         self.shift = max(0.0, (1 - self.kept.mean) / t)
 
     def sum(self, g: Function) -> Trace:
         """The sum of g over the t largest eigenvalues."""
-        return self._sum(g, self.tau, self.around)
-
-    def _sum(self, g: Function, tau: float, around: Rule) -> Trace:
-        base = float(g(np.array(tau)))
-        trace = self.measure.trace(lambda x: np.where(x > tau, g(x) - base, 0.0), around=around)
+        base = float(g(np.array(self.tau)))
+        trace = self.measure.trace(lambda x: np.where(x > self.tau, g(x) - base, 0.0), smooth=False)
         return trace._replace(per_probe=trace.per_probe + self.t * base)
 
     def entropy(self, order: float) -> Estimate:
@@ -458,5 +432,4 @@ class _Top:
         """
         rate = -self.sum(derivative).mean / self.t
         joined = self.sum(lambda x: g(x) + rate * x)
-        # The same estimate of what is kept as made the shift, so that an error of it cancels.
-        return joined._replace(per_probe=joined.per_probe - rate * self.kept.mean)
+        return joined._replace(per_probe=joined.per_probe - joined.mean + self.sum(g).mean)

@@ -7,11 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 
-# How many canonical representations are looked at, besides that with a node at the kink.
-_PLACES = 16
-# In units of the largest node: what is farther would leave the others to rounding.
-_FARTHEST = 1e4
-
 
 def tridiagonal_eigen(alpha: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues `[probes, m]` and eigenvectors `[probes, m, m]` of tridiagonal matrices.
@@ -55,58 +50,6 @@ def radau(alpha: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     positive = pivot > 0
     last = np.where(positive, np.square(beta[:, -1]) / np.where(positive, pivot, 1), 0)
     return gauss(np.concatenate([alpha, last[:, None]], axis=1), beta)
-
-
-def through(
-    alpha: np.ndarray, beta: np.ndarray, places: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights `[..., probes, m + 1]` of the quadratures with a node at each place.
-
-    They have the moments 0 ... 2 m, as those of the matrices with one row more, whose last entry is
-    free. They know nothing of the ends of the spectrum: a node may be outside. Next to a node of
-    the Gauss quadrature the place is met but nearly, since another node leaves for infinity.
-
-    Args:
-      alpha: `[probes, m]`.
-      beta: `[probes, m]`, the last entry the norm of the remainder after m steps.
-      places: `[..., probes]`.
-    """
-    found, vectors = tridiagonal_eigen(alpha, beta[:, :-1])
-    shares = np.square(beta[:, -1:] * vectors[:, -1, :])
-    scale = max(float(np.abs(found).max()), np.finfo(float).tiny)
-    distances = found - places[..., None]
-    distances = np.where(np.abs(distances) > scale / _FARTHEST, distances, scale / _FARTHEST)
-    last = places + np.sum(shares / distances, axis=-1)
-    last = np.clip(last, -_FARTHEST * scale, _FARTHEST * scale)[..., None]
-    size = alpha.shape[1]
-    extended = np.concatenate([np.broadcast_to(alpha, (*last.shape[:-1], size)), last], axis=-1)
-    off = np.broadcast_to(beta, (*last.shape[:-1], size))
-    nodes, vectors = tridiagonal_eigen(extended.reshape(-1, size + 1), off.reshape(-1, size))
-    return nodes.reshape(extended.shape), np.square(vectors[:, 0, :]).reshape(extended.shape)
-
-
-def canonical(alpha: np.ndarray, beta: np.ndarray, kink: float) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights `[count, probes, m + 1]` of the measures that can be extreme at a kink.
-
-    Every measure of m + 1 nodes with the moments 0 ... 2 m has one node between any two neighbours
-    of the Gauss quadrature: the places between those next to the kink number them all. Over all
-    measures with these moments the integral of (x - kink)_+ is least for the one with a node at the
-    kink, and largest for another of them: a polynomial of degree 2 m touches the function at the
-    nodes, from below or from above, and has no zero left to cross it with (Krein and Nudelman, The
-    Markov Moment Problem, 1977).
-
-    Args:
-      alpha, beta: as for `through`.
-      kink: where.
-    """
-    found, _ = tridiagonal_eigen(alpha, beta[:, :-1])
-    reach = max(2 * float(found.max()), kink)
-    ends = np.pad(found, ((0, 0), (1, 1)), constant_values=((0, 0), (0, reach)))
-    before = np.sum(found <= kink, axis=1)[:, None]
-    low, high = (np.take_along_axis(ends, before + k, axis=1)[:, 0] for k in (0, 1))
-    parts = np.arange(1, _PLACES + 1)[:, None] / (_PLACES + 1)
-    places = np.concatenate([low + (high - low) * parts, np.full((1, len(alpha)), kink)])
-    return through(alpha, beta, places)
 
 
 def with_null_space(projected: np.ndarray, remainder: np.ndarray, floor: float) -> np.ndarray:

@@ -138,7 +138,7 @@ def test_quadrature_is_exact_at_full_krylov_depth(x64):
     """Nine distinct eigenvalues: nine steps find every node, whatever the function."""
     gram, values = with_spectrum(np.repeat(np.arange(1.0, 10.0), 30))
     measure = spectral_measure(gram, key=KEY, budget=Budget(2, 1, 4, 12))
-    nodes, weights = measure.sampled[0]
+    nodes, weights = measure.sampled[0][0]
     np.testing.assert_allclose(
         np.unique(nodes[weights > 1e-6].round(9)), np.unique(values), atol=1e-8
     )

@@ -2,9 +2,7 @@
 
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from oracles import assert_close
-from scipy.optimize import linprog
 from small_spectra import N, block, decaying, matrix, recurrences
 
 from condvendi_jax import quadrature
@@ -82,41 +80,3 @@ def test_the_block_form_has_one_block_more_and_the_same_rank():
     nodes, _ = quadrature.radau(alpha, beta)
     extended = quadrature.with_null_space(dense, beta[:, 2:] ** 2, 0.0)
     np.testing.assert_allclose(np.linalg.eigvalsh(extended), nodes[0], atol=1e-12)
-
-
-def test_quadratures_through_a_place_have_it_as_a_node_and_all_moments(x64):
-    a, _ = matrix(decaying())
-    state, alpha, beta = recurrences(a, jnp.zeros((N, 0)), block(4), 4)
-    places = np.linspace(0.01, 0.25, 12)[:, None] * np.ones(4)
-    nodes, weights = quadrature.through(alpha, beta, places)
-    assert nodes.shape == weights.shape == (12, 4, 5)
-    assert np.abs(nodes - places[..., None]).min(axis=-1).max() < 1e-8
-    vectors = np.asarray(block(4))
-    for degree in range(9):
-        power = np.linalg.matrix_power(np.asarray(a.values), degree)
-        exact = np.sum(vectors * (power @ vectors), axis=0) / np.asarray(state.squares)
-        found = np.sum(weights * nodes**degree, axis=-1)
-        np.testing.assert_allclose(found, np.tile(exact, (12, 1)), rtol=1e-7)
-
-
-@pytest.mark.parametrize("kink", [0.05, 0.06, 0.08])
-def test_at_a_kink_the_canonical_measures_are_extreme(kink, x64):
-    """Against linear programming over all measures on a fine grid with the same moments."""
-    spectrum = decaying(rate=0.9) * 3
-    a, _ = matrix(spectrum)
-    probes = block(2)
-    _, alpha, beta = recurrences(a, jnp.zeros((N, 0)), probes, 3)
-    nodes, weights = quadrature.canonical(alpha, beta, kink)
-    found = np.sum(weights * np.maximum(nodes - kink, 0), axis=-1)
-    # The line, as far out as a measure of these moments has anything to do.
-    end = 1.0
-    grid = np.union1d(np.linspace(-end, end, 6001), nodes[-1])
-    conditions = np.polynomial.chebyshev.chebvander(grid / end, 6).T
-    for probe in range(2):
-        met = np.polynomial.chebyshev.chebvander(nodes[-1, probe] / end, 6).T @ weights[-1, probe]
-        least, most = (
-            sign * linprog(sign * np.maximum(grid - kink, 0), A_eq=conditions, b_eq=met).fun
-            for sign in (1, -1)
-        )
-        assert found[:, probe].min() == pytest.approx(least, abs=1e-5)
-        assert 0.88 * (most - least) < np.ptp(found[:, probe]) < 1.01 * (most - least)
