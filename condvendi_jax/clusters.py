@@ -21,8 +21,6 @@ from typing import Any, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
-import scipy.sparse.linalg
 from jax import lax
 from jax.typing import ArrayLike
 
@@ -610,6 +608,9 @@ class WeightedGram(Gram):
 
 def _leading(gram: Gram, count: int) -> tuple[np.ndarray, np.ndarray]:
     """The leading eigenvalues `[count]` of K / n, falling, and their unit vectors `[n, count]`."""
+    import scipy.linalg  # Imported where they are needed: they are slow.
+    import scipy.sparse.linalg
+
     n = gram.n
     if n <= _DENSE_UP_TO:
         matrix = np.asarray(gram.dense().matrix, np.float64) / n
