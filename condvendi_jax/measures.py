@@ -24,9 +24,16 @@ CONFIDENCE = 0.95
 # In eps of the dtype: what products leave in a trace.
 _ROUNDING = 30
 # How many depths of quadrature a function with a kink is averaged over, and by how much its errors
-# exceed the scale found for them: up to twice, over six Grams of real embeddings and five t.
+# exceed what they vary by.
 _DEPTHS = 4
 _KINKED = 3.0
+# A density even over the cell of a kink leaves at most this part of it; nothing is known to be even
+# between the last node and zero.
+_OF_CELL = 1 / 8
+# In eps of the largest eigenvalue: what rounding makes of a zero.
+_ZERO = 4
+# Stands for zero where logarithms are taken.
+_LEAST = 1e-30
 # Relative: eigenvalues so near the largest are it.
 _SAME = 1e-6
 
@@ -42,6 +49,13 @@ def half_interval(values: np.ndarray) -> float:
     from scipy.special import stdtrit
 
     return float(stdtrit(values.size - 1, (1 + CONFIDENCE) / 2)) * standard_error(values)
+
+
+class Kink(NamedTuple):
+    """Where the slope of a function jumps: it is the positive part of `excess` above `at`."""
+
+    at: float
+    excess: Function
 
 
 class Trace(NamedTuple):
@@ -224,15 +238,17 @@ class SpectralMeasure:
     def _constant(self, value: float, **errors: float) -> Estimate:
         return Estimate(np.full(self.squares.size, value), **errors)
 
-    def trace(self, function: Function, *, smooth: bool = True) -> Trace:
+    def trace(self, function: Function, kink: Kink | None = None) -> Trace:
         """Estimates Tr f(A) for an f of arrays of eigenvalues in [0, 1].
 
         Args:
           function: f, which is called on arrays of any shape.
-          smooth: whether Gauss and Gauss-Radau quadrature bracket the trace. Where f has a kink,
-            both err in either direction, by what a node next to it weighs: their mean is then
-            averaged over the last few depths, and what it varies by gives the scale of its error.
+          kink: where f has one. Gauss and Gauss-Radau quadrature bracket the trace of a smooth f.
+            Beside a kink both err in either direction, by what the nodes next to it weigh: their
+            mean is then averaged over the last few depths, and the gap is what it varies by, thrice
+            to be safe, or what eigenvalues between those nodes may add, whichever is more.
         """
+        smooth = kink is None
         fits = [self._with_moments(function, degree, smooth) for degree in range(3)]
         per_probe, gap, unknown = min(fits, key=lambda fit: half_interval(fit[0]) + fit[2])
         exact, bracket = (float(rule.weights @ function(rule.nodes)) for rule in self.deflated)
@@ -240,7 +256,32 @@ class SpectralMeasure:
         rounding = _ROUNDING * self.eps * max(abs(float(np.mean(total))), 1.0) + unknown
         factor = 1.0 if smooth else _KINKED
         gap = factor * (gap + abs(exact - bracket) / 2)
+        if kink is not None:
+            gap = max(gap, self._within_cell(kink))
         return Trace(total, gap, factor * self._coupling(function), rounding)
+
+    def _within_cell(self, kink: Kink) -> float:
+        """What the eigenvalues between the two nodes beside a kink may add to the trace.
+
+        Of m eigenvalues spread evenly over the cell, between whose ends the excess grows by d, a
+        quadrature by these ends misses at most m d / 8, wherever the kink is. Below the last node
+        nothing says how they are spread: they may all be zero. A kink among what rounding makes of
+        zeros adds nothing.
+        """
+        if kink.at <= _ZERO * self.eps * self.largest:
+            return 0.0
+        found = []
+        for nodes, weights in zip(*self.sampled[0][0], strict=True):
+            above = int(np.searchsorted(nodes, kink.at))
+            if above == nodes.size:
+                found.append(0.0)
+                continue
+            inside = above > 0
+            ends = np.array([nodes[above - 1] if inside else 0.0, nodes[above]])
+            count = float(weights[max(above - 1, 0) : above + 1].mean())
+            part = _OF_CELL if inside else 1.0
+            found.append(part * count * abs(float(np.subtract(*kink.excess(ends)))))
+        return float(np.mean(found))
 
     def _with_moments(
         self, function: Function, degree: int, smooth: bool
@@ -317,15 +358,25 @@ class SpectralMeasure:
         scale = order / (1 - order) / (self.largest * total)
         return lambda x: scale * slope(np.maximum(x, floor))
 
-    def threshold(self, t: int) -> float:
-        """A value that about t eigenvalues exceed."""
-        head, rest = self.deflated[0], self.sampled[0][0]
-        values = np.concatenate([head.nodes, rest.nodes.ravel()])
-        copies = np.concatenate([head.weights, rest.weights.ravel() / self.squares.size])
-        order = np.argsort(values)[::-1]
-        # A unit weight may be an ulp short of one.
-        index = int(np.searchsorted(np.cumsum(copies[order]), t - 1e-6))
-        return float(values[order][min(index, values.size - 1)])
+    def thresholds(self, t: int) -> tuple[float, float]:
+        """The t-th eigenvalue, where eigenvalues are apart and where they pile up.
+
+        Of those that are apart, half of what a node stands for lies above it: between nodes the
+        logarithm is linear in the rank, and the geometric mean over probes and the last few depths
+        evens out their steps. Of those that pile up, as at zero, all lie at the node.
+        """
+        head, rank = self.deflated[0], t - 0.5
+        apart, piled = [], []
+        for gauss, _ in self.sampled:
+            for nodes, weights in zip(*gauss, strict=True):
+                values = np.concatenate([head.nodes, nodes])
+                order = np.argsort(values)[::-1]
+                logs = np.log(np.maximum(values[order], _LEAST))
+                counts = np.concatenate([head.weights, weights])[order]
+                ends = np.cumsum(counts)
+                apart.append(np.interp(rank, ends - counts / 2, logs))
+                piled.append(logs[min(int(np.searchsorted(ends, rank)), logs.size - 1)])
+        return math.exp(float(np.mean(apart))), math.exp(float(np.median(piled)))
 
 
 def _log(x: np.ndarray) -> np.ndarray:
@@ -363,20 +414,24 @@ class _Top:
     A sum of g over the t largest is, for increasing g, the minimum over tau of
     t g(tau) + sum (g(lambda) - g(tau))_+: at the minimum tau is the t-th eigenvalue, and an error
     in tau counts to second order only. Which eigenvalues are the largest does not depend on g, so
-    one tau serves every g.
+    one tau serves every g: of the two that the nodes suggest, the one with the smaller sum.
     """
 
     def __init__(self, measure: SpectralMeasure, t: int):
         self.measure, self.t = measure, t
-        self.tau = measure.threshold(t)
-        self.kept = self.sum(lambda x: x)
+        tried = []
+        for self.tau in measure.thresholds(t):
+            tried.append((self.sum(lambda x: x), self.tau))
+        self.kept, self.tau = min(tried, key=lambda found: found[0].mean)
         # Lemma A of CV: each of the t gains an equal part of what was cut off.
         self.shift = max(0.0, (1 - self.kept.mean) / t)
 
     def sum(self, g: Function) -> Trace:
         """The sum of g over the t largest eigenvalues."""
         base = float(g(np.array(self.tau)))
-        trace = self.measure.trace(lambda x: np.where(x > self.tau, g(x) - base, 0.0), smooth=False)
+        trace = self.measure.trace(
+            lambda x: np.where(x > self.tau, g(x) - base, 0.0), Kink(self.tau, g)
+        )
         return trace._replace(per_probe=trace.per_probe + self.t * base)
 
     def entropy(self, order: float) -> Estimate:
@@ -432,4 +487,4 @@ class _Top:
         """
         rate = -self.sum(derivative).mean / self.t
         joined = self.sum(lambda x: g(x) + rate * x)
-        return joined._replace(per_probe=joined.per_probe - joined.mean + self.sum(g).mean)
+        return joined._replace(per_probe=joined.per_probe - rate * self.kept.mean)

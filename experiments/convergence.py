@@ -421,7 +421,7 @@ def variant(options: Options) -> str:
 
 STUDY = lab.Study(
     name="convergence",
-    version=2,
+    version=3,
     question="How many samples do the scores need?",
     reproduces="CV figs 2, 3, 19",
     duration="3 minutes",

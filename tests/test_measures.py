@@ -1,5 +1,7 @@
 """Entropies of a discrete measure whose spectrum is known, with nothing left to sample or much."""
 
+import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -141,12 +143,64 @@ def test_more_that_is_deflated_leaves_less_to_the_probes():
     assert noises[0] > 2 * noises[1] > 4 * noises[2] > 0
 
 
-def test_the_threshold_is_that_of_the_t_th_eigenvalue():
+def test_the_thresholds_are_the_t_th_eigenvalue():
     values = spectrum()
     measure = measured(values)
     for t in (1, 3, DEFLATED):
-        assert measure.threshold(t) == pytest.approx(values[t - 1])
-    assert measure.threshold(N) <= measure.threshold(20) <= measure.threshold(DEFLATED)
+        assert measure.thresholds(t) == pytest.approx((values[t - 1], values[t - 1]))
+    found = np.array([measure.thresholds(t) for t in (DEFLATED, 12, 20, 30, 50)])
+    assert np.all(np.diff(found, axis=0) <= 0)
+    # Where eigenvalues are apart, the ranks between the nodes are known better than by a step.
+    truth = np.log(values[np.array([11, 19, 29])])
+    apart, piled = np.abs(np.log(found[1:4]) - truth[:, None]).T
+    assert apart.mean() < piled.mean()
+
+
+def test_eigenvalues_that_pile_up_are_not_spread():
+    """Of 40 that are equal the threshold is their value; between the nodes beside it is not."""
+    values = np.concatenate([spectrum()[:20], np.full(40, 1e-9)])
+    measure = measured(values, probes=16, steps=10, seed=3)
+    for t in (35, 45):
+        apart, piled = measure.thresholds(t)
+        assert apart > 2 * piled > 1e-9 > piled / 2
+        assert measures._Top(measure, t).tau == piled
+
+
+def test_a_kink_is_within_what_its_cell_may_add():
+    """A hinge over even eigenvalues, by the trapezoids of two nodes: at worst m d / 8."""
+    values = np.linspace(1, 0.5, N)
+    measure = measured(values / values.sum(), deflated=0, steps=2, seed=1)
+    low, high = measure.sampled[0][0].nodes[0]
+    count = measure.sampled[0][0].weights.mean(axis=1)
+    alone = dataclasses.replace(
+        measure, alpha=measure.alpha[:1], beta=measure.beta[:1], squares=measure.squares[:1]
+    )
+    at = low + (high - low) / 2
+    found = alone._within_cell(measures.Kink(at, lambda x: 3 * x))
+    assert found == pytest.approx(count[0] * 3 * (high - low) / 8)
+    even = np.linspace(low, high, 10_001)
+    missed = abs(1.5 * (high - at) - np.mean(3 * np.maximum(even - at, 0)))
+    assert found == pytest.approx(count[0] * missed, rel=1e-3)
+    steep = measures.Kink(at, lambda x: 1e3 * x)
+    assert measure.trace(lambda x: x, steep).gap == measure._within_cell(steep)
+    assert alone._within_cell(measures.Kink(2 * high, lambda x: 3 * x)) == 0
+    whole = alone.sampled[0][0].weights[0, 0] * 3 * low
+    assert alone._within_cell(measures.Kink(low / 2, lambda x: 3 * x)) == pytest.approx(whole)
+    assert alone._within_cell(measures.Kink(1e-18, lambda x: 3 * x)) == 0
+
+
+def test_truncated_entropies_keep_their_intervals_wherever_the_kink_lies():
+    """Few steps, so that many eigenvalues lie between two nodes, as in large Grams."""
+    covered, errors = [], []
+    for seed, t in itertools.product(range(5), range(8, 58, 3)):
+        values = spectrum(0.93)
+        estimate = measured(values, steps=5, probes=8, seed=seed).entropy(cv.truncated(t))
+        expected = exact_entropy(values, 1, t)
+        low, high = estimate.interval
+        covered.append(low <= expected <= high)
+        errors.append((estimate.value - expected) / estimate.half_width)
+    assert np.mean(covered) >= 0.97
+    assert np.sqrt(np.mean(np.square(errors))) > 0.05
 
 
 @pytest.mark.parametrize("t", [3, 6])
