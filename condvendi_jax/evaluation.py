@@ -293,20 +293,22 @@ def evaluate(
     ]
     for entropy in entropies:
         progress(f"order {entropy.order:g}")
-        (computed,) = methods.compute(points, (entropy,), method)
-        decomposition = Decomposition.of(computed, entropy, n=n)
-        spread = None
+        spread = decomposition = None
         if _wanted(errors, entropy, n, method):
             if chosen is None:
                 spread = uncertainty.undefined_errors(points)
             else:
-                spread = uncertainty.delete_groups(
+                deletions = uncertainty.delete_groups(
                     points.gathered(),
                     entropy,
                     chosen,
                     method=method,
                     progress=counting(progress, f"errors of order {entropy.order:g}"),
-                ).errors()
+                )
+                spread, decomposition = deletions.errors(), deletions.decomposition
+        if decomposition is None:
+            (computed,) = methods.compute(points, (entropy,), method)
+            decomposition = Decomposition.of(computed, entropy, n=n)
         noise = None
         if draws:
             progress(f"other bandwidths, order {entropy.order:g}")

@@ -57,7 +57,7 @@ class Scores:
     @property
     def scores(self) -> PerScore:
         """Vendi, Conditional- and Information-Vendi (or -RKE), effective numbers of modes."""
-        return PerScore(*map(jnp.exp, self.log_scores))
+        return _scores(self.entropy_outputs, self.entropy_prompts, self.entropy_joint)
 
     @property
     def vendi(self) -> jax.Array:
@@ -73,6 +73,12 @@ class Scores:
     def information(self) -> jax.Array:
         """exp(H(X) + H(T) - H(X, T)): the diversity owed to the prompt (CV eq. 7 and 10)."""
         return jnp.exp(self.log_scores.information)
+
+
+@jax.jit
+def _scores(entropy_x: jax.Array, entropy_t: jax.Array, entropy_joint: jax.Array) -> PerScore:
+    """One program for what would be five."""
+    return PerScore(*map(jnp.exp, log_scores(entropy_x, entropy_t, entropy_joint)))
 
 
 @functools.partial(

@@ -227,13 +227,19 @@ class Deletions(NamedTuple):
       whole: scalars.
       deleted: `[g]` each.
       groups: the groups.
-      intervals: (low, high) of each score of all rows where it is estimated, None where exact.
+      decomposition: of all rows by the method; None where a pass over the pairs gives everything.
     """
 
     whole: PerScore
     deleted: PerScore
     groups: Groups
-    intervals: PerScore | None = None
+    decomposition: Decomposition | None = None
+
+    @property
+    def intervals(self) -> PerScore | None:
+        """(low, high) of each score of all rows where it is estimated, None where exact."""
+        estimated = self.decomposition is not None and self.decomposition.estimation is not None
+        return self.decomposition.intervals if estimated else None
 
     def influences(self) -> PerScore:
         """What each group does to each score, `[g]` each: see `influences`."""
@@ -341,7 +347,7 @@ def delete_groups(
         whole.scores,
         _scores_of_all([computed.values for computed in found]),
         groups,
-        whole.intervals if whole.estimation else None,
+        whole,
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, scores
 
 import condvendi_jax as cv
-from condvendi_jax import evaluation, files, tables
+from condvendi_jax import evaluation, files, methods, tables
 
 SCORES = ("vendi", "conditional", "information")
 # Powers of two: made outside of x64, they lose nothing.
@@ -235,6 +235,28 @@ def test_estimates_come_with_their_intervals():
     assert two.as_dict(SCORES)["intervals"] is None
     assert f"[{low:.4g}, {high:.4g}]" in str(found)
     assert "[low, high]: estimated (matrix-free)" in str(found)
+
+
+@pytest.mark.parametrize(
+    "method", [cv.Exact(), cv.MatrixFree(jax.random.key(0), rtol=1e-2)], ids=lambda m: m.name
+)
+def test_errors_and_scores_share_the_spectra_of_all_rows(monkeypatch, method):
+    pairs = draw_pairs(80, dtype=np.float32)
+    alone = cv.evaluate(*pairs, **KERNELS, orders=[1], errors="none", method=method)
+    of_some, sizes = methods.compute, []
+
+    def compute(points, *arguments):
+        sizes.append(points.n)
+        return of_some(points, *arguments)
+
+    monkeypatch.setattr(methods, "compute", compute)
+    both = cv.evaluate(*pairs, **KERNELS, orders=[1], errors="all", groups=2, method=method)
+    assert both.order(1).as_dict(SCORES)["intervals"] == alone.order(1).as_dict(SCORES)["intervals"]
+    for name in SCORES:
+        values = [getattr(found.order(1).decomposition, name) for found in (alone, both)]
+        np.testing.assert_array_equal(*values)
+    assert both.order(1).decomposition.method == method.name
+    assert 80 not in sizes
 
 
 def test_more_groups_than_rows_are_one_a_row():

@@ -101,6 +101,7 @@ CONTESTANTS: dict[str, dict[str, Entry]] = {
     "features": {
         "Fourier": Entry("engines", "fourier_features", 1, seeds=True),
         "Nystroem": Entry("engines", "nystroem_features", 1, seeds=True),
+        "Fourier as they are": Entry("engines", "plain_features", 1, seeds=True, up_to=4000),
         "exact": Entry("engines", "exact", 3, arrays=4, once=True, up_to=4000),
     },
     # Each call in a fresh process.

@@ -334,6 +334,27 @@ def nystroem_features(cell: Cell) -> Contestant:
     return _scores(cell, lambda seed: method(jax.random.key(seed), landmarks=count))
 
 
+def plain_features(cell: Cell) -> Contestant:
+    """FKEA's scores, of as many features as the others: what one has without extrapolating."""
+
+    def log_scores_of(outputs: jax.Array, prompts: jax.Array, key: jax.Array) -> Any:
+        count = cell["features"] // 2
+        drawn = cv.fourier_features(outputs, prompts, **_kernels(cell), key=key, count=count)
+        return log_scores(*map(cv.von_neumann, drawn))
+
+    points = _points(cell)
+    compiled, seconds = _compile(log_scores_of, *points, jax.random.key(0))
+
+    def ready(seed: int) -> Callable[[], Any]:
+        key = jax.random.key(seed)
+        return lambda: jax.block_until_ready(compiled(*points, key))
+
+    def read(found: Any) -> dict[str, Any]:
+        return {name: [float(value)] * 3 for name, value in found._asdict().items()}
+
+    return Contestant(ready, read, seconds, _device_bytes)
+
+
 def jackknife(cell: Cell) -> Contestant:
     """Ours: `evaluate` of order 1 with standard errors, from the arrays on."""
     points, kernels = _points(cell), _kernels(cell)

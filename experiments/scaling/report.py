@@ -509,26 +509,34 @@ def _data_table(run: Run) -> list[str]:
 
 
 def _features_table(run: Run) -> list[str]:
-    """Time and memory of features, and the error of their scores where all eigenvalues are there.
+    """Time and memory of features, and how near their scores come to all eigenvalues, where there.
 
     The error is the root mean square over the seeds, of the worst score.
     """
     lines = []
     for record in _cells(run, "features"):
-        for name in ("Fourier", "Nystroem"):
+        for name in contests.CONTESTANTS["features"]:
             taken = seconds(record, name)
-            if taken is None:
+            if taken is None or name == "exact":
                 continue
-            found = (accuracy(record, name, quantity) for quantity in quantities(record, name))
-            errors = [a.rms for a in found if a is not None]
-            error = _percent(max(errors)) if errors else ""
             cells = (record.data, f"{record.n:,}", f"{name}, {run.settings.features:,}")
-            numbers = (f"{taken:.3g}", f"{mebibytes(record, name):,.0f}", error)
+            numbers = [f"{taken:.3g}", f"{mebibytes(record, name):,.0f}", "", "", ""]
+            found = [accuracy(record, name, quantity) for quantity in quantities(record, name)]
+            known = [a for a in found if a is not None]
+            if known:
+                numbers[2] = _percent(max(a.rms for a in known))
+                widest = max(float(np.mean(a.half_widths)) for a in known)
+                if widest > 0:
+                    coverage = float(np.mean([a.coverage for a in known]))
+                    numbers[3:] = [_percent(widest), f"{100 * coverage:.0f}%"]
             lines.append("| " + " | ".join((*cells, *numbers)) + " |")
     if not lines:
         return []
-    head = "| features | n | kind, how many | seconds | MiB | rms error, worst score |"
-    return ["", head, "|---" * 6 + "|", *lines]
+    head = (
+        "| features | n | kind, how many | seconds | MiB | rms error, worst score "
+        "| mean half interval | coverage |"
+    )
+    return ["", head, "|---" * 8 + "|", *lines]
 
 
 def _accuracy_table(run: Run) -> list[str]:

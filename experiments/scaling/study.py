@@ -364,7 +364,12 @@ def cells(settings: Settings) -> list[Cell]:
             found.append(Cell(part, of_kind(settings, "mixture")[0], largest))
         elif part == "features":
             (name,) = of_kind(settings, "few dimensions")
-            found += [Cell(part, name, n) for n in sorted({min(_MIDDLE_N, largest), largest})]
+            middle = min(_MIDDLE_N, largest)
+            found += [Cell(part, name, n) for n in sorted({middle, largest})]
+            found += [
+                Cell(part, name, min(settings.data[name].n, middle))
+                for name in of_kind(settings, "real")
+            ]
         else:
             (name,) = of_kind(settings, "mixture")
             found += [Cell(part, name, n) for n in sizes(part, largest)]
@@ -499,7 +504,7 @@ def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str,
 
 STUDY = lab.Study(
     name="scaling",
-    version=2,
+    version=3,
     question="How fast, how large and how exact are the engines, beside their peers?",
     reproduces="-",
     duration="30 minutes",
