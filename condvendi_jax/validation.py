@@ -359,7 +359,7 @@ def check_seed(seed: Any, *, name: str = "seed") -> int:
     return seed
 
 
-def check_rtol(rtol: Any) -> float:
+def check_rtol(rtol: Any, *, name: str = "rtol") -> float:
     """Returns the relative tolerance as a float, or raises.
 
     Raises:
@@ -367,7 +367,7 @@ def check_rtol(rtol: Any) -> float:
     """
     number = isinstance(rtol, (int, float, np.number)) and not isinstance(rtol, bool)
     if not number or not 0 < float(rtol) < 1:
-        raise ValueError(f"rtol: expected a number between 0 and 1, received {rtol!r}.")
+        raise ValueError(f"{name}: expected a number between 0 and 1, received {rtol!r}.")
     return float(rtol)
 
 

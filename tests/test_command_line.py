@@ -283,10 +283,10 @@ BAD_INPUTS = {
     "order twice": ((X, WIDTH, "--order=1,1.0"), "--order: expected different"),
     "truncation": ((X, WIDTH, "--truncation=0"), "truncation: expected"),
     "bandwidth": ((X, "--output_bandwidth=0"), "finite number above 0"),
-    "groups": ((X, WIDTH, "--groups=1"), "groups: expected"),
-    "seed": ((X, WIDTH, f"--seed={2**31}"), r"seed: expected an integer below 2^31"),
-    "negative seed": ((X, WIDTH, "--seed=-1"), "seed: expected"),
-    "rtol": ((X, WIDTH, "--rtol=-0.1"), "rtol: expected a number between 0 and 1, received -0.1"),
+    "groups": ((X, WIDTH, "--groups=1"), "--groups: expected"),
+    "seed": ((X, WIDTH, f"--seed={2**31}"), r"--seed: expected an integer below 2^31"),
+    "negative seed": ((X, WIDTH, "--seed=-1"), "--seed: expected"),
+    "rtol": ((X, WIDTH, "--rtol=-0.1"), "--rtol: expected a number between 0 and 1, received -0.1"),
     "kernel": ((X, "--kernel=polynomial"), "gaussian|cosine"),
     "method": ((X, "--method=fast"), "auto|exact|stored|matrix-free"),
     "unknown flag": ((X, "--bandwith=1"), "bandwith"),
@@ -371,7 +371,7 @@ def test_finite_features_are_drawn_of_the_seed():
     assert (jax.random.key_data(found.key) == jax.random.key_data(Keys(3).probes)).all()
     found = options.method(given | {"method": "nystroem"})
     assert (type(found), found.landmarks) == (cv.Nystroem, 64)
-    with pytest.raises(ValueError, match="--features: "):
+    with pytest.raises(ValueError, match="--features: expected a multiple of 8, received 63"):
         options.method(given | {"features": 63})
 
 

@@ -166,10 +166,10 @@ def check(given: dict[str, Any]) -> None:
         raise ValueError("--groups and --groups_file: give one or the other.")
     validation.check_truncation(given["truncation"])
     if given["groups"] is not None:
-        validation.check_count(given["groups"], name="groups", minimum=2)
-    validation.check_seed(given["seed"])
+        validation.check_count(given["groups"], name="--groups", minimum=2)
+    validation.check_seed(given["seed"], name="--seed")
     if given["rtol"] is not None:
-        validation.check_rtol(given["rtol"])
+        validation.check_rtol(given["rtol"], name="--rtol")
     for name in _BANDWIDTHS.values():
         if given[name] is not None:
             validation.check_bandwidth(given[name])
@@ -213,7 +213,8 @@ def method(given: dict[str, Any]) -> Method:
     try:
         return methods.named(name, key=key, rtol=given["rtol"], features=features)
     except ValueError as error:
-        raise ValueError(f"--features: {error}") from error
+        # The argument has another name there.
+        raise ValueError(f"--features: {str(error).partition(': ')[2]}") from error
 
 
 def rule(given: dict[str, Any]) -> str:
