@@ -7,7 +7,10 @@ errors in one call, and `decompose` for the scores alone.
 
 __version__ = "0.1.0"
 
-from condvendi_jax import comparison, evaluation, guidance, populations
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from condvendi_jax import evaluation
 from condvendi_jax.bandwidth import (
     BandwidthSelection,
     RuledBandwidth,
@@ -15,15 +18,6 @@ from condvendi_jax.bandwidth import (
     median_heuristic,
     select_bandwidth,
 )
-from condvendi_jax.clusters import (
-    Clustering,
-    PromptMode,
-    cluster_rke,
-    cluster_vendi,
-    k_means,
-    prompt_modes,
-)
-from condvendi_jax.comparison import Comparison, Difference, Ranking, compare
 from condvendi_jax.entropies import (
     Entropy,
     PerScore,
@@ -49,12 +43,6 @@ from condvendi_jax.methods import (
     RandomFeatures,
     Stored,
 )
-from condvendi_jax.mid import (
-    gaussian_mutual_information,
-    mutual_information_divergence,
-    pointwise_mutual_information,
-)
-from condvendi_jax.relative import root_fidelity, rrke
 from condvendi_jax.scores import (
     Decomposition,
     Estimation,
@@ -74,6 +62,45 @@ from condvendi_jax.uncertainty import (
     settled_from,
     standard_error,
 )
+
+if TYPE_CHECKING:
+    from condvendi_jax import comparison, guidance, populations
+    from condvendi_jax.clusters import (
+        Clustering,
+        PromptMode,
+        cluster_rke,
+        cluster_vendi,
+        k_means,
+        prompt_modes,
+    )
+    from condvendi_jax.comparison import Comparison, Difference, Ranking, compare
+    from condvendi_jax.mid import (
+        gaussian_mutual_information,
+        mutual_information_divergence,
+        pointwise_mutual_information,
+    )
+    from condvendi_jax.relative import root_fidelity, rrke
+
+# Imported when they are first asked for: they are a quarter of the package's own time of importing.
+_LATER = {
+    "clusters": (
+        "Clustering",
+        "PromptMode",
+        "cluster_rke",
+        "cluster_vendi",
+        "k_means",
+        "prompt_modes",
+    ),
+    "comparison": ("Comparison", "Difference", "Ranking", "compare"),
+    "guidance": (),
+    "mid": (
+        "gaussian_mutual_information",
+        "mutual_information_divergence",
+        "pointwise_mutual_information",
+    ),
+    "populations": (),
+    "relative": ("root_fidelity", "rrke"),
+}
 
 __all__ = [
     "Auto",
@@ -148,3 +175,15 @@ __all__ = [
     "vendi",
     "von_neumann",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _LATER.items():
+        if name == module or name in names:
+            found = importlib.import_module(f"condvendi_jax.{module}")
+            return found if name == module else getattr(found, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

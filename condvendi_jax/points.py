@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -96,10 +97,7 @@ class Points:
         arrays = validation.check_arrays(
             named, place=jnp.asarray if layout is None else layout.shard, origins=origins
         )
-        suited = tuple(
-            _suited(kernel, array, name=name)
-            for name, kernel, array in zip(named, kernels, arrays, strict=True)
-        )
+        suited = _suited(kernels, arrays, names=tuple(named))
         # Of the arrays as they came: those of a layout are padded.
         return cls(tuple(arrays), suited, n=named["outputs"].shape[0], layout=layout)
 
@@ -160,21 +158,35 @@ def _grams(points: Points, in_tiles: bool) -> tuple[Gram, ...]:
     )
 
 
-def _suited(kernel: Kernel, points: jax.Array, *, name: str) -> Kernel:
-    """The kernel in the form that suits the points.
+def _suited(
+    kernels: Sequence[Kernel], arrays: Sequence[jax.Array], *, names: Sequence[str]
+) -> tuple[Kernel, ...]:
+    """The kernels in the form that suits the points.
 
-    Raises where it is not defined on them, and warns where it says nothing of them.
+    Raises where one is not defined on them, and warns where one says nothing of them.
     """
-    if not validation.is_concrete(points, kernel):
-        return kernel
+    suited = list(kernels)
+    pairs = zip(kernels, arrays, strict=True)
+    known = [index for index, pair in enumerate(pairs) if validation.is_concrete(*pair)]
     # At once, also for constants inside jit.
     with jax.ensure_compile_time_eval():
-        kernel.check_points(points, name=name)
-        suited = kernel.suited_to(points)
-        identical, smallest, largest = map(float, _off_diagonal_range(suited, points))
+        for index in known:
+            kernels[index].check_points(arrays[index], name=names[index])
+            suited[index] = kernels[index].suited_to(arrays[index])
+        found = _off_diagonal_ranges([(suited[index], arrays[index]) for index in known])
+        for index, values in zip(known, found, strict=True):
+            rows = min(arrays[index].shape[0], _PROBED_ROWS)
+            _warn_of_extremes(kernels[index], rows, *map(float, values), name=names[index])
+    return tuple(suited)
+
+
+def _warn_of_extremes(
+    kernel: Kernel, rows: int, identical: float, smallest: float, largest: float, *, name: str
+) -> None:
+    """Says so where a kernel cannot tell the points apart, or tells all apart."""
+    compared = f"all kernel values between {rows} rows"
     if identical:
-        return suited
-    compared = f"all kernel values between {min(points.shape[0], _PROBED_ROWS)} rows"
+        return
     if smallest > 1 - _NEGLIGIBLE:
         warnings.warn(
             f"{name}: under {kernel!r} {compared} exceed 1 - 1e-6, the Gram is numerically "
@@ -187,10 +199,16 @@ def _suited(kernel: Kernel, points: jax.Array, *, name: str) -> Kernel:
             "identity and its scores only count points.",
             stacklevel=5,
         )
-    return suited
 
 
 @jax.jit
+def _off_diagonal_ranges(
+    pairs: Sequence[tuple[Kernel, jax.Array]],
+) -> list[tuple[jax.Array, jax.Array, jax.Array]]:
+    """`_off_diagonal_range` of each: one program, not one a pair."""
+    return [_off_diagonal_range(kernel, points) for kernel, points in pairs]
+
+
 def _off_diagonal_range(
     kernel: Kernel, points: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:

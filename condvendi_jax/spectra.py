@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.scipy.linalg import eigh_tridiagonal
 
 # In eps of the largest eigenvalue: zero eigenvalues of a rank-deficient Gram come out at a few eps
 # of it (4.4 at n = 4,000), and an order below 1 would count each of them as a mode.
@@ -68,6 +67,9 @@ def _eigenvalues(matrix: jax.Array) -> jax.Array:
         _, diagonal, off_diagonal, _ = lax.linalg.tridiagonal(a, lower=True)
         # The bisection of SciPy's namespace promotes ranks; it is sound.
         with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+            # Imported where it is used: it is a twentieth of the package's time of importing.
+            from jax.scipy.linalg import eigh_tridiagonal
+
             return eigh_tridiagonal(diagonal, off_diagonal, eigvals_only=True)
 
     return lax.platform_dependent(matrix, cpu=values_only, default=jnp.linalg.eigvalsh)

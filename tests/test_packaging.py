@@ -2,6 +2,9 @@
 
 import pathlib
 import re
+import subprocess
+import sys
+import textwrap
 import tomllib
 import zipfile
 
@@ -23,6 +26,23 @@ def test_there_is_one_version():
     newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert newest
     assert newest[1] == condvendi_jax.__version__
+
+
+def test_what_is_imported_later_is_there_and_was_not_before():
+    lines = """
+        import sys, condvendi_jax as cv
+        later = {f"condvendi_jax.{name}" for name in cv._LATER}
+        assert not later & {*sys.modules}
+        from condvendi_jax import *
+        assert later <= {*sys.modules}
+        assert {name for names in cv._LATER.values() for name in names} <= {*cv.__all__} <= {*dir()}
+        assert {*cv.__all__} <= {*dir(cv)}
+        assert cv.compare.__module__ == cv.comparison.__name__ == "condvendi_jax.comparison"
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(lines)], check=True)
+    assert all(getattr(condvendi_jax, name) is not None for name in condvendi_jax.__all__)
+    with pytest.raises(AttributeError, match="'condvendi_jax' has no attribute 'decomposed'"):
+        condvendi_jax.decomposed  # noqa: B018 - asking for it is what is tested.
 
 
 def test_the_library_alone_is_packaged_with_its_types():

@@ -10,8 +10,8 @@ import tempfile
 from typing import Any
 
 # GPU memory is taken as needed: the processes share the device. Nothing compiled is kept on disk: a
-# first call is one. Threads wait as they do by default: told to sleep at once (OMP_WAIT_POLICY) they
-# take five times as long over a matrix of 500 rows.
+# first call is one. Threads wait as they do by default: of those told to sleep at once
+# (OMP_WAIT_POLICY) torch takes five times as long over a matrix of 500 rows.
 _ENVIRONMENT = {
     "JAX_ENABLE_COMPILATION_CACHE": "false",
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",

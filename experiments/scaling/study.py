@@ -484,7 +484,13 @@ def table(run: lab.Run) -> Table:
         for record in records
         for name, reason in record.left_out.items()
     ]
-    shares = [of.get("idle_share", 0.0) for record in records for of in record.results.values()]
+    # Whose process is alone disturbs nobody.
+    shares = [
+        of.get("idle_share", 0.0)
+        for record in records
+        if record.part not in _FRESH
+        for of in record.results.values()
+    ]
     notes.append(f"waiting took a process at most {max(shares, default=0):.1%} of a core")
     grid.caption = "\n".join([*notes, f"on {report.machine(run)}"])
     grid.caption_justify = "left"

@@ -23,8 +23,8 @@ from typing import Any
 
 from experiments.scaling.contestant import Cell, Contestant
 
-# The threads of OpenBLAS spin for some 25 ms after a call before they sleep. That has ended when
-# the turn passes to another process.
+# Threads that wait for work spin before they sleep, OpenBLAS's for some 25 ms. That has ended when
+# the turn passes to another process; the run says what share of a core waiting took.
 _SETTLE = 0.05
 # Seconds: calls below the first are repeated until they have taken the second together.
 _SHORT, _TOGETHER = 0.1, 0.3
