@@ -179,7 +179,7 @@ def _at_tolerance(axes: Axes, run: Run) -> None:
     tolerance = 100 * run.settings.rtol
     axes.axvline(tolerance, color=style.GREY, linestyle=":", label="tolerance")
     axes.set_yticks(heights, [f"{r.data}, {r.n:,} ({len(w.errors)})" for r, w in rows])
-    axes.set(xlabel="worst score of order 1, % (of so many seeds)", xlim=(0, 1.15 * tolerance))
+    axes.set(xlabel="worst score of order 1, % (seeds)", xlim=(0, 1.15 * tolerance))
     axes.set_ylim(-0.6, len(rows) - 0.4)
     axes.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2)
 
