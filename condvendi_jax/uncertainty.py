@@ -238,8 +238,9 @@ class Deletions(NamedTuple):
     @property
     def intervals(self) -> PerScore | None:
         """(low, high) of each score of all rows where it is estimated, None where exact."""
-        estimated = self.decomposition is not None and self.decomposition.estimation is not None
-        return self.decomposition.intervals if estimated else None
+        if self.decomposition is None or self.decomposition.estimation is None:
+            return None
+        return self.decomposition.intervals
 
     def influences(self) -> PerScore:
         """What each group does to each score, `[g]` each: see `influences`."""
