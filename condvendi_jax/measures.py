@@ -52,7 +52,12 @@ def half_interval(values: np.ndarray) -> float:
 
 
 class Kink(NamedTuple):
-    """Where the slope of a function jumps: it is the positive part of `excess` above `at`."""
+    """Where the slope of a function jumps: above `at` it is `excess` less its value there, below 0.
+
+    Attributes:
+      at: an eigenvalue of A, in [0, 1].
+      excess: a function of arrays of eigenvalues of any shape.
+    """
 
     at: float
     excess: Function
@@ -364,6 +369,12 @@ class SpectralMeasure:
         Of those that are apart, half of what a node stands for lies above it: between nodes the
         logarithm is linear in the rank, and the geometric mean over probes and the last few depths
         evens out their steps. Of those that pile up, as at zero, all lie at the node.
+
+        Args:
+          t: a rank, from 1 (the largest eigenvalue) to n.
+
+        Returns:
+          Two eigenvalues of A = K / n, in [0, 1]: by either assumption.
         """
         head, rank = self.deflated[0], t - 0.5
         apart, piled = [], []
@@ -419,19 +430,18 @@ class _Top:
 
     def __init__(self, measure: SpectralMeasure, t: int):
         self.measure, self.t = measure, t
-        tried = []
-        for self.tau in measure.thresholds(t):
-            tried.append((self.sum(lambda x: x), self.tau))
-        self.kept, self.tau = min(tried, key=lambda found: found[0].mean)
+        tried = {tau: self._sum(lambda x: x, tau) for tau in measure.thresholds(t)}
+        self.tau, self.kept = min(tried.items(), key=lambda found: found[1].mean)
         # Lemma A of CV: each of the t gains an equal part of what was cut off.
         self.shift = max(0.0, (1 - self.kept.mean) / t)
 
     def sum(self, g: Function) -> Trace:
         """The sum of g over the t largest eigenvalues."""
-        base = float(g(np.array(self.tau)))
-        trace = self.measure.trace(
-            lambda x: np.where(x > self.tau, g(x) - base, 0.0), Kink(self.tau, g)
-        )
+        return self._sum(g, self.tau)
+
+    def _sum(self, g: Function, tau: float) -> Trace:
+        base = float(g(np.array(tau)))
+        trace = self.measure.trace(lambda x: np.where(x > tau, g(x) - base, 0.0), Kink(tau, g))
         return trace._replace(per_probe=trace.per_probe + self.t * base)
 
     def entropy(self, order: float) -> Estimate:
