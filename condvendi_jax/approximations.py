@@ -60,6 +60,7 @@ def fourier_estimates(covariance: jax.Array, wanted: Sequence[Entropy], n: int) 
     found = {}
     if any(entropy.needs_spectrum for entropy in wanted):
         found[True] = _spectra_of_subsets(covariance)
+        spectra.check_spectra(*found[True])
     norms = np.asarray(_norms_of_subsets(covariance), np.float64)
     eps = float(jnp.finfo(covariance.dtype).eps)
     estimates = []
@@ -203,7 +204,9 @@ def nystroem_estimates(
     trace = float(jnp.trace(covariance))
     missing = max(1 - trace, 0.0)
     values = np.zeros(n)
-    kept = np.asarray(features.eigenvalues(covariance / trace, covariance.shape[0]), np.float64)
+    computed = features.eigenvalues(covariance / trace, covariance.shape[0])
+    spectra.check_spectra(computed)
+    kept = np.asarray(computed, np.float64)
     values[: min(kept.size, n)] = kept[:n] * (1 - missing)
     square, most = residual[0], residual[0]
     if residual.size > 1:

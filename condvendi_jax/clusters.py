@@ -239,7 +239,9 @@ def _padded_entropies(
     """The entropies `[m]` of clusters given by row numbers `[m, s]`, of which some are kept."""
     if not entropy.needs_spectrum:
         return _squared_norm_entropies(points, table, kept)
-    return _entropies_of(_spectra(points, table, kept), entropy)
+    found = _entropies_of(_spectra(points, table, kept), entropy)
+    spectra.check_spectra(found)
+    return found
 
 
 # Programs of their own: compiling the spectra takes longest, and serves every order.

@@ -85,7 +85,8 @@ class Entropy:
             eigenvalues = spectra.truncate(eigenvalues, self.truncation)
         if self.order < 1:
             floor = spectra.NOISE_FLOOR * jnp.finfo(eigenvalues.dtype).eps * jnp.max(eigenvalues)
-            eigenvalues = jnp.where(eigenvalues > floor, eigenvalues, 0)
+            # A NaN, which marks a spectrum that was refused, is kept.
+            eigenvalues = jnp.where(eigenvalues <= floor, 0, eigenvalues)
         return _nonnegative(_renyi(eigenvalues, self.order))
 
 
@@ -248,7 +249,7 @@ def _renyi(p: jax.Array, order: float) -> jax.Array:
     A zero eigenvalue of a positive semidefinite matrix is at its minimum, so it moves to second
     order only, and the zero written in its place is its true gradient (not -log 0).
     """
-    positive = p > 0
+    positive = ~(p <= 0)  # So that a NaN stays one.
     log_p = jnp.log(jnp.where(positive, p, 1))
     if order == 1:
         return -jnp.sum(p * log_p)

@@ -30,7 +30,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from condvendi_jax import approximations, entropies, estimators, feature_maps, memory, validation
+from condvendi_jax import (
+    approximations,
+    entropies,
+    estimators,
+    feature_maps,
+    memory,
+    spectra,
+    validation,
+)
 from condvendi_jax.entropies import Entropy, PerTerm, log_scores
 from condvendi_jax.grams import Gram
 from condvendi_jax.measures import Estimate
@@ -264,8 +272,9 @@ class Exact(Method):
         eigenvalues: Callable[[Gram], jax.Array],
     ) -> list[Computed]:
         with memory.explained(grams.outputs.n, grams.outputs.dtype):
-            spectra = _asked(grams, terms, lambda gram: _finished(eigenvalues(gram)))
-        values = _of_spectra(spectra, tuple(wanted))
+            found = _asked(grams, terms, lambda gram: _finished(eigenvalues(gram)))
+        values = _of_spectra(found, tuple(wanted))
+        spectra.check_spectra(*jax.tree.leaves(values))
         return [Computed(of_entropy, None, self.name) for of_entropy in values]
 
     @staticmethod
@@ -708,9 +717,9 @@ def _eigenvalues_of_rows(gram: Gram, kept: jax.Array) -> jax.Array:
 
 
 @functools.partial(jax.jit, static_argnums=1)
-def _of_spectra(spectra: PerTerm, wanted: tuple[Entropy, ...]) -> list[PerTerm]:
+def _of_spectra(of_terms: PerTerm, wanted: tuple[Entropy, ...]) -> list[PerTerm]:
     """Each entropy of every spectrum."""
-    return [jax.tree.map(entropy.of_spectrum, spectra) for entropy in wanted]
+    return [jax.tree.map(entropy.of_spectrum, of_terms) for entropy in wanted]
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))

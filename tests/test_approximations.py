@@ -222,16 +222,16 @@ def test_what_is_not_possible_is_refused():
 
 
 @pytest.mark.parametrize(
-    "method", [cv.RandomFeatures(KEY, count=64), cv.Nystroem(KEY, landmarks=N)]
+    "method", [cv.RandomFeatures(KEY, count=64), cv.Nystroem(KEY, landmarks=60)]
 )
 def test_errors_and_curves_are_of_the_method_at_order_two_too(method, x64):
-    """One draw for all deletions: the jackknife error is near that of the kernel."""
+    """One draw for all deletions: the error is near that of the kernel, and not the same."""
     outputs, prompts = draw_pairs(N)
     options = KERNELS | {"order": 2, "key": KEY, "groups": 5}
     exact = cv.decomposition_errors(outputs, prompts, **options)
     found = cv.decomposition_errors(outputs, prompts, **options, method=method)
     np.testing.assert_allclose(found, exact, rtol=0.5)
-    assert found.vendi != exact.vendi
+    assert abs(found.vendi / exact.vendi - 1) > 1e-6
     (curve,) = cv.convergence_curve(
         outputs, prompts, [60, N], **KERNELS, entropies=[cv.renyi(2)], method=method
     )

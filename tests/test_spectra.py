@@ -81,3 +81,95 @@ def test_truncation_takes_integers_from_one_to_n(t):
 
 def test_truncation_takes_the_integers_of_numpy():
     assert cv.truncate(jnp.full(4, 0.25), np.int64(2)).shape == (2,)
+
+
+# Grams of K / n whose rows or blocks are apart: a first row without neighbours was counted wrongly.
+_N = 24
+
+
+def _one_hot(rng, kinds):
+    labels = rng.integers(kinds, size=_N)
+    return (labels[:, None] == labels[None, :]).astype(float)
+
+
+def _first_row_times(factor):
+    def gram(rng):
+        found = gaussian_gram(rng.normal(size=(_N, 2)), 1.0)
+        found[0, 1:] *= factor
+        found[1:, 0] *= factor
+        return found
+
+    return gram
+
+
+def _blocks(rng):
+    return gaussian_gram(rng.normal(size=(_N, 2)) + 1000 * (np.arange(_N) % 3)[:, None], 1.0)
+
+
+def _without_rows(rng):
+    kept = np.arange(_N) >= 5
+    scale = kept * np.sqrt(_N / kept.sum())
+    return gaussian_gram(rng.normal(size=(_N, 2)), 1.0) * scale[:, None] * scale[None, :]
+
+
+_APART = {
+    "one hot": lambda rng: _one_hot(rng, _N // 2),
+    "one hot, many kinds": lambda rng: _one_hot(rng, 2 * _N),
+    "one hot pairs": lambda rng: _one_hot(rng, _N // 2) * _one_hot(rng, 3),
+    "first row isolated": _first_row_times(0.0),
+    "first row nearly isolated": _first_row_times(1e-13),
+    "first row below the smallest square": _first_row_times(1e-25),
+    "blocks": _blocks,
+    "rows deleted": _without_rows,
+    "duplicates": lambda rng: gaussian_gram(rng.integers(4, size=(_N, 1)), 0.1),
+    "identity": lambda rng: np.eye(_N),
+}
+
+
+@pytest.mark.parametrize("name", _APART)
+def test_spectra_of_rows_and_blocks_that_are_apart(name, dtype):
+    for seed in range(10):
+        gram = _APART[name](np.random.default_rng(seed))
+        expected = eigenvalues(gram)
+        assert_close(spectra.spectrum(jnp.asarray(gram / _N, dtype)), expected / expected.sum())
+
+
+def test_vendi_of_an_isolated_first_row(dtype):
+    """Points at 100, 0 and 1/2: the eigenvalues are 1/3 and (1 +- exp(-1/8)) / 3."""
+    near = np.exp(-1 / 8)
+    p = np.array([1, 1 + near, 1 - near]) / 3
+    points = np.array([[100.0], [0.0], [0.5]], dtype)
+    assert_close(cv.vendi(points, kernel=cv.Gaussian(1.0)), np.exp(-np.sum(p * np.log(p))))
+
+
+def test_scores_of_one_hot_pairs(dtype):
+    """Conditional-Vendi is the number of distinct pairs over that of distinct prompts, weighted."""
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        x, t = (np.eye(kinds, dtype=dtype)[rng.integers(kinds, size=_N)] for kinds in (40, 30))
+        found = cv.decompose(x, t, output_kernel=cv.Cosine(), prompt_kernel=cv.Cosine())
+        joint = np.unique(np.concatenate([x, t], axis=1), axis=0, return_counts=True)[1] / _N
+        own = np.unique(t, axis=0, return_counts=True)[1] / _N
+        assert_close(found.conditional, np.exp(renyi(joint, 1) - renyi(own, 1)))
+
+
+@pytest.mark.parametrize("order", [0.5, 1, 2, np.inf])
+def test_a_wrong_spectrum_is_refused(order, monkeypatch):
+    """One eigenvalue of the 24 is doubled, as the isolated row's was."""
+    matrix = jnp.asarray(gaussian_gram(draw_pairs(_N)[0], 0.5) / _N, jnp.float32)
+    right = jnp.linalg.eigvalsh(matrix)
+    monkeypatch.setattr(spectra, "_eigenvalues", lambda _: right.at[_N // 2].mul(2))
+    values = spectra.spectrum(matrix)
+    assert jnp.isnan(values).all()
+    entropy = cv.renyi(order).of_spectrum(values)
+    assert jnp.isnan(entropy)
+    with pytest.raises(ArithmeticError, match="eigenvalues do not add up"):
+        spectra.check_spectra(entropy)
+
+
+def test_scores_of_a_wrong_spectrum_are_refused(monkeypatch):
+    """The sum is right, and the sum of the squares is not."""
+    points = np.random.default_rng(0).normal(size=(_N - 1, 2)).astype(np.float32)
+    monkeypatch.setattr(spectra, "_eigenvalues", lambda a: jnp.full(a.shape[0], 1 / a.shape[0]))
+    with pytest.raises(ArithmeticError, match="eigenvalues do not add up"):
+        cv.vendi(points, kernel=cv.Gaussian(1.0))

@@ -14,7 +14,7 @@ from flax import nnx
 from jax import lax
 from jax.typing import ArrayLike
 
-from condvendi_jax import blocks, features, validation
+from condvendi_jax import blocks, features, spectra, validation
 from condvendi_jax.entropies import Entropy, of_squared_norm
 from condvendi_jax.kernels import Cosine
 from condvendi_jax.metrics import batches
@@ -216,7 +216,9 @@ class FeatureDecomposition(nnx.Metric):
             )
         batches.check_not_empty(self, n)
         entropy = entropy.clamped(n)
-        return batches.decomposition(_entropies_of_sums(sums, entropy), entropy, n)
+        found = _entropies_of_sums(sums, entropy)
+        spectra.check_spectra(*found)
+        return batches.decomposition(found, entropy, n)
 
 
 def _identity(points: jax.Array) -> jax.Array:
