@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from condvendi_jax import validation
+
 # In eps of the largest eigenvalue: zero eigenvalues of a rank-deficient Gram come out at a few eps
 # of it (4.4 at n = 4,000), and an order below 1 would count each of them as a mode.
 NOISE_FLOOR = 16
@@ -71,7 +73,7 @@ def check_spectra(*spectra: jax.Array) -> None:
         nothing can raise, the NaN stays in the result.
     """
     for values in spectra:
-        if not isinstance(values, jax.core.Tracer) and np.isnan(values).any():
+        if validation.is_concrete(values) and np.isnan(values).any():
             raise ArithmeticError(
                 "the computed eigenvalues do not add up to the trace and the Frobenius norm of "
                 "their matrix, so that no score is returned: the eigenvalue routine failed. "
