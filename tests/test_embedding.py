@@ -6,7 +6,7 @@ import sys
 import fake_encoders
 import numpy as np
 import pytest
-from fake_encoders import Means, Others, Squares
+from fake_encoders import Means, Others, Short, Squares
 
 from condvendi_jax.encoders import embedding
 from condvendi_jax.encoders.embedding import LoadedEncoder, default_cache, embed, load_encoder
@@ -49,6 +49,7 @@ def test_none_takes_the_default():
     loaded = load_encoder(None, Others)
     assert (loaded.name, loaded.spec) == ("others", "fake_encoders:Others")
     assert load_encoder(None, fake_encoders.make).encoder.name == "means"
+    assert load_encoder(None, fake_encoders.NeedsArguments, width=7).encoder.width == 7
 
 
 @pytest.mark.parametrize(
@@ -93,6 +94,17 @@ def test_texts_are_embedded_once_each(tmp_path):
         embed(TEXTS[::-1], again, kind="texts", cache=tmp_path), ROWS[::-1]
     )
     assert again.count == 0
+
+
+def test_texts_that_are_cut_are_counted_also_where_all_rows_are_kept(tmp_path):
+    texts = [*TEXTS, "more than five", "more than five"]
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="^2 of 7 texts are cut$") as caught:
+            embed(texts, Short(), kind="texts", cache=tmp_path)
+        assert len(caught) == 1
+        embed(TEXTS, LoadedEncoder(Short(), "x:y"), kind="texts", cache=tmp_path)
+    with pytest.warns(UserWarning, match="2 of 7"):
+        embed(texts, LoadedEncoder(Short(), "x:y"), kind="texts", cache=tmp_path)
 
 
 def test_pictures_come_in_their_own_size(folder, tmp_path):
@@ -308,6 +320,27 @@ def test_rows_of_two_lengths_are_refused(tmp_path):
     embed(["a"], encoder, kind="texts", cache=tmp_path)
     with pytest.raises(ValueError, match="wrong: gave rows of 1 and of 2 numbers"):
         embed(["a", "ab"], encoder, kind="texts", cache=tmp_path)
+
+
+@pytest.mark.parametrize("item", [None, b"a", 3, np.bytes_(b"a"), ["a"]])
+def test_item_that_is_no_text_is_refused(tmp_path, item):
+    words = rf"items\[1\]: expected a text \(str\), received {type(item).__name__} "
+    with pytest.raises(TypeError, match=words):
+        embed(["a", item], Means(), kind="texts", cache=tmp_path)
+    assert _shards(tmp_path) == []
+
+
+def test_arrays_of_texts_are_embedded(tmp_path):
+    for texts in (np.array(TEXTS), np.array(TEXTS, object), tuple(TEXTS)):
+        np.testing.assert_array_equal(embed(texts, Means(), kind="texts", cache=tmp_path), ROWS)
+
+
+@pytest.mark.parametrize("kind", ["texts", "images"])
+@pytest.mark.parametrize("item", ["hello", b"hello", ""])
+def test_one_item_instead_of_a_sequence_is_refused(tmp_path, kind, item):
+    words = f"items: expected a sequence of .* received one {type(item).__name__}; .* pass a list"
+    with pytest.raises(TypeError, match=words):
+        embed(item, Means(), kind=kind, cache=tmp_path)
 
 
 def test_bad_items_are_named(folder, tmp_path):

@@ -28,6 +28,7 @@ from condvendi_jax.encoders.efficientnet import (
     load_efficientnet,
     same_padding,
 )
+from condvendi_jax.encoders.embedding import embed as embed_items
 from condvendi_jax.encoders.interface import padded_size
 from condvendi_jax.encoders.minilm import (
     LENGTHS,
@@ -38,6 +39,7 @@ from condvendi_jax.encoders.minilm import (
     pad_tokens,
     published_name,
 )
+from condvendi_jax.encoders.universal import UniversalEncoder
 
 SMALL_BERT = BertConfig(vocabulary=50, positions=32, width=24, layers=2, heads=3, hidden=40)
 SMALL_NET = EfficientNetConfig(
@@ -237,6 +239,81 @@ def test_a_row_of_padding_alone_is_zero_and_not_nan():
     model = randomised(MiniLM(SMALL_BERT, rngs=nnx.Rngs(0)))
     embedding = embed(model, jnp.zeros((1, 4), jnp.int32), jnp.zeros((1, 4), bool))
     np.testing.assert_array_equal(embedding, np.zeros((1, SMALL_BERT.width)))
+
+
+def small_minilm(**options):
+    """A small encoder of random weights that reads eight tokens, two of which are marks."""
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {word: index for index, word in enumerate(["[UNK]", "[CLS]", "[SEP]", *"abcdefgh"])}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+    )
+    tokenizer.enable_truncation(8)
+    model = load_small_bert(random_bert_tensors(SMALL_BERT), SMALL_BERT)
+    encoder = MiniLMEncoder(model, tokenizer, **options)
+    encoder.dimension = SMALL_BERT.width
+    return encoder
+
+
+FITS = ["a b c d e f", "h", "", "g g a"]
+LONG = ["a b c d e f g h", "a b c d e f h a b c d e g"]
+
+
+def test_long_texts_in_chunks_are_the_weighted_average_of_their_pieces():
+    counts = []
+    rows = small_minilm(long_texts="chunks", batch_size=4).encode(
+        [LONG[0], *FITS, LONG[1]], progress=counts.append
+    )
+    assert (rows.shape, rows.dtype, sum(counts)) == ((6, SMALL_BERT.width), np.float32, 6)
+    cut = small_minilm()
+    np.testing.assert_allclose(rows[1:5], cut.encode(FITS), atol=1e-6)
+    for row, pieces in (
+        (rows[0], {"a b c d e f": 6, "g h": 2}),
+        (rows[5], {"a b c d e f": 6, "h a b c d e": 6, "g": 1}),
+    ):
+        expected = np.average(cut.encode(list(pieces)), axis=0, weights=list(pieces.values()))
+        np.testing.assert_allclose(row, expected / np.linalg.norm(expected), atol=1e-6)
+
+
+def test_texts_that_fit_have_the_same_embeddings_cut_or_in_chunks():
+    rows = [small_minilm(long_texts=way).encode(FITS) for way in ("cut", "chunks")]
+    np.testing.assert_array_equal(*rows)
+
+
+def test_texts_that_are_cut_are_equal_with_a_warning_and_in_chunks_they_differ(tmp_path):
+    texts = ["a b c d e f " + end for end in ("g", "h", "g h")]
+    cut, chunks = (small_minilm(long_texts=way) for way in ("cut", "chunks"))
+    words = "^3 of 7 texts are longer than the 8 tokens that all-MiniLM-L6-v2 reads; .*=chunks"
+    for _ in range(2):  # The second time from the cache.
+        with pytest.warns(UserWarning, match=words):
+            rows = embed_items([*texts, *FITS], cut, kind="texts", cache=tmp_path)
+        assert np.ptp(rows[:3], axis=0).max() == 0
+        rows = embed_items([*texts, *FITS], chunks, kind="texts", cache=tmp_path)
+        assert np.ptp(rows[:3], axis=0).max() > 1e-3
+    embed_items(FITS, cut, kind="texts", cache=tmp_path)
+    assert (cut.name, chunks.name) == (
+        "all-MiniLM-L6-v2",
+        "all-MiniLM-L6-v2, long texts in chunks",
+    )
+
+
+def test_unknown_way_with_long_texts_is_refused():
+    with pytest.raises(ValueError, match="long_texts: expected one of cut, chunks, received 'all'"):
+        MiniLMEncoder(None, None, long_texts="all")
+
+
+@pytest.mark.parametrize("encoder", [MiniLMEncoder(None, None), UniversalEncoder(None)])
+def test_encoders_refuse_what_is_no_sequence_of_texts(encoder):
+    for one in ("hello", b"hello"):
+        with pytest.raises(
+            TypeError, match=f"expected a sequence of texts, received one {type(one).__name__}"
+        ):
+            encoder.encode(one)
+    for item in (None, b"a", 1.5):
+        with pytest.raises(TypeError, match=rf"items\[1\]: .* received {type(item).__name__} "):
+            encoder.encode(["a", item])
 
 
 def test_tokens_are_padded_to_few_shapes():

@@ -39,25 +39,27 @@ def _jsonl(*rows):
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 def test_a_text_file_holds_a_prompt_a_line(write, content, mark):
     path = write("p.TXT", mark + content)
-    assert items.read_prompts(path) == (["a cat", "ä \u2028dog"], None, path)
-    assert items.read_texts(path) == ["a cat", "ä \u2028dog"]
+    for read in READ.values():
+        found = read(path)
+        assert (found.texts, found.column) == (["a cat", "ä \u2028dog"], "")
+        assert found.table.path == path
 
 
 def test_a_csv_file_is_read_as_spreadsheets_write_it(write):
     text = '\ufefffile_name,Prompt,other\r\nb.png,"a ""big"", red\ncat",1\r\na.png,dog,2\r\n'
     prompts = items.read_prompts(write("p.csv", text))
     assert prompts.texts == ['a "big", red\ncat', "dog"]
-    assert prompts.images == ["b.png", "a.png"]
+    assert _paired(prompts, "a.png", "b.png") == (["b.png", "a.png"], "file_name")
 
 
 def test_a_jsonl_file_has_an_object_a_line(write):
-    path = write(
-        "p.jsonl", _jsonl({"caption": "ä\ncat", "image": "1.png"}, {"image": "2", "caption": "b"})
-    )
-    assert items.read_prompts(path) == (["ä\ncat", "b"], ["1.png", "2"], path)
+    rows = {"caption": "ä\ncat", "image": "1.png"}, {"image": "2", "caption": "b"}
+    prompts = items.read_prompts(write("p.jsonl", _jsonl(*rows)))
+    assert prompts.texts == ["ä\ncat", "b"]
+    assert _paired(prompts, "1.png", "2.png") == (["1.png", "2.png"], "image")
 
 
-ROW = {"text": "t", "caption": "c", "prompt": "p", "output": "o", "file_name": "f", "image": "i"}
+ROW = {"text": "t", "caption": "c", "question": "q", "prompt": "p", "answer": "a", "output": "o"}
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
@@ -68,22 +70,18 @@ def test_columns_are_found_by_their_names_or_named(write, suffix):
         return write("x.csv", ",".join(row) + "\n" + ",".join(row.values()) + "\n")
 
     row = dict(ROW)
-    for column in ("prompt", "caption", "text"):
-        assert items.read_prompts(path(row)).texts == [row.pop(column)]
-    with pytest.raises(ValueError, match="no column prompt or caption or text for its prompts"):
+    for column in ("prompt", "question", "caption", "text"):
+        assert items.read_prompts(path(row))[:2] == ([row.pop(column)], column)
+    with pytest.raises(ValueError, match="no column prompt or question or caption or text for its"):
         items.read_prompts(path(row))
     row = dict(ROW)
-    for column in ("image", "file_name"):
-        assert items.read_prompts(path(row)).images == [row.pop(column)]
-    assert items.read_prompts(path(row)).images is None
-    assert items.read_texts(path(ROW)) == ["o"]
-    assert items.read_texts(path(ROW), column="caption") == ["c"]
-    prompts = items.read_prompts(path(ROW), column="output", image_column="text")
-    assert prompts[:2] == (["o"], ["t"])
+    for column in ("output", "answer", "text"):
+        assert items.read_texts(path(row))[:2] == ([row.pop(column)], column)
+    assert items.read_texts(path(ROW), column="caption")[:2] == (["c"], "caption")
     with pytest.raises(ValueError, match="no column 'absent' for its prompts; .* text, caption"):
         items.read_prompts(path(ROW), column="absent")
     with pytest.raises(ValueError, match="no column 'absent' for its pictures"):
-        items.read_prompts(path(ROW), image_column="absent")
+        items.pair_images(items.read_prompts(path(ROW)), PICTURES, column="absent")
 
 
 @pytest.mark.parametrize("what", READ)
@@ -132,13 +130,66 @@ def test_a_blank_prompt_is_refused_and_an_empty_answer_is_not(write):
         path = write(name, content)
         with pytest.raises(ValueError, match="line [23]: 'text' is blank"):
             items.read_prompts(path)
-        assert items.read_texts(path) == ["a", " "]
+        assert items.read_texts(path).texts == ["a", " "]
 
 
-def test_one_row_without_its_picture_is_not_passed_over(write):
-    path = write("x.jsonl", _jsonl({"prompt": "a"}, {"prompt": "b", "image": "b.png"}))
-    with pytest.raises(ValueError, match="line 1: expected a text in 'image', found nothing"):
-        items.read_prompts(path)
+ARRAYS = {
+    "savetxt": "1.000000000000000000e+00 -2.5\n3 nan\n",
+    "header": "# x y\n1 2\n3 4\n",
+    "commas": "1.5,2,3\n4.5,5,-6\n",
+    "brackets": "[0.1, 0.2]\n[0.3, 0.4]\n",
+    "one row": "1 2 3\n",
+}
+
+
+@pytest.mark.parametrize("what", READ)
+@pytest.mark.parametrize("name", ARRAYS)
+def test_array_of_numbers_is_refused_as_texts(write, what, name):
+    lines = ARRAYS[name].splitlines()
+    words = r"each of the \d rows holds [23] numbers, as an array.* numpy\.save as a \.npy file"
+    with pytest.raises(ValueError, match=rf"x\.txt: .*{words}"):
+        READ[what](write("x.txt", ARRAYS[name]))
+    path = write("x.jsonl", _jsonl(*({"text": line} for line in lines)))
+    with pytest.raises(ValueError, match=rf"x\.jsonl, column 'text': .*{words}"):
+        READ[what](path)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["42", "7"],
+        ["1,234", "-12,500.5"],
+        ["1 2", "1 2 3"],
+        ["1 2", "3 cats"],
+        ["2024-01-02", "2024-01-03"],
+        ["[]", "[]"],
+    ],
+)
+def test_texts_of_numbers_that_are_no_array_are_read(write, texts):
+    assert items.read_texts(write("x.txt", "\n".join(texts))).texts == texts
+
+
+def test_one_column_is_not_both_texts_and_prompts(write, tmp_path):
+    path = write("qa.jsonl", _jsonl({"id": "1", "text": "a"}))
+    (tmp_path / "link.jsonl").symlink_to(path)
+    prompts, texts = items.read_prompts(path), items.read_texts(tmp_path / "link.jsonl")
+    words = (
+        r"qa\.jsonl: the column 'text' is both .* found are id, text\..*--prompt_column and --text"
+    )
+    with pytest.raises(ValueError, match=words):
+        items.pair_texts(prompts, texts)
+    items.pair_texts(items.read_prompts(path, column="id"), texts)
+    items.pair_texts(prompts, items.read_texts(write("other.jsonl", _jsonl({"text": "a"}))))
+    path = write("x.txt", "a\n")
+    with pytest.raises(ValueError, match=r"x\.txt: is both the texts and their prompts.*two files"):
+        items.pair_texts(items.read_prompts(path), items.read_texts(path))
+
+
+def test_question_and_text_of_one_file_are_prompts_and_texts(write):
+    path = write("qa.jsonl", _jsonl({"question": "q", "text": "a"}))
+    prompts, texts = items.read_prompts(path), items.read_texts(path)
+    items.pair_texts(prompts, texts)
+    assert (prompts.texts, texts.texts) == (["q"], ["a"])
 
 
 def test_files_without_columns_and_missing_files_are_named(write, tmp_path):
@@ -146,7 +197,7 @@ def test_files_without_columns_and_missing_files_are_named(write, tmp_path):
     with pytest.raises(ValueError, match=r"x\.txt: has no columns, received 'prompt'"):
         items.read_prompts(path, column="prompt")
     with pytest.raises(ValueError, match=r"x\.txt: has no columns, received 'image'"):
-        items.read_prompts(path, image_column="image")
+        items.pair_images(items.read_prompts(path), PICTURES, column="image")
     with pytest.raises(ValueError, match=r"absent\.txt: there is no such file"):
         items.read_prompts(tmp_path / "absent.txt")
 
@@ -172,11 +223,13 @@ def test_pictures_are_listed_as_people_count(tmp_path):
         "a.gif",
         "b.bmp",
         "7.png",
+        "t.TIFF",
+        "t.tif",
+        "u.jfif",
     ]
     for name in [*names, "notes.txt", ".hidden.png", "img3.png.part"]:
         (tmp_path / name).touch()
     (tmp_path / "folder.png").mkdir()
-    (tmp_path / "folder.png" / "below.png").touch()
     expected = [
         "7.png",
         "a.gif",
@@ -185,6 +238,9 @@ def test_pictures_are_listed_as_people_count(tmp_path):
         "img02.jpg",
         "img2.PNG",
         "img10.jpeg",
+        "t.tif",
+        "t.TIFF",
+        "u.jfif",
         "Z1.webp",
     ]
     assert [path.name for path in items.list_images(tmp_path)] == expected
@@ -197,39 +253,128 @@ def test_a_folder_without_pictures_is_refused(tmp_path):
         items.list_images(tmp_path / "absent")
 
 
-def _prompts(*images, n=None):
-    texts = [f"text {index}" for index in range(n or len(images))]
-    return items.Prompts(texts, list(images) or None, pathlib.Path("p.csv"))
+def _touch(folder, *names):
+    for name in names:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).touch()
+
+
+def test_pictures_in_folders_below_are_left_out_with_a_warning(tmp_path):
+    _touch(tmp_path, "a.png", "prompts.csv", "b/1.png", "b/2.tif", "b/.3.png", "c/4.heic")
+    _touch(tmp_path, "d/notes.txt", ".hidden/5.png")
+    with pytest.warns(UserWarning) as caught:
+        assert items.list_images(tmp_path) == [tmp_path / "a.png"]
+    (warning,) = caught
+    words = f"3 pictures in 2 folders below {tmp_path} will be left out"
+    assert words in str(warning.message)
+    (tmp_path / "a.png").unlink()
+    with pytest.raises(ValueError, match="holds no pictures .* 3 pictures in 2 folders below"):
+        items.list_images(tmp_path)
+
+
+def test_pictures_that_cannot_be_decoded_are_left_out_with_a_warning(tmp_path):
+    _touch(tmp_path, "a.png", "p.csv", "x.HEIC", "y.svg", "z.avif", "w.jxl", ".hidden.psd")
+    words = r"4 pictures of .* left out: w\.jxl, x\.HEIC, y\.svg and 1 more\. Convert"
+    with pytest.warns(UserWarning, match=words) as caught:
+        assert items.list_images(tmp_path) == [tmp_path / "a.png"]
+    assert len(caught) == 1
 
 
 PICTURES = [pathlib.Path("images", name) for name in ("1.png", "2.png", "3.png", "4.png")]
 
 
-def test_pictures_are_paired_by_name():
-    paired = items.pair_images(_prompts("3.png", "some/4.png", "1.png", "dos\\2.png"), PICTURES)
-    assert [path.name for path in paired] == ["3.png", "4.png", "1.png", "2.png"]
-    assert all(path in PICTURES for path in paired)
+def _prompts(n=4, **columns):
+    """n prompts, in a table with some more columns."""
+    columns = {"prompt": [f"text {index}" for index in range(n)]} | columns
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    table = items.Table(pathlib.Path("p.csv"), list(columns), list(enumerate(rows, 2)))
+    return items.Texts(columns["prompt"], "prompt", table)
+
+
+def _paired(prompts, *names, column=None):
+    images = [pathlib.Path("images", name) for name in names] or PICTURES
+    paired, column = items.pair_images(prompts, images, column=column)
+    assert all(path in images for path in paired)
+    return [path.name for path in paired], column
+
+
+NAMED = ["3.png", "some/4.png", "1.png", "dos\\2.png"]
+ORDER = ["3.png", "4.png", "1.png", "2.png"]
+
+
+@pytest.mark.parametrize("column", ["image", "img", "image_path", "path", "photograph"])
+def test_pictures_are_paired_by_name_whatever_the_column_is_called(column):
+    for names in (NAMED, ["3", "4", "1", "2"], [3, 4, 1, 2]):
+        assert _paired(_prompts(**{column: names}, kind=["a", "b", "a", "b"])) == (ORDER, column)
+
+
+def test_image_column_that_the_user_names_wins_over_known_names():
+    prompts = _prompts(image=NAMED, other=["1", "2", "3", "4"])
+    assert _paired(prompts) == (ORDER, "image")
+    assert _paired(prompts, column="other") == (["1.png", "2.png", "3.png", "4.png"], "other")
+
+
+def test_columns_that_pair_differently_are_refused():
+    prompts = _prompts(first=NAMED, second=["1", "2", "3", "4"])
+    with pytest.raises(ValueError, match="columns first, second name pictures, .*--image_column"):
+        _paired(prompts)
+    assert _paired(prompts, column="first") == (ORDER, "first")
+    assert _paired(_prompts(first=NAMED, second=[3, 4, 1, 2])) == (ORDER, "first")
+
+
+def test_name_without_ending_must_match_one_picture():
+    pictures = ("1.png", "1.jpg", "2.png", "3.png")
+    prompts = _prompts(image=["1.jpg", "2", "1.png", "3"])
+    assert _paired(prompts, *pictures)[0] == ["1.jpg", "2.png", "1.png", "3.png"]
+    with pytest.raises(ValueError, match="1 of 4 names match no picture in the folder: 1. A name"):
+        _paired(_prompts(image=["1", "2", "1.png", "3"]), *pictures)
 
 
 def test_pictures_that_are_not_named_are_left_out_with_a_warning():
     with pytest.warns(UserWarning, match="does not name 3 of 4 pictures.*: 1.png, 3.png, 4.png"):
-        assert items.pair_images(_prompts("2.png"), PICTURES) == [PICTURES[1]]
+        assert _paired(_prompts(1, image=["2.png"]))[0] == ["2.png"]
 
 
-def test_pictures_named_twice_or_missing_are_refused():
-    with pytest.raises(ValueError, match=r"p\.csv: names pictures twice: 1\.png"):
-        items.pair_images(_prompts("1.png", "2.png", "x/1.png", "4.png"), PICTURES)
-    with pytest.raises(ValueError, match=r"not there: 5\.png, 6\.png, 7\.png and 2 more"):
-        items.pair_images(_prompts("1.png", *(f"{n}.png" for n in range(5, 10))), PICTURES)
+@pytest.mark.parametrize("column", ["image", "photograph"])
+def test_pictures_named_twice_or_missing_are_refused(column):
+    with pytest.raises(
+        ValueError, match=rf"p\.csv: column '{column}' names pictures twice: 1\.png"
+    ):
+        _paired(_prompts(**{column: ["1.png", "2.png", "x/1.png", "4.png"]}))
+    absent = ["1.png", *(f"{n}.jpg" for n in range(5, 10))]
+    words = r"5 of 6 names match no picture in the folder: 5\.jpg, 6\.jpg, 7\.jpg and 2 more"
+    with pytest.raises(ValueError, match=rf"column '{column}' should name pictures, .*{words}"):
+        _paired(_prompts(6, **{column: absent}))
 
 
-def test_without_names_order_pairs_and_the_numbers_must_agree():
-    assert items.pair_images(_prompts(n=4), PICTURES) == PICTURES
+@pytest.mark.parametrize("column", ["image", "photograph"])
+@pytest.mark.parametrize("blank", ["", " ", None, True, 1.5])
+def test_row_without_its_picture_is_refused(column, blank):
+    with pytest.raises(ValueError, match=rf"line 3: expected the name of a picture in '{column}'"):
+        _paired(_prompts(**{column: ["4.png", blank, "1.png", "2.png"]}))
+
+
+def test_known_column_that_does_not_name_pictures_is_refused():
+    prompts = _prompts(path=["train", "train", "test", "test"])
+    with pytest.raises(ValueError, match="column 'path' should name pictures, but 4 of 4 names"):
+        _paired(prompts)
+
+
+def test_order_pairs_where_no_column_names_pictures_and_the_numbers_must_agree():
+    in_order = [path.name for path in PICTURES], None
+    assert _paired(_prompts()) == in_order
+    # Repeated numbers are a category, other texts are no names, and prompts never name pictures.
+    assert _paired(_prompts(kind=["1", "2", "1", "2"], style=["a", "b", "c", "4"])) == in_order
+    assert _paired(_prompts(prompt=["4", "3", "2", "1"])) == in_order
     with pytest.raises(ValueError, match=r"3 prompts for 4 pictures.*'text 0' and '1\.png'"):
-        items.pair_images(_prompts(n=3), PICTURES)
-    items.pair_texts(_prompts(n=2), ["a", "b"])
-    with pytest.raises(ValueError, match=r"2 prompts for 1 texts.*'text 0' and 'a'"):
-        items.pair_texts(_prompts(n=2), ["a"])
+        _paired(_prompts(3))
+
+
+def test_texts_are_paired_by_order_and_the_numbers_must_agree(write):
+    prompts = items.read_prompts(write("p.txt", "a\nb\n"))
+    items.pair_texts(prompts, items.read_texts(write("x.txt", "c\nd\n")))
+    with pytest.raises(ValueError, match=r"2 prompts for 1 texts.*'a' and 'c'"):
+        items.pair_texts(prompts, items.read_texts(write("y.txt", "c\n")))
 
 
 # --- decoding ------------------------------------------------------------------------------------
@@ -293,6 +438,15 @@ def test_of_an_animation_the_first_frame_is_taken(image):
     content = _encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
     got = items.decode_image(content, name="x")
     np.testing.assert_array_equal(got, np.broadcast_to([255, 0, 0], (4, 5, 3)))
+
+
+def test_tiff_is_read_and_real_numbers_are_refused(image):
+    pages = [image.fromarray(COLOURS), image.new("RGB", (6, 4), "red")]
+    content = _encoded(pages[0], "TIFF", save_all=True, append_images=pages[1:])
+    np.testing.assert_array_equal(items.decode_image(content, name="x"), COLOURS)
+    content = _encoded(image.fromarray(GREY.astype(np.float32) / 255), "TIFF")
+    with pytest.raises(ValueError, match="x: cannot be decoded .* received real numbers"):
+        items.decode_image(content, name="x")
 
 
 @pytest.mark.parametrize("turned", [False, True])

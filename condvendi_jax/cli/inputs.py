@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pathlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from absl import flags
 from rich import progress
 
 from condvendi_jax import files
+
+if TYPE_CHECKING:
+    from condvendi_jax.encoders.embedding import LoadedEncoder
 
 _TEXT_ENDINGS = (".txt", ".csv", ".jsonl")
 _SOURCES = ("outputs", "images", "texts")
@@ -22,22 +26,30 @@ def define(values: flags.FlagValues) -> None:
     """Adds the flags."""
     words = {
         "outputs": "Embeddings of the outputs [n, d_x]: a .npy, .npz or .safetensors file.",
-        "prompts": "Their prompts: embeddings [n, d_t] in such a file, or texts: .txt of one a "
-        "line, .csv or .jsonl; without them: Vendi and RKE alone.",
-        "outputs_key": "Which array of the outputs' file.",
-        "prompts_key": "Which array of the prompts' file.",
-        "images": "In the place of --outputs: a folder of pictures, which are embedded.",
-        "texts": "In the place of --outputs: a .txt, .csv or .jsonl file of texts.",
-        "image_encoder": "What embeds pictures, package.module:attribute with encode(items); "
+        "prompts": "Their prompts: embeddings [n, d_t] in such a file, or texts in a .txt file of "
+        "one prompt a line, a .csv or a .jsonl file. Without prompts: Vendi and RKE only.",
+        "outputs_key": "The array to read from the file of the outputs.",
+        "prompts_key": "The array to read from the file of the prompts.",
+        "images": "Instead of --outputs: a folder of pictures, which are embedded.",
+        "texts": "Instead of --outputs: a .txt, .csv or .jsonl file of texts, which are embedded.",
+        "image_encoder": "The encoder of pictures: package.module:attribute with encode(items); "
         "EfficientNet-Lite0 if unset.",
-        "text_encoder": "What embeds texts, in the same form; all-MiniLM-L6-v2 if unset.",
-        "prompt_column": "Which column of the prompts' file has the prompts.",
-        "image_column": "Which column of the prompts' file names the pictures.",
-        "text_column": "Which column of the texts' file has the texts.",
-        "cache": "Folder of the embeddings that were made; the user's cache folder if unset.",
+        "text_encoder": "The encoder of texts, in the same form; all-MiniLM-L6-v2 if unset.",
+        "prompt_column": "The column of the prompts' file that holds the prompts.",
+        "image_column": "The column of the prompts' file that names the pictures.",
+        "text_column": "The column of the texts' file that holds the texts.",
+        "cache": "The folder that keeps embeddings; the user's cache folder if unset.",
     }
     for name, word in words.items():
         flags.DEFINE_string(name, None, word, flag_values=values)
+    flags.DEFINE_enum(
+        "long_texts",
+        None,
+        ["cut", "chunks"],
+        "What all-MiniLM-L6-v2 does with texts longer than the 256 tokens that it reads: 'cut', "
+        "the default, ignores the rest with a warning; 'chunks' averages the embeddings of pieces.",
+        flag_values=values,
+    )
 
 
 def check(given: dict[str, Any]) -> None:
@@ -60,78 +72,147 @@ def check(given: dict[str, Any]) -> None:
         "text_column": sources == ["texts"],
         "image_encoder": sources == ["images"],
         "text_encoder": texts or sources == ["texts"],
+        "long_texts": texts or sources == ["texts"],
         "cache": texts or sources != ["outputs"],
     }
     for name, used in needs.items():
         if given[name] is not None and not used:
             raise ValueError(f"--{name}: there is nothing here that it would act on.")
+    if given["long_texts"] is not None and given["text_encoder"] is not None:
+        raise ValueError("--long_texts is an option of all-MiniLM-L6-v2, not of --text_encoder.")
 
 
 def _is_text(path: str | None) -> bool:
     return path is not None and pathlib.Path(path).suffix.lower() in _TEXT_ENDINGS
 
 
-def describe(given: dict[str, Any]) -> dict[str, Any]:
-    """The flags that say what was scored."""
-    names = (*_SOURCES, "prompts", "outputs_key", "prompts_key", "image_encoder", "text_encoder")
-    return {name: given[name] for name in names if given[name] is not None}
+class Inputs(NamedTuple):
+    """What was read.
+
+    Attributes:
+      arrays: the outputs and, if there are any, the prompts, as embeddings by name.
+      described: the files, columns and encoders, for JSON.
+      notes: the encoders and the pairing, one line each, to print below the table.
+    """
+
+    arrays: dict[str, np.ndarray]
+    described: dict[str, Any]
+    notes: list[str]
 
 
-def read(given: dict[str, Any], bar: progress.Progress) -> dict[str, np.ndarray]:
-    """The outputs and, where there are any, the prompts, as embeddings by name.
+def read(given: dict[str, Any], bar: progress.Progress) -> Inputs:
+    """Reads the files, pairs outputs with prompts, and embeds pictures and texts.
 
     Raises:
-      ValueError: a file cannot be read or embedded, or the numbers do not fit.
+      ValueError: a file cannot be read or embedded, the numbers of outputs and prompts differ, or
+        outputs and prompts are the same data.
     """
-    prompts = None
-    if _is_text(given["prompts"]):
-        from condvendi_jax.encoders import items  # Encoders need packages that arrays do not.
+    names = (*_SOURCES, "prompts", "outputs_key", "prompts_key")
+    described = {name: given[name] for name in names if given[name] is not None}
+    found, columns = _read_files(given)
+    described |= columns
+    arrays, encoders = {}, []
+    for role, items in found.items():
+        if isinstance(items, np.ndarray):
+            arrays[role] = items
+            continue
+        kind = "images" if role == "outputs" and given["images"] is not None else "texts"
+        what = role if role == "prompts" else {"images": "pictures", "texts": "texts"}[kind]
+        encoder = _load_encoder(given, kind)
+        arrays[role] = _embed(items, encoder, kind, given["cache"], bar, what)
+        described[f"{kind[:-1]}_encoder"] = encoder.name
+        described[f"{kind[:-1]}_encoder_path"] = encoder.spec
+        column = described.get("prompt_column" if role == "prompts" else "text_column")
+        where = f" (column {column!r})" if column and kind == "texts" else ""
+        encoders.append(f"{what}{where} embedded by {encoder.name}")
+    notes = ["; ".join(encoders)] if encoders else []
+    if "paired_by" in described:
+        notes.append(f"outputs paired with prompts by {described['paired_by']}")
+    return Inputs(arrays, described, notes)
 
-        prompts = items.read_prompts(
-            given["prompts"],
-            column=given["prompt_column"],
-            image_column=given["image_column"],
+
+def _read_files(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Arrays, texts or paths of pictures by role; and the columns and the pairing, for JSON."""
+    if given["outputs"] is not None and not _is_text(given["prompts"]):
+        return _read_arrays(given), {}
+    from condvendi_jax.encoders import items  # Encoders need packages that arrays do not.
+
+    columns = {"prompt_column": "", "image_column": "", "text_column": "", "paired_by": ""}
+    found: dict[str, Any] = {"outputs": None}  # Outputs are embedded first.
+    prompts = None
+    if given["prompts"] is not None:
+        columns["paired_by"] = "order"
+        if _is_text(given["prompts"]):
+            prompts = items.read_prompts(given["prompts"], column=given["prompt_column"])
+            columns["prompt_column"] = prompts.column
+            found["prompts"] = prompts.texts
+        else:
+            found["prompts"] = files.read_array(given["prompts"], key=given["prompts_key"])
+    if given["outputs"] is not None:
+        found["outputs"] = files.read_array(given["outputs"], key=given["outputs_key"])
+    elif given["images"] is not None:
+        found["outputs"] = items.list_images(given["images"])
+        if prompts is not None:
+            found["outputs"], column = items.pair_images(
+                prompts, found["outputs"], column=given["image_column"]
+            )
+            if column is not None:
+                columns |= {"image_column": column, "paired_by": f"image column {column!r}"}
+    else:
+        texts = items.read_texts(given["texts"], column=given["text_column"])
+        if prompts is not None:
+            items.pair_texts(prompts, texts)
+        columns["text_column"] = texts.column
+        found["outputs"] = texts.texts
+    return found, {name: value for name, value in columns.items() if value}
+
+
+def _read_arrays(given: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Outputs and prompts, which must not be the same array.
+
+    Raises:
+      ValueError: a file cannot be read, or one array is both.
+    """
+    roles = [role for role in ("outputs", "prompts") if given[role] is not None]
+    keys = [given[f"{role}_key"] for role in roles]
+    paths = [given[role] for role in roles]
+    arrays = {
+        role: files.read_array(path, key=key)
+        for role, path, key in zip(roles, paths, keys, strict=True)
+    }
+    same_file = len(roles) == 2 and os.path.samefile(*map(files.expanded, paths))
+    # Where one key was not needed to read it, the file holds only one array.
+    if same_file and (keys[0] == keys[1] or None in keys):
+        raise ValueError(
+            f"{paths[0]}: the same array is both --outputs and --prompts; give two files, or "
+            "two keys with --outputs_key and --prompts_key."
         )
-    arrays = {"outputs": _outputs(given, prompts, bar)}
-    if prompts is not None:
-        arrays["prompts"] = _embedded(prompts.texts, "texts", given, bar, "prompts")
-    elif given["prompts"] is not None:
-        path, key = given["prompts"], given["prompts_key"]
-        arrays["prompts"] = files.read_array(path, key=key)
     return arrays
 
 
-def _outputs(given: dict[str, Any], prompts: Any, bar: progress.Progress) -> np.ndarray:
-    if given["outputs"] is not None:
-        return files.read_array(given["outputs"], key=given["outputs_key"])
-    from condvendi_jax.encoders import items
-
-    if given["images"] is not None:
-        found = items.list_images(given["images"])
-        if prompts is not None:
-            found = items.pair_images(prompts, found)
-        return _embedded(found, "images", given, bar, "pictures")
-    texts = items.read_texts(given["texts"], column=given["text_column"])
-    if prompts is not None:
-        items.pair_texts(prompts, texts)
-    return _embedded(texts, "texts", given, bar, "texts")
-
-
-def _embedded(
-    found: Any, kind: Any, given: dict[str, Any], bar: progress.Progress, words: str
-) -> np.ndarray:
-    """The embeddings of pictures or texts, from the cache as far as they are there."""
+def _load_encoder(given: dict[str, Any], kind: str) -> LoadedEncoder:
     from condvendi_jax.encoders import embedding
 
-    spec = given["image_encoder" if kind == "images" else "text_encoder"]
-    encoder = embedding.load_encoder(spec, _default(kind))
-    task = bar.add_task(f"embedding {words}", total=len(found))
+    options = {}
+    if kind == "texts" and given["long_texts"] is not None:
+        options["long_texts"] = given["long_texts"]
+    return embedding.load_encoder(given[f"{kind[:-1]}_encoder"], _default(kind), **options)
+
+
+def _embed(
+    items: Sequence[Any],
+    encoder: LoadedEncoder,
+    kind: Any,
+    cache: str | None,
+    bar: progress.Progress,
+    what: str,
+) -> np.ndarray:
+    """The embeddings of pictures or texts; those in the cache are not computed again."""
+    from condvendi_jax.encoders import embedding
+
+    task = bar.add_task(f"embedding {what}", total=len(items))
     return embedding.embed(
-        found,
-        encoder,
-        kind=kind,
-        cache=given["cache"],
-        progress=lambda count: bar.advance(task, count),
+        items, encoder, kind=kind, cache=cache, progress=lambda count: bar.advance(task, count)
     )
 
 

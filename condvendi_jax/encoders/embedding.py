@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from condvendi_jax import files
-from condvendi_jax.encoders.interface import Progress
+from condvendi_jax.encoders.interface import Progress, checked_texts
 from condvendi_jax.encoders.items import decode_image
 
 _FORMAT = 1  # Of the cache's files, and of how pictures are decoded: raised when either changes.
@@ -64,7 +64,9 @@ class LoadedEncoder:
         return self.encoder.encode(items)
 
 
-def load_encoder(spec: str | None, default: Callable[[], Encodes]) -> LoadedEncoder:
+def load_encoder(
+    spec: str | None, default: Callable[..., Encodes], **options: Any
+) -> LoadedEncoder:
     """The encoder that an import path names.
 
     Args:
@@ -72,6 +74,7 @@ def load_encoder(spec: str | None, default: Callable[[], Encodes]) -> LoadedEnco
         class or function that gives one when it is called without arguments. The folder of the
         command is searched last. None takes the default.
       default: gives the encoder where none is named.
+      options: arguments of `default`; only where `spec` is None.
 
     Raises:
       ValueError: it cannot be imported or made, for example because a package or the weights are
@@ -86,7 +89,7 @@ def load_encoder(spec: str | None, default: Callable[[], Encodes]) -> LoadedEnco
         if not callable(found):
             raise ValueError(f"{spec}: is {type(found).__name__}, which has no `encode`.")
         try:
-            found = found()
+            found = found(**options)
         except Exception as error:  # The code is the user's: anything may come.
             raise ValueError(f"{spec}: could not be made: {_told(error)}") from error
     if not _encodes(found):
@@ -156,16 +159,29 @@ def embed(
       float32 `[n, d]`, row by row.
 
     Raises:
+      TypeError: `items` is one text or path instead of a sequence, or an item is not a text.
       ValueError: there are no items, a picture cannot be decoded, Pillow is not installed, or what
         the encoder gives is not one finite row an item.
       OSError: a picture cannot be read, or the folder that was named cannot be written to.
     """
     if kind not in _BATCHES:
         raise ValueError(f"kind: expected one of {', '.join(_BATCHES)}, received {kind!r}.")
-    if not len(items):
+    if kind == "texts":
+        items = checked_texts(items)
+    elif isinstance(items, (str, bytes, os.PathLike)):
+        raise TypeError(
+            f"items: expected a sequence of paths, received one {type(items).__name__}; for one "
+            "picture pass a list, [path]."
+        )
+    else:
+        items = [files.expanded(item) for item in items]
+    if not items:
         raise ValueError(f"no {kind} to embed.")
-    items = [files.expanded(item) if kind == "images" else str(item) for item in items]
     loaded = encoder if isinstance(encoder, LoadedEncoder) else _named(encoder)
+    describe_cut = getattr(loaded.encoder, "describe_cut", None)
+    cut = describe_cut(items) if describe_cut and kind == "texts" else None
+    if cut:
+        warnings.warn(cut, stacklevel=2)
     shelf = _open_shelf(cache, _identity(loaded, kind))
     digests = [_digest(_content(item)) for item in items]
     counts = collections.Counter(digests)

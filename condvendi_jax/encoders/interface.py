@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -25,10 +25,15 @@ class Encoder(Protocol):
             def encode(self, items):
                 return np.asarray(clip_model.image_features(items), np.float32)
 
-    An encoder of pictures that takes one size only says it: `side = 224` has pictures resampled and
-    cut to that square before `encode` sees them (`items.decode_image`).
+    An encoder may have two more members, which `embedding.embed` looks for:
 
-    Whoever has the embeddings already needs no encoder: `condvendi_jax.files.read_array` reads
+    - `side = 224`, for an encoder of pictures that takes one size only. Pictures are resampled and
+      cut to that square before `encode` receives them (`items.decode_image`).
+    - `describe_cut(texts) -> str | None`, for an encoder that reads only the beginning of a long
+      text. It returns a sentence with the number of texts that it would cut, which becomes a
+      warning, or None if it cuts none.
+
+    If you already have embeddings, you need no encoder: `condvendi_jax.files.read_array` reads
     them.
     """
 
@@ -49,6 +54,27 @@ class Encoder(Protocol):
 
 Progress = Callable[[int], None]
 """Called with the number of items that a batch has just finished."""
+
+
+def checked_texts(items: Iterable[Any]) -> list[str]:
+    """The items as a list, after a check that they are texts.
+
+    Raises:
+      TypeError: `items` is one text instead of a sequence of texts, or an item is not a text.
+    """
+    if isinstance(items, (str, bytes)):
+        raise TypeError(
+            f"items: expected a sequence of texts, received one {type(items).__name__}; for one "
+            "text pass a list, [text]."
+        )
+    texts = list(items)
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(
+                f"items[{index}]: expected a text (str), received {type(text).__name__} "
+                f"{repr(text)[:80]}."
+            )
+    return texts
 
 
 def padded_size(count: int, limit: int) -> int:

@@ -6,10 +6,11 @@ import collections
 import csv
 import io
 import json
+import os
 import pathlib
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -18,82 +19,121 @@ import numpy as np
 from condvendi_jax import files
 from condvendi_jax.encoders.interface import EXTRA_COMMAND
 
-IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
-PROMPT_COLUMNS = ("prompt", "caption", "text")
-TEXT_COLUMNS = ("output", "response", "completion", "text")
-IMAGE_COLUMNS = ("image", "file", "filename", "file_name")
+IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+UNREAD_ENDINGS = (".heic", ".heif", ".avif", ".svg", ".psd", ".jxl", ".jp2", ".eps", ".dng", ".raw")
+"""Pictures that Pillow cannot decode in every installation."""
+_ALL_ENDINGS = IMAGE_ENDINGS + UNREAD_ENDINGS
+PROMPT_COLUMNS = ("prompt", "question", "caption", "text")
+TEXT_COLUMNS = ("output", "response", "answer", "completion", "text")
+IMAGE_COLUMNS = (
+    *("image", "file", "filename", "file_name", "image_path", "image_file", "image_name"),
+    *("img", "img_path", "picture", "filepath", "file_path", "path"),
+)
 _TABLES = (".txt", ".csv", ".jsonl")
 _SHOWN = 3
 
 
-class Prompts(NamedTuple):
-    """What a prompts file says.
+class Table(NamedTuple):
+    """A file of texts.
 
     Attributes:
-      texts: the prompts, in the order of the file.
-      images: the name of each one's picture, where the file names pictures.
       path: the file.
+      columns: the names of its columns; a .txt file has one column without a name.
+      rows: the line in which each row begins, and its cells by column.
     """
-
-    texts: list[str]
-    images: list[str] | None
-    path: pathlib.Path
-
-
-def read_prompts(
-    path: str | PathLike[str], *, column: str | None = None, image_column: str | None = None
-) -> Prompts:
-    """Reads prompts, in UTF-8, with or without the names of their pictures.
-
-    Args:
-      path: a .txt file of one prompt a line, a .csv file with a header, or a .jsonl file of one
-        object a line.
-      column: which column, or key, holds the prompts; unset, the first there is of `prompt`,
-        `caption` and `text`.
-      image_column: which one names the pictures; unset, the first of `image`, `file`, `filename`
-        and `file_name`, if there is any.
-
-    Returns:
-      At least one prompt; none is blank.
-
-    Raises:
-      ValueError: the file is missing, of another format, not UTF-8, empty or malformed, or holds
-        no such column or a blank prompt; the message gives the path and the line.
-    """
-    table = _read_table(path)
-    chosen = _column(table, column, PROMPT_COLUMNS, "prompts")
-    texts = _values(table, chosen)
-    if image_column is None and not any(_known(table, IMAGE_COLUMNS)):
-        return Prompts(texts, None, table.path)
-    images = _values(table, _column(table, image_column, IMAGE_COLUMNS, "pictures"))
-    return Prompts(texts, images, table.path)
-
-
-def read_texts(path: str | PathLike[str], *, column: str | None = None) -> list[str]:
-    """Reads outputs that are texts, in UTF-8.
-
-    Args:
-      path: a .txt file of one text a line, or .csv or .jsonl, whose texts may have many lines or
-        be empty, as a model's answers are now and then.
-      column: which column, or key, holds them; unset, the first there is of `output`, `response`,
-        `completion` and `text`.
-
-    Raises:
-      ValueError: as `read_prompts`.
-    """
-    table = _read_table(path)
-    return _values(table, _column(table, column, TEXT_COLUMNS, "texts"), blank=True)
-
-
-class _Table(NamedTuple):
-    """Rows with the lines that they begin in; the one column of a .txt file has no name."""
 
     path: pathlib.Path
     columns: list[str]
     rows: list[tuple[int, Mapping[str, Any]]]
 
 
-def _read_table(path: str | PathLike[str]) -> _Table:
+class Texts(NamedTuple):
+    """Prompts or outputs that were read from a column of a file.
+
+    Attributes:
+      texts: the texts, in the order of the file.
+      column: the name of their column; `""` in a .txt file.
+      table: the file.
+    """
+
+    texts: list[str]
+    column: str
+    table: Table
+
+
+def read_prompts(path: str | PathLike[str], *, column: str | None = None) -> Texts:
+    """Reads prompts, in UTF-8.
+
+    Args:
+      path: a .txt file of one prompt a line, a .csv file with a header, or a .jsonl file of one
+        object a line.
+      column: the column, or key, that holds the prompts; if unset, the first of `PROMPT_COLUMNS`
+        that the file has.
+
+    Returns:
+      At least one prompt; none is blank.
+
+    Raises:
+      ValueError: the file is missing, of another format, not UTF-8, empty or malformed; it has no
+        such column, a blank prompt, or an array of numbers in the place of texts. The message
+        gives the path and the line.
+    """
+    return _read_texts(path, column, PROMPT_COLUMNS, "prompts", blank=False)
+
+
+def read_texts(path: str | PathLike[str], *, column: str | None = None) -> Texts:
+    """Reads outputs that are texts, in UTF-8.
+
+    Args:
+      path: a .txt file of one text a line, or a .csv or .jsonl file. Their texts may have several
+        lines, and may be empty, as a model's answers sometimes are.
+      column: the column, or key, that holds the texts; if unset, the first of `TEXT_COLUMNS` that
+        the file has.
+
+    Raises:
+      ValueError: as `read_prompts`.
+    """
+    return _read_texts(path, column, TEXT_COLUMNS, "texts", blank=True)
+
+
+def _read_texts(
+    path: str | PathLike[str], named: str | None, names: Sequence[str], what: str, *, blank: bool
+) -> Texts:
+    table = _read_table(path)
+    column = _column(table, named, names, what)
+    texts = _values(table, column, blank=blank)
+    _refuse_numbers(table.path, column, texts)
+    return Texts(texts, column, table)
+
+
+def _refuse_numbers(path: pathlib.Path, column: str, texts: Sequence[str]) -> None:
+    """Refuses what `numpy.savetxt` writes: in every row the same count of numbers, two or more.
+
+    A row of one number may be an ordinary text, such as the answer 42 or 1,234.
+    """
+    counts = {_count_numbers(text) for text in texts if not text.startswith("#")}
+    if len(counts) == 1 and max(counts) > 1:
+        where = f"{path}, column {column!r}" if column else str(path)
+        raise ValueError(
+            f"{where}: expected texts, but each of the {len(texts):,} rows holds "
+            f"{max(counts):,} numbers, as an array of numbers does. If this is an array, save it "
+            "with numpy.save as a .npy file, for example np.save('x.npy', np.loadtxt('x.txt')). "
+            "If these are texts, add a word to one of them."
+        )
+
+
+def _count_numbers(text: str) -> int:
+    """The count of numbers in a text of numbers; 0 if it holds anything else."""
+    if re.fullmatch(r"\s*[+-]?\d{1,3}(,\d{3})+(\.\d+)?\s*", text):
+        return 1
+    parts = re.split(r"[\s,;]+", text.strip(" \t\r\n[]()"))
+    try:
+        return len([float(part) for part in parts])
+    except ValueError:
+        return 0
+
+
+def _read_table(path: str | PathLike[str]) -> Table:
     path = files.expanded(path)
     suffix = path.suffix.lower()
     if suffix not in _TABLES:
@@ -123,11 +163,11 @@ def _lines(path: pathlib.Path, text: str) -> list[str]:
     return lines
 
 
-def _read_lines(path: pathlib.Path, text: str) -> _Table:
-    return _Table(path, [], [(n, {"": line}) for n, line in enumerate(_lines(path, text), 1)])
+def _read_lines(path: pathlib.Path, text: str) -> Table:
+    return Table(path, [], [(n, {"": line}) for n, line in enumerate(_lines(path, text), 1)])
 
 
-def _read_csv(path: pathlib.Path, text: str) -> _Table:
+def _read_csv(path: pathlib.Path, text: str) -> Table:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     columns: list[str] = []
     rows = []
@@ -148,7 +188,7 @@ def _read_csv(path: pathlib.Path, text: str) -> _Table:
             line = reader.line_num + 1
     except csv.Error as error:
         raise ValueError(f"{path}, line {line}: {error}.") from error
-    return _Table(path, columns, rows)
+    return Table(path, columns, rows)
 
 
 def _refuse_repeated(path: pathlib.Path, columns: list[str]) -> None:
@@ -157,7 +197,7 @@ def _refuse_repeated(path: pathlib.Path, columns: list[str]) -> None:
         raise ValueError(f"{path}, line 1: names the column {repeated[0]!r} twice.")
 
 
-def _read_jsonl(path: pathlib.Path, text: str) -> _Table:
+def _read_jsonl(path: pathlib.Path, text: str) -> Table:
     rows = []
     for number, line in enumerate(_lines(path, text), 1):
         try:
@@ -168,16 +208,16 @@ def _read_jsonl(path: pathlib.Path, text: str) -> _Table:
             raise ValueError(f"{path}, line {number}: expected an object {{...}}.")
         rows.append((number, row))
     # Of any row: one that lacks what others have is named, not passed over.
-    return _Table(path, list(dict.fromkeys(name for _, row in rows for name in row)), rows)
+    return Table(path, list(dict.fromkeys(name for _, row in rows for name in row)), rows)
 
 
-def _known(table: _Table, names: Sequence[str]) -> list[str]:
+def _known(table: Table, names: Sequence[str]) -> list[str]:
     """The table's columns among `names`, in the order of `names`."""
     plain = {column.strip().casefold(): column for column in reversed(table.columns)}
     return [plain[name] for name in names if name in plain]
 
 
-def _column(table: _Table, named: str | None, names: Sequence[str], what: str) -> str:
+def _column(table: Table, named: str | None, names: Sequence[str], what: str) -> str:
     """The column that is named, or else the first of `names`; '' in a .txt file."""
     if not table.columns:
         if named is not None:
@@ -185,15 +225,15 @@ def _column(table: _Table, named: str | None, names: Sequence[str], what: str) -
         return ""
     found = [column for column in table.columns if column == named] or _known(table, names)
     if not found or named not in (None, found[0]):
-        wanted = f"column {named!r}" if named is not None else f"column {' or '.join(names)}"
+        wanted = repr(named) if named is not None else " or ".join(names)
         raise ValueError(
-            f"{table.path}: has no {wanted} for its {what}; the columns found are "
+            f"{table.path}: has no column {wanted} for its {what}; the columns found are "
             f"{', '.join(table.columns)}."
         )
     return found[0]
 
 
-def _values(table: _Table, column: str, *, blank: bool = False) -> list[str]:
+def _values(table: Table, column: str, *, blank: bool = False) -> list[str]:
     values = []
     for line, row in table.rows:
         value = row.get(column)
@@ -210,10 +250,11 @@ def _values(table: _Table, column: str, *, blank: bool = False) -> list[str]:
 
 
 def list_images(folder: str | PathLike[str]) -> list[pathlib.Path]:
-    """The pictures of a folder, as people count: `img2` before `img10`.
+    """Returns the pictures of a folder in natural order: `img2` comes before `img10`.
 
-    Pictures are known by their endings, in either case; hidden files and what lies in folders
-    below are left out.
+    Pictures are recognised by their endings, in lower or upper case. Hidden files are ignored.
+    Pictures in the folders below, and pictures with an ending of `UNREAD_ENDINGS`, are left out
+    with a warning.
 
     Raises:
       ValueError: there is no such folder, or no picture in it.
@@ -221,14 +262,53 @@ def list_images(folder: str | PathLike[str]) -> list[pathlib.Path]:
     folder = files.expanded(folder)
     if not folder.is_dir():
         raise ValueError(f"{folder}: there is no such folder.")
-    found = [
-        path
-        for path in folder.iterdir()
-        if path.suffix.lower() in IMAGE_ENDINGS and not path.name.startswith(".") and path.is_file()
-    ]
-    if not found:
-        raise ValueError(f"{folder}: holds no pictures ({', '.join(IMAGE_ENDINGS)}).")
-    return sorted(found, key=_natural)
+    inside = [path for path in folder.iterdir() if path.name[0] != "." and path.is_file()]
+    images = [path for path in inside if _ends_in(path.name, IMAGE_ENDINGS)]
+    unread = sorted(path.name for path in inside if _ends_in(path.name, UNREAD_ENDINGS))
+    left_out = [message for message in (_unread(folder, unread), _below(folder)) if message]
+    if not images:
+        raise ValueError(
+            " ".join([f"{folder}: holds no pictures ({', '.join(IMAGE_ENDINGS)}).", *left_out])
+        )
+    for message in left_out:
+        warnings.warn(message, stacklevel=2)
+    return sorted(images, key=_natural)
+
+
+def _ends_in(name: str, endings: tuple[str, ...]) -> bool:
+    return name.lower().endswith(endings)
+
+
+def _unread(folder: pathlib.Path, names: Sequence[str]) -> str | None:
+    """What to say of pictures that cannot be decoded."""
+    if not names:
+        return None
+    return (
+        f"{_count(len(names), 'picture')} of {folder} cannot be decoded and will be left out: "
+        f"{_some(names)}. Convert such files to .png."
+    )
+
+
+def _below(folder: pathlib.Path) -> str | None:
+    """What to say of pictures in the folders below."""
+    counts = []
+    for root, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name[0] != "."]
+        if root != str(folder):
+            shown = [name for name in names if name[0] != "."]
+            counts.append(sum(_ends_in(name, _ALL_ENDINGS) for name in shown))
+    counts = [count for count in counts if count]
+    if not counts:
+        return None
+    return (
+        f"{_count(sum(counts), 'picture')} in {_count(len(counts), 'folder')} below {folder} will "
+        "be left out. Only pictures in the folder itself are read."
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    """For example `1 picture` or `12 pictures`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _natural(path: pathlib.Path) -> tuple[list[Any], str]:
@@ -238,52 +318,133 @@ def _natural(path: pathlib.Path) -> tuple[list[Any], str]:
     return parts, path.name
 
 
-def pair_images(prompts: Prompts, images: Sequence[pathlib.Path]) -> list[pathlib.Path]:
-    """The picture of each prompt: by name where the prompts file names them, else by order.
+def pair_images(
+    prompts: Texts, images: Sequence[pathlib.Path], *, column: str | None = None
+) -> tuple[list[pathlib.Path], str | None]:
+    """Pairs pictures with prompts: by the column that names the pictures, or else by order.
+
+    The column is `column`; or the first of `IMAGE_COLUMNS` that the file of the prompts has; or any
+    other column whose cells all name pictures. Order pairs them only where no column names
+    pictures.
 
     Args:
-      prompts: n prompts. A name may carry folders, of which only the last part counts.
-      images: the pictures of one folder, as `list_images` gives them. Those that the prompts file
-        does not name are left out, with a warning.
+      prompts: n prompts.
+      images: the pictures of one folder, as `list_images` gives them. Those that the column does
+        not name are left out, with a warning.
+      column: the column that names the pictures. A name may have folders before it, which are
+        ignored, and may lack its ending where only one picture has this name.
 
     Returns:
-      n pictures, in the order of the prompts.
+      n pictures, in the order of the prompts, and the column; None if order paired them.
 
     Raises:
-      ValueError: a picture is named twice or is not there, or, where order pairs them, the numbers
-        differ.
+      ValueError: the column is missing, or two columns pair differently; a picture is named twice
+        or is not there; or order pairs them, and their numbers differ.
     """
-    if prompts.images is None:
-        pair_texts(prompts, [path.name for path in images], what="pictures")
-        return list(images)
-    names = [re.split(r"[/\\]", name.strip())[-1] for name in prompts.images]
-    repeated = _repeated(names)
+    path = prompts.table.path
+    find = _finder(images)
+    if column is not None:
+        column = _column(prompts.table, column, (), "pictures")
+    else:
+        known = [name for name in _known(prompts.table, IMAGE_COLUMNS) if name != prompts.column]
+        column = known[0] if known else _naming_column(prompts, find)
+    if column is None:
+        _check_numbers(prompts, [image.name for image in images], what="pictures")
+        return list(images), None
+    names = _names(prompts.table, column)
+    for (line, _), name in zip(prompts.table.rows, names, strict=True):
+        if not name:
+            raise ValueError(f"{path}, line {line}: expected the name of a picture in {column!r}.")
+    paired = [image for image in map(find, names) if image is not None]
+    if len(paired) < len(names):
+        absent = [name for name in names if find(name) is None]
+        raise ValueError(
+            f"{path}: column {column!r} should name pictures, but {len(absent):,} of "
+            f"{len(names):,} names match no picture in the folder: {_some(absent)}. A name without "
+            "its ending must match exactly one picture. Correct the names, choose another column "
+            "with --image_column, or remove this column to pair pictures by order."
+        )
+    repeated = _repeated(image.name for image in paired)
     if repeated:
-        raise ValueError(f"{prompts.path}: names pictures twice: {_some(repeated)}.")
-    there = {path.name: path for path in images}
-    absent = [name for name in names if name not in there]
-    if absent:
-        raise ValueError(f"{prompts.path}: names pictures that are not there: {_some(absent)}.")
-    left = [name for name in there if name not in set(names)]
+        raise ValueError(f"{path}: column {column!r} names pictures twice: {_some(repeated)}.")
+    taken = set(paired)
+    left = [image.name for image in images if image not in taken]
     if left:
         warnings.warn(
-            f"{prompts.path} does not name {len(left):,} of {len(there):,} pictures, which are "
-            f"left out: {_some(left)}.",
+            f"{path} does not name {len(left):,} of {len(images):,} pictures, which are left out: "
+            f"{_some(left)}.",
             stacklevel=2,
         )
-    return [there[name] for name in names]
+    return paired, column
 
 
-def pair_texts(prompts: Prompts, texts: Sequence[str], *, what: str = "texts") -> None:
-    """Refuses outputs that order cannot pair with the prompts.
+def _finder(images: Sequence[pathlib.Path]) -> Callable[[str], pathlib.Path | None]:
+    """Finds a picture by its name, or by its name without the ending where that is unique."""
+    stems = collections.Counter(image.stem for image in images)
+    found = {image.stem: image for image in images if stems[image.stem] == 1}
+    found |= {image.name: image for image in images}
+    return found.get
+
+
+def _names(table: Table, column: str) -> list[str]:
+    """The last path part of every cell; empty where the cell holds neither a text nor a number."""
+    cells = [row.get(column) for _, row in table.rows]
+    return [
+        re.split(r"[/\\]", str(cell).strip())[-1] if type(cell) in (str, int) else ""
+        for cell in cells
+    ]
+
+
+def _naming_column(prompts: Texts, find: Callable[[str], pathlib.Path | None]) -> str | None:
+    """The column, of any name, that names pictures; None if there is none.
 
     Raises:
-      ValueError: the numbers differ.
+      ValueError: several columns name pictures, and pair them differently.
     """
-    if len(texts) != len(prompts.texts):
+    pairings: dict[str, list[pathlib.Path | None]] = {}
+    unpaired = []
+    for column in prompts.table.columns:
+        if column == prompts.column:
+            continue
+        names = _names(prompts.table, column)
+        found = [find(name) for name in names]
+        if None not in found and len(set(found)) == len(found):
+            pairings[column] = found
+        elif any(names) and all(_ends_in(name, _ALL_ENDINGS) for name in names if name):
+            unpaired.append(column)
+    if any(found != next(iter(pairings.values())) for found in pairings.values()):
         raise ValueError(
-            f"{prompts.path}: holds {len(prompts.texts):,} prompts for {len(texts):,} {what}; the "
-            f"first are {prompts.texts[0]!r} and {texts[0]!r}."
+            f"{prompts.table.path}: the columns {', '.join(pairings)} name pictures, but pair them "
+            "differently with the prompts; choose one with --image_column."
+        )
+    return next(iter([*pairings, *unpaired]), None)
+
+
+def pair_texts(prompts: Texts, texts: Texts) -> None:
+    """Refuses texts that order cannot pair with their prompts.
+
+    Raises:
+      ValueError: both are the same column of the same file, or their numbers differ.
+    """
+    path, columns = prompts.table.path, prompts.table.columns
+    if prompts.column == texts.column and os.path.samefile(path, texts.table.path):
+        if not columns:
+            raise ValueError(
+                f"{path}: is both the texts and their prompts. A .txt file has only one column; "
+                "give two files, or a .csv or .jsonl file with a column for each."
+            )
+        raise ValueError(
+            f"{path}: the column {texts.column!r} is both the texts and their prompts; the columns "
+            f"found are {', '.join(columns)}. Choose two with --prompt_column and --text_column."
+        )
+    _check_numbers(prompts, texts.texts, what="texts")
+
+
+def _check_numbers(prompts: Texts, items: Sequence[str], *, what: str) -> None:
+    if len(items) != len(prompts.texts):
+        raise ValueError(
+            f"{prompts.table.path}: holds {len(prompts.texts):,} prompts for {len(items):,} "
+            f"{what}; the first are {prompts.texts[0]!r} and {items[0]!r}."
         )
 
 
@@ -322,6 +483,8 @@ def decode_image(content: bytes, *, name: str, side: int | None = None) -> np.nd
     try:
         with Image.open(io.BytesIO(content)) as opened:
             picture = ImageOps.exif_transpose(opened)
+            if picture.mode == "F":  # Pillow would clip it: 0..1 would become black.
+                raise ValueError("expected colours of 8 or 16 bits, received real numbers.")
             if picture.mode.startswith("I"):  # 16 bits of grey, which Pillow would clip to 8.
                 grey = np.asarray(picture).astype(np.int64).clip(0, 65535) // 257
                 picture = Image.fromarray(grey.astype(np.uint8))

