@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
-from condvendi_jax import __version__, command
+from condvendi_jax import __version__
 
 _VERBS = {
     "score": "the scores of one model's outputs, with errors",
@@ -13,21 +14,26 @@ _VERBS = {
 }
 
 
-def main(argv: list[str]) -> None:
+def main(argv: list[str]) -> int | None:
     """Hands the arguments to the verb."""
+    from condvendi_jax import command
+
     words = argv[1:]
-    if words == ["--version"]:
-        print(__version__)
-        return
-    if not words or words[0] in ("-h", "--help", "help"):
-        print(_help())
-        return
+    if not words:
+        sys.stderr.write(f"{_help()}\n")
+        return command.BAD_INPUT
+    if words == ["--version"] or words[0] in ("-h", "--help", "help"):
+        command.require_output()
+        print(__version__ if words == ["--version"] else _help())
+        return None
     # Flags alone are those of `score`.
     verb, rest = ("score", words) if words[0].startswith("-") else (words[0], words[1:])
     if verb not in _VERBS:
         raise ValueError(f"expected one of {', '.join(_VERBS)}, received {verb!r}.")
     # Each verb by itself: what the other needs is not imported.
-    importlib.import_module(f"condvendi_jax.cli.{verb}").main([f"condvendi {verb}", *rest])
+    with command.importing():
+        module = importlib.import_module(f"condvendi_jax.cli.{verb}")
+    return module.main([f"condvendi {verb}", *rest])
 
 
 def _help() -> str:
@@ -39,9 +45,11 @@ def _help() -> str:
 
 def run() -> None:
     """The entry of the console command."""
-    if not sys.argv[1:]:
-        sys.stderr.write(f"{_help()}\n")
-        sys.exit(command.BAD_INPUT)
+    try:
+        from condvendi_jax import command
+    except KeyboardInterrupt:
+        os.write(2, b"interrupted\n")
+        os._exit(130)
     command.run(main, parse_flags=False)
 
 

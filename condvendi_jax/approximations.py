@@ -37,8 +37,8 @@ _FURTHEST = 8.0
 _ROUNDING = 30
 
 
-def fourier_estimates(covariance: jax.Array, wanted: Sequence[Entropy], n: int) -> list[Estimate]:
-    """Entropies of the kernel whose random Fourier features have this covariance.
+def fourier_estimates(matrix: jax.Array, wanted: Sequence[Entropy], n: int) -> list[Estimate]:
+    """Entropies of the kernel of which these are random Fourier features.
 
     An entropy H_D of D frequencies approaches H as H - c D^-s. The delete-group jackknife, of eight
     groups, removes a bias with s = 1; half of the frequencies tell s, and so what is left where
@@ -48,8 +48,9 @@ def fourier_estimates(covariance: jax.Array, wanted: Sequence[Entropy], n: int) 
     there the jackknife leaves no bias.
 
     Args:
-      covariance: `[2 D, 2 D]`, of trace one, the features of a frequency side by side and D a
-        multiple of 8.
+      matrix: the covariance `[2 D, 2 D]`, of trace one, the features of a frequency side by side
+        and D a multiple of 8; or, smaller where there are few points, the Gram of the features of
+        every group of frequencies `[8, n, n]`, of trace one together.
       wanted: the entropies, of truncations up to n.
       n: the number of points.
 
@@ -59,10 +60,10 @@ def fourier_estimates(covariance: jax.Array, wanted: Sequence[Entropy], n: int) 
     """
     found = {}
     if any(entropy.needs_spectrum for entropy in wanted):
-        found[True] = _spectra_of_subsets(covariance)
+        found[True] = _spectra_of_subsets(matrix)
         spectra.check_spectra(*found[True])
-    norms = np.asarray(_norms_of_subsets(covariance), np.float64)
-    eps = float(jnp.finfo(covariance.dtype).eps)
+    norms = np.asarray(_norms_of_subsets(matrix), np.float64)
+    eps = float(jnp.finfo(matrix.dtype).eps)
     estimates = []
     for entropy in wanted:
         if entropy.needs_spectrum:
@@ -82,17 +83,30 @@ def _limit(entropy: Entropy, n: int) -> float:
 
 
 @jax.jit
-def _spectra_of_subsets(covariance: jax.Array) -> list[jax.Array]:
-    """Eigenvalues with all groups, without each, and with each half: `[m, size]` each."""
-    groups = covariance.reshape(GROUPS, -1, GROUPS, covariance.shape[1] // GROUPS)
+def _spectra_of_subsets(matrix: jax.Array) -> list[jax.Array]:
+    """Eigenvalues with all groups, without each, and with each half: arrays `[m, size]`."""
+
+    def normalised(part: jax.Array) -> jax.Array:
+        return spectra.spectrum(part / jnp.trace(part))
+
+    if matrix.ndim == 3:
+        return [jax.lax.map(lambda chosen: normalised(_summed(chosen, matrix)), _members(matrix))]
+    groups = matrix.reshape(GROUPS, -1, GROUPS, matrix.shape[1] // GROUPS)
 
     def of_subset(chosen: jax.Array) -> jax.Array:
         part = groups[chosen][:, :, chosen]
-        matrix = part.reshape(part.shape[0] * part.shape[1], -1)
-        return spectra.spectrum(matrix / jnp.trace(matrix))
+        return normalised(part.reshape(part.shape[0] * part.shape[1], -1))
 
     by_size = [jnp.array([list(s) for s in subsets]) for _, subsets in _by_size()]
     return [jax.lax.map(of_subset, subsets) for subsets in by_size]
+
+
+def _members(matrix: jax.Array) -> jax.Array:
+    """One for the groups of each subset and zero for the others, `[13, 8]`."""
+    return jnp.array([[g in s for g in range(GROUPS)] for s in _SUBSETS], matrix.dtype)
+
+
+_summed = functools.partial(jnp.tensordot, axes=1, precision="highest")
 
 
 def _by_size() -> list[tuple[int, list[tuple[int, ...]]]]:
@@ -100,12 +114,19 @@ def _by_size() -> list[tuple[int, list[tuple[int, ...]]]]:
 
 
 @jax.jit
-def _norms_of_subsets(covariance: jax.Array) -> jax.Array:
-    """||.||_F^2 of the covariances, of trace one, of the same subsets, `[13]`."""
-    groups = covariance.reshape(GROUPS, -1, GROUPS, covariance.shape[1] // GROUPS)
-    norms = jnp.sum(jnp.sum(jnp.square(groups), axis=3), axis=1)
-    traces = jnp.sum(jnp.diagonal(covariance).reshape(GROUPS, -1), axis=1)
-    members = jnp.array([[g in s for g in range(GROUPS)] for s in _SUBSETS], covariance.dtype)
+def _norms_of_subsets(matrix: jax.Array) -> jax.Array:
+    """||.||_F^2 of the same subsets' matrices, of trace one, `[13]`."""
+    if matrix.ndim == 2:
+        groups = matrix.reshape(GROUPS, -1, GROUPS, matrix.shape[1] // GROUPS)
+        norms = jnp.sum(jnp.sum(jnp.square(groups), axis=3), axis=1)
+        traces = jnp.sum(jnp.diagonal(matrix).reshape(GROUPS, -1), axis=1)
+    else:
+        # ||Z_g^T Z_h||_F^2 is the inner product of the Grams of g and h.
+        norms = jax.lax.map(
+            lambda gram: jnp.sum(jnp.sum(gram[None] * matrix, axis=2), axis=1), matrix
+        )
+        traces = jnp.trace(matrix, axis1=1, axis2=2)
+    members = _members(matrix)
     inside = jnp.einsum("sg,gh,sh->s", members, norms, members, precision="highest")
     return inside / jnp.square(jnp.matmul(members, traces, precision="highest"))
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import os
 import re
+import signal
 import sys
+import threading
+import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import app, flags, logging
@@ -17,6 +22,16 @@ BAD_INPUT = 2
 
 
 _HELP = {"-h", "-help", "--help", "--helpshort", "--helpfull"}
+# Seconds that a command has after an interrupt, to clean up, before it is ended as it is.
+_PATIENCE = 5.0
+_SHOW_CURSOR = b"\r\x1b[K\x1b[?25h"  # A progress bar hides it.
+
+
+class _State:
+    """What has happened to this process."""
+
+    interrupted = False
+    output_closed = False
 
 
 def run(main: Callable[[list[str]], Any], *, parse_flags: bool = True) -> None:
@@ -26,6 +41,11 @@ def run(main: Callable[[list[str]], Any], *, parse_flags: bool = True) -> None:
     refused, 1 for a malformed flag that absl itself parses and for a reader that left, 130 for an
     interrupt.
 
+    An interrupt raises KeyboardInterrupt, once. Some libraries swallow it, and compiled code does
+    not see it: the process ends a few seconds later in any case.
+
+    Standard streams that are closed are replaced by the null device.
+
     Args:
       main: receives the arguments that are not flags, the program's name first.
       parse_flags: whether the global flags are parsed; if not, `main` receives all arguments.
@@ -34,25 +54,33 @@ def run(main: Callable[[list[str]], Any], *, parse_flags: bool = True) -> None:
     def quiet_main(argv: list[str]) -> Any:
         # JAX logs each kind of device that it looked for and did not find.
         logging.set_verbosity(logging.WARNING)
-        status = main(argv)
-        sys.stdout.flush()  # Here, where it is known what to do about a reader that has gone.
+        try:
+            status = main(argv)
+            sys.stdout.flush()  # Here, where it is known what to do about a reader that has gone.
+        except Exception as error:
+            if _State.interrupted:  # Extension modules turn it into an ImportError.
+                raise KeyboardInterrupt from error
+            raise
         return status
 
+    _replace_closed_streams()
+    _handle_interrupts()
     warnings.showwarning = _show_warning
     try:
+        if _HELP & set(sys.argv[1:]):
+            require_output()
         if parse_flags:
             app.run(quiet_main)
         else:
             app.run(quiet_main, flags_parser=_untouched)
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
         # Not sys.exit: finalising the interpreter while XLA's threads still compute can crash.
-        os._exit(INTERRUPTED)
+        _leave()
     except BrokenPipeError:
         # Who reads our output has seen enough. Nothing is left to be said, and nowhere to say it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         sys.exit(1)
     except SystemExit:
         # absl counts a wish for help among the errors.
@@ -61,7 +89,108 @@ def run(main: Callable[[list[str]], Any], *, parse_flags: bool = True) -> None:
         raise
     except (ValueError, TypeError, OSError, ArithmeticError) as error:
         sys.stderr.write(f"error: {error}\n")
+        try:
+            sys.stdout.flush()
+        except OSError:  # The disk is full, say. Python would try again, and complain.
+            _discard_output()
         sys.exit(BAD_INPUT)
+    finally:
+        # The work is done. While the interpreter ends, an interrupt would only print a traceback.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def require_output() -> None:
+    """Raises OSError where standard output is closed, for a command that writes nothing else."""
+    if _State.output_closed:
+        raise OSError(
+            "standard output is closed, and the result would be written nowhere else; keep it "
+            "open, or ask for a file."
+        )
+
+
+def _replace_closed_streams() -> None:
+    """Lets standard streams that are closed read from and write to the null device.
+
+    The next file to be opened would take the descriptor of a closed stream, and what is printed
+    would be written into that file.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # It takes the lowest free number, which is this one.
+    _State.output_closed = sys.stdout is None
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for as long as we run.
+
+
+def _discard_output() -> None:
+    """Sends what is still to be written to standard output to the null device."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _handle_interrupts() -> None:
+    """Makes sure that an interrupt ends the process, unless interrupts are ignored (nohup)."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        return
+    signal.signal(signal.SIGINT, _raise_once)
+    sys.unraisablehook = _repeat_interrupt
+    # Python's handler waits while compiled code runs; the wakeup descriptor is written at once.
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    threading.Thread(target=_end_late, args=(reading,), daemon=True).start()
+
+
+def _raise_once(*_: Any) -> None:
+    """Raises KeyboardInterrupt for the first interrupt; later ones do not disturb the cleaning."""
+    if not _State.interrupted:
+        _State.interrupted = True
+        raise KeyboardInterrupt
+
+
+def _repeat_interrupt(unraisable: Any) -> None:
+    """Interrupts again where Python drops the exception: in `__del__`, or while it frees memory."""
+    if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(unraisable)
+        return
+    _State.interrupted = False
+    # Later, as here it would be dropped once more.
+    threading.Timer(0.05, _thread.interrupt_main).start()
+
+
+def _end_late(reading: int) -> None:
+    """Ends the process some seconds after the first interrupt, where it has not ended itself."""
+    while os.read(reading, 1) != bytes([signal.SIGINT]):
+        pass
+    time.sleep(_PATIENCE)
+    _leave()
+
+
+def _leave(*_: Any) -> None:
+    """Ends an interrupted process at once."""
+    with contextlib.suppress(OSError):
+        os.write(2, (_SHOW_CURSOR if os.isatty(2) else b"") + b"interrupted\n")
+    os._exit(INTERRUPTED)
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """While modules are imported, an interrupt ends the process at once.
+
+    Nothing needs cleaning up yet, and raised inside an extension module it can become another
+    error, or a crash.
+    """
+    ours = signal.getsignal(signal.SIGINT) is _raise_once
+    if ours:
+        signal.signal(signal.SIGINT, _leave)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, _raise_once)
 
 
 def parse(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:

@@ -279,6 +279,23 @@ def fourier_covariances(
     return _mean_outer_products(fourier_map(points, frequencies, terms), points)
 
 
+@functools.partial(jax.jit, static_argnames=("terms", "groups"))
+def fourier_grams(
+    points: Points, frequencies: tuple[jax.Array, ...], terms: PerTerm, groups: int
+) -> tuple[jax.Array, ...]:
+    """Z_g Z_g^T / n `[groups, n, n]` of every term, Z_g the features of a group of frequencies.
+
+    The sum over some groups has the non-zero eigenvalues of their covariance Z^T Z / n. Over all
+    groups its trace is one.
+    """
+
+    def of_group(chosen: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        images = fourier_map(points, chosen, terms)(points.arrays)
+        return tuple(_product(z, z.T) / (groups * points.n) for z in images)
+
+    return lax.map(of_group, tuple(w.reshape(groups, -1, w.shape[1]) for w in frequencies))
+
+
 @functools.partial(jax.jit, static_argnames="terms")
 def nystroem_covariances(
     points: Points, landmarks: tuple[jax.Array, ...], terms: PerTerm

@@ -22,6 +22,8 @@ except ImportError:  # There are no such limits on Windows.
 _ARRAYS_HELD = 4
 # The cross Gram, the copy that is reduced to bidiagonal form, and work space.
 _CROSS_ARRAYS_HELD = 3
+# Beside the covariances of random features: copies of parts of one, as measured (7 with it).
+_COVARIANCES_HELD = 6
 # Matrices of this side cuSOLVER takes. Users report refusals from n = 23,100 in float32 and 25,000
 # in float64, on devices with memory to spare: its work space is counted in 32 bits.
 _SOLVERS_TAKE = 20_000
@@ -127,6 +129,33 @@ def check_cross(n: int, m: int, dtype: DTypeLike) -> None:
         raise ValueError(
             f"The singular values of a {n} x {m} cross Gram need about {_gib(total)} of "
             f"{dtype.name} and there are {_gib(limit())}: score subsamples."
+        )
+
+
+def check_fourier(
+    n: int, count: int, dtype: DTypeLike, *, dual: bool, terms: int, dimensions: int
+) -> None:
+    """Raises ValueError where the arrays of random Fourier features exceed the memory.
+
+    Args:
+      n: the number of points.
+      count: of frequencies; there are twice as many features.
+      dtype: of the arrays.
+      dual: whether the matrices are n x n, one for each of 8 groups of frequencies.
+      terms: how many of outputs, prompts and pairs are scored.
+      dimensions: of the outputs and the prompts together.
+    """
+    dtype = np.dtype(dtype)
+    if dual:
+        entries = (8 + _ARRAYS_HELD) * n**2 + n * count
+    else:
+        entries = (terms + _COVARIANCES_HELD) * (2 * count) ** 2
+    total = (entries + 2 * count * dimensions) * dtype.itemsize
+    if total > limit():
+        raise ValueError(
+            f"count = {count} random frequencies of n = {n} points need about {_gib(total)} of "
+            f"{dtype.name} and there are {_gib(limit())}. Give fewer frequencies, with count= "
+            "(--features on a command line)."
         )
 
 

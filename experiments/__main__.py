@@ -43,6 +43,7 @@ def main(argv: list[str]) -> int | None:
         return _run(studies, rest) if verb == "run" else _draw(studies, rest)
     if names or rest:
         raise ValueError(f"unexpected argument {(names + rest)[0]!r}.")
+    command.require_output()
     if verb == "table":
         print(markdown(), end="")
     else:
@@ -70,10 +71,10 @@ def _run(studies: Sequence[Study], rest: Sequence[str]) -> int:
         try:
             status = process.wait()
         except KeyboardInterrupt:
-            # Where the terminal has not told it already.
+            # Where the terminal has not told it already. It says that it was interrupted.
             process.send_signal(signal.SIGINT)
             process.wait()
-            raise
+            return command.INTERRUPTED
         if status:
             return status
     return 0

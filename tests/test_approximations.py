@@ -99,6 +99,42 @@ def test_subsets_are_those_of_fewer_frequencies(x64):
         np.testing.assert_allclose(norm, np.sum(expected**2))
 
 
+@pytest.mark.parametrize("n", [20, 60, 90])
+def test_few_points_give_the_same_estimates_by_their_own_matrices(n, monkeypatch, x64):
+    """Of 128 features; at n = 90 a half of them has rank 64, less than n."""
+    points = Points.checked(*draw_pairs(n), **KERNELS)
+    method = cv.RandomFeatures(KEY, count=64)
+    wanted = [entropy.fitted(n) for entropy in WANTED]
+    dual = methods.compute(points, wanted, method)
+    monkeypatch.setattr(cv.RandomFeatures, "_dual", lambda *_: False)
+    orders = [each.order for each in wanted]
+    primal = methods.compute(points, wanted, method)
+    for order, found, expected in zip(orders, dual, primal, strict=True):
+        # Below order 1 the root of what rounding leaves of a zero eigenvalue counts.
+        close = {"rtol": 0, "atol": 1e-5 if order < 1 else 1e-9}
+        for one, other in zip(found.estimates, expected.estimates, strict=True):
+            np.testing.assert_allclose(one.per_probe, other.per_probe, **close)
+            np.testing.assert_allclose(one.interval, other.interval, **close)
+
+
+def test_few_points_need_no_matrices_of_all_features(monkeypatch):
+    """2 count x 2 count of them would be 4 GiB, and hours of eigenvalues."""
+
+    def refused(*_):
+        raise AssertionError("a matrix of all features")
+
+    monkeypatch.setattr("condvendi_jax.feature_maps.fourier_covariances", refused)
+    points = Points.checked(*draw_pairs(12, dtype=np.float32), **KERNELS)
+    method = cv.RandomFeatures(KEY, count=2**14)
+    only_joint = cv.PerTerm(False, False, True)
+    (everything,) = methods.compute(points, [cv.von_neumann], method)
+    (joint,) = methods.compute(points, [cv.von_neumann], method, only_joint)
+    truth = truths(points, [cv.von_neumann])[0]
+    np.testing.assert_allclose(everything.values, truth, atol=0.02)
+    assert joint.values.outputs is None
+    np.testing.assert_allclose(joint.values.joint, everything.values.joint)
+
+
 @pytest.mark.parametrize(
     "method", [cv.RandomFeatures(KEY, count=64), cv.Nystroem(KEY, landmarks=40)]
 )

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+import condvendi_jax as cv
 from condvendi_jax import memory
 
 UNLIMITED_V1 = "9223372036854771712\n"
@@ -77,6 +78,7 @@ def test_the_limits_of_the_process_are_kept(name):
     pytest.importorskip("resource")
     program = f"""
 import resource
+import condvendi_jax as cv
 from condvendi_jax import memory
 before = memory.limit()
 _, hard = resource.getrlimit(resource.{name})
@@ -165,3 +167,18 @@ def test_another_failure_is_left_alone(text):
     assert caught.value is error
     with memory.explained(10, np.float32):
         pass
+
+
+def test_random_features_that_do_not_fit_are_refused(monkeypatch):
+    """With few points by their own n x n arrays, whatever the count; else by the covariances."""
+    few, many = np.ones((10, 2), np.float32), np.ones((100, 2), np.float32)
+    options = {"kernel": cv.Gaussian(1.0), "order": 1}
+    method = cv.RandomFeatures(jax.random.key(0), count=64)
+    monkeypatch.setattr(memory, "limit", lambda: 4 * 7 * 128**2)
+    with pytest.raises(ValueError, match=r"count = 64 random .* n = 100 .* GiB .* and there are"):
+        cv.vendi(many, **options, method=method)
+    monkeypatch.setattr(memory, "limit", lambda: 4 * (12 * 10**2 + 64 * (10 + 2 * 2)))
+    cv.vendi(few, **options, method=method)
+    monkeypatch.setattr(memory, "limit", lambda: 4 * 12 * 10**2)
+    with pytest.raises(ValueError, match="Give fewer frequencies, with count="):
+        cv.vendi(few, **options, method=method)

@@ -32,6 +32,8 @@ from condvendi_jax.methods import Auto, Method
 from condvendi_jax.points import NAMES
 
 DEFAULT_RULE = "variance"
+# The flags, of any verb, that name a file to write.
+_FILES = ("json", "csv", "markdown", "plot")
 _BANDWIDTHS = {"outputs": "output_bandwidth", "prompts": "prompt_bandwidth"}
 
 
@@ -175,6 +177,9 @@ def check(given: dict[str, Any]) -> None:
             validation.check_bandwidth(given[name])
     orders(given)
     method(given)
+    targets = [given[flag] for flag in _FILES if given.get(flag)]
+    if not targets or any(map(files.is_standard_output, targets)):
+        command.require_output()
     if given["json"]:
         files.check_writable(given["json"])
 
