@@ -197,7 +197,7 @@ def scores_by_cluster(
     entropy = Entropy(order=order)
     methods.check_method(method)
     points = Points.checked(outputs, output_kernel=kernel, kernel_names=("kernel", "")).gathered()
-    names, cluster = _clusters(labels, points.n)
+    names, cluster = validation.check_labels(labels, points.n)
     by_cluster = np.argsort(cluster, kind="stable")
     sizes = np.bincount(cluster)
     rows = np.split(by_cluster, np.cumsum(sizes)[:-1])
@@ -280,34 +280,6 @@ def _of_each(
     return lax.map(of_cluster, (table, kept))
 
 
-def _clusters(labels: ArrayLike, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """The labels that occur, sorted, and the number of the one that each point has, `[n]`.
-
-    Raises:
-      TypeError: the labels are traced, masked, or neither numbers nor strings.
-      ValueError: they are not `[n]`, or hold a NaN.
-    """
-    if not validation.is_concrete(labels):
-        raise TypeError(
-            "labels: expected concrete labels, received a traced array: they decide shapes."
-        )
-    array = np.asarray(validation.as_array(labels, name="labels"))
-    if array.dtype == object and all(isinstance(label, str) for label in array.flat):
-        array = array.astype(str)
-    if array.dtype.kind not in "iubUSf":
-        raise TypeError(
-            f"labels: expected integers or strings [n], received an array of dtype {array.dtype}."
-        )
-    if array.shape != (n,):
-        raise ValueError(
-            f"labels: expected one for each of the {n} outputs, received shape {array.shape}."
-        )
-    if array.dtype.kind == "f" and np.isnan(array).any():
-        raise ValueError(f"labels: received NaN in row {int(np.isnan(array).argmax())}.")
-    names, cluster = np.unique(array, return_inverse=True)
-    return names, cluster.reshape(n)
-
-
 class Clustering(NamedTuple):
     """Points in clusters, by the best of several starts of K-means.
 
@@ -338,6 +310,7 @@ class Clustering(NamedTuple):
         return float(np.mean([adjusted_rand_score(*pair) for pair in pairs])) if pairs else 1.0
 
 
+@validation.outside_transformations
 def k_means(points: ArrayLike, count: int, *, key: jax.Array, restarts: int = 10) -> Clustering:
     """Clusters points by K-means: scikit-learn's, k-means++ from several starts, the best kept.
 
@@ -442,6 +415,7 @@ class PromptMode(NamedTuple):
         return np.argsort(-np.abs(self.output_directions), axis=0, kind="stable")[:count].T
 
 
+@validation.outside_transformations
 def prompt_modes(
     outputs: ArrayLike,
     prompts: ArrayLike,

@@ -23,7 +23,7 @@ from jax.typing import ArrayLike
 from condvendi_jax import evaluation, methods, tables, uncertainty, validation
 from condvendi_jax.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import Entropy, PerScore
-from condvendi_jax.evaluation import Keys
+from condvendi_jax.evaluation import Keys, RepeatedPrompts
 from condvendi_jax.kernels import Kernel
 from condvendi_jax.methods import Auto, Method
 from condvendi_jax.points import NAMES, Points
@@ -48,7 +48,7 @@ class Difference(NamedTuple):
       standard_error: of that difference: of the sample and, where the scores are estimated, of the
         estimates.
       p_value: of no difference, two-sided, by Student's t with one degree of freedom less than
-        there are groups.
+        there are groups; NaN where there is no test (`Comparison.untested`).
       adjusted: the same for all pairs of models at once, by Holm's step-down.
     """
 
@@ -73,6 +73,8 @@ class Ranking:
       intervals: (low, high) of each model's estimate at 95%; None where exact.
       differences: of every pair of models, in the order of `values`.
       letters: models that share a letter cannot be told apart at the level.
+      bandwidth_errors: how far other draws of the rule's random subsets would move each model's
+        score, as a standard deviation; None where no bandwidth was drawn.
     """
 
     score: str
@@ -83,6 +85,7 @@ class Ranking:
     intervals: dict[str, tuple[float, float]] | None
     differences: tuple[Difference, ...]
     letters: dict[str, str]
+    bandwidth_errors: dict[str, float] | None = None
 
     @property
     def name(self) -> str:
@@ -122,6 +125,9 @@ class Comparison:
       units: what its groups are made of, in words.
       level: the family-wise rate of false differences that the letters allow.
       seed: of everything that is drawn.
+      untested: why differences are not tested, or None where they are.
+      repeated_prompts: how many prompts of the first model the kernel tells apart; None unless
+        they repeat.
     """
 
     n: dict[str, int]
@@ -133,6 +139,8 @@ class Comparison:
     units: str
     level: float
     seed: int
+    untested: str | None = None
+    repeated_prompts: RepeatedPrompts | None = None
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -169,6 +177,8 @@ class Comparison:
             "groups_of": self.units,
             "errors_cover": evaluation.ERRORS_COVER,
             "level": self.level,
+            "untested": self.untested,
+            "repeated_prompts": self.repeated_prompts and self.repeated_prompts._asdict(),
             "seed": self.seed,
             "rankings": [plain(found) for found in self.rankings],
         }
@@ -198,8 +208,7 @@ class Comparison:
                 found.name,
                 f"{d.first} - {d.second}",
                 tables.with_error(d.value, d.standard_error),
-                f"{d.p_value:.2g}",
-                f"{d.adjusted:.2g}",
+                *("-" if math.isnan(p) else f"{p:.2g}" for p in (d.p_value, d.adjusted)),
             ]
             for found in self.rankings
             for d in found.differences
@@ -217,13 +226,17 @@ class Comparison:
         heading = ["score", "order", "truncation", "first", "second", "value", "standard_error"]
         heading += ["p_value", "adjusted_p_value"]
         rows = []
+
+        def cell(value: float) -> str:
+            return "" if math.isnan(value) else repr(value)
+
         for found in self.rankings:
             cut = "" if found.truncation is None else str(found.truncation)
             own = [found.score, f"{found.order:g}", cut]
             for model, value in found.values.items():
                 error = found.standard_errors[model]
-                rows.append([*own, model, "", repr(value), repr(error), "", ""])
-            rows += [[*own, d.first, d.second, *map(repr, d[2:])] for d in found.differences]
+                rows.append([*own, model, "", cell(value), cell(error), "", ""])
+            rows += [[*own, d.first, d.second, *map(cell, d[2:])] for d in found.differences]
         return tables.comma_separated(heading, rows)
 
     def __str__(self) -> str:
@@ -231,7 +244,7 @@ class Comparison:
         parts = [
             tables.aligned(*self.table()),
             "",
-            *(f"{found.name}: {_in_words(found)}" for found in self.rankings),
+            *(f"{r.name}: {_in_words(r, self.untested is None)}" for r in self.rankings),
             "",
             tables.aligned(*self.differences_table()),
             "",
@@ -240,18 +253,44 @@ class Comparison:
         return "\n".join(parts)
 
     def _notes(self) -> list[str]:
+        if self.untested:
+            tests = f"differences are not tested: {self.untested}"
+        else:
+            tests = (
+                f"models that share a letter cannot be told apart at the level {self.level:g} "
+                "(Holm, over all pairs of models within a score)"
+            )
+        repeated = self.repeated_prompts
         return [
             *evaluation.describe_bandwidths(self.bandwidths),
+            *([repeated.describe()] if repeated and repeated.blurred else []),
+            *self._bandwidth_note(),
             f"±: {evaluation.ERRORS_COVER}; {self.groups} groups of {self.units}",
-            f"models that share a letter cannot be told apart at the level {self.level:g} (Holm, "
-            "over all pairs of models within a score)",
+            tests,
             f"outputs of different models are {_MATCHED[self.matched]}",
         ]
 
+    def _bandwidth_note(self) -> list[str]:
+        """Where the draw of the rule's subsets matters most."""
+        places = [
+            (noise, found.standard_errors[model], f"{found.name} of {model}")
+            for found in self.rankings
+            for model, noise in (found.bandwidth_errors or {}).items()
+        ]
+        if not places:
+            return []
+        noise, error, place = max(places, key=lambda p: p[0] / p[1] if p[1] > 0 else 0.0)
+        return [
+            "choice of bandwidth: other draws of the rule's subsets move every model; the most, "
+            f"beside its standard error, {place} (± {noise:.2g} beside ± {error:.2g})"
+        ]
 
-def _in_words(found: Ranking) -> str:
+
+def _in_words(found: Ranking, tested: bool = True) -> str:
     """The ranking in a line: 'A > B >= C', where >= joins neighbours that no test tells apart."""
     models = list(found.values)
+    if not tested:
+        return ", ".join(models) + " (in descending order; not tested)"
     if len(set(found.letters.values())) == 1 and len(found.letters[models[0]]) == 1:
         return " = ".join(models) + " (no difference can be told)"
     words = models[0]
@@ -261,6 +300,7 @@ def _in_words(found: Ranking) -> str:
     return words + (" (>=: not told apart)" if ">=" in words else "")
 
 
+@validation.outside_transformations
 def compare(
     models: Mapping[str, ArrayLike],
     prompts: ArrayLike | Mapping[str, ArrayLike] | None = None,
@@ -326,7 +366,7 @@ def compare(
         warnings.warn(
             f"models: n differs, {numbers}; scores grow with n, those of order 1 most: compare "
             "equal numbers.",
-            stacklevel=2,
+            stacklevel=3,
         )
     given = dict(zip(NAMES, (output_kernel, prompt_kernel), strict=True))
     kernels, bandwidths = evaluation.choose_kernels(
@@ -335,12 +375,20 @@ def compare(
     points = {name: _points(found, kernels, name) for name, found in arrays.items()}
     chosen, matched = _groups(arrays, not isinstance(prompts, Mapping), groups, keys.groups)
     names = ("vendi",) if prompts is None else PerScore._fields
+    count = next(iter(chosen.values())).count
     if not method.approximates:
-        _warn_of_many_spectra(entropies, numbers, next(iter(chosen.values())).count)
+        _warn_of_many_spectra(entropies, numbers, count)
+    untested = None
+    if count < uncertainty.FEWEST_TESTED:
+        untested = (
+            f"{count} groups of {next(iter(chosen.values())).units} are too few, at least "
+            f"{uncertainty.FEWEST_TESTED} are needed"
+        )
+    relative_errors = [chosen.relative_error for chosen in bandwidths.values()]
     rankings = []
     for entropy in entropies:
         fitted = entropy.clamped(min(numbers.values()))
-        found = {}
+        found, noise = {}, {}
         for name, own in points.items():
             words = f"order {entropy.order:g} of {name}"
             progress(words)
@@ -351,7 +399,11 @@ def compare(
                 method=method,
                 progress=evaluation.counting(progress, words),
             )
-        rankings += _rankings(fitted, found, names, level)
+            progress(f"{words}, noise of the bandwidth")
+            noise[name] = uncertainty.bandwidth_errors(
+                own, fitted, chosen[name], found[name].whole, relative_errors, method=method
+            )
+        rankings += _rankings(fitted, found, noise, names, level, untested is None)
     first = next(iter(points.values()))
     units = dict.fromkeys(own.units for own in chosen.values())
     return Comparison(
@@ -360,10 +412,12 @@ def compare(
         bandwidths=bandwidths,
         rankings=tuple(rankings),
         matched=matched,
-        groups=next(iter(chosen.values())).count,
+        groups=count,
         units=" or ".join(units),
         level=float(level),
         seed=seed,
+        untested=untested,
+        repeated_prompts=evaluation.repeated_prompts(first),
     )
 
 
@@ -378,7 +432,7 @@ def _warn_of_many_spectra(
             f"orders: {', '.join(f'{order:g}' for order in spectral)} of n = {largest:,} take "
             f"{len(numbers) * (groups + 1)} sets of spectra each, for their errors; orders=[2] "
             "takes one pass for each model.",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
@@ -500,7 +554,12 @@ def _apart(
 
 
 def _rankings(
-    entropy: Entropy, deletions: Mapping[str, Deletions], scores: Sequence[str], level: float
+    entropy: Entropy,
+    deletions: Mapping[str, Deletions],
+    noise: Mapping[str, PerScore | None],
+    scores: Sequence[str],
+    level: float,
+    tested: bool,
 ) -> list[Ranking]:
     """All models by each score of one order."""
     influences = {name: found.influences() for name, found in deletions.items()}
@@ -516,7 +575,8 @@ def _rankings(
             for name, found in deletions.items()
             if found.intervals is not None
         }
-        differences = _differences(values, of_groups, intervals)
+        differences = _differences(values, of_groups, intervals, tested)
+        moved = {name: getattr(noise[name], score) for name in values if noise[name] is not None}
         rankings.append(
             Ranking(
                 score=score,
@@ -530,6 +590,7 @@ def _rankings(
                     list(values),
                     {frozenset(d[:2]) for d in differences if d.adjusted <= level},
                 ),
+                bandwidth_errors=moved or None,
             )
         )
     return rankings
@@ -543,8 +604,9 @@ def _differences(
     values: Mapping[str, float],
     influences: Mapping[str, np.ndarray],
     intervals: Mapping[str, tuple[float, float]],
+    tested: bool = True,
 ) -> tuple[Difference, ...]:
-    """Every pair of models, with p-values for each pair and for all of them at once.
+    """Every pair of models, with p-values for each pair and for all of them at once, if `tested`.
 
     What an estimate is off by is off in all deletions alike, so that no jackknife sees it: it is
     added to the error, as wide as the intervals say.
@@ -557,11 +619,15 @@ def _differences(
         estimated = [np.subtract(*intervals[name]) / _WIDTH for name in (one, two) if intervals]
         error = math.hypot(_root_mean_square(influences[one] - influences[two]), *estimated)
         freedom = influences[one].size - 1
-        if error > 0:
+        if not tested or math.isnan(error):
+            p_value = math.nan
+        elif error > 0:
             p_value = float(2 * stdtr(freedom, -abs(value) / error))
         else:
             p_value = 1.0 if value == 0 else 0.0
         found.append(Difference(one, two, value, error, p_value, math.nan))
+    if any(math.isnan(difference.p_value) for difference in found):
+        return tuple(found)
     adjusted = holm([difference.p_value for difference in found])
     return tuple(d._replace(adjusted=p) for d, p in zip(found, adjusted, strict=True))
 

@@ -11,10 +11,9 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
@@ -36,6 +35,10 @@ HEADINGS = {
     "information": "information exp I(X;T)",
 }
 _ORDERS = {1.0: "1 (Vendi)", 2.0: "2 (RKE)"}
+# Below this share of the prompts the user is told that prompts count as alike.
+_BLURRED = 0.9
+# Distinct prompts up to which this is found out, from all their pairs.
+_LOOKED_AT = 4096
 
 
 class Keys:
@@ -54,8 +57,8 @@ class ScoredOrder:
     Attributes:
       decomposition: the scores, and how they were computed.
       standard_errors: of the sample, at these kernels; None where they were left out.
-      bandwidth_errors: standard deviations of the scores over other draws of the rule's subsets,
-        where that was asked for.
+      bandwidth_errors: how far other draws of the rule's random subsets would move the scores, as
+        standard deviations; None where no bandwidth was drawn, or no errors were computed.
     """
 
     decomposition: Decomposition
@@ -90,6 +93,34 @@ class ScoredOrder:
         }
 
 
+class RepeatedPrompts(NamedTuple):
+    """How many prompts there are where they repeat, and how many the kernel tells apart.
+
+    Attributes:
+      distinct: the number of distinct prompts.
+      frequency: the number of equally frequent prompts that have their order-2 diversity.
+      counted: RKE of the prompts: how many of them count as different under their kernel.
+    """
+
+    distinct: int
+    frequency: float
+    counted: float
+
+    @property
+    def blurred(self) -> bool:
+        """Whether different prompts count as alike, so that outputs of several are compared."""
+        return self.counted < _BLURRED * self.frequency
+
+    def describe(self) -> str:
+        """What that means for the conditional scores, in a line."""
+        return (
+            f"prompts repeat: {self.distinct:,} distinct ones, which count as {self.counted:.3g} "
+            "at their bandwidth (RKE). Conditional scores therefore also count what differs "
+            "between similar prompts; to count the outputs of each prompt, give a smaller "
+            "prompt bandwidth"
+        )
+
+
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
     """Scores with errors, and everything that was chosen on the way. Prints as a table.
@@ -102,6 +133,7 @@ class Evaluation:
       groups: how many groups the jackknife had; None where there is no error.
       units: what its groups are made of, in words.
       seed: of everything that is drawn.
+      repeated_prompts: how many prompts the kernel tells apart; None unless prompts repeat.
     """
 
     n: int
@@ -111,6 +143,7 @@ class Evaluation:
     groups: int | None
     units: str | None
     seed: int
+    repeated_prompts: RepeatedPrompts | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -140,6 +173,7 @@ class Evaluation:
             "groups": self.groups,
             "groups_of": self.units,
             "errors_cover": None if self.groups is None else ERRORS_COVER,
+            "repeated_prompts": self.repeated_prompts and self.repeated_prompts._asdict(),
             "scores": [found.as_dict(self.names) for found in self.orders],
         }
 
@@ -164,26 +198,31 @@ class Evaluation:
 
     def _notes(self) -> list[str]:
         notes = describe_bandwidths(self.bandwidths)
+        if self.repeated_prompts and self.repeated_prompts.blurred:
+            notes.append(self.repeated_prompts.describe())
         if any(found.decomposition.estimation for found in self.orders):
             ways = {o.decomposition.method for o in self.orders if o.decomposition.estimation}
             notes.append(
                 f"[low, high]: estimated ({', '.join(sorted(ways))}), the 95% interval of what all "
                 "eigenvalues would give"
             )
-        if self.groups is not None:
+        errors = [o.standard_errors for o in self.orders if o.standard_errors is not None]
+        if self.groups is not None and not all(math.isnan(float(e.vendi)) for e in errors):
             notes.append(f"±: {ERRORS_COVER}; {self.groups} groups of {self.units}")
-        missing = [order_name(o.decomposition) for o in self.orders if o.standard_errors is None]
+        missing = [
+            order_name(o.decomposition)
+            for o in self.orders
+            if o.standard_errors is None or math.isnan(float(o.standard_errors.vendi))
+        ]
         if missing:
             notes.append(f"no standard errors were computed of order {', '.join(missing)}")
         for found in self.orders:
-            if found.bandwidth_errors is not None:
-                spread = ", ".join(
-                    f"{name} {float(getattr(found.bandwidth_errors, name)):.2g}"
-                    for name in self.names
-                )
+            noise = found.bandwidth_errors
+            if noise is not None:
+                spread = ", ".join(f"{n} ± {float(getattr(noise, n)):.2g}" for n in self.names)
                 notes.append(
-                    f"order {order_name(found.decomposition)}, over other draws of the rule's "
-                    f"subsets: ± {spread}"
+                    f"choice of bandwidth, order {order_name(found.decomposition)}: other draws of "
+                    f"the rule's subsets move {spread}"
                 )
         return notes
 
@@ -210,6 +249,7 @@ def describe_bandwidths(bandwidths: Mapping[str, RuledBandwidth]) -> list[str]:
     ]
 
 
+@validation.outside_transformations
 def evaluate(
     outputs: ArrayLike,
     prompts: ArrayLike | None = None,
@@ -222,7 +262,6 @@ def evaluate(
     method: Method | None = None,
     errors: Errors = "auto",
     groups: int | ArrayLike = uncertainty.DEFAULT_GROUPS,
-    bandwidth_repeats: int = 0,
     seed: int = 0,
     progress: Callable[[str], Any] = lambda _: None,
 ) -> Evaluation:
@@ -242,8 +281,6 @@ def evaluate(
         gives, and of the others up to n = 2,000.
       groups: of the jackknife, how many or the label `[n]` of every row; rows with equal prompts
         stay together.
-      bandwidth_repeats: over how many other draws of the rule's subsets the scores' spread is
-        computed, which is the noise of the choice of bandwidth; at least 2, or 0 for none.
       seed: of the rule's subsets, the groups and the probes of an estimate.
       progress: called with a few words before each step.
 
@@ -259,7 +296,7 @@ def evaluate(
       >>> rng = np.random.default_rng(0)
       >>> prompts = rng.integers(2, size=(400, 1)).astype(np.float32)
       >>> outputs = (2 * prompts + rng.integers(2, size=(400, 1))).astype(np.float32)
-      >>> found = cv.evaluate(outputs, prompts, orders=[2], rule="median")
+      >>> found = cv.evaluate(outputs, prompts, orders=[2], rule="median", errors="none")
       >>> print(f"{found.order(2).decomposition.vendi:.1f}")
       2.5
     """
@@ -267,18 +304,11 @@ def evaluate(
     keys = Keys(seed)
     if errors not in ("auto", "all", "none"):
         raise ValueError(f"errors: expected 'auto', 'all' or 'none', received {errors!r}.")
-    repeats = validation.check_count(bandwidth_repeats, name="bandwidth_repeats", minimum=0)
-    if repeats == 1:
-        raise ValueError(
-            "bandwidth_repeats: expected 0, or at least 2 to give a spread, received 1."
-        )
     method = methods.check_method(Auto(keys.probes) if method is None else method)
     arrays = check_named(outputs, prompts)
     given = dict(zip(NAMES, (output_kernel, prompt_kernel), strict=True))
     if prompts is None and prompt_kernel is not None:
         raise ValueError("prompts: expected beside prompt_kernel, received None.")
-    if repeats and all(given[name] is not None for name in arrays):
-        raise ValueError("bandwidth_repeats: no bandwidth is chosen by a rule here.")
     n = arrays["outputs"].shape[0]
     entropies = [entropy.clamped(n) for entropy in entropies]
     chosen = None
@@ -287,32 +317,34 @@ def evaluate(
     kernels, bandwidths = choose_kernels(arrays, given, rule, keys.rule, progress)
     points = _points(arrays, kernels)
     found = []
-    draws = [
-        _points(arrays, choose_kernels(arrays, given, rule, key, progress)[0])
-        for key in jax.random.split(jax.random.fold_in(keys.rule, 7), repeats)
-    ]
     for entropy in entropies:
         progress(f"order {entropy.order:g}")
-        spread = decomposition = None
+        spread = noise = decomposition = None
         if _wanted(errors, entropy, n, method):
             if chosen is None:
                 spread = uncertainty.undefined_errors(points)
             else:
+                gathered = points.gathered()
                 deletions = uncertainty.delete_groups(
-                    points.gathered(),
+                    gathered,
                     entropy,
                     chosen,
                     method=method,
                     progress=counting(progress, f"errors of order {entropy.order:g}"),
                 )
                 spread, decomposition = deletions.errors(), deletions.decomposition
+                progress(f"order {entropy.order:g}, noise of the bandwidth")
+                noise = uncertainty.bandwidth_errors(
+                    gathered,
+                    entropy,
+                    chosen,
+                    deletions.whole,
+                    [bandwidths[name].relative_error for name in arrays],
+                    method=method,
+                )
         if decomposition is None:
             (computed,) = methods.compute(points, (entropy,), method)
             decomposition = Decomposition.of(computed, entropy, n=n)
-        noise = None
-        if draws:
-            progress(f"other bandwidths, order {entropy.order:g}")
-            noise = _spread_over(draws, entropy, method)
         found.append(ScoredOrder(decomposition, spread, noise))
     return Evaluation(
         n=n,
@@ -322,6 +354,26 @@ def evaluate(
         groups=None if chosen is None else chosen.count,
         units=None if chosen is None else chosen.units,
         seed=seed,
+        repeated_prompts=repeated_prompts(points),
+    )
+
+
+def repeated_prompts(points: Points) -> RepeatedPrompts | None:
+    """How many of the prompts count as different; None unless each comes twice on average."""
+    if not points.paired or points.layout is not None:
+        return None
+    prompts = np.asarray(points.arrays[1])
+    kinds, of_row = validation.distinct_rows(prompts)
+    if not 1 < kinds <= min(points.n // 2, _LOOKED_AT):
+        return None
+    _, first = np.unique(of_row, return_index=True)
+    shares = np.bincount(of_row) / points.n
+    kernel = points.kernels[1]
+    prepared = kernel.prepare(points.arrays[1][first])
+    gram = np.asarray(kernel.cross(prepared, prepared), np.float64)
+    np.fill_diagonal(gram, 1.0)
+    return RepeatedPrompts(
+        kinds, float(1 / np.sum(shares**2)), float(1 / (shares @ np.square(gram) @ shares))
     )
 
 
@@ -343,15 +395,6 @@ def counting(progress: Callable[[str], Any], words: str) -> Callable[[], None]:
 def _wanted(errors: Errors, entropy: Entropy, n: int, method: Method) -> bool:
     cheap = not method.computes(entropy) or n <= ERRORS_UP_TO
     return errors == "all" or (errors == "auto" and cheap)
-
-
-def _spread_over(draws: Sequence[Points], entropy: Entropy, method: Method) -> PerScore:
-    """Standard deviations of the scores over points under several kernels."""
-    scores = [
-        Decomposition.of(methods.compute(points, (entropy,), method)[0], entropy, n=points.n).scores
-        for points in draws
-    ]
-    return jax.tree.map(lambda *values: jnp.std(jnp.stack(values), ddof=1), *scores)
 
 
 def check_orders(orders: Sequence[float], truncation: int | None) -> list[Entropy]:

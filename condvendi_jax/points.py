@@ -19,7 +19,7 @@ from jax.typing import ArrayLike
 
 from condvendi_jax import grams, sharding, validation
 from condvendi_jax.grams import Gram
-from condvendi_jax.kernels import Kernel, check_kernel
+from condvendi_jax.kernels import Gaussian, Kernel, check_kernel
 from condvendi_jax.layouts import Layout
 
 NAMES: tuple[str, str] = ("outputs", "prompts")
@@ -124,6 +124,12 @@ class Points:
         """Some of the rows, by a slice or by their numbers; of points on one device."""
         arrays = tuple(array[chosen] for array in self.arrays)
         return Points(arrays, self.kernels, n=arrays[0].shape[0])
+
+    def at_bandwidth(self, index: int, bandwidth: float) -> Points:
+        """The same points, with another bandwidth of one of their Gaussian kernels."""
+        kernels = list(self.kernels)
+        kernels[index] = Gaussian(bandwidth, unit=getattr(kernels[index], "unit", None))
+        return Points(self.arrays, tuple(kernels), n=self.n, layout=self.layout)
 
     def gathered(self) -> Points:
         """The same points on one device, without padding."""

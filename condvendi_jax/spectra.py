@@ -25,7 +25,7 @@ _TRACE_TOLERANCE = 4
 _NORM_TOLERANCE = 16
 
 
-@jax.custom_vjp
+@jax.custom_jvp
 def spectrum(matrix: jax.Array) -> jax.Array:
     """Eigenvalues of a symmetric positive semidefinite matrix of trace one, in descending order.
 
@@ -39,9 +39,9 @@ def spectrum(matrix: jax.Array) -> jax.Array:
 
     Returns:
       `[n]`, non-negative, descending, summing to one. All NaN where the computed eigenvalues do
-      not have the trace and the Frobenius norm of the matrix: see `check_spectra`. The gradient is
-      V diag(g) V^T for a cotangent g, which needs no division by spectral gaps: it is finite at
-      ties and at zero.
+      not have the trace and the Frobenius norm of the matrix: see `check_spectra`. The
+      derivative along a symmetric tangent B is diag(V^T B V), and the gradient V diag(g) V^T for a
+      cotangent g: neither divides by spectral gaps, and both are finite at ties and at zero.
     """
     if matrix.shape[0] == 1:
         return jnp.ones((1,), matrix.dtype)
@@ -53,16 +53,15 @@ def spectrum(matrix: jax.Array) -> jax.Array:
     return jnp.where(norm >= 1 - RANK_ONE * jnp.finfo(matrix.dtype).eps, rank_one, values)
 
 
-def _spectrum_forward(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
+@spectrum.defjvp
+def _spectrum_jvp(
+    primals: tuple[jax.Array], tangents: tuple[jax.Array]
+) -> tuple[jax.Array, jax.Array]:
+    (matrix,), (tangent,) = primals, tangents
     values, vectors = jnp.linalg.eigh(matrix)
-    return _projected(values, matrix), vectors[:, ::-1]
-
-
-def _spectrum_backward(vectors: jax.Array, cotangent: jax.Array) -> tuple[jax.Array]:
-    return (jnp.matmul(vectors * cotangent[None, :], vectors.T, precision=lax.Precision.HIGHEST),)
-
-
-spectrum.defvjp(_spectrum_forward, _spectrum_backward)
+    vectors = vectors[:, ::-1]
+    moved = jnp.matmul(tangent, vectors, precision=lax.Precision.HIGHEST)
+    return _projected(values, matrix), jnp.sum(vectors * moved, axis=0)
 
 
 def check_spectra(*spectra: jax.Array) -> None:

@@ -41,8 +41,11 @@ def comma_separated(heading: Sequence[str], rows: Rows) -> str:
 
 
 def with_error(value: float, error: float | None) -> str:
-    """A value to the digits that its error leaves it: '4.63 ± 0.12'."""
-    if error is None:
+    """A value to the digits that its error leaves it: '4.63 ± 0.12'.
+
+    An error that is missing, or NaN because it is not defined, is left out.
+    """
+    if error is None or math.isnan(error):
         return f"{value:.4g}"
     if not 1e-6 * abs(value) < error < math.inf:  # None, or one of rounding alone.
         return f"{value:.4g} ± {error:.2g}"

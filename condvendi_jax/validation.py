@@ -7,10 +7,12 @@ only the static part is checked.
 
 from __future__ import annotations
 
+import functools
 import math
+import numbers
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -19,11 +21,41 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 
 _BLURRED = 1e-4
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def is_concrete(*values: Any) -> bool:
     """Whether no leaf of `values` is a tracer, so that its numbers may be looked at."""
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
+
+
+class _InsideTransformation(TypeError):
+    """What `outside_transformations` raises, so that the outermost function is the one named."""
+
+
+_TRACED = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+    _InsideTransformation,
+)
+
+
+def outside_transformations(function: _Function) -> _Function:
+    """Explains JAX's error where a function that depends on concrete numbers is transformed."""
+
+    @functools.wraps(function)
+    def explained(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except _TRACED as error:
+            raise _InsideTransformation(
+                f"{function.__name__}: cannot run inside jax.jit, jax.vmap or jax.grad, because it "
+                "depends on the values of the arrays. Call it outside; inside, compute scores with "
+                "given kernels by cv.decompose."
+            ) from error
+
+    return cast(_Function, explained)
 
 
 def compute_dtype() -> jnp.dtype:
@@ -415,3 +447,57 @@ def check_count(value: Any, *, name: str, minimum: int) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < minimum:
         raise ValueError(f"{name}: expected an integer of at least {minimum}, received {value!r}.")
     return int(value)
+
+
+def _kind_of_label(label: Any) -> type | None:
+    """What labels must have in common; None for what is no label."""
+    kinds = (str, bytes, (numbers.Real, np.bool_))
+    found = next((kind for kind in kinds if isinstance(label, kind)), None)
+    return numbers.Real if isinstance(found, tuple) else found
+
+
+def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarray, np.ndarray]:
+    """Returns the distinct labels, sorted, and for each row the number of its label, `[n]`.
+
+    Args:
+      labels: one for each of n rows: all integers, booleans or floats, or all strings.
+      n: how many rows there are.
+      name: what the labels are called in an error message.
+
+    Raises:
+      TypeError: the labels are traced or masked, or are not all numbers or all strings.
+      ValueError: they are not `[n]`, or hold a NaN.
+    """
+    if not is_concrete(labels):
+        raise TypeError(
+            f"{name}: expected concrete labels, received a traced array: they decide shapes."
+        )
+    array = labels
+    if isinstance(labels, (list, tuple)):
+        # As objects: NumPy would make the number 1 and the string "1" one label.
+        array = np.empty(len(labels), object)
+        array[:] = labels
+    array = np.asarray(as_array(array, name=name))
+    if array.shape != (n,):
+        raise ValueError(
+            f"{name}: expected {n} labels, one for each row, received shape {array.shape}."
+        )
+    if array.dtype == object:
+        first = None
+        for row, label in enumerate(array):
+            kind = _kind_of_label(label)
+            first = first or kind
+            if kind is None or kind != first:
+                raise TypeError(
+                    f"{name}: expected all numbers or all strings, received {label!r} in row {row}"
+                    + (f" after {array[0]!r} in row 0." if row else ".")
+                )
+        array = np.array(array.tolist())
+    if array.dtype.kind not in "iubUSf":
+        raise TypeError(
+            f"{name}: expected integers or strings [n], received an array of dtype {array.dtype}."
+        )
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        raise ValueError(f"{name}: received NaN in row {int(np.isnan(array).argmax())}.")
+    distinct, membership = np.unique(array, return_inverse=True)
+    return distinct, membership.reshape(n)

@@ -124,7 +124,7 @@ def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -
     splits = [split(pairs, cell, key)[0] for cell in _cells(kept, options.repeats)]
     sizes = _sizes(options.sizes, len(pairs) // 2, max(options.neighbours), min(map(len, splits)))
     if options.output_bandwidth is None:
-        chosen = bandwidth.bandwidth_by_rule(pairs.outputs, options.rule, key=key)
+        chosen = bandwidth.bandwidth_by_rule(pairs.outputs, options.rule, key=key, partitions=1)
     else:
         width = positive(options.output_bandwidth, name="output_bandwidth")
         chosen = bandwidth.RuledBandwidth(width, "given")

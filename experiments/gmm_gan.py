@@ -192,7 +192,8 @@ def _bandwidths(mixture: str, options: Options, seed: int) -> dict[str, float]:
             width = of.counting_bandwidth()
         else:
             points = of.population().sample(key, _RULED)
-            width = bandwidth.bandwidth_by_rule(points, rule, key=rule_key).bandwidth
+            ruled = bandwidth.bandwidth_by_rule(points, rule, key=rule_key, partitions=1)
+            width = ruled.bandwidth
         assert width is not None
         for scale in (1.0,) if index else options.scales:
             found[rule if index else f"{positive(scale, name='scales'):g}"] = scale * width

@@ -447,7 +447,7 @@ def _units(
     if "second_outputs" in pairs.further:
         key = jax.random.fold_in(jax.random.key(seed), _KEY)
         second = pairs.further["second_outputs"]
-        ruled = bandwidth.bandwidth_by_rule(second, rule, key=key).bandwidth
+        ruled = bandwidth.bandwidth_by_rule(second, rule, key=key, partitions=1).bandwidth
         units["second"] = 1.0 if found.outputs is None or ruled is None else ruled
     return units
 

@@ -201,13 +201,19 @@ def test_errors_of_given_clusters_and_of_clusters_that_are_a_sample():
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"labels": [0, 1]}, ValueError, "for each of the 4 outputs, received shape \\(2,\\)"),
+        (
+            {"labels": [0, 1]},
+            ValueError,
+            "expected 4 labels, one .* shape \\(2,\\)",
+        ),
         ({"labels": np.zeros((4, 1))}, ValueError, "received shape \\(4, 1\\)"),
         ({"labels": []}, ValueError, "received shape \\(0,\\)"),
         ({"labels": [0.0, np.nan, 1, 1]}, ValueError, "labels: received NaN in row 1"),
-        ({"labels": [0, None, 1, 1]}, TypeError, "labels: expected integers or strings"),
+        ({"labels": [0, None, 1, 1]}, TypeError, "received None in row 1"),
         ({"labels": np.ma.masked_array([0, 1, 1, 1], [1, 0, 0, 0])}, TypeError, "mask"),
-        ({"labels": [1j, 0, 0, 0]}, TypeError, "complex"),
+        ({"labels": [1j, 0, 0, 0]}, TypeError, "received 1j in row 0"),
+        ({"labels": [0, "0", 1, 1]}, TypeError, "received '0' in row 1 after 0 in row 0"),
+        ({"labels": np.array([1j] * 4)}, TypeError, "complex"),
         ({"outputs": np.full((4, 2), np.nan, np.float32)}, ValueError, "outputs: expected finite"),
         ({"outputs": np.zeros((0, 2)), "labels": []}, ValueError, "at least one row"),
         ({"kernel": "gaussian"}, TypeError, "kernel"),

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 
+import fake_encoders
 import jax
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from safetensors.numpy import save_file
 
 import condvendi_jax as cv
 from condvendi_jax import __main__
-from condvendi_jax.cli import options
+from condvendi_jax.cli import inputs, options
 from condvendi_jax.evaluation import Keys
 
 N = 60
@@ -52,6 +53,13 @@ def files_of_embeddings(tmp_path_factory):
     )
     (folder / "prompts.txt").write_text("a cat\na dog\nat last\n")
     (folder / "answers.txt").write_text("banana\nbread\nanother apple\n")
+    (folder / "numbers.txt").write_text("0.5 1.5\n-1e-3 2\n3 4\n")
+    np.savez(folder / "x.npz", x=OUTPUTS)
+    rows = zip("abc", ("banana", "bread", "another apple"), strict=True)
+    (folder / "qa.jsonl").write_text(
+        "".join(json.dumps({"question": q, "text": text}) + "\n" for q, text in rows)
+    )
+    (folder / "text.jsonl").write_text('{"id": "1", "text": "a"}\n')
     return folder
 
 
@@ -144,10 +152,8 @@ def test_bandwidths_are_chosen_by_rule_where_not_given_and_it_says_so(score):
     other, _ = score(*options, "--seed=1")
     assert (report["seed"], other["seed"]) == (0, 1)
     assert other["scores"][0]["standard_errors"] != report["scores"][0]["standard_errors"]
-    assert report["scores"][0]["bandwidth_errors"] is None
-    noise, out = score(*options, "--bandwidth_repeats=3")
-    assert noise["scores"][0]["bandwidth_errors"]["vendi"] > 0
-    assert "over other draws of the rule's subsets" in out
+    assert median["scores"][0]["bandwidth_errors"] is None
+    assert report["scores"][0]["bandwidth_errors"]["vendi"] > 0
 
 
 def test_bandwidths_of_an_earlier_call(score):
@@ -215,8 +221,11 @@ def test_texts_and_their_prompts_are_embedded(score, monkeypatch):
     assert report["inputs"] == {
         "texts": "answers.txt",
         "prompts": "prompts.txt",
-        "text_encoder": "fake_encoders:Means",
+        "paired_by": "order",
+        "text_encoder": "means",
+        "text_encoder_path": "fake_encoders:Means",
     }
+    assert "texts embedded by means; prompts embedded by means\n" in out
     sums = np.array([sum(map(ord, text)) for text in ("banana", "bread", "another apple")])
     between = np.abs(sums[:, None] - sums)[np.triu_indices(3, 1)]
     assert report["bandwidths"]["outputs"]["bandwidth"] == pytest.approx(np.median(between), 1e-2)
@@ -233,11 +242,69 @@ def test_pictures_are_embedded(score, folder):
     report, _ = score("--images=pictures", *encoder, *RULED)
     assert report["n"] == 3
     assert report["scores"][0]["vendi"] == pytest.approx(3 / (1 + 2 / np.e), rel=1e-5)
-    (folder / "named.csv").write_text("image,prompt\n3.png,sky\n1.png,a rose\n2.png,grass\n")
-    texts = ("--prompts=named.csv", "--text_encoder=fake_encoders:Means")
-    report, _ = score("--images=pictures", *encoder, *texts, *RULED)
-    assert report["scores"][0]["vendi"] == pytest.approx(3 / (1 + 2 / np.e), rel=1e-5)
-    assert report["inputs"]["images"] == "pictures"
+    texts = ("--text_encoder=fake_encoders:Means",)
+    found = []
+    for column in ("image", "photograph", "other"):
+        names = ("x", "y", "z") if column == "other" else ("3.png", "1", "./2.png")
+        rows = zip(names, ("sky", "a rose", "grass"), strict=True)
+        content = f"{column},prompt\n" + "".join(f"{name},{text}\n" for name, text in rows)
+        (folder / "named.csv").write_text(content)
+        report, out = score("--images=pictures", "--prompts=named.csv", *encoder, *texts, *RULED)
+        found.append(report["scores"][0])
+        assert found[-1]["vendi"] == pytest.approx(3 / (1 + 2 / np.e), rel=1e-5)
+        paired_by = "order" if column == "other" else f"image column {column!r}"
+        assert f"outputs paired with prompts by {paired_by}\n" in out
+        named = {} if column == "other" else {"image_column": column}
+        assert report["inputs"] == {
+            "images": "pictures",
+            "prompts": "named.csv",
+            "prompt_column": "prompt",
+            **named,
+            "paired_by": paired_by,
+            "image_encoder": "means",
+            "image_encoder_path": "fake_encoders:Means",
+            "text_encoder": "means",
+            "text_encoder_path": "fake_encoders:Means",
+        }
+    assert found[0] == found[1]
+
+
+def test_columns_and_default_encoders_are_named(score, monkeypatch):
+    monkeypatch.setattr(inputs, "_default", lambda kind: fake_encoders.Others)
+    report, out = score("--texts=qa.jsonl", "--prompts=qa.jsonl", "--cache=cache", *RULED)
+    assert report["inputs"] == {
+        "texts": "qa.jsonl",
+        "prompts": "qa.jsonl",
+        "prompt_column": "question",
+        "text_column": "text",
+        "paired_by": "order",
+        "text_encoder": "others",
+        "text_encoder_path": "fake_encoders:Others",
+    }
+    line = (
+        "texts (column 'text') embedded by others; prompts (column 'question') embedded by others"
+    )
+    assert line in out
+
+
+def test_long_texts_reach_the_default_encoder(score, monkeypatch):
+    received = []
+
+    def make(**options):
+        received.append(options)
+        return fake_encoders.Means()
+
+    monkeypatch.setattr(inputs, "_default", lambda kind: make)
+    for more in ((), ("--long_texts=chunks",), ("--long_texts=cut",)):
+        score("--texts=answers.txt", "--cache=cache", *RULED, *more)
+    assert received == [{}, {"long_texts": "chunks"}, {"long_texts": "cut"}]
+
+
+def test_two_arrays_of_one_file_are_scored(folder, score):
+    np.savez(folder / "both.npz", x=OUTPUTS, t=PROMPTS)
+    keys = ("--outputs_key=x", "--prompts_key=t")
+    report, _ = score("--outputs=both.npz", "--prompts=both.npz", *keys, *RULED)
+    assert report["n"] == N
 
 
 def test_json_through_a_link_and_a_home_folder(score, folder, monkeypatch):
@@ -294,6 +361,37 @@ BAD_INPUTS = {
     "a verb": (("rank",), "expected one of score, compare, received 'rank'"),
     "folder": ((X, WIDTH, "--json=absent/report.json"), "absent"),
     "folder for a file": ((X, WIDTH, "--json=."), "directory"),
+    "one array": (
+        (X, "--prompts=./x.npy"),
+        "x.npy: the same array is both --outputs and --prompts",
+    ),
+    "one array of a file": (
+        ("--outputs=x.npz", "--prompts=x.npz", "--prompts_key=x"),
+        "x.npz: the same array is both --outputs and --prompts",
+    ),
+    "one key": (
+        ("--outputs=t.npz", "--prompts=t.npz", "--outputs_key=labels", "--prompts_key=labels"),
+        "t.npz: the same array is both",
+    ),
+    "one column": (
+        ("--texts=text.jsonl", "--prompts=text.jsonl"),
+        "text.jsonl: the column 'text' is both the texts and their prompts",
+    ),
+    "one text file": (
+        ("--texts=answers.txt", "--prompts=answers.txt"),
+        "answers.txt: is both the texts and their prompts",
+    ),
+    "numbers as texts": (("--texts=numbers.txt",), "numbers.txt: expected texts, but each of"),
+    "numbers as prompts": ((X, "--prompts=numbers.txt"), "numbers.txt: expected texts, but"),
+    "long texts of another encoder": (
+        ("--texts=answers.txt", "--long_texts=chunks", "--text_encoder=fake_encoders:Means"),
+        "--long_texts is an option of all-MiniLM-L6-v2, not of --text_encoder",
+    ),
+    "unknown long texts": (("--texts=answers.txt", "--long_texts=all"), "cut|chunks"),
+    "long texts of nothing": (
+        (X, T, "--long_texts=chunks"),
+        "--long_texts: there is nothing here that it would act on",
+    ),
     "no outputs": ((), "--outputs, --images or --texts is required"),
     "outputs twice": ((X, "--texts=answers.txt"), "--outputs and --texts: give one or the other"),
     "groups twice": (
@@ -321,10 +419,6 @@ BAD_INPUTS = {
     "no such bandwidths": ((X, "--bandwidths_from=absent.json"), "--bandwidths_from: "),
     "rule without use": ((X, WIDTH, "--rule=std"), "--rule: no bandwidth is left to choose"),
     "rule of cosine": ((X, "--kernel=cosine", "--rule=variance"), "--rule: no bandwidth"),
-    "repeats without use": (
-        (X, WIDTH, "--bandwidth_repeats=3"),
-        "bandwidth_repeats: no bandwidth is chosen by a rule",
-    ),
     "rtol of exact": ((X, WIDTH, "--method=exact", "--rtol=0.1"), "--rtol means nothing"),
     "groups of no error": (
         (X, WIDTH, "--errors=none", "--groups=5"),
@@ -458,3 +552,123 @@ def test_an_interrupt_ends_with_130_and_leaves_no_file(folder):
         assert process.returncode == 130, terminal.read()
         assert "Traceback" not in terminal.read()
     assert not list(folder.glob("*interrupted.json*"))
+
+
+@pytest.mark.parametrize(
+    ("closed", "arguments", "status"),
+    [
+        (">&-", (), 2),
+        (">&-", ("--json=/dev/stdout",), 2),
+        (">&-", ("--json=kept.json",), 0),
+        (">&- 2>&- <&-", ("--json=kept.json",), 0),
+        ("2>&-", (), 0),
+        ("<&-", (), 0),
+    ],
+)
+def test_closed_standard_streams(folder, closed, arguments, status):
+    """Files are written; without any, a closed output is refused, before anything is computed."""
+    (folder / "kept.json").unlink(missing_ok=True)
+    shell = ["sh", "-c", f'exec "$@" {closed}', "sh"]
+    words = ["score", X, "--order=2", WIDTH, *arguments]
+    done = subprocess.run(
+        [*shell, *COMMAND, *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        timeout=120,
+    )
+    lines = done.stderr.splitlines()
+    assert done.returncode == status, lines
+    refused = status == 2
+    assert [line.partition(",")[0] for line in lines] == (
+        ["error: standard output is closed"] if refused else []
+    )
+    assert ("60 outputs" in done.stdout) == (">&-" not in closed.replace("2>&-", ""))
+    if "--json=kept.json" in arguments:
+        assert json.loads((folder / "kept.json").read_text())["n"] == N
+
+
+def test_a_full_disk_behind_standard_output_is_one_line(folder):
+    if not os.path.exists("/dev/full"):
+        pytest.skip("there is no /dev/full")
+    with open("/dev/full", "w") as full:
+        status, _, err = _started(
+            folder, "--help", capture_output=False, stdout=full, stderr=subprocess.PIPE
+        )
+    assert (status, len(err)) == (2, 1)
+    assert "No space left" in err[0]
+
+
+# The process interrupts itself, so that no timing matters.
+SELF_INTERRUPTED = {
+    "computing": "signal.raise_signal(signal.SIGINT)",
+    "dropped by __del__": """
+class Dropping:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+Dropping()
+time.sleep(60)
+""",
+    "dropped by a callback of the garbage collector": """
+import gc
+gc.callbacks.append(lambda phase, _: phase == "start" and signal.raise_signal(signal.SIGINT))
+gc.collect()
+gc.callbacks.clear()
+time.sleep(60)
+""",
+    "turned into another error": """
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    raise ImportError("no extension module")
+""",
+    "importing": """
+with command.importing():
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        pass
+""",
+    "swallowed": """
+command._PATIENCE = 0.1
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    time.sleep(60)
+""",
+    "cleaning up": """
+try:
+    signal.raise_signal(signal.SIGINT)
+finally:
+    signal.raise_signal(signal.SIGINT)
+    print("clean", flush=True)
+""",
+}
+
+
+@pytest.mark.parametrize("name", SELF_INTERRUPTED)
+def test_an_interrupt_is_one_word_wherever_it_arrives(name):
+    lines = SELF_INTERRUPTED[name].strip().splitlines()
+    program = "import signal, time\nfrom condvendi_jax import command\ndef main(_):\n"
+    program += "".join(f"    {line}\n" for line in lines)
+    program += "command.run(main, parse_flags=False)\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+    assert done.stdout == ("clean\n" if name == "cleaning up" else "")
+
+
+def test_an_interrupt_that_the_parent_ignores_stays_ignored():
+    program = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    program += "from condvendi_jax import command\n"
+    program += "command.run(lambda _: signal.raise_signal(signal.SIGINT), parse_flags=False)\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, env=ENVIRONMENT, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -9,6 +9,7 @@ import pytest
 
 import condvendi_jax as cv
 from condvendi_jax import __main__
+from condvendi_jax.cli import figure
 
 N = 60
 RNG = np.random.default_rng(0)
@@ -215,3 +216,17 @@ def test_bad_input_gets_one_clear_line(folder, capfd, name):
     assert message in str(error.value)
     assert "\n" not in str(error.value)
     assert capfd.readouterr() == ("", "")
+
+
+def test_panels_of_an_order_share_an_axis_from_zero(compare, folder, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(figure.Figure, "savefig", lambda self, *_, **__: drawn.append(self))
+    arguments = ("--prompts=t.npy", *GIVEN[:2], "--order=1,2", "--groups=5")
+    compare(*FILES, *arguments, "--plot=scores.png")
+    panels = np.reshape(drawn[0].axes, (2, -1))
+    for row in panels:
+        limits = {panel.get_xlim() for panel in row}
+        assert len(limits) == 1
+        low, high = limits.pop()
+        assert low == 0
+        assert high > max(line.get_xdata().max() for panel in row for line in panel.lines)

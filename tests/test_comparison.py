@@ -5,6 +5,7 @@ import dataclasses
 import io
 import itertools
 import json
+import warnings
 
 import jax
 import numpy as np
@@ -13,7 +14,7 @@ from oracles import assert_close
 from rates import covered, is_at_most, is_nominal
 
 import condvendi_jax as cv
-from condvendi_jax import comparison, files, populations
+from condvendi_jax import comparison, files, populations, uncertainty
 from condvendi_jax.comparison import Difference, Ranking, holm
 
 SCORES = ("vendi", "conditional", "information")
@@ -76,6 +77,20 @@ def test_false_differences_are_as_rare_as_the_level_says(how):
     for score, found in false.items():
         assert is_at_most(np.mean(found), draws, 0.05), score
         assert np.mean(found) > 0, score
+
+
+def test_five_prompts_give_a_test_of_its_level():
+    """200 draws of two models of one population, 5 prompts of 20 outputs: the fewest groups."""
+    false = []
+    for draw in range(200):
+        rng = np.random.default_rng([draw, 4])
+        prompts = _prompts(rng, 5, 20)
+        models = {name: _outputs(rng, prompts, 0.5) for name in "ab"}
+        found = cv.compare(models, prompts, **KERNELS, orders=[2], seed=draw)
+        assert found.groups == uncertainty.FEWEST_TESTED
+        false.append([ranking.differences[0].p_value <= 0.05 for ranking in found.rankings])
+    for rate in np.mean(false, axis=0):
+        assert is_at_most(rate, 200, 0.06)
 
 
 def _kernels(prompts):
@@ -157,7 +172,8 @@ def test_rows_of_one_prompt_must_leave_together():
 
 
 def test_one_bandwidth_for_all_ranks_by_the_number_of_modes():
-    """64-dimensional mixtures: with a bandwidth of its own each, nine modes score below four."""
+    """64-dimensional mixtures: with a bandwidth of its own each, nine modes score below four, and
+    the scores do not follow the number of modes."""
     rng = np.random.default_rng(1)
     centres = rng.normal(size=(9, 64))
     centres /= np.linalg.norm(centres, axis=1)[:, None]
@@ -168,10 +184,14 @@ def test_one_bandwidth_for_all_ranks_by_the_number_of_modes():
     models = {name: outputs.astype(np.float32) for name, outputs in models.items()}
     alone = [cv.evaluate(outputs, orders=[2], errors="none") for outputs in models.values()]
     scores = [float(found.order(2).decomposition.vendi) for found in alone]
-    assert scores[-1] < scores[1]
+    assert scores[-1] < 4
+    assert scores != sorted(scores)
     found = cv.compare(models, orders=[2])
     assert list(found.ranking("vendi", 2).values) == ["9", "8", "6", "5", "4", "3"]
-    assert "variance < 0.01 over 10 disjoint subsets of 240" in found.bandwidths["outputs"].rule
+    assert (
+        "variance < 0.01 over 10 disjoint subsets of 240, mean of 34"
+        in found.bandwidths["outputs"].rule
+    )
 
 
 def _three(n=40, *, repeats=2, dtype=np.float32, seed=0):
@@ -300,8 +320,8 @@ def test_the_models_have_equal_parts_in_the_bandwidth():
 def test_shared_prompts_count_once_in_their_bandwidth():
     models, prompts = _three(80, repeats=1)
     found = cv.compare(models, prompts, orders=[2])
-    assert "subsets of 24 " in found.bandwidths["outputs"].rule
-    assert "subsets of 8 " in found.bandwidths["prompts"].rule
+    assert "subsets of 24, " in found.bandwidths["outputs"].rule
+    assert "subsets of 8, " in found.bandwidths["prompts"].rule
     assert found.units == "rows"
 
 
@@ -472,7 +492,11 @@ def compared():
 def test_a_comparison_is_plain_data(compared):
     content = json.loads(json.dumps(files.jsonable(compared.as_dict()), allow_nan=False))
     assert content["n"] == {"one": 120, "two": 120, "three": 120}
-    assert content["bandwidths"]["prompts"] == {"bandwidth": 1.5, "rule": "given"}
+    assert content["bandwidths"]["prompts"] == {
+        "bandwidth": 1.5,
+        "rule": "given",
+        "relative_error": None,
+    }
     assert (content["groups"], content["groups_of"]) == (10, "rows of one prompt")
     assert (content["matched"], content["level"], content["seed"]) == ("rows", 0.05, 0)
     assert "not of their choice" in content["errors_cover"]
@@ -655,3 +679,38 @@ def test_one_prompt_for_all_leaves_rows_to_be_grouped():
     for name in models:
         vendi, conditional = (found.ranking(s, 2).values[name] for s in ("vendi", "conditional"))
         np.testing.assert_allclose(conditional, vendi, rtol=1e-6)
+
+
+@pytest.mark.parametrize("distinct", [2, 4, 5])
+def test_too_few_groups_give_no_test(distinct):
+    """Two prompts made equal models differ every time: information is 1 without either."""
+    rng = np.random.default_rng(0)
+    prompts = 3.0 * (np.arange(100) % distinct)[:, None]
+    models = {name: rng.normal(size=(100, 2)) for name in ("first", "second")}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "prompts: 2 distinct prompts|.*float64 input is computed")
+        found = cv.compare(models, prompts, **KERNELS, orders=[2])
+    assert found.groups == distinct
+    tested = distinct == 5
+    assert (found.untested is None) == tested
+    for ranking in found.rankings:
+        (difference,) = ranking.differences
+        assert np.isfinite([difference.p_value, difference.adjusted]).all() == tested
+        assert np.isfinite(list(ranking.standard_errors.values())).all() == (distinct > 2)
+        assert tested or set(ranking.letters.values()) == {"a"}
+    words = f"differences are not tested: {distinct} groups of rows of one prompt are too few"
+    assert (words in str(found)) != tested
+    assert ("(in descending order; not tested)" in str(found)) != tested
+    assert "nan" not in str(found) + found.comma_separated()
+
+
+def test_the_noise_of_the_bandwidth_is_said_of_every_model():
+    models, prompts = _three(80)
+    found = cv.compare(models, prompts, orders=[2], groups=8)
+    for ranking in found.rankings:
+        for model, noise in ranking.bandwidth_errors.items():
+            assert 0 < noise < 3 * ranking.standard_errors[model]
+    assert "choice of bandwidth: other draws of the rule's subsets move every model" in str(found)
+    given = cv.compare(models, prompts, **KERNELS, orders=[2], groups=8)
+    assert given.rankings[0].bandwidth_errors is None
+    assert "choice of bandwidth" not in str(given)

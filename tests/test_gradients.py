@@ -125,3 +125,27 @@ def test_value_beside_a_gradient_is_the_value_alone():
     for order in (1, 2):
         score = functools.partial(cv.conditional_vendi, **_kernels(), order=order)
         assert_close(jax.value_and_grad(score)(*pairs)[0], float(score(*pairs)))
+
+
+@pytest.mark.parametrize(("order", "truncation"), [(1, None), (1, 5), (0.5, None), (2, 7)])
+def test_derivatives_in_forward_mode_are_those_in_reverse_mode(order, truncation, x64):
+    outputs, prompts = map(jnp.asarray, draw_pairs(12))
+    direction = jnp.asarray(np.random.default_rng(1).normal(size=outputs.shape))
+
+    def score(points):
+        options = {"order": order, "truncation": truncation}
+        found = cv.decompose(
+            points,
+            prompts,
+            output_kernel=cv.Gaussian(1.0),
+            prompt_kernel=cv.Gaussian(1.0),
+            **options,
+        )
+        return found.conditional
+
+    value, slope = jax.jvp(score, (outputs,), (direction,))
+    assert_close(value, score(outputs))
+    assert_close(slope, jnp.sum(jax.grad(score)(outputs) * direction))
+    step = 1e-5
+    ahead, behind = (score(outputs + sign * step * direction) for sign in (1, -1))
+    assert_close(slope, (ahead - behind) / (2 * step), loosened=1e3)

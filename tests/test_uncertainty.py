@@ -215,8 +215,9 @@ def test_a_standard_error_of_one_row_is_nan_with_a_warning():
         ({"groups": 1}, "groups: expected an integer of at least 2, received 1"),
         ({"groups": 2.5}, "groups: expected"),
         ({"groups": 13}, "groups: expected at most n = 12, received 13"),
-        ({"groups": np.arange(11)}, "groups: expected 12 labels, received shape"),
+        ({"groups": np.arange(11)}, "groups: expected 12 labels, one for each row, received shape"),
         ({"groups": np.zeros(12)}, "groups: expected at least two distinct labels"),
+        ({"groups": [*np.arange(11.0), np.nan]}, "groups: received NaN in row 11"),
         ({"key": None}, "key: expected a random key"),
     ],
 )
@@ -296,3 +297,31 @@ def test_a_wider_tolerance_settles_earlier():
     values = [5, 9, 9.9, 10]
     assert settled_from([10, 20, 30, 40], values, tolerance=0.2) == 20
     assert settled_from([10, 20, 30, 40], values, tolerance=0.02) == 30
+
+
+def test_labels_of_two_kinds_are_refused(x64):
+    """NumPy would make the number 1 and the string "1" one label."""
+    outputs, _ = draw_pairs(12)
+    with pytest.raises(TypeError, match="groups: .* all strings, received '1' in row 1 after 1"):
+        standard_error(jnp.mean, outputs, groups=[1, "1", *range(2, 12)])
+
+
+_KERNEL = {"output_kernel": cv.Gaussian(1.0)}
+_UNTRACEABLE = {
+    "evaluate": lambda x: cv.evaluate(x, **_KERNEL, orders=[2]).n,
+    "compare": lambda x: cv.compare({"a": x, "b": x}, **_KERNEL, orders=[2]).groups,
+    "select_bandwidth": lambda x: cv.select_bandwidth(x, key=KEY).bandwidth,
+    "bandwidth_by_rule": lambda x: cv.bandwidth_by_rule(x, "variance", key=KEY).bandwidth,
+    "median_heuristic": lambda x: cv.median_heuristic(x, key=KEY),
+    "standard_error": lambda x: standard_error(jnp.mean, x, key=KEY),
+    "decomposition_errors": lambda x: decomposition_errors(x, **_KERNEL, order=1, key=KEY).vendi,
+    "convergence_curve": lambda x: cv.convergence_curve(x, None, [10, 40], **_KERNEL)[0].vendi,
+    "k_means": lambda x: cv.k_means(x, 3, key=KEY).labels,
+}
+
+
+@pytest.mark.parametrize("name", _UNTRACEABLE)
+def test_what_depends_on_numbers_says_so_inside_jit(name):
+    outputs, _ = draw_pairs(40, dtype=np.float32)
+    with pytest.raises(TypeError, match=f"{name}: cannot run inside jax.jit, jax.vmap or jax.grad"):
+        jax.jit(_UNTRACEABLE[name])(outputs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from condvendi_jax import files
@@ -16,6 +17,8 @@ _MARGIN_IN, _CAPTION_IN = 0.8, 0.6
 
 def draw(comparison: Comparison, path: str | os.PathLike[str]) -> None:
     """Writes the figure: a row of panels for each order, with one standard error each way.
+
+    The panels of a row share one axis, which begins at zero, so that lengths can be compared.
 
     Args:
       comparison: what is shown.
@@ -30,7 +33,7 @@ def draw(comparison: Comparison, path: str | os.PathLike[str]) -> None:
     width = max(_COLUMN_IN * columns + 1, 5)
     height = _CAPTION_IN + rows * (_MARGIN_IN + _ROW_IN * len(models))
     figure = Figure(figsize=(width, height), layout="constrained")
-    grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
+    grid = figure.subplots(rows, columns, sharex="row", sharey=True, squeeze=False)
     panels = grid.ravel()
     places = range(len(models))[::-1]
     for panel, found in zip(panels, rankings, strict=True):
@@ -39,7 +42,7 @@ def draw(comparison: Comparison, path: str | os.PathLike[str]) -> None:
         panel.errorbar(values, places, xerr=errors, fmt="o", markersize=4, capsize=3, color="C0")
         for place, model, value in zip(places, models, values, strict=True):
             panel.annotate(
-                found.letters[model],
+                f"{value:#.3g} {found.letters[model]}",
                 (value, place),
                 xytext=(0, 5),
                 textcoords="offset points",
@@ -50,6 +53,10 @@ def draw(comparison: Comparison, path: str | os.PathLike[str]) -> None:
         panel.set_ylim(-0.6, len(models) - 0.3)
         panel.grid(axis="x", alpha=0.3)
         panel.tick_params(labelsize=8)
+    for row, panel in enumerate(grid[:, 0]):
+        shown = rankings[row * columns : (row + 1) * columns]
+        ends = [r.values[m] + np.nan_to_num(r.standard_errors[m]) for r in shown for m in models]
+        panel.set_xlim(0, 1.1 * max(ends))  # Room for the last label.
     for panel in grid[-1]:
         panel.set_xlabel("effective number of modes", fontsize=8)
     panels[0].set_yticks(list(places), models)
@@ -69,8 +76,13 @@ def _caption(comparison: Comparison) -> str:
         if chosen.bandwidth is not None
     )
     bandwidths = f"bandwidth of {widths}; " if widths else ""
+    if comparison.untested:
+        tests = f"Differences are not tested: {comparison.untested}."
+    else:
+        tests = (
+            f"Models that share a letter cannot be told apart at the level {comparison.level:g}."
+        )
     return (
         f"{n}; {bandwidths}± one standard error ({comparison.groups} groups of "
-        f"{comparison.units}); seed {comparison.seed}.\nModels that share a letter cannot be told "
-        f"apart at the level {comparison.level:g}."
+        f"{comparison.units}); seed {comparison.seed}.\n{tests}"
     )

@@ -29,12 +29,6 @@ def define_flags() -> flags.FlagValues:
         "take one decomposition a group (every order but 2).",
         flag_values=values,
     )
-    flags.DEFINE_integer(
-        "bandwidth_repeats",
-        0,
-        "Draws of the rule's subsets over which the noise of the choice of bandwidth is computed.",
-        flag_values=values,
-    )
     options.define(values)
     return values
 
@@ -55,16 +49,16 @@ def main(argv: Sequence[str]) -> None:
     options.configure(given)
     started = time.perf_counter()
     with command.progress_bar() as bar:
-        arrays = inputs.read(given, bar)
+        read = inputs.read(given, bar)
         task = bar.add_task("", total=None)
         found = evaluation.evaluate(
-            **arrays,
-            **options.settings(given, paired="prompts" in arrays),
+            **read.arrays,
+            **options.settings(given, paired="prompts" in read.arrays),
             errors=given["errors"],
-            bandwidth_repeats=given["bandwidth_repeats"],
             progress=lambda words: bar.update(task, description=words),
         )
-    report = options.report(found, given, inputs.describe(given), since=started)
-    with options.printed_last(found, [given["json"]]):
+    report = options.report(found, given, read.described, since=started)
+    table = "\n".join([str(found), *read.notes])
+    with options.printed_last(table, [given["json"]]):
         if given["json"]:
             files.write_json(given["json"], report)

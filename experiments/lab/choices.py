@@ -168,7 +168,7 @@ def by_rules(pairs: PairedEmbeddings, rules: Sequence[str], seed: int) -> dict[s
     for rule in rules:
         try:
             of_x, of_t = (
-                bandwidth.bandwidth_by_rule(points, rule, key=key)
+                bandwidth.bandwidth_by_rule(points, rule, key=key, partitions=1)
                 for points, key in zip((pairs.outputs, pairs.prompts), keys, strict=True)
             )
         except ValueError as error:
