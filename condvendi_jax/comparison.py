@@ -261,11 +261,13 @@ class Comparison:
                 "(Holm, over all pairs of models within a score)"
             )
         repeated = self.repeated_prompts
+        errors = [e for found in self.rankings for e in found.standard_errors.values()]
+        covered = f"±: {evaluation.ERRORS_COVER}; {self.groups} groups of {self.units}"
         return [
             *evaluation.describe_bandwidths(self.bandwidths),
             *([repeated.describe()] if repeated and repeated.blurred else []),
             *self._bandwidth_note(),
-            f"±: {evaluation.ERRORS_COVER}; {self.groups} groups of {self.units}",
+            *([] if all(map(math.isnan, errors)) else [covered]),
             tests,
             f"outputs of different models are {_MATCHED[self.matched]}",
         ]
@@ -279,10 +281,12 @@ class Comparison:
         ]
         if not places:
             return []
+        # Beside the standard errors where there are any.
         noise, error, place = max(places, key=lambda p: p[0] / p[1] if p[1] > 0 else 0.0)
+        beside = f", beside a standard error of {error:.2g}" if error > 0 else ""
         return [
-            "choice of bandwidth: other draws of the rule's subsets move every model; the most, "
-            f"beside its standard error, {place} (± {noise:.2g} beside ± {error:.2g})"
+            "choice of bandwidth: other draws of the rule's subsets move every score, most of all "
+            f"{place}, by ± {noise:.2g}{beside}"
         ]
 
 

@@ -689,7 +689,7 @@ def test_too_few_groups_give_no_test(distinct):
     models = {name: rng.normal(size=(100, 2)) for name in ("first", "second")}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "prompts: 2 distinct prompts|.*float64 input is computed")
-        found = cv.compare(models, prompts, **KERNELS, orders=[2])
+        found = cv.compare(models, prompts, prompt_kernel=KERNELS["prompt_kernel"], orders=[2])
     assert found.groups == distinct
     tested = distinct == 5
     assert (found.untested is None) == tested
@@ -710,7 +710,7 @@ def test_the_noise_of_the_bandwidth_is_said_of_every_model():
     for ranking in found.rankings:
         for model, noise in ranking.bandwidth_errors.items():
             assert 0 < noise < 3 * ranking.standard_errors[model]
-    assert "choice of bandwidth: other draws of the rule's subsets move every model" in str(found)
+    assert "choice of bandwidth: other draws of the rule's subsets move every score" in str(found)
     given = cv.compare(models, prompts, **KERNELS, orders=[2], groups=8)
     assert given.rankings[0].bandwidth_errors is None
     assert "choice of bandwidth" not in str(given)

@@ -154,11 +154,12 @@ def test_scores_of_one_hot_pairs(dtype):
 
 
 @pytest.mark.parametrize("order", [0.5, 1, 2, np.inf])
-def test_a_wrong_spectrum_is_refused(order, monkeypatch):
-    """One eigenvalue of the 24 is doubled, as the isolated row's was."""
+@pytest.mark.parametrize("factor", [2, -1])
+def test_a_wrong_spectrum_is_refused(factor, order, monkeypatch):
+    """One of 24 eigenvalues is doubled, as the isolated row's was, or keeps its square only."""
     matrix = jnp.asarray(gaussian_gram(draw_pairs(_N)[0], 0.5) / _N, jnp.float32)
     right = jnp.linalg.eigvalsh(matrix)
-    monkeypatch.setattr(spectra, "_eigenvalues", lambda _: right.at[_N // 2].mul(2))
+    monkeypatch.setattr(spectra, "_eigenvalues", lambda _: right.at[_N // 2].mul(factor))
     values = spectra.spectrum(matrix)
     assert jnp.isnan(values).all()
     entropy = cv.renyi(order).of_spectrum(values)
