@@ -225,7 +225,7 @@ __all__ = sorted([*_HOMES, *_MODULES])  # pyright: ignore[reportUnsupportedDunde
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         found = getattr(importlib.import_module(f"condvendi_jax.{_HOMES[name]}"), name)
-    elif name in _MODULES:
+    elif name in _NAMES:
         found = importlib.import_module(f"condvendi_jax.{name}")
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -21,14 +21,15 @@ Criterion = Literal["std", "variance"]
 _SOURCES = {"std": "RKE section 6", "variance": "CV appendix E.1"}
 _MEDIAN_SAMPLE = 2000
 DEFAULT_SUBSETS = 10
-# How many pairs of rows a rule compares: as many partitions as take a second or two on two CPU
-# cores, within bounds. One partition leaves 4 to 7% of noise in a bandwidth, 64 leave 0.5 to 1%
-# (n = 320: captions, and mixtures of one and of eight outputs a prompt).
+# How many pairs of rows a rule compares, within bounds on the partitions: a second or two on two
+# CPU cores up to n = 5,000, some six at n = 8,000. One partition leaves 4 to 7% of noise in a
+# bandwidth, 64 leave 0.5 to 1% (n = 320: captions, and mixtures of one and eight outputs a prompt).
 _PAIRS = 2e7
 # Pairs that one call compares; nothing can interrupt it.
 _PAIRS_AT_ONCE = 2e6
 _LARGEST_SUBSET = 1000
-_PARTITIONS = (8, 1000)
+_SMALL_SUBSET = 64
+_PARTITIONS = (8, 400)
 # How a bandwidth can be chosen from data: the papers' two criteria, and the usual heuristic.
 RULES = ("variance", "std", "median")
 
@@ -161,10 +162,8 @@ def select_bandwidth(
         progress()
     each = (np.std if criterion == "std" else np.var)(values, axis=1, ddof=1)
     choose = functools.partial(_choose, grid, threshold)
-    bandwidth, error = float(choose(each[0])), None
-    if partitions > 1:
-        bandwidth = float(choose(each.mean(axis=0), between=True))
-        error = _relative_error(each, choose)
+    bandwidth = float(choose(each.mean(axis=0), between=partitions > 1))
+    error = _relative_error(each, choose, grid[-1]) if partitions > 1 else None
     return BandwidthSelection(
         bandwidth=bandwidth,
         criterion=criterion,
@@ -213,7 +212,9 @@ def _sweep(
             gram = jnp.where(diagonal, 1, Gaussian(sigma, unit=unit).profile(geometry))
             return 1 / jnp.mean(jnp.mean(jnp.square(gram), axis=1))
 
-        return lax.map(rke, sigmas)
+        # Small subsets in one step: a step takes longer than its numbers.
+        small = subset.shape[0] <= _SMALL_SUBSET
+        return jax.vmap(rke)(sigmas) if small else lax.map(rke, sigmas)
 
     return lax.map(of_subset, rows)
 
@@ -231,17 +232,24 @@ def _choose(
     return grid[first - 1] * (grid[first] / grid[first - 1]) ** share
 
 
-def _relative_error(each: np.ndarray, choose: Callable[..., float]) -> float:
+def _relative_error(each: np.ndarray, choose: Callable[..., float], largest: float) -> float:
     """The standard error of the logarithm of the bandwidth: partitions are left out in turn.
 
     Args:
       each: spreads by partition and candidate.
       choose: gives the bandwidth of averaged spreads.
+      largest: the largest candidate.
     """
     count = len(each)
     total = each.sum(axis=0)
-    logs = [math.log(choose((total - one) / (count - 1), between=True)) for one in each]
-    return float(np.sqrt((count - 1) * np.var(logs)))
+
+    def without(one: np.ndarray) -> float:
+        try:
+            return choose((total - one) / (count - 1), between=True)
+        except ValueError:  # No candidate satisfies the rule: a larger one would.
+            return largest
+
+    return float(np.sqrt((count - 1) * np.var(np.log([without(one) for one in each]))))
 
 
 class RuledBandwidth(NamedTuple):
@@ -276,7 +284,7 @@ def bandwidth_by_rule(
         for `median_heuristic`.
       key: draws the subsets, or the rows.
       partitions: as `select_bandwidth`; where None, as many as make the draw matter little: 8 to
-        1,000, the fewer rows the more.
+        400, the fewer rows the more.
       progress: called after every few partitions.
 
     Raises:

@@ -87,7 +87,7 @@ def run(main: Callable[[list[str]], Any], *, parse_flags: bool = True) -> None:
         if parse_flags and _HELP & set(sys.argv[1:]):
             sys.exit(0)
         raise
-    except (ValueError, TypeError, OSError, ArithmeticError) as error:
+    except (ValueError, TypeError, OSError, FloatingPointError) as error:
         sys.stderr.write(f"error: {error}\n")
         try:
             sys.stdout.flush()

@@ -72,7 +72,8 @@ class Ranking:
       standard_errors: of each model by itself.
       intervals: (low, high) of each model's estimate at 95%; None where exact.
       differences: of every pair of models, in the order of `values`.
-      letters: models that share a letter cannot be told apart at the level.
+      letters: models that share a letter cannot be told apart at the level; empty where
+        differences are not tested.
       bandwidth_errors: how far other draws of the rule's random subsets would move each model's
         score, as a standard deviation; None where no bandwidth was drawn.
     """
@@ -126,8 +127,8 @@ class Comparison:
       level: the family-wise rate of false differences that the letters allow.
       seed: of everything that is drawn.
       untested: why differences are not tested, or None where they are.
-      repeated_prompts: how many prompts of the first model the kernel tells apart; None unless
-        they repeat.
+      repeated_prompts: how many of its prompts the kernel tells apart, by model; None where no
+        model repeats its prompts.
     """
 
     n: dict[str, int]
@@ -140,7 +141,7 @@ class Comparison:
     level: float
     seed: int
     untested: str | None = None
-    repeated_prompts: RepeatedPrompts | None = None
+    repeated_prompts: dict[str, RepeatedPrompts] | None = None
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -178,7 +179,8 @@ class Comparison:
             "errors_cover": evaluation.ERRORS_COVER,
             "level": self.level,
             "untested": self.untested,
-            "repeated_prompts": self.repeated_prompts and self.repeated_prompts._asdict(),
+            "repeated_prompts": self.repeated_prompts
+            and {name: found._asdict() for name, found in self.repeated_prompts.items()},
             "seed": self.seed,
             "rankings": [plain(found) for found in self.rankings],
         }
@@ -191,8 +193,10 @@ class Comparison:
                 model,
                 f"{self.n[model]:,}",
                 *(
-                    f"{tables.with_error(found.values[model], found.standard_errors[model])} "
-                    f"{found.letters[model]}"
+                    (
+                        f"{tables.with_error(found.values[model], found.standard_errors[model])} "
+                        f"{found.letters[model]}"
+                    ).rstrip()
                     for found in self.rankings
                 ),
             ]
@@ -244,7 +248,7 @@ class Comparison:
         parts = [
             tables.aligned(*self.table()),
             "",
-            *(f"{r.name}: {_in_words(r, self.untested is None)}" for r in self.rankings),
+            *(f"{found.name}: {_in_words(found)}" for found in self.rankings),
             "",
             tables.aligned(*self.differences_table()),
             "",
@@ -253,22 +257,26 @@ class Comparison:
         return "\n".join(parts)
 
     def _notes(self) -> list[str]:
-        if self.untested:
-            tests = f"differences are not tested: {self.untested}"
-        else:
-            tests = (
+        tests = []
+        if any(all(found.letters.values()) for found in self.rankings):
+            tests.append(
                 f"models that share a letter cannot be told apart at the level {self.level:g} "
                 "(Holm, over all pairs of models within a score)"
             )
-        repeated = self.repeated_prompts
+        if self.untested:
+            tests.append(f"differences are not tested: {self.untested}")
+        repeated = self.repeated_prompts or {}
+        said = {name: r.describe() for name, r in repeated.items() if r.blurred}
+        if len(set(said.values())) > 1:  # Each model has prompts of its own.
+            said = {name: f"{name}: {words}" for name, words in said.items()}
         errors = [e for found in self.rankings for e in found.standard_errors.values()]
         covered = f"±: {evaluation.ERRORS_COVER}; {self.groups} groups of {self.units}"
         return [
             *evaluation.describe_bandwidths(self.bandwidths),
-            *([repeated.describe()] if repeated and repeated.blurred else []),
+            *dict.fromkeys(said.values()),
             *self._bandwidth_note(),
             *([] if all(map(math.isnan, errors)) else [covered]),
-            tests,
+            *tests,
             f"outputs of different models are {_MATCHED[self.matched]}",
         ]
 
@@ -290,10 +298,10 @@ class Comparison:
         ]
 
 
-def _in_words(found: Ranking, tested: bool = True) -> str:
+def _in_words(found: Ranking) -> str:
     """The ranking in a line: 'A > B >= C', where >= joins neighbours that no test tells apart."""
     models = list(found.values)
-    if not tested:
+    if not all(found.letters.values()):
         return ", ".join(models) + " (in descending order; not tested)"
     if len(set(found.letters.values())) == 1 and len(found.letters[models[0]]) == 1:
         return " = ".join(models) + " (no difference can be told)"
@@ -409,6 +417,15 @@ def compare(
             )
         rankings += _rankings(fitted, found, noise, names, level, untested is None)
     first = next(iter(points.values()))
+    if isinstance(prompts, Mapping):
+        repeated = {name: evaluation.repeated_prompts(own) for name, own in points.items()}
+    else:
+        repeated = dict.fromkeys(points, evaluation.repeated_prompts(first))
+    if untested is None and any(not all(found.letters.values()) for found in rankings):
+        untested = (
+            "without one of the groups all rows have the same prompt, for which conditional and "
+            "information say nothing"
+        )
     units = dict.fromkeys(own.units for own in chosen.values())
     return Comparison(
         n=numbers,
@@ -421,7 +438,7 @@ def compare(
         level=float(level),
         seed=seed,
         untested=untested,
-        repeated_prompts=evaluation.repeated_prompts(first),
+        repeated_prompts={n: r for n, r in repeated.items() if r is not None} or None,
     )
 
 
@@ -580,6 +597,10 @@ def _rankings(
             if found.intervals is not None
         }
         differences = _differences(values, of_groups, intervals, tested)
+        letters = dict.fromkeys(values, "")
+        if not any(math.isnan(d.p_value) for d in differences):
+            apart = {frozenset(d[:2]) for d in differences if d.adjusted <= level}
+            letters = _letters(list(values), apart)
         moved = {name: getattr(noise[name], score) for name in values if noise[name] is not None}
         rankings.append(
             Ranking(
@@ -590,10 +611,7 @@ def _rankings(
                 standard_errors={name: _root_mean_square(e) for name, e in of_groups.items()},
                 intervals=intervals or None,
                 differences=differences,
-                letters=_letters(
-                    list(values),
-                    {frozenset(d[:2]) for d in differences if d.adjusted <= level},
-                ),
+                letters=letters,
                 bandwidth_errors=moved or None,
             )
         )

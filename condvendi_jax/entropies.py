@@ -87,7 +87,9 @@ class Entropy:
             floor = spectra.NOISE_FLOOR * jnp.finfo(eigenvalues.dtype).eps * jnp.max(eigenvalues)
             # A NaN, which marks a spectrum that was refused, is kept.
             eigenvalues = jnp.where(eigenvalues <= floor, 0, eigenvalues)
-        return _nonnegative(_renyi(eigenvalues, self.order))
+        entropy = _nonnegative(_renyi(eigenvalues, self.order))
+        spectra.check_spectra(entropy)
+        return entropy
 
 
 von_neumann = Entropy()

@@ -114,10 +114,9 @@ class RepeatedPrompts(NamedTuple):
     def describe(self) -> str:
         """What that means for the conditional scores, in a line."""
         return (
-            f"prompts repeat: {self.distinct:,} distinct ones, which count as {self.counted:.3g} "
-            "at their bandwidth (RKE). Conditional scores therefore also count what differs "
-            "between similar prompts; to count the outputs of each prompt, give a smaller "
-            "prompt bandwidth"
+            f"prompts repeat: there are {self.distinct:,}, of which the prompt kernel tells about "
+            f"{self.counted:.3g} apart (RKE). Conditional scores therefore mix the outputs of "
+            "similar prompts; to count the outputs of each prompt, use a smaller prompt bandwidth"
         )
 
 
@@ -206,20 +205,17 @@ class Evaluation:
                 f"[low, high]: estimated ({', '.join(sorted(ways))}), the 95% interval of what all "
                 "eigenvalues would give"
             )
-        errors = [o.standard_errors for o in self.orders if o.standard_errors is not None]
-        if self.groups is not None and not all(math.isnan(float(e.vendi)) for e in errors):
+        if self.groups is not None:
             notes.append(f"±: {ERRORS_COVER}; {self.groups} groups of {self.units}")
-        missing = [
-            order_name(o.decomposition)
-            for o in self.orders
-            if o.standard_errors is None or math.isnan(float(o.standard_errors.vendi))
-        ]
+        missing = [order_name(o.decomposition) for o in self.orders if o.standard_errors is None]
         if missing:
             notes.append(f"no standard errors were computed of order {', '.join(missing)}")
         for found in self.orders:
             noise = found.bandwidth_errors
             if noise is not None:
-                spread = ", ".join(f"{n} ± {float(getattr(noise, n)):.2g}" for n in self.names)
+                spread = ", ".join(
+                    f"{HEADINGS[n]} by ± {float(getattr(noise, n)):.2g}" for n in self.names
+                )
                 notes.append(
                     f"choice of bandwidth, order {order_name(found.decomposition)}: other draws of "
                     f"the rule's subsets move {spread}"
@@ -370,7 +366,7 @@ def repeated_prompts(points: Points) -> RepeatedPrompts | None:
     shares = np.bincount(of_row) / points.n
     kernel = points.kernels[1]
     prepared = kernel.prepare(points.arrays[1][first])
-    gram = np.asarray(kernel.cross(prepared, prepared), np.float64)
+    gram = np.array(kernel.cross(prepared, prepared), np.float64)
     np.fill_diagonal(gram, 1.0)
     return RepeatedPrompts(
         kinds, float(1 / np.sum(shares**2)), float(1 / (shares @ np.square(gram) @ shares))

@@ -234,8 +234,8 @@ class Deletions(NamedTuple):
       deleted: `[g]` each.
       groups: the groups.
       decomposition: of all rows by the method; None where a pass over the pairs gives everything.
-      defined: False where a deletion leaves the rows of a single prompt, of which no score says
-        how the scores vary: influences and errors are NaN.
+      defined: False where a deletion leaves the rows of a single prompt: influences and errors of
+        conditional and information are NaN.
     """
 
     whole: PerScore
@@ -254,7 +254,10 @@ class Deletions(NamedTuple):
     def influences(self) -> PerScore:
         """What each group does to each score, `[g]` each: see `influences`."""
         found = _influences(self.whole, self.deleted, self.groups.fractions)
-        return found if self.defined else jax.tree.map(lambda a: jnp.full_like(a, jnp.nan), found)
+        if self.defined:
+            return found
+        undefined = jnp.full_like(found.vendi, jnp.nan)
+        return found._replace(conditional=undefined, information=undefined)
 
     def errors(self) -> PerScore:
         """The delete-group jackknife errors."""
@@ -377,8 +380,8 @@ def _leaves_one_prompt(points: Points, groups: Groups) -> bool:
         if (rest == rest[0]).all():
             warnings.warn(
                 f"prompts: {kinds} distinct prompts in {groups.count} groups give no standard "
-                "errors: without one of the groups all rows have the same prompt. At least three "
-                "groups with prompts of their own are needed.",
+                "errors of conditional and information: without one of the groups all rows have "
+                "the same prompt. Use at least three prompts, and groups whose prompts differ.",
                 stacklevel=5,
             )
             return True

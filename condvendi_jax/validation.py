@@ -29,15 +29,15 @@ def is_concrete(*values: Any) -> bool:
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
 
 
-class _InsideTransformation(TypeError):
-    """What `outside_transformations` raises, so that the outermost function is the one named."""
+class TransformationError(TypeError):
+    """A function was called inside jax.jit, jax.vmap or jax.grad, where it cannot run."""
 
 
 _TRACED = (
     jax.errors.ConcretizationTypeError,
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
-    _InsideTransformation,
+    TransformationError,
 )
 
 
@@ -49,7 +49,10 @@ def outside_transformations(function: _Function) -> _Function:
         try:
             return function(*args, **kwargs)
         except _TRACED as error:
-            raise _InsideTransformation(
+            # Inside jit an array is traced even where no argument is.
+            if is_concrete(args, kwargs, jnp.zeros(())):
+                raise  # From a function of the caller's.
+            raise TransformationError(
                 f"{function.__name__}: cannot run inside jax.jit, jax.vmap or jax.grad, because it "
                 "depends on the values of the arrays. Call it outside; inside, compute scores with "
                 "given kernels by cv.decompose."
@@ -460,12 +463,12 @@ def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarr
     """Returns the distinct labels, sorted, and for each row the number of its label, `[n]`.
 
     Args:
-      labels: one for each of n rows: all integers, booleans or floats, or all strings.
+      labels: one for each of n rows: all numbers, all strings, or an array of dates.
       n: how many rows there are.
       name: what the labels are called in an error message.
 
     Raises:
-      TypeError: the labels are traced or masked, or are not all numbers or all strings.
+      TypeError: the labels are traced or masked, or of different kinds.
       ValueError: they are not `[n]`, or hold a NaN.
     """
     if not is_concrete(labels):
@@ -483,21 +486,30 @@ def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarr
             f"{name}: expected {n} labels, one for each row, received shape {array.shape}."
         )
     if array.dtype == object:
-        first = None
-        for row, label in enumerate(array):
-            kind = _kind_of_label(label)
-            first = first or kind
-            if kind is None or kind != first:
+        # By Python's equality: a common dtype would make large integers equal.
+        labels = [
+            label.item() if np.ndim(label) == 0 and hasattr(label, "item") else label
+            for label in array
+        ]
+        kinds = [_kind_of_label(label) for label in labels]
+        for row, kind in enumerate(kinds):
+            if kind is None or kind != kinds[0]:
                 raise TypeError(
-                    f"{name}: expected all numbers or all strings, received {label!r} in row {row}"
-                    + (f" after {array[0]!r} in row 0." if row else ".")
+                    f"{name}: expected all numbers or all strings, received {labels[row]!r} in row "
+                    f"{row}" + (f" after {labels[0]!r} in row 0." if row else ".")
                 )
-        array = np.array(array.tolist())
-    if array.dtype.kind not in "iubUSf":
+            if labels[row] != labels[row]:
+                raise ValueError(f"{name}: received NaN in row {row}.")
+        names = sorted(set(labels))
+        numbering = {label: number for number, label in enumerate(names)}
+        return np.array(names), np.array([numbering[label] for label in labels])
+    if array.dtype.kind not in "iubUSfMm":
         raise TypeError(
-            f"{name}: expected integers or strings [n], received an array of dtype {array.dtype}."
+            f"{name}: expected numbers, strings or dates [n], received an array of dtype "
+            f"{array.dtype}."
         )
-    if array.dtype.kind == "f" and np.isnan(array).any():
-        raise ValueError(f"{name}: received NaN in row {int(np.isnan(array).argmax())}.")
+    missing = array != array
+    if missing.any():
+        raise ValueError(f"{name}: received NaN in row {int(missing.argmax())}.")
     distinct, membership = np.unique(array, return_inverse=True)
     return distinct, membership.reshape(n)

@@ -1,5 +1,7 @@
 """The bandwidth rules of the papers and the median heuristic."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -160,3 +162,13 @@ def test_a_bandwidth_between_candidates_by_hand():
     assert bandwidth._choose(grid, 0.1, spreads, between=True) == pytest.approx(2.0)
     assert bandwidth._choose(grid, 0.1, spreads) == 4.0
     assert bandwidth._choose(grid, 2.0, spreads, between=True) == 0.25
+
+
+def test_one_partition_beyond_the_threshold_refuses_nothing():
+    """The mean of eight spreads is below 0.01, seven of eight are not: without the eighth the
+    largest candidate stands for a bandwidth that was not found."""
+    grid = np.array([1.0, 2.0])
+    each = np.array([[0.1, 0.002], *[[0.1, 0.0105]] * 7])
+    choose = functools.partial(bandwidth._choose, grid, 0.01)
+    assert 1 < choose(each.mean(axis=0), between=True) < 2
+    assert 0 < bandwidth._relative_error(each, choose, 2.0) < 1

@@ -214,6 +214,7 @@ def test_errors_of_given_clusters_and_of_clusters_that_are_a_sample():
         ({"labels": [1j, 0, 0, 0]}, TypeError, "received 1j in row 0"),
         ({"labels": [0, "0", 1, 1]}, TypeError, "received '0' in row 1 after 0 in row 0"),
         ({"labels": np.array([1j] * 4)}, TypeError, "complex"),
+        ({"labels": np.array(["NaT"] * 4, "M8[D]")}, ValueError, "labels: received NaN in row 0"),
         ({"outputs": np.full((4, 2), np.nan, np.float32)}, ValueError, "outputs: expected finite"),
         ({"outputs": np.zeros((0, 2)), "labels": []}, ValueError, "at least one row"),
         ({"kernel": "gaussian"}, TypeError, "kernel"),

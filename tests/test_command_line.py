@@ -96,8 +96,9 @@ def _started(folder, *arguments, **options):
 def test_pairs_with_given_bandwidths(score):
     report, out = score(X, "--prompts=t.npz", "--prompts_key=prompts", *GIVEN, "--groups=4")
     assert (report["n"], report["dtype"], report["kernel"]) == (N, "float32", "gaussian")
-    assert report["bandwidths"]["outputs"] == {"bandwidth": pytest.approx(0.8), "rule": "given"}
-    assert report["bandwidths"]["prompts"] == {"bandwidth": pytest.approx(0.6), "rule": "given"}
+    for role, width in (("outputs", 0.8), ("prompts", 0.6)):
+        expected = {"bandwidth": pytest.approx(width), "rule": "given", "relative_error": None}
+        assert report["bandwidths"][role] == expected
     assert report["inputs"] == {
         "outputs": "x.npy",
         "prompts": "t.npz",
@@ -381,7 +382,7 @@ BAD_INPUTS = {
         ("--texts=answers.txt", "--prompts=answers.txt"),
         "answers.txt: is both the texts and their prompts",
     ),
-    "numbers as texts": (("--texts=numbers.txt",), "numbers.txt: expected texts, but each of"),
+    "numbers as texts": (("--texts=numbers.txt",), "numbers.txt: expected texts, but each line"),
     "numbers as prompts": ((X, "--prompts=numbers.txt"), "numbers.txt: expected texts, but"),
     "long texts of another encoder": (
         ("--texts=answers.txt", "--long_texts=chunks", "--text_encoder=fake_encoders:Means"),

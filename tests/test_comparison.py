@@ -696,8 +696,9 @@ def test_too_few_groups_give_no_test(distinct):
     for ranking in found.rankings:
         (difference,) = ranking.differences
         assert np.isfinite([difference.p_value, difference.adjusted]).all() == tested
-        assert np.isfinite(list(ranking.standard_errors.values())).all() == (distinct > 2)
-        assert tested or set(ranking.letters.values()) == {"a"}
+        defined = distinct > 2 or ranking.score == "vendi"
+        assert np.isfinite(list(ranking.standard_errors.values())).all() == defined
+        assert all(ranking.letters.values()) == tested
     words = f"differences are not tested: {distinct} groups of rows of one prompt are too few"
     assert (words in str(found)) != tested
     assert ("(in descending order; not tested)" in str(found)) != tested
@@ -714,3 +715,35 @@ def test_the_noise_of_the_bandwidth_is_said_of_every_model():
     given = cv.compare(models, prompts, **KERNELS, orders=[2], groups=8)
     assert given.rankings[0].bandwidth_errors is None
     assert "choice of bandwidth" not in str(given)
+
+
+def test_a_group_that_holds_all_but_one_prompt_leaves_conditional_untested():
+    """Six groups; prompts differ inside one of them alone. RKE of the outputs is tested."""
+    rng = np.random.default_rng(0)
+    groups = np.arange(60) % 6
+    prompts = np.where(groups == 0, np.arange(60), 0)[:, None].astype(np.float32)
+    models = {
+        name: s * rng.normal(size=(60, 2)).astype(np.float32) for name, s in (("a", 1), ("b", 3))
+    }
+    with pytest.warns(UserWarning, match="give no standard errors of conditional and information"):
+        found = cv.compare(models, prompts, **KERNELS, orders=[2], groups=groups)
+    assert all(found.ranking("vendi", 2).letters.values())
+    for score in ("conditional", "information"):
+        assert not any(found.ranking(score, 2).letters.values())
+    assert "differences are not tested: without one of the groups all rows have the same" in str(
+        found
+    )
+    assert "(in descending order; not tested)" in str(found)
+
+
+def test_repeated_prompts_are_described_by_model():
+    rng = np.random.default_rng(0)
+    prompts = {"a": np.repeat(np.arange(20.0), 4), "b": np.repeat([0.0, 1.0], 40)}
+    prompts = {name: own[:, None].astype(np.float32) for name, own in prompts.items()}
+    models = {name: rng.normal(size=(80, 2)).astype(np.float32) for name in "ab"}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "prompts: 2 distinct prompts")
+        found = cv.compare(models, prompts, **KERNELS, orders=[2], groups=2)
+    assert {name: r.distinct for name, r in found.repeated_prompts.items()} == {"a": 20, "b": 2}
+    assert "a: prompts repeat: there are 20" in str(found)
+    assert "b: prompts repeat: there are 2," in str(found)

@@ -1,5 +1,6 @@
 """What an installation holds: one version, a command, the library alone."""
 
+import ast
 import pathlib
 import re
 import subprocess
@@ -40,9 +41,18 @@ def test_what_is_imported_later_is_there_and_was_not_before():
         assert cv.compare.__module__ == cv.comparison.__name__ == "condvendi_jax.comparison"
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(lines)], check=True)
+    modules = "import condvendi_jax as cv; cv.kernels.Gaussian, cv.entropies.log_scores"
+    subprocess.run([sys.executable, "-c", modules], check=True)
     assert all(getattr(condvendi_jax, name) is not None for name in condvendi_jax.__all__)
     with pytest.raises(AttributeError, match="'condvendi_jax' has no attribute 'decomposed'"):
         condvendi_jax.decomposed  # noqa: B018 - asking for it is what is tested.
+
+
+def test_type_checkers_see_the_public_names():
+    tree = ast.parse(pathlib.Path(condvendi_jax.__file__).read_text())
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {alias.name for node in block.body for alias in node.names}
+    assert seen == {*condvendi_jax.__all__}
 
 
 def test_the_library_alone_is_packaged_with_its_types():

@@ -10,6 +10,7 @@ from oracles import assert_close, draw_pairs
 from scipy import stats
 
 import condvendi_jax as cv
+from condvendi_jax import validation
 from condvendi_jax.uncertainty import (
     convergence_curve,
     decomposition_errors,
@@ -325,3 +326,19 @@ def test_what_depends_on_numbers_says_so_inside_jit(name):
     outputs, _ = draw_pairs(40, dtype=np.float32)
     with pytest.raises(TypeError, match=f"{name}: cannot run inside jax.jit, jax.vmap or jax.grad"):
         jax.jit(_UNTRACEABLE[name])(outputs)
+
+
+def test_labels_that_a_common_dtype_would_make_equal_stay_apart():
+    kinds, numbers = validation.check_labels([2**53, 2**53 + 1, 0.5, np.int8(3)], 4)
+    assert len(kinds) == 4
+    assert numbers.tolist() == [2, 3, 0, 1]
+    dates = np.array(["2026-01-02", "2026-01-01", "2026-01-02"], "M8[D]")
+    assert validation.check_labels(dates, 3)[1].tolist() == [1, 0, 1]
+
+
+def test_an_error_of_the_callers_own_function_is_left_alone():
+    def score(points):
+        return jax.jit(lambda z: 1.0 if z.sum() > 0 else 2.0)(points)
+
+    with pytest.raises(jax.errors.TracerBoolConversionError):
+        standard_error(score, np.ones((12, 2), np.float32), key=KEY, groups=4)

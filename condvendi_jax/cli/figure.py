@@ -55,7 +55,11 @@ def draw(comparison: Comparison, path: str | os.PathLike[str]) -> None:
         panel.tick_params(labelsize=8)
     for row, panel in enumerate(grid[:, 0]):
         shown = rankings[row * columns : (row + 1) * columns]
-        ends = [r.values[m] + np.nan_to_num(r.standard_errors[m]) for r in shown for m in models]
+        ends = [
+            r.values[m] + np.nan_to_num(r.standard_errors[m], posinf=0)
+            for r in shown
+            for m in models
+        ]
         panel.set_xlim(0, 1.1 * max(ends))  # Room for the last label.
     for panel in grid[-1]:
         panel.set_xlabel("effective number of modes", fontsize=8)
@@ -76,12 +80,9 @@ def _caption(comparison: Comparison) -> str:
         if chosen.bandwidth is not None
     )
     bandwidths = f"bandwidth of {widths}; " if widths else ""
+    tests = f"Models that share a letter cannot be told apart at the level {comparison.level:g}."
     if comparison.untested:
-        tests = f"Differences are not tested: {comparison.untested}."
-    else:
-        tests = (
-            f"Models that share a letter cannot be told apart at the level {comparison.level:g}."
-        )
+        tests = f"Without letters: {comparison.untested}."
     return (
         f"{n}; {bandwidths}± one standard error ({comparison.groups} groups of "
         f"{comparison.units}); seed {comparison.seed}.\n{tests}"

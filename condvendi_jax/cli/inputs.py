@@ -125,6 +125,11 @@ def read(given: dict[str, Any], bar: progress.Progress) -> Inputs:
         column = described.get("prompt_column" if role == "prompts" else "text_column")
         where = f" (column {column!r})" if column and kind == "texts" else ""
         encoders.append(f"{what}{where} embedded by {encoder.name}")
+    if "prompts" in arrays and np.array_equal(arrays["outputs"], arrays["prompts"]):
+        raise ValueError(
+            "outputs and prompts are equal in every row: give the outputs, and the prompts that "
+            "they answer."
+        )
     notes = ["; ".join(encoders)] if encoders else []
     if "paired_by" in described:
         notes.append(f"outputs paired with prompts by {described['paired_by']}")

@@ -29,6 +29,8 @@ IMAGE_COLUMNS = (
     *("image", "file", "filename", "file_name", "image_path", "image_file", "image_name"),
     *("img", "img_path", "picture", "filepath", "file_path", "path"),
 )
+_DECIMAL = re.compile(r"[-+]?\d*\.\d+(e[-+]?\d+)?|[-+]?\d+e[-+]?\d+", re.IGNORECASE)
+_NUMBER = re.compile(rf"[-+]?\d+|{_DECIMAL.pattern}", re.IGNORECASE)
 _TABLES = (".txt", ".csv", ".jsonl")
 _SHOWN = 3
 
@@ -102,35 +104,29 @@ def _read_texts(
     table = _read_table(path)
     column = _column(table, named, names, what)
     texts = _values(table, column, blank=blank)
-    _refuse_numbers(table.path, column, texts)
+    if not table.columns:
+        _refuse_numbers(table.path, texts)
     return Texts(texts, column, table)
 
 
-def _refuse_numbers(path: pathlib.Path, column: str, texts: Sequence[str]) -> None:
-    """Refuses what `numpy.savetxt` writes: in every row the same count of numbers, two or more.
+def _refuse_numbers(path: pathlib.Path, texts: Sequence[str]) -> None:
+    """Refuses lines as `numpy.savetxt` writes them: numbers alone, in every line.
 
-    A row of one number may be an ordinary text, such as the answer 42 or 1,234.
+    Two of them in a line or more, and decimal ones among them; or one, in scientific notation.
+    Comments may stand before them. Integers, or a single number such as 0.5, may be texts.
     """
-    counts = {_count_numbers(text) for text in texts if not text.startswith("#")}
-    if len(counts) == 1 and max(counts) > 1:
-        where = f"{path}, column {column!r}" if column else str(path)
+    rows = [text.replace(",", " ").split() for text in texts]
+    rows = rows[next((k for k, row in enumerate(rows) if not (row and row[0][0] == "#")), 0) :]
+    words = [word for row in rows for word in row]
+    several = min(map(len, rows)) > 1 and any(_DECIMAL.fullmatch(word) for word in words)
+    scientific = bool(words) and all("e" in word.lower() for word in words)
+    if (several or scientific) and all(_NUMBER.fullmatch(word) for word in words):
         raise ValueError(
-            f"{where}: expected texts, but each of the {len(texts):,} rows holds "
-            f"{max(counts):,} numbers, as an array of numbers does. If this is an array, save it "
-            "with numpy.save as a .npy file, for example np.save('x.npy', np.loadtxt('x.txt')). "
-            "If these are texts, add a word to one of them."
+            f"{path}: expected texts, but each line holds numbers alone, as an array of "
+            "numbers does. If this is an array, save it with numpy.save as a .npy file, for "
+            "example np.save('x.npy', np.loadtxt('x.txt')). If these are texts, put them into a "
+            ".csv file with a header."
         )
-
-
-def _count_numbers(text: str) -> int:
-    """The count of numbers in a text of numbers; 0 if it holds anything else."""
-    if re.fullmatch(r"\s*[+-]?\d{1,3}(,\d{3})+(\.\d+)?\s*", text):
-        return 1
-    parts = re.split(r"[\s,;]+", text.strip(" \t\r\n[]()"))
-    try:
-        return len([float(part) for part in parts])
-    except ValueError:
-        return 0
 
 
 def _read_table(path: str | PathLike[str]) -> Table:
@@ -323,7 +319,7 @@ def pair_images(
 ) -> tuple[list[pathlib.Path], str | None]:
     """Pairs pictures with prompts: by the column that names the pictures, or else by order.
 
-    The column is `column`; or the first of `IMAGE_COLUMNS` that the file of the prompts has; or any
+    The column is `column`; or the first of `IMAGE_COLUMNS` that names pictures; or any
     other column whose cells all name pictures. Order pairs them only where no column names
     pictures.
 
@@ -347,7 +343,8 @@ def pair_images(
         column = _column(prompts.table, column, (), "pictures")
     else:
         known = [name for name in _known(prompts.table, IMAGE_COLUMNS) if name != prompts.column]
-        column = known[0] if known else _naming_column(prompts, find)
+        named = (name for name in known if all(map(find, _names(prompts.table, name))))
+        column = next(named, known[0]) if known else _naming_column(prompts, find)
     if column is None:
         _check_numbers(prompts, [image.name for image in images], what="pictures")
         return list(images), None
