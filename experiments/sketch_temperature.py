@@ -490,7 +490,7 @@ def small(folder: pathlib.Path, seed: int) -> list[str]:
     files = {"outputs": "x.npy", "prompts": "t.npy", "models": "models.txt", "types": "types.txt"}
     files["ended"] = "ended.npy"
     flags = [f"--{role}={folder / name}" for role, name in files.items()]
-    return [*flags, "--output_bandwidth=1", "--prompt_bandwidth=1", "--groups=4", "--scales=1,2"]
+    return [*flags, "--output_bandwidth=1", "--prompt_bandwidth=1", "--groups=6", "--scales=1,2"]
 
 
 STUDY = lab.Study(

@@ -389,7 +389,7 @@ STUDY = lab.Study(
         "--output_bandwidth=0.2",
         "--prompt_bandwidth=2",
         "--scales=1,1.05",
-        "--groups=4",
+        "--groups=5",
     ],
     committed=((),),
     figures=("temperature",),

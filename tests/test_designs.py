@@ -39,13 +39,13 @@ def test_outputs_that_have_nothing_in_common_are_counted(finished):
 
 @pytest.fixture(scope="module")
 def overlapping(tmp_path_factory):
-    """Eight prompts, some of them near each other, of three outputs that are partly alike."""
+    """Twelve prompts, some of them near each other, of three outputs that are partly alike."""
     folder = tmp_path_factory.mktemp("overlapping")
     generator = np.random.default_rng(5)
-    prompt = np.repeat(np.arange(8), 3)
+    prompt = np.repeat(np.arange(12), 3)
     arrays = {
-        "outputs": generator.normal(size=(24, 2)).astype(np.float32),
-        "prompts": generator.normal(size=(8, 2)).astype(np.float32)[prompt],
+        "outputs": generator.normal(size=(36, 2)).astype(np.float32),
+        "prompts": generator.normal(size=(12, 2)).astype(np.float32)[prompt],
         "prompt": prompt,
     }
     for name, array in arrays.items():
@@ -65,7 +65,7 @@ def test_scores_are_those_of_the_oracle(overlapping):
     assert found.all_prompts[-1] == pytest.approx(expected, rel=1e-5)
     assert other.all_prompts.size == 0
     # Fewer prompts at more outputs a prompt: n stays.
-    assert found.sizes.tolist() == [8, 8, 6]
+    assert found.sizes.tolist() == [12, 12, 12]
 
 
 def test_told_apart_the_scores_are_means_over_prompts(overlapping):
@@ -74,11 +74,11 @@ def test_told_apart_the_scores_are_means_over_prompts(overlapping):
     own = [
         scores(gaussian_gram(x, 0.8), np.ones((3, 3)), order=order)["vendi"]
         for order in (1, 2)
-        for x in arrays["outputs"].reshape(8, 3, 2)
+        for x in arrays["outputs"].reshape(12, 3, 2)
     ]
-    vendi, rke = np.reshape(own, (2, 8))
+    vendi, rke = np.reshape(own, (2, 12))
     found = designs.curves(run, "1", designs.APART)[0]
-    assert found.all_prompts[-1] == pytest.approx(8 / np.sum(1 / rke), rel=1e-5)
+    assert found.all_prompts[-1] == pytest.approx(12 / np.sum(1 / rke), rel=1e-5)
     np.testing.assert_allclose(found.mean_within[:, -1], [vendi.mean(), rke.mean()], rtol=1e-5)
     assert found.all_prompts[-1] < found.mean_within[1, -1]
 

@@ -109,7 +109,7 @@ def test_every_option_matters(small, tmp_path):
     fewer = execute(tmp_path / "a", *once, "--scales=1", "--samples=4", "--groups=3")
     assert (fewer.settings.samples, fewer.settings.n) == (4, 12)
     groups = [found.results[Cell("prompts", "1")].groups for found in (fewer, run)]
-    assert groups == [3, 4]
+    assert groups == [3, 6]
     without = [flag for flag in once if not flag.startswith("--ended")]
     found = execute(tmp_path / "b", *without, "--scales=1").results[Cell("types", "1")]
     assert found.kept.tolist() == [48, 0] and np.isnan(found.of_kept[1]).all()
@@ -122,7 +122,7 @@ def test_figures_and_table_say_what_is_shown(small):
     figures = sketch_temperature.draw([run], [])
     assert set(figures) == {"sketch_temperature"}  # Drawings are of the shipped data alone.
     caption = figures["sketch_temperature"]._supxlabel.get_text().replace("\n", " ")
-    for words in ("16 outputs of each of 3 types", "n = 48", "seed 0", "4 groups", "95%", "given"):
+    for words in ("16 outputs of each of 3 types", "n = 48", "seed 0", "6 groups", "95%", "given"):
         assert words in caption
     titles = [axes.get_title() for axes in figures["sketch_temperature"].axes]
     assert titles[0] == "Conditional-Vendi, given the prompts"

@@ -153,7 +153,7 @@ def test_the_number_of_groups_enters(finished, tmp_path):
     flags = without(STUDY.small(tmp_path, 0), "groups", "scales")
     found = execute(tmp_path, *flags, "--scales=1", "--groups=6").results
     assert found[temperature.Cell("all", "1")].groups == 6
-    assert finished.results[temperature.Cell("all", "1")].groups == 4
+    assert finished.results[temperature.Cell("all", "1")].groups == 5
 
 
 def test_more_stories_than_spectra_are_had_of_are_estimated(tmp_path, monkeypatch):
@@ -172,7 +172,7 @@ def test_more_stories_than_spectra_are_had_of_are_estimated(tmp_path, monkeypatc
 
 def test_the_caption_says_what_is_shown(finished):
     caption = temperature._caption(finished).replace("\n", " ")
-    for part in ("n = 48 each on 12 prompts", "seed 0", "given", "4 groups of prompts"):
+    for part in ("n = 48 each on 12 prompts", "seed 0", "given", "5 groups of prompts"):
         assert part in caption
 
 
@@ -183,7 +183,7 @@ def test_bad_input_is_refused(tmp_path):
     with pytest.raises(ValueError, match="a perplexity needs --tokens"):
         execute(tmp_path, *without(flags, "tokens"))
     np.save(tmp_path / "finished.npy", np.arange(144) < 100)
-    with pytest.raises(ValueError, match="--finished: 1 prompts have .* fewer than --groups=4"):
+    with pytest.raises(ValueError, match="--finished: 1 prompts have .* fewer than --groups=5"):
         execute(tmp_path, *flags)
     np.save(tmp_path / "finished.npy", np.full(144, "yes"))
     with pytest.raises(ValueError, match="--finished: expected a number of each story"):
