@@ -186,6 +186,10 @@ BAD_INPUTS = {
     ),
     "no path": (("few=", "some.npy"), "'few=': expected a file, or name=file"),
     "no name": (("=few.npy", "some.npy"), "'=few.npy': expected a file, or name=file"),
+    "outputs as prompts": (
+        (*FILES, "--prompts=some.npy", *GIVEN),
+        "outputs of some and their prompts are equal in every row",
+    ),
     "missing file": (("few.npy", "absent.npy"), "absent.npy: there is no such file"),
     "prompts of some": (
         (*FILES, "--prompts=t.npy,t.npy"),

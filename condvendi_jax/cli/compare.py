@@ -10,7 +10,7 @@ from typing import Any
 from absl import flags
 
 from condvendi_jax import command, comparison, files
-from condvendi_jax.cli import options
+from condvendi_jax.cli import inputs, options
 
 USAGE = """Which of several models is more diverse, and whether the difference is real.
 
@@ -78,6 +78,9 @@ def main(argv: Sequence[str]) -> None:
         prompts = {
             name: files.read_array(p, key=given["prompts_key"]) for name, p in prompt_paths.items()
         }
+        for name, outputs in models.items() if prompts else ():
+            own = prompts[name if name in prompts else ""]
+            inputs.refuse_equal(f"outputs of {name}", outputs, own)
         found = comparison.compare(
             models,
             prompts.get("", prompts) if prompts else None,

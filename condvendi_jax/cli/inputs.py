@@ -125,15 +125,21 @@ def read(given: dict[str, Any], bar: progress.Progress) -> Inputs:
         column = described.get("prompt_column" if role == "prompts" else "text_column")
         where = f" (column {column!r})" if column and kind == "texts" else ""
         encoders.append(f"{what}{where} embedded by {encoder.name}")
-    if "prompts" in arrays and np.array_equal(arrays["outputs"], arrays["prompts"]):
-        raise ValueError(
-            "outputs and prompts are equal in every row: give the outputs, and the prompts that "
-            "they answer."
-        )
+    if "prompts" in arrays:
+        refuse_equal("outputs", arrays["outputs"], arrays["prompts"])
     notes = ["; ".join(encoders)] if encoders else []
     if "paired_by" in described:
         notes.append(f"outputs paired with prompts by {described['paired_by']}")
     return Inputs(arrays, described, notes)
+
+
+def refuse_equal(name: str, outputs: np.ndarray, prompts: np.ndarray) -> None:
+    """Raises ValueError where outputs, of a name, are their own prompts."""
+    if np.array_equal(outputs, prompts):
+        raise ValueError(
+            f"{name} and their prompts are equal in every row: give the outputs, and the prompts "
+            "that they answer."
+        )
 
 
 def _read_files(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
