@@ -518,7 +518,7 @@ class _OfFeatures(Method):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RandomFeatures(_OfFeatures):
-    """Random Fourier features of Gaussian kernels: linear in n, and no n x n array, at any order.
+    """Random Fourier features of Gaussian kernels: time and memory linear in n, at any order.
 
     FKEA (Ospanov et al., 2024) scores such features as they are, which is too little, at order 1
     by tenths of a nat. Here what more frequencies would give is extrapolated, and the intervals
