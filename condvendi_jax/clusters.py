@@ -122,8 +122,8 @@ def cluster_vendi(
       kernel: a normalised kernel.
       order: the Renyi order in (0, inf].
       aggregate: 'arithmetic' or 'conditional'.
-      method: how the spectra of clusters of more than 1,024 points are had; those of the others are
-        always taken whole.
+      method: how to compute the spectra of clusters of more than 1,024 points; those of the
+        others are exact.
 
     Returns:
       A scalar, an effective number of modes, in [1, n]; a cluster of one point has the score 1.
@@ -442,7 +442,7 @@ def prompt_modes(
       outputs, prompts, output_kernel, prompt_kernel: as `decompose`.
       count: how many prompt modes, at most as many as there are distinct prompts.
       directions: how many output modes of each, at most n.
-      method: how the entropy of order 1 is had, as `decompose`; that of order 2 is exact.
+      method: how to compute the entropy of order 1, as `decompose`; that of order 2 is exact.
 
     Returns:
       The modes, by falling eigenvalue; their arrays lie on the host.

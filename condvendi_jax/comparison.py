@@ -341,7 +341,7 @@ def compare(
       rule: 'variance' (CV), 'std' (RKE) or 'median': see `bandwidth_by_rule`.
       orders: Renyi orders in (0, inf].
       truncation: how many eigenvalues every entropy keeps; all where None.
-      method: how spectra are had; `Auto` with a key of the seed where None.
+      method: how eigenvalues are computed; `Auto` with a key of the seed where None.
       groups: of the jackknife: how many; or the label `[n]` of every row, where all models have the
         same rows. Rows with equal prompts stay together, within models and across them.
       level: the family-wise rate of false differences, within a score, that the letters allow.

@@ -272,7 +272,7 @@ def evaluate(
       rule: 'variance' (CV), 'std' (RKE) or 'median': see `bandwidth_by_rule`.
       orders: Renyi orders in (0, inf].
       truncation: how many eigenvalues every entropy keeps; all where None.
-      method: how spectra are had; `Auto` with a key of the seed where None.
+      method: how eigenvalues are computed; `Auto` with a key of the seed where None.
       errors: standard errors of every order ('all'), of none, or ('auto') of those that one pass
         gives, and of the others up to n = 2,000.
       groups: of the jackknife, how many or the label `[n]` of every row; rows with equal prompts

@@ -92,7 +92,7 @@ def compute(
     Args:
       points: checked; without prompts there are only outputs to compute.
       wanted: the entropies, of truncations up to n.
-      method: how spectra are had.
+      method: how eigenvalues are computed.
       terms: whether H(X), H(T) and H(X, T) are wanted.
 
     Raises:

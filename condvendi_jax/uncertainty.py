@@ -342,7 +342,7 @@ def delete_groups(
       points: on one device.
       entropy: of a truncation up to n.
       groups: as `group_rows` gives them.
-      method: how spectra are had.
+      method: how eigenvalues are computed.
       progress: called after each evaluation of the scores.
 
     Raises:

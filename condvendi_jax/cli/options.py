@@ -68,8 +68,8 @@ def define(values: flags.FlagValues) -> None:
         "method",
         None,
         list(methods.BY_NAME),
-        "How spectra are had: 'exact' takes all eigenvalues; 'stored' and 'matrix-free' estimate "
-        "them, with a 95% interval, from products with n x n matrices that are kept or never "
+        "How eigenvalues are computed: 'exact' takes all of them; 'stored' and 'matrix-free' "
+        "estimate them, with a 95% interval, from products with n x n matrices that are kept or never "
         "formed; 'auto', the default, is exact up to n = 4,096, then stored while they fit in "
         "memory. 'random-features' and 'nystroem' score finite features in the kernels' place, in "
         "time linear in n, at order 2 too: with wide intervals at order 1.",
@@ -212,7 +212,7 @@ def orders(given: dict[str, Any]) -> list[float]:
 
 
 def method(given: dict[str, Any]) -> Method:
-    """How spectra are had, with a key of the seed."""
+    """How eigenvalues are computed, with a key of the seed."""
     key = Keys(given["seed"]).probes
     name, features = given["method"] or Auto.name, given["features"]
     try:

@@ -80,7 +80,7 @@ def score_models(
       bandwidths: of all of them.
       groups: of the jackknife.
       seed: draws them.
-      method: how spectra are had; `cv.Exact` where None.
+      method: how eigenvalues are computed; `cv.Exact` where None.
       say: called with a few words before each step.
 
     Raises:
