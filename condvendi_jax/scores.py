@@ -167,8 +167,8 @@ def decompose(
       order: the Renyi order in (0, inf]; 1 gives Vendi, 2 gives RKE, in one streamed pass.
       truncation: how many eigenvalues every entropy keeps (CV eq. 13); all where None.
       method: how eigenvalues are computed: `Auto` (with a key, estimates where all of them would
-        take long), `Exact`, `Stored` or `MatrixFree`. Order 2 without truncation needs none. Or finite
-        features in the place of the kernels, at any order: `RandomFeatures`, `Nystroem`.
+        take long), `Exact`, `Stored` or `MatrixFree`. Order 2 without truncation needs none.
+        Or finite features in the place of the kernels, at any order: `RandomFeatures`, `Nystroem`.
       mesh: devices to spread the rows over, for arrays that are not sharded yet.
       count_duplicates: also count the pairs that repeat an earlier one exactly; not inside jit.
 
