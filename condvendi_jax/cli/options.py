@@ -70,9 +70,9 @@ def define(values: flags.FlagValues) -> None:
         list(methods.BY_NAME),
         "How eigenvalues are computed: 'exact' takes all of them; 'stored' and 'matrix-free' "
         "estimate them, with a 95% interval, from products with n x n matrices that are kept or "
-        "never formed; 'auto', the default, is exact up to n = 4,096, then stored while they fit in "
-        "memory. 'random-features' and 'nystroem' score finite features in the kernels' place, in "
-        "time linear in n, at order 2 too: with wide intervals at order 1.",
+        "never formed; 'auto', the default, is exact up to n = 4,096, then stored while they fit "
+        "in memory. 'random-features' and 'nystroem' score finite features in the kernels' place, "
+        "in time linear in n, at order 2 too: with wide intervals at order 1.",
         **own,
     )
     flags.DEFINE_float(
