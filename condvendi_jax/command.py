@@ -10,17 +10,19 @@ import signal
 import sys
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import app, flags, logging
-from rich import console, progress
+from rich import console, padding, progress, table
 
 INTERRUPTED = 130
 BAD_INPUT = 2
 
 
+_UNLIMITED = 10_000  # Characters; wider than any table.
 _HELP = {"-h", "-help", "--help", "--helpshort", "--helpfull"}
 # Seconds that a command has after an interrupt, to clean up, before it is ended as it is.
 _PATIENCE = 5.0
@@ -89,6 +91,8 @@ def run(main: Callable[[list[str]], Any], *, parse_flags: bool = True) -> None:
         raise
     except (ValueError, TypeError, OSError, FloatingPointError) as error:
         sys.stderr.write(f"error: {error}\n")
+        if getattr(error, "caused_by_users_code", False):
+            traceback.print_exception(error.__cause__)
         try:
             sys.stdout.flush()
         except OSError:  # The disk is full, say. Python would try again, and complain.
@@ -202,7 +206,23 @@ def parse(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
     try:
         return values(list(argv))[1:]
     except flags.Error as error:
-        raise ValueError(str(error)) from error
+        raise ValueError(_malformed(values, str(error))) from error
+
+
+def _malformed(values: flags.FlagValues, message: str) -> str:
+    """absl's words on a malformed flag, in ours where they are Python's."""
+    found = re.fullmatch(r"flag --(?P<name>\w+)=(?P<value>.*?): (?P<why>.*)", message, re.DOTALL)
+    if not found:
+        return message
+    name, value = found["name"], found["value"]
+    flag = values[name]
+    expected = {"float": "a number", "int": "a whole number", "bool": "true or false"}
+    wanted = expected.get(flag.flag_type(), "")
+    if choices := getattr(flag.parser, "enum_values", None):
+        wanted = f"one of {', '.join(choices)}"
+    if "bound" in found["why"] or "number" in found["why"] or not wanted:
+        return f"--{name}: {found['why']}, received {value!r}."
+    return f"--{name}: expected {wanted}, received {value!r}."
 
 
 def no_words(words: Sequence[str]) -> None:
@@ -242,6 +262,58 @@ def _untouched(argv: list[str]) -> list[str]:
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     sys.stderr.write(f"warning: {message}\n")
+
+
+def print_table(shown: table.Table) -> None:
+    """Prints a table with every character of its cells, whatever the width.
+
+    Outside a terminal it is as wide as its cells need. Where a terminal is too narrow, the columns
+    are spread over several tables with numbered rows. Where one column is too wide, the table
+    becomes a list.
+    """
+    output = console.Console()
+    needed = _width(shown)
+    if needed <= output.width or not output.is_terminal:
+        console.Console(width=max(needed, 1)).print(shown)
+        return
+    blocks: list[list[table.Column]] = []
+    for column in shown.columns:
+        if blocks and _width(_part([*blocks[-1], column], shown)) <= output.width:
+            blocks[-1].append(column)
+        else:
+            blocks.append([column])
+    parts = [_part(block, shown) for block in blocks]
+    if max(map(_width, parts)) > output.width:
+        parts = _as_list(shown)
+    for part in [shown.title, *parts, shown.caption]:
+        if part is not None:
+            output.print(part)
+
+
+def _width(shown: table.Table) -> int:
+    """The width at which no cell is broken."""
+    return console.Console(width=_UNLIMITED).measure(shown).maximum
+
+
+def _part(columns: Sequence[table.Column], whole: table.Table) -> table.Table:
+    """Some columns of a table, after the number of the row."""
+    part = table.Table("row", box=whole.box, show_lines=whole.show_lines)
+    part.columns.extend(column.copy() for column in columns)
+    cells = zip(*(column.cells for column in columns), strict=True)
+    for number, (row, own) in enumerate(zip(whole.rows, cells, strict=True), 1):
+        part.add_row(str(number), *own, end_section=row.end_section, style=row.style)
+    return part
+
+
+def _as_list(whole: table.Table) -> list[console.RenderableType]:
+    """The heading and the content of each cell, with a blank line after each row."""
+    lines: list[console.RenderableType] = []
+    for cells in zip(*(column.cells for column in whole.columns), strict=True):
+        for column, cell in zip(whole.columns, cells, strict=True):
+            heading = [column.header] if column.header else []
+            lines += [*heading, padding.Padding(cell, (0, 0, 0, 2), expand=False)]
+        lines.append("")
+    return lines
 
 
 def progress_bar() -> progress.Progress:

@@ -308,7 +308,7 @@ def evaluate(
     n = arrays["outputs"].shape[0]
     entropies = [entropy.clamped(n) for entropy in entropies]
     chosen = None
-    if n > 2 and any(_wanted(errors, entropy, n, method) for entropy in entropies):
+    if n > 2 and any(wants_errors(errors, entropy, n, method) for entropy in entropies):
         chosen = _groups(arrays, groups, keys.groups)
     kernels, bandwidths = choose_kernels(arrays, given, rule, keys.rule, progress)
     points = _points(arrays, kernels)
@@ -316,7 +316,7 @@ def evaluate(
     for entropy in entropies:
         progress(f"order {entropy.order:g}")
         spread = noise = decomposition = None
-        if _wanted(errors, entropy, n, method):
+        if wants_errors(errors, entropy, n, method):
             if chosen is None:
                 spread = uncertainty.undefined_errors(points)
             else:
@@ -388,7 +388,8 @@ def counting(progress: Callable[[str], Any], words: str) -> Callable[[], None]:
     return lambda: progress(f"{words}: {next(count)} done")
 
 
-def _wanted(errors: Errors, entropy: Entropy, n: int, method: Method) -> bool:
+def wants_errors(errors: Errors, entropy: Entropy, n: int, method: Method) -> bool:
+    """Whether standard errors of an entropy of n rows are computed."""
     cheap = not method.computes(entropy) or n <= ERRORS_UP_TO
     return errors == "all" or (errors == "auto" and cheap)
 

@@ -14,16 +14,35 @@ import secrets
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO
 
 import numpy as np
 
 _SUFFIXES = (".npy", ".npz", ".safetensors")
+_BEGINNINGS = (b"\x93NUMPY", b"PK")  # Of .npy and .npz.
+_PICKLED = (
+    "it holds pickled Python objects, which are never loaded, since loading them can run any "
+    "program. Save an array of numbers: np.save('x.npy', np.asarray(rows, np.float32))."
+)
+_CONVERSIONS = {
+    ".csv": "np.loadtxt('{name}', delimiter=',')",
+    ".tsv": "np.loadtxt('{name}', delimiter='\\t')",
+    ".txt": "np.loadtxt('{name}')",
+    ".parquet": "pandas.read_parquet('{name}').to_numpy()",
+    ".pt": "torch.load('{name}', map_location='cpu').numpy()",
+    ".pth": "torch.load('{name}', map_location='cpu').numpy()",
+}
 _DESCRIPTOR = re.compile(
     r"/dev/fd/(?P<own>\d+)|/proc/(?P<process>\d+)(?:/task/\d+)?/fd/(?P<number>\d+)"
 )
 _LINKS = 40  # As many as Linux follows before it calls them a loop.
+
+MARK = "written by condvendi_jax"
+"""Stands in every table of Markdown and every figure of the command line."""
+_OWN_CSV = b"score,order,truncation,first,second,value,standard_error,p_value,"
+_LARGEST_OWN = 1 << 26  # Bytes. Results are smaller.
 
 
 def expanded(path: str | os.PathLike[str]) -> pathlib.Path:
@@ -50,7 +69,7 @@ def read_array(path: str | os.PathLike[str], *, key: str | None = None) -> np.nd
     path = expanded(path)
     suffix = path.suffix.lower()
     if suffix not in _SUFFIXES:
-        raise ValueError(f"{path}: expected a file ending in {', '.join(_SUFFIXES)}.")
+        raise ValueError(f"{path}: expected a file ending in {', '.join(_SUFFIXES)}.{_hint(path)}")
     if not path.exists():
         raise ValueError(f"{path}: there is no such file.")
     if not path.is_file():
@@ -67,7 +86,82 @@ def read_array(path: str | os.PathLike[str], *, key: str | None = None) -> np.nd
     except PermissionError as error:
         raise ValueError(f"{path}: may not be read: {error.strerror}.") from error
     except Exception as error:  # Damaged files fail in any of the readers' ways.
-        raise ValueError(f"{path}: cannot be read as {suffix}: {error}") from error
+        why = _PICKLED if "allow_pickle" in str(error) else error
+        raise ValueError(f"{path}: cannot be read as {suffix}: {why}") from error
+
+
+def convert_command(path: str | os.PathLike[str]) -> str | None:
+    """The line of Python that saves the array in a file of another format as .npy, if known."""
+    path = pathlib.Path(path)
+    reading = _CONVERSIONS.get(path.suffix.lower())
+    if reading is None:
+        return None
+    return f"np.save('{path.stem}.npy', {reading.format(name=path.name)})"
+
+
+def _hint(path: pathlib.Path) -> str:
+    command = convert_command(path)
+    return f" Convert it, for example with {command}." if command else ""
+
+
+def read_labels(path: str | os.PathLike[str], *, key: str | None = None) -> np.ndarray:
+    """Reads n labels: numbers or strings.
+
+    Args:
+      path: a .txt file of one label a line, in UTF-8, or a file that `read_array` reads, of an
+        array `[n]`, `[n, 1]` or `[1, n]`.
+      key: as for `read_array`.
+
+    Raises:
+      ValueError: as `read_array`; a line is blank, the file is not UTF-8, or the array has another
+        shape or dtype.
+    """
+    path = expanded(path)
+    if path.suffix.lower() != ".txt":
+        if path.suffix.lower() not in _SUFFIXES:
+            endings = ", ".join((".txt", *_SUFFIXES))
+            raise ValueError(f"{path}: expected a file of labels ending in {endings}.")
+        array = read_array(path, key=key)
+        if array.size != max(array.shape, default=0) or array.dtype.kind not in "iubUSf":
+            raise ValueError(
+                f"{path}: expected one label a row [n], received {array.dtype} of shape "
+                f"{list(array.shape)}."
+            )
+        return array.reshape(-1)
+    if not path.is_file():
+        raise ValueError(f"{path}: there is no such file.")
+    if key is not None:
+        raise ValueError(f"{path}: a .txt file has no keys, received {key!r}.")
+    labels = split_lines(read_text(path))
+    for number, label in enumerate(labels, 1):
+        if not label.strip():
+            raise ValueError(f"{path}, line {number}: is blank; expected a label in every line.")
+    if not labels:
+        raise ValueError(f"{path}: holds no labels.")
+    return np.array(labels)
+
+
+def read_text(path: pathlib.Path) -> str:
+    """The content of a text file in UTF-8, without a byte order mark.
+
+    Raises:
+      ValueError: the file is not UTF-8; the message gives the line.
+    """
+    content = path.read_bytes()
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}, line {line}: is not UTF-8 ({error.reason}).") from error
+
+
+def split_lines(text: str) -> list[str]:
+    """The lines without their ends.
+
+    Not `str.splitlines`: a text may hold the other characters that Unicode counts as line ends.
+    """
+    lines = text.removesuffix("\n").split("\n") if text else []
+    return [line.removesuffix("\r") for line in lines]
 
 
 def _read(path: pathlib.Path, suffix: str, key: str | None) -> np.ndarray:
@@ -75,6 +169,10 @@ def _read(path: pathlib.Path, suffix: str, key: str | None) -> np.ndarray:
     with open(path, "rb") as stream:
         if suffix == ".safetensors":
             return _read_safetensors(path, stream, key)
+        start = stream.read(len(_BEGINNINGS[0]))
+        if start and not start.startswith(_BEGINNINGS):  # np.load would speak of pickles.
+            raise ValueError("its content is in another format.")
+        stream.seek(0)
         found = np.load(stream, allow_pickle=False)
         # np.load goes by the content, which has to be what the name says.
         if isinstance(found, np.ndarray):
@@ -178,6 +276,131 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         writable = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
     if not writable:
         raise PermissionError(errno.EACCES, "cannot be written to", str(path))
+
+
+def check_targets(
+    targets: Mapping[str, str | os.PathLike[str] | None],
+    sources: Mapping[str, Iterable[str | os.PathLike[str]]],
+    *,
+    overwrite: bool,
+) -> None:
+    """Checks, before anything is computed, that no file is lost when the targets are written.
+
+    An empty file, and a file that an earlier command of this project wrote, may be replaced.
+
+    Args:
+      targets: the files to write by their flag, `--json` for example; None where one is not
+        wanted.
+      sources: by flag, the files that are read, and folders whose files are.
+      overwrite: whether other files that exist may be replaced, unless they are sources.
+
+    Raises:
+      ValueError: a target is a source or another target, under any name, or it exists, was not
+        written by this project, and `overwrite` is False.
+      OSError: a target cannot be written.
+    """
+    wanted = {flag: expanded(path) for flag, path in targets.items() if path is not None}
+    flags: dict[Any, str] = {}
+    for flag, path in wanted.items():
+        try:
+            check_writable(path)
+        except OSError as error:
+            raise _refusal(flag, path, error) from error
+        place = _place(path)
+        if place in flags:
+            other = flags[place]
+            raise ValueError(
+                f"{other}={wanted[other]} and {flag}={path} are the same file, or would be where "
+                "upper and lower case are not told apart; give two names."
+            )
+        if place is not None:
+            flags[place] = flag
+    read = [(flag, expanded(path)) for flag, paths in sources.items() for path in paths]
+    for flag, path in read:
+        _refuse_source(flag, path, wanted, flags)
+    for flag, path in wanted.items():
+        target = _target(path)
+        if target is not None and target.exists() and not (overwrite or _is_own(target)):
+            raise ValueError(
+                f"{flag}: {path} exists and was not written by this command. Choose another name, "
+                "or add --overwrite to replace it."
+            )
+
+
+def _refusal(flag: str, path: pathlib.Path, error: OSError) -> OSError:
+    """An error of the operating system that names the flag and what to do."""
+    why = (error.strerror or str(error).removeprefix(f"{path}: ")).rstrip(".")
+    return type(error)(
+        f"{flag}: {path} cannot be written ({why}). Choose a file in a folder that you can write "
+        "to."
+    )
+
+
+def _refuse_source(
+    flag: str, source: pathlib.Path, targets: Mapping[str, pathlib.Path], flags: Mapping[Any, str]
+) -> None:
+    """Raises ValueError where a target is the source, or lies in it."""
+    try:
+        found = os.stat(source)
+    except OSError:  # Reading it will say why.
+        return
+    place = found.st_dev, found.st_ino
+    if place in flags:
+        raise ValueError(
+            f"{flags[place]}={targets[flags[place]]} would replace {source}, which {flag} reads; "
+            "choose another name."
+        )
+    if stat.S_ISDIR(found.st_mode):
+        folder = os.path.realpath(source)
+        for name, path in targets.items():
+            target = os.path.realpath(path)
+            if os.path.exists(target) and os.path.commonpath([folder, target]) == folder:
+                raise ValueError(
+                    f"{name}={path} would replace a file in {source}, which {flag} reads; choose "
+                    "another name."
+                )
+    with contextlib.suppress(OSError):  # It is closed.
+        if os.path.samestat(found, os.fstat(1)) and stat.S_ISREG(found.st_mode):
+            raise ValueError(
+                f"standard output goes into {source}, which {flag} reads; redirect it elsewhere."
+            )
+
+
+def _place(path: pathlib.Path) -> Any:
+    """What all names of a file, there or to be, have in common; None for the null device."""
+    descriptor = _descriptor(path)
+    if descriptor is None and not path.exists():
+        target = pathlib.Path(os.path.realpath(path))
+        folder = os.stat(target.parent)
+        # Two names that differ in case only are one file on many systems.
+        name = unicodedata.normalize("NFC", target.name).casefold()
+        return folder.st_dev, folder.st_ino, name
+    found = os.stat(path) if descriptor is None else os.fstat(descriptor)
+    if stat.S_ISCHR(found.st_mode) and os.path.samestat(found, os.stat(os.devnull)):
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _is_own(path: pathlib.Path) -> bool:
+    """Whether a file is empty, or is a result of this project, by its content."""
+    try:
+        with open(path, "rb") as stream:
+            content = stream.read(_LARGEST_OWN + 1)
+    except OSError:
+        return False
+    if len(content) > _LARGEST_OWN:
+        return False
+    if not content.strip() or content.startswith(_OWN_CSV):
+        return True
+    if content.startswith((b"\x89PNG", b"%PDF", b"<?xml")):
+        return MARK.encode() in content
+    if content.endswith(f"<!-- {MARK} -->\n".encode()):
+        return True
+    try:
+        found = json.loads(content)
+        return "condvendi_jax" in found.get("provenance", found)["versions"]
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
+        return False
 
 
 def is_standard_output(path: str | os.PathLike[str]) -> bool:

@@ -6,7 +6,7 @@
     python -m experiments table                        # the README's table of figures
 
 The flags of `run` go to every study that is named. `draw` reads --results=experiments/results and
-writes --figures=figures.
+writes --figures=figures. Outside the project's figures/, it replaces figures with --overwrite only.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from experiments.lab import Study, runner, store
 
 VERBS = ("list", "run", "draw", "table")
 _OWN = pathlib.Path("results")
+_COMMITTED_FIGURES = pathlib.Path(__file__).resolve().parents[1] / "figures"
 
 
 def main(argv: list[str]) -> int | None:
@@ -88,6 +89,7 @@ def _draw(studies: Sequence[Study], rest: Sequence[str]) -> None:
         ("figures", "figures", "Folder that the figures are written to."),
     ):
         flags.DEFINE_string(name, default, words, flag_values=values)
+    flags.DEFINE_bool("overwrite", False, "Replace figures that exist.", flag_values=values)
     command.parse(values, ["draw", *rest])
     results, figures = (pathlib.Path(str(values[name].value)) for name in ("results", "figures"))
     found = {
@@ -96,9 +98,11 @@ def _draw(studies: Sequence[Study], rest: Sequence[str]) -> None:
     }
     if not any(found.values()):
         raise ValueError(f"{results}: there are no results to draw.")
+    # The project's own figures are made to be drawn again.
+    overwrite = bool(values["overwrite"].value) or figures.resolve() == _COMMITTED_FIGURES
     for study in studies:
         if found[study.name]:
-            for path in runner.draw(study, found[study.name], figures):
+            for path in runner.draw(study, found[study.name], figures, overwrite=overwrite):
                 print(path)
 
 

@@ -178,6 +178,7 @@ def test_drawings_are_cut_at_the_length_of_their_class(tmp_path):
 
 def test_the_command_refuses_what_it_cannot_do(tmp_path, monkeypatch):
     values = {"cache_dir": str(tmp_path), "output": str(tmp_path / "x.npz"), "draws": 0}
+    values["overwrite"] = False
     values["source"] = str(tmp_path / "nowhere")
     monkeypatch.setattr(build_sketches.flags, "FLAGS", types.SimpleNamespace(**values))
     with pytest.raises(ValueError, match="--draws: expected a positive number, received 0"):
@@ -186,6 +187,14 @@ def test_the_command_refuses_what_it_cannot_do(tmp_path, monkeypatch):
     monkeypatch.setattr(build_sketches.flags, "FLAGS", types.SimpleNamespace(**values))
     with pytest.raises(ValueError, match="nowhere: there is no such folder"):
         build_sketches.main(["build_sketches"])
+    (tmp_path / "x.npz").write_text("mine")
+    with pytest.raises(ValueError, match=r"--output: .*x\.npz exists .* add --overwrite"):
+        build_sketches.main(["build_sketches"])
+    values |= {"source": str(tmp_path), "overwrite": True}
+    monkeypatch.setattr(build_sketches.flags, "FLAGS", types.SimpleNamespace(**values))
+    with pytest.raises(ValueError, match="--output=.* would replace a file in .* --source reads"):
+        build_sketches.main(["build_sketches"])
+    assert (tmp_path / "x.npz").read_text() == "mine"
     with pytest.raises(ValueError, match="unexpected argument"):
         build_sketches.main(["build_sketches", "word"])
 

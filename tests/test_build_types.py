@@ -87,7 +87,7 @@ def build(tmp_path, monkeypatch, fakes):
     def run(word="dogs", **given):
         values = {"kinds": [], "per_kind": 3, "cache_dir": str(tmp_path / "cache")}
         values |= {"output": str(tmp_path / "out.npz"), "source": source}
-        values |= {"names_source": names_source, **given}
+        values |= {"names_source": names_source, "overwrite": True, **given}
         monkeypatch.setattr(build_types.flags, "FLAGS", types.SimpleNamespace(**values))
         build_types.main(["build_types", *word.split()])
         with np.load(tmp_path / "out.npz", allow_pickle=False) as stored:

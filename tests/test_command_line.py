@@ -55,6 +55,8 @@ def files_of_embeddings(tmp_path_factory):
     (folder / "answers.txt").write_text("banana\nbread\nanother apple\n")
     (folder / "numbers.txt").write_text("0.5 1.5\n-1e-3 2\n3 4\n")
     np.savez(folder / "x.npz", x=OUTPUTS)
+    np.savetxt(folder / "numbers.csv", OUTPUTS, delimiter=",")
+    (folder / "blank.txt").write_text("a\n\nb\n")
     rows = zip("abc", ("banana", "bread", "another apple"), strict=True)
     (folder / "qa.jsonl").write_text(
         "".join(json.dumps({"question": q, "text": text}) + "\n" for q, text in rows)
@@ -309,7 +311,7 @@ def test_two_arrays_of_one_file_are_scored(folder, score):
 
 
 def test_json_through_a_link_and_a_home_folder(score, folder, monkeypatch):
-    (folder / "target.json").write_text("old")
+    (folder / "target.json").touch()
     (folder / "link.json").symlink_to("target.json")
     options = (X, "--order=2", "--output_bandwidth=1")
     score(*options, name="link.json")
@@ -339,10 +341,96 @@ def test_json_to_standard_output_is_alone_there(folder, capfd):
 
 
 WIDTH = "--output_bandwidth=1"
+
+
+def test_earlier_results_are_replaced_and_other_files_are_kept(folder, capfd):
+    arguments = ("", "score", X, "--order=2", WIDTH, "--json=mine.json")
+    (folder / "mine.json").write_text('{"mine": 1}')
+    with pytest.raises(ValueError, match=r"--json: mine\.json exists .* add --overwrite"):
+        __main__.main([*arguments])
+    assert (folder / "mine.json").read_text() == '{"mine": 1}'
+    for more in (("--overwrite",), ("--seed=1",)):
+        __main__.main([*arguments, *more])
+        assert json.loads((folder / "mine.json").read_text())["n"] == N
+    capfd.readouterr()
+
+
+READ = {
+    "outputs": (X, "--json=x.npy"),
+    "prompts": (X, T, "--json=./t.npy"),
+    "bandwidths": (X, "--bandwidths_from=bandwidths.json", "--json=bandwidths.json"),
+    "labels": (X, WIDTH, "--groups_file=labels.txt", "--json=labels.txt"),
+    "texts": ("--texts=answers.txt", "--json=answers.txt"),
+    "texts of prompts": (X, "--prompts=prompts.txt", "--json=prompts.txt"),
+    "an encoder": ("--texts=answers.txt", "--text_encoder=own:E", "--json=own.py"),
+    "a picture": ("--images=photos", "--json=photos/1.PNG"),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_file_that_is_read_is_never_replaced(folder, name):
+    (folder / "own.py").write_text("class E: ...")
+    (folder / "photos").mkdir(exist_ok=True)
+    (folder / "photos" / "1.PNG").write_bytes(b"a picture")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=r"--json=.* would replace .* reads; choose another name"):
+        __main__.main(["", "score", *READ[name], "--overwrite"])
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_traceback_of_the_users_own_encoder_follows_its_line(folder):
+    (folder / "raising.py").write_text(
+        "class E:\n    def encode(self, items):\n        return self.weights[items]\n"
+    )
+    words = ("--texts=answers.txt", "--text_encoder=raising:E", "--cache=cache")
+    status, out, err = _started(folder, "score", *words)
+    assert (status, out) == (2, "")
+    assert err[0].startswith("error: the encoder raising:E failed on 'banana': AttributeError: ")
+    assert err[1].startswith("Traceback")
+    assert "return self.weights[items]" in "".join(err)
+
+
+def test_groups_that_no_error_would_use_are_refused(folder, monkeypatch):
+    """By default, errors of order 1 are left out of many rows."""
+    monkeypatch.setattr("condvendi_jax.evaluation.ERRORS_UP_TO", N - 1)
+    with pytest.raises(ValueError, match="--groups=7 has no effect: --errors=auto computes no"):
+        __main__.main(["", "score", X, WIDTH, "--order=1", "--groups=7"])
+
+
 BAD_INPUTS = {
+    "nothing": (("--outputs=",), "--outputs: received nothing after the '='"),
+    "no number": (
+        (X, "--output_bandwidth=abc"),
+        "--output_bandwidth: expected a number, received 'abc'",
+    ),
+    "no whole number": (
+        (X, "--truncation=1.5"),
+        "--truncation: expected a whole number, received '1.5'",
+    ),
+    "neither true nor false": ((X, "--x64=perhaps"), "--x64: expected true or false, received"),
+    "no place": ((X, WIDTH, "--json=/dev/null/x"), "--json: /dev/null/x cannot be written"),
+    "a blank label": (
+        (X, WIDTH, "--groups_file=blank.txt"),
+        "--groups_file: blank.txt, line 2: is blank",
+    ),
+    "labels of other formats": (
+        (X, WIDTH, "--groups_file=labels.csv"),
+        "labels.csv: expected a file of labels ending in .txt, .npy",
+    ),
+    "a table of numbers": (
+        ("--outputs=numbers.csv",),
+        "np.save('numbers.npy', np.loadtxt('numbers.csv', delimiter=','))",
+    ),
+    "prompts in a table of numbers": (
+        (X, "--prompts=numbers.csv"),
+        "np.save('numbers.npy', np.loadtxt('numbers.csv', delimiter=','))",
+    ),
     "missing file": (("--outputs=absent.npy",), "absent.npy: there is no such file"),
     "corrupt file": ((X, "--prompts=corrupt.npz"), "corrupt.npz: cannot be read"),
-    "pickled object": (("--outputs=object.npy",), "object.npy: cannot be read"),
+    "pickled object": (
+        ("--outputs=object.npy",),
+        "object.npy: cannot be read as .npy: it holds pickled",
+    ),
     "wrong key": ((X, "--prompts=t.npz", "--prompts_key=text"), "labels, prompts"),
     "lengths": ((X, "--prompts=short.npy"), "60 outputs and 59 prompts"),
     "not a number": (("--outputs=nan.npy",), "row 7"),
@@ -355,8 +443,11 @@ BAD_INPUTS = {
     "seed": ((X, WIDTH, f"--seed={2**31}"), r"--seed: expected an integer below 2^31"),
     "negative seed": ((X, WIDTH, "--seed=-1"), "--seed: expected"),
     "rtol": ((X, WIDTH, "--rtol=-0.1"), "--rtol: expected a number between 0 and 1, received -0.1"),
-    "kernel": ((X, "--kernel=polynomial"), "gaussian|cosine"),
-    "method": ((X, "--method=fast"), "auto|exact|stored|matrix-free"),
+    "kernel": (
+        (X, "--kernel=polynomial"),
+        "--kernel: expected one of gaussian, cosine, received 'polynomial'",
+    ),
+    "method": ((X, "--method=fast"), "--method: expected one of auto, exact, stored, matrix-free"),
     "unknown flag": ((X, "--bandwith=1"), "bandwith"),
     "a word": ((X, "t.npy"), "unexpected argument 't.npy'"),
     "a verb": (("rank",), "expected one of score, compare, received 'rank'"),
@@ -364,15 +455,15 @@ BAD_INPUTS = {
     "folder for a file": ((X, WIDTH, "--json=."), "directory"),
     "one array": (
         (X, "--prompts=./x.npy"),
-        "x.npy: the same array is both --outputs and --prompts",
+        "x.npy: the same array is both the outputs and their prompts",
     ),
     "one array of a file": (
         ("--outputs=x.npz", "--prompts=x.npz", "--prompts_key=x"),
-        "x.npz: the same array is both --outputs and --prompts",
+        "x.npz: the same array is both the outputs and their prompts",
     ),
     "one key": (
         ("--outputs=t.npz", "--prompts=t.npz", "--outputs_key=labels", "--prompts_key=labels"),
-        "t.npz: the same array is both",
+        "t.npz: the same array is both the outputs and their prompts",
     ),
     "one column": (
         ("--texts=text.jsonl", "--prompts=text.jsonl"),
@@ -388,7 +479,10 @@ BAD_INPUTS = {
         ("--texts=answers.txt", "--long_texts=chunks", "--text_encoder=fake_encoders:Means"),
         "--long_texts is an option of all-MiniLM-L6-v2, not of --text_encoder",
     ),
-    "unknown long texts": (("--texts=answers.txt", "--long_texts=all"), "cut|chunks"),
+    "unknown long texts": (
+        ("--texts=answers.txt", "--long_texts=all"),
+        "--long_texts: expected one of cut, chunks, received 'all'",
+    ),
     "long texts of nothing": (
         (X, T, "--long_texts=chunks"),
         "--long_texts: there is nothing here that it would act on",
@@ -423,11 +517,11 @@ BAD_INPUTS = {
     "rtol of exact": ((X, WIDTH, "--method=exact", "--rtol=0.1"), "--rtol means nothing"),
     "groups of no error": (
         (X, WIDTH, "--errors=none", "--groups=5"),
-        "--groups: with --errors=none there is no jackknife",
+        "--groups=5 has no effect: --errors=none computes no standard errors. Remove this flag",
     ),
     "labels of no error": (
         (X, WIDTH, "--errors=none", "--groups_file=labels.txt"),
-        "--groups_file: with --errors=none",
+        "--groups_file=labels.txt has no effect: --errors=none",
     ),
 }
 NOTHING_TO_ACT_ON = {

@@ -2,13 +2,16 @@
 
 import csv
 import json
+import os
 
+import fake_encoders
 import jax
 import numpy as np
 import pytest
 
 import condvendi_jax as cv
 from condvendi_jax import __main__
+from condvendi_jax.cli import compare as verb
 from condvendi_jax.cli import figure
 
 N = 60
@@ -96,7 +99,7 @@ def test_models_of_prompts_of_their_own(compare):
 
 def test_names_keys_and_the_home_folder(compare, folder, monkeypatch):
     monkeypatch.setenv("HOME", str(folder))
-    keys = ("--key=few", "--prompts_key=prompts")
+    keys = ("--outputs_key=few", "--prompts_key=prompts")
     report, _ = compare("a=~/all.npz", "b=all.npz", "--prompts=~/all.npz", *keys, *GIVEN)
     assert report["inputs"]["models"] == {"a": "~/all.npz", "b": "all.npz"}
     for ranking in report["rankings"]:
@@ -104,14 +107,15 @@ def test_names_keys_and_the_home_folder(compare, folder, monkeypatch):
         assert ranking["letters"] == {"a": "a", "b": "a"}
 
 
-def test_outputs_alone_by_rule(compare):
+def test_outputs_alone_by_rule(compare, folder):
     report, out = compare(*FILES, "--rule=median", "--order=2")
     expected = cv.compare(MODELS, rule="median", orders=[2])
     _same(report["rankings"], expected)
     assert report["bandwidths"]["outputs"]["rule"] == "median distance"
     assert report["matched"] == "none"
     assert report["inputs"]["prompts"] is None
-    again, _ = compare(*FILES, "--order=2", "--bandwidths_from=report.json")
+    (folder / "earlier.json").write_text((folder / "report.json").read_text())
+    again, _ = compare(*FILES, "--order=2", "--bandwidths_from=earlier.json")
     _same(again["rankings"], expected)
 
 
@@ -169,6 +173,131 @@ def test_tables_and_a_figure_are_written(compare, folder):
     assert pixels.std() > 10
 
 
+def test_earlier_tables_are_replaced_and_other_files_are_kept(folder, compare):
+    names = ("again.csv", "again.md", "again.png", "again.pdf", "again.svg")
+    flags = ("csv", "markdown", "plot", "plot", "plot")
+    options = (*FILES, "--output_bandwidth=2", "--order=2", "--groups=5")
+    for flag, name in zip(flags, names, strict=True):
+        (folder / name).write_text("mine")
+        target = f"--{flag}={name}"
+        with pytest.raises(ValueError, match=rf"{target.partition('=')[0]}: {name} exists"):
+            compare(*options, target)
+        assert (folder / name).read_text() == "mine"
+        compare(*options, target, "--overwrite")
+        first = (folder / name).stat().st_ino
+        compare(*options, target)
+        assert (folder / name).stat().st_ino != first
+
+
+def test_no_output_takes_the_place_of_an_input_or_of_another(folder):
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    for target in ("--csv=few.npy", "--json=./t.npy", "--plot=x.png", "--markdown=labels.txt"):
+        (folder / "x.png").unlink(missing_ok=True)
+        os.link(folder / "few.npy", folder / "x.png")
+        with pytest.raises(ValueError, match=r"would replace .* reads"):
+            options = ("--prompts=t.npy", "--groups_file=labels.txt", target, "--overwrite")
+            __main__.main(["", "compare", *FILES, *options])
+    (folder / "x.png").unlink()
+    with pytest.raises(ValueError, match=r"--json=o\.csv and --csv=o\.csv are the same file"):
+        __main__.main(["", "compare", *FILES, "--csv=o.csv", "--json=o.csv"])
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def _texts(folder):
+    """Two models' answers to three questions; the encoder counts letters."""
+    questions, answers = ("one", "two more", "and three"), {"a": "xyz", "b": "pqr"}
+    for name, letters in answers.items():
+        rows = [
+            {"question": q, "text": letter * (k + 1)}
+            for k, (q, letter) in enumerate(zip(questions, letters, strict=True))
+        ]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "questions.txt").write_text("\n".join(questions) + "\n")
+    rows = {n: [letter * (k + 1) for k, letter in enumerate(a)] for n, a in answers.items()}
+    return rows, questions
+
+
+TEXT = ("--text_encoder=fake_encoders:Means", "--cache=cache")
+
+
+def test_texts_are_compared_as_score_scores_them(compare, folder):
+    answers, questions = _texts(folder)
+    embeddings = {name: fake_encoders.Means().encode(rows) for name, rows in answers.items()}
+    prompts = fake_encoders.Means().encode(questions)
+    options = (*TEXT, "--order=2", "--output_bandwidth=99", "--prompt_bandwidth=90")
+    kernels = {"output_kernel": cv.Gaussian(99.0), "prompt_kernel": cv.Gaussian(90.0)}
+    expected = cv.compare(embeddings, prompts, **kernels, orders=[2])
+    shared, out = compare("a.jsonl", "b.jsonl", "--prompts=questions.txt", *options)
+    _same(shared["rankings"], expected)
+    assert "texts (column 'text') embedded by means; prompts embedded by means\n" in out
+    assert "outputs paired with prompts by order\n" in out
+    own, _ = compare("a.jsonl", "b.jsonl", "--prompts=a.jsonl,b.jsonl", *options)
+    for got, wanted in zip(own["rankings"], shared["rankings"], strict=True):
+        assert got["values"] == pytest.approx(wanted["values"], rel=1e-6)
+    assert own["inputs"] == {
+        "models": {"a": "a.jsonl", "b": "b.jsonl"},
+        "prompts": {"a": "a.jsonl", "b": "b.jsonl"},
+        "text_column": "text",
+        "paired_by": "order",
+        "prompt_column": "question",
+        "text_encoder": "means",
+        "text_encoder_path": "fake_encoders:Means",
+    }
+
+
+def test_pictures_are_compared_and_paired_by_name(compare, folder):
+    from PIL import Image
+
+    colours = {"m1": ("red", "lime", "blue"), "m2": ("red", "red", "blue")}
+    for name, own in colours.items():
+        (folder / name / "pictures").mkdir(parents=True)
+        for k, colour in enumerate(own):
+            Image.new("RGB", (4, 4), colour).save(folder / name / "pictures" / f"{k}.png")
+    (folder / "named.csv").write_text("file,prompt\n2,c\n0,a\n1,b\n")
+    words = ("m1/pictures", "m2/pictures/")
+    widths = ("--output_bandwidth=300", "--prompt_bandwidth=2")
+    encoders = ("--image_encoder=fake_encoders:Means", *TEXT)
+    report, _ = compare(*words, "--prompts=named.csv", *encoders, "--order=2", *widths)
+    assert report["inputs"]["models"] == {"m1": "m1/pictures", "m2": "m2/pictures/"}
+    assert report["inputs"]["paired_by"] == "image column 'file'"
+    vendi = report["rankings"][0]["values"]
+    square = np.exp(-2 * 255**2 / 300**2)  # Of the kernel between two colours.
+    assert vendi["m1"] == pytest.approx(9 / (3 + 6 * square), rel=1e-5)
+    assert vendi["m2"] == pytest.approx(9 / (5 + 4 * square), rel=1e-5)
+
+
+NAMES = {
+    "stems": (("a/x.npy", "y.npy"), ("x", "y")),
+    "folders": (("m1/emb.npy", "m2/emb.npy"), ("m1", "m2")),
+    "folders in the middle": (("runs/m1/a/e.npy", "runs/m2/a/e.npy"), ("m1", "m2")),
+    "of two depths": (("emb.npy", "m2/emb.npy"), ("emb", "m2/emb")),
+    "endings": (("a/x.npy", "a/x.npz"), ("x.npy", "x.npz")),
+    "some": (("x.npy", "m1/emb.npy", "./m2/emb.npy"), ("x", "m1", "m2")),
+    "two places": (("a/b/x.npy", "a/c/x.npy", "d/b/x.npy"), ("a/b", "a/c", "d/b")),
+}
+
+
+@pytest.mark.parametrize("case", NAMES)
+def test_a_model_is_called_by_what_its_path_has_alone(case):
+    paths, names = NAMES[case]
+    assert verb._named(paths) == dict(zip(names, paths, strict=True))
+
+
+def test_a_file_that_exists_is_no_name(folder, compare):
+    (folder / "eq=al.npy").write_bytes((folder / "some.npy").read_bytes())
+    (folder / "p,q.npy").write_bytes((folder / "t.npy").read_bytes())
+    options = ("--order=2", "--groups=5", *GIVEN[:2])
+    for word in ("eq=al.npy", "./eq=al.npy", "a=eq=al.npy"):
+        report, _ = compare(word, "few.npy", "--prompts=p,q.npy", *options[:-1])
+        name = "a" if word[0] == "a" else "eq=al"
+        path = word.removeprefix("a=")
+        assert report["inputs"]["models"] == {name: path, "few": "few.npy"}
+        assert report["inputs"]["prompts"] == "p,q.npy"
+    (folder / "al.npy").write_bytes((folder / "t.npy").read_bytes())
+    with pytest.raises(ValueError, match=r"could be the file .* write \./eq=al\.npy or eq=\./al"):
+        compare("eq=al.npy", "few.npy", *options)
+
+
 def test_csv_to_standard_output_is_alone_there(folder, capfd):
     __main__.main(["", "compare", *FILES, "--output_bandwidth=2", "--order=2", "--csv=/dev/stdout"])
     out, err = capfd.readouterr()
@@ -178,34 +307,46 @@ def test_csv_to_standard_output_is_alone_there(folder, capfd):
 
 
 BAD_INPUTS = {
+    "a comma too many": ((*FILES, "--prompts=t.npy,"), "--prompts=t.npy,: a name beside a comma"),
+    "outputs of two kinds": (
+        ("few.npy", "labels.txt"),
+        "expected outputs of one kind, received embeddings of few (few.npy) and texts of labels",
+    ),
+    "columns of arrays": (
+        (*FILES, "--text_column=a"),
+        "--text_column: there is nothing here that it would act on",
+    ),
     "no model": ((), "at least two models, received 0"),
     "one model": (("few.npy",), "at least two models, received 1"),
     "one stem twice": (
-        ("few.npy", "other/few.npy"),
-        "'few' names both few.npy and other/few.npy; give names",
+        ("few.npy", "few.npy"),
+        "'few.npy' names both few.npy and few.npy; give names",
     ),
-    "no path": (("few=", "some.npy"), "'few=': expected a file, or name=file"),
-    "no name": (("=few.npy", "some.npy"), "'=few.npy': expected a file, or name=file"),
+    "no path": (("few=", "some.npy"), "'few=': expected a path, or name=path"),
+    "no name": (("=few.npy", "some.npy"), "'=few.npy': expected a path, or name=path"),
     "outputs as prompts": (
         (*FILES, "--prompts=some.npy", *GIVEN),
-        "outputs of some and their prompts are equal in every row",
+        "some.npy: the same array is both the outputs and their prompts",
     ),
     "missing file": (("few.npy", "absent.npy"), "absent.npy: there is no such file"),
     "prompts of some": (
         (*FILES, "--prompts=t.npy,t.npy"),
         "--prompts: expected one file, or one for each of 3 models, received 2",
     ),
-    "no prompts": ((*FILES, "--prompts="), "--prompts: expected one file"),
+    "no prompts": ((*FILES, "--prompts="), "--prompts: received nothing after the '='"),
     "not a number": (("few.npy", "nan.npy"), "nan: outputs: expected finite numbers"),
     "dimensions": (("few.npy", "narrow.npy"), "outputs: expected one dimension for all models"),
     "level": ((*FILES, "--output_bandwidth=1", "--level=1.5"), "level: expected a number between"),
-    "a key of no prompts": ((*FILES, "--prompts_key=a"), "--prompts_key without --prompts"),
+    "a key of no prompts": (
+        (*FILES, "--prompts_key=a"),
+        "--prompts_key: there is nothing here that it would act on",
+    ),
     "a bandwidth of no prompts": (
         (*FILES, "--prompt_bandwidth=1"),
         "--prompt_bandwidth without --prompts",
     ),
     "a rule without use": ((*FILES, "--output_bandwidth=1", "--rule=std"), "--rule: no bandwidth"),
-    "a key of one array": ((*FILES, "--key=few"), "holds one array without a key"),
+    "a key of one array": ((*FILES, "--outputs_key=few"), "holds one array without a key"),
     "a figure of words": ((*FILES, "--plot=scores.txt"), "--plot: expected a file ending in"),
     "no folder": ((*FILES, "--csv=absent/scores.csv"), "there is no directory"),
     "a flag of score": ((*FILES, "--errors=all"), "errors"),

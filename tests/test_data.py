@@ -168,11 +168,14 @@ def test_own_files_round_trip(files):
 def test_labels_may_be_lines_of_text(files, tmp_path):
     paths, _ = files
     lines = tmp_path / "models.txt"
-    lines.write_text("a b\nc\n\nd\ne\nf\n", encoding="utf-8")
+    lines.write_text("a b\nc\n \u2028d\nd\ne\nf\n", encoding="utf-8")
     own = load_files(**paths, models=lines)
-    assert own.labels["models"].tolist() == ["a b", "c", "", "d", "e", "f"]
-    lines.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match=r"models\.txt: cannot be read as text"):
+    assert own.labels["models"].tolist() == ["a b", "c", " \u2028d", "d", "e", "f"]
+    lines.write_text("a\nb\n \nd\ne\nf\n")
+    with pytest.raises(ValueError, match=r"models\.txt, line 3: is blank"):
+        load_files(**paths, models=lines)
+    lines.write_bytes(b"a\n\xff\xfe\x00")
+    with pytest.raises(ValueError, match=r"models\.txt, line 2: is not UTF-8"):
         load_files(**paths, models=lines)
     with pytest.raises(ValueError, match=r"none\.txt: there is no such file"):
         load_files(**paths, models=tmp_path / "none.txt")
@@ -203,7 +206,7 @@ def test_other_lengths_are_refused_with_both(files):
         ("prompts", np.zeros((6, 2, 2)), r"prompts: expected a two-dim.*shape \(6, 2, 2\)"),
         ("prompts", np.full((6, 2), "x"), "prompts: expected real numbers.*<U1"),
         ("outputs", np.diag([1, 1, 1, 1, np.nan, 1]).astype(np.float32), "outputs: .*row 4"),
-        ("types", np.zeros((6, 2)), r"types must be one label .*shape \(6, 2\)"),
+        ("types", np.zeros((6, 2)), r"types.npy: expected one label a row .*shape \[6, 2\]"),
     ],
 )
 def test_other_shapes_dtypes_and_numbers_are_refused(files, role, array, message):

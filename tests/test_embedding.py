@@ -10,6 +10,7 @@ from fake_encoders import Means, Others, Short, Squares
 
 from condvendi_jax.encoders import embedding
 from condvendi_jax.encoders.embedding import LoadedEncoder, default_cache, embed, load_encoder
+from condvendi_jax.encoders.interface import EncoderError
 from condvendi_jax.encoders.items import list_images
 
 TEXTS = ["a cat", "ä dog", "a", "a cat", ""]
@@ -313,6 +314,28 @@ def test_what_is_no_row_an_item_is_refused_and_not_kept(tmp_path, answer, words)
     with pytest.raises(ValueError, match=f"wrong: .*{words}"):
         embed(list("abcde"), Wrong(answer), kind="texts", cache=tmp_path)
     assert _shards(tmp_path) == []
+
+
+class Picky:
+    """Fails on texts with a b; and, if told so, on more than two items."""
+
+    def __init__(self, most=100):
+        self.most = most
+
+    def encode(self, items):
+        if len(items) > self.most or any("b" in item for item in items):
+            raise KeyError("no weights\nfor this")
+        return np.ones((len(items), 2))
+
+
+def test_an_encoder_that_fails_is_named_with_its_first_item(tmp_path):
+    words = r"encoder test_embedding:Picky failed on 'b1': KeyError: 'no weights"
+    with pytest.raises(EncoderError, match=words) as error:
+        embed(["a", "b1", "b2"], Picky(), kind="texts", cache=tmp_path)
+    assert isinstance(error.value.__cause__, KeyError)
+    assert "\n" not in str(error.value)
+    with pytest.raises(EncoderError, match="failed on a batch of 3, though on none of its items"):
+        embed(["a", "c", "d"], Picky(most=2), kind="texts", cache=tmp_path)
 
 
 def test_rows_of_two_lengths_are_refused(tmp_path):

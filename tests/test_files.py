@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import socket
 import stat
@@ -175,6 +176,25 @@ def test_damaged_files_are_refused_with_their_path(saved, name, kept):
         files.read_array(path, key="points" if name == "two.npz" else None)
 
 
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("x.csv", "np.save('x.npy', np.loadtxt('x.csv', delimiter=','))"),
+        ("x.parquet", "np.save('x.npy', pandas.read_parquet('x.parquet').to_numpy())"),
+    ],
+)
+def test_other_formats_are_refused_with_the_line_that_converts_them(tmp_path, name, command):
+    with pytest.raises(ValueError, match=re.escape(command)):
+        files.read_array(tmp_path / name)
+
+
+def test_the_line_that_converts_a_csv_file_does(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savetxt("x.csv", ARRAY, delimiter=",")
+    exec(files.convert_command("x.csv"), {"np": np})
+    np.testing.assert_array_equal(files.read_array("x.npy"), ARRAY)
+
+
 class Fuse:
     """An object whose unpickling would be noticed."""
 
@@ -186,7 +206,11 @@ class Fuse:
 def test_pickled_objects_are_never_loaded(tmp_path, suffix):
     path = tmp_path / f"fuse.{suffix}"
     (np.save if suffix == "npy" else np.savez)(path, np.array([Fuse()], dtype=object))
-    with pytest.raises(ValueError, match=rf"fuse\.{suffix}: cannot be read"):
+    with pytest.raises(ValueError, match=rf"fuse\.{suffix}: .* pickled .* never loaded") as error:
+        files.read_array(path)
+    assert "allow_pickle" not in str(error.value)
+    path.write_bytes(b"\x80\x04K\x01.")
+    with pytest.raises(ValueError, match="its content is in another format"):
         files.read_array(path)
 
 
@@ -252,6 +276,99 @@ def test_a_folder_that_cannot_be_written_is_found_out_beforehand(tmp_path):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(OSError, match="loop"):
         files.check_writable(tmp_path / "loop")
+
+
+# --- nothing is lost -----------------------------------------------------------------------------
+
+
+def _refused(message, targets, sources=(), *, overwrite=True):
+    with pytest.raises((ValueError, OSError), match=message) as error:
+        files.check_targets(targets, {"--outputs": sources}, overwrite=overwrite)
+    assert "\n" not in str(error.value)
+
+
+def _same_file(folder, route):
+    """Another name of x.npy, or one that would be the same file."""
+    (folder / "sub").mkdir()
+    other = folder / "other.npy"
+    if route == "dots":
+        return folder / "sub" / ".." / "x.npy"
+    if route == "link":
+        other.symlink_to("x.npy")
+    elif route == "hard link":
+        os.link(folder / "x.npy", other)
+    elif route == "linked folder":
+        (folder / "sub2").symlink_to(folder)
+        other = folder / "sub2" / "x.npy"
+    return folder / "x.npy" if route == "same" else other
+
+
+@pytest.mark.parametrize("route", ["same", "dots", "link", "hard link", "linked folder"])
+def test_a_file_that_is_read_is_never_written(tmp_path, route):
+    np.save(tmp_path / "x.npy", ARRAY)
+    target = _same_file(tmp_path, route)
+    _refused(r"--json=.* would replace .*x\.npy", {"--json": target}, [tmp_path / "x.npy"])
+    _refused("--csv=.* and --json=.* are the same", {"--csv": tmp_path / "x.npy", "--json": target})
+
+
+def test_two_outputs_that_are_yet_to_be_written_are_told_apart(tmp_path):
+    (tmp_path / "link.csv").symlink_to("o.csv")
+    for other in ("o.csv", "./o.csv", "O.csv", "link.csv"):
+        _refused("are the same file", {"--csv": tmp_path / "o.csv", "--json": tmp_path / other})
+    _refused("are the same file", {"--csv": "/dev/stdout", "--json": "/dev/fd/1"})
+    fine = {"--csv": tmp_path / "o.csv", "--json": tmp_path / "p.csv", "--plot": None}
+    files.check_targets(fine, {"--outputs": [tmp_path / "absent.npy"]}, overwrite=False)
+    files.check_targets(
+        {"--csv": os.devnull, "--json": os.devnull}, {"--outputs": [os.devnull]}, overwrite=False
+    )
+    assert _paths(tmp_path) == ["link.csv"]
+
+
+def test_an_existing_file_of_others_is_kept_unless_told_otherwise(tmp_path):
+    foreign = {
+        "notes.json": b'{"provenance": {"versions": {"numpy": "2"}}}',
+        "list.json": b"[1]",
+        "deep.json": b"[" * 100_000,
+        "notes.md": b"# written by condvendi_jax\n",
+        "table.csv": b"score,order\n",
+        "photo.png": b"\x89PNG and more",
+        "binary": bytes(range(256)),
+    }
+    for name, content in foreign.items():
+        (tmp_path / name).write_bytes(content)
+        _refused("exists and was not written", {"--json": tmp_path / name}, overwrite=False)
+        files.check_targets({"--json": tmp_path / name}, {}, overwrite=True)
+        assert (tmp_path / name).read_bytes() == content
+    (tmp_path / "empty").touch()
+    files.check_targets({"--json": tmp_path / "empty"}, {}, overwrite=False)
+
+
+def test_a_file_in_a_folder_that_is_read_is_never_replaced(tmp_path):
+    (tmp_path / "clone").mkdir()
+    (tmp_path / "clone" / "1.png").write_bytes(b"picture")
+    _refused("would replace a file in", {"--json": tmp_path / "clone/1.png"}, [tmp_path / "clone"])
+    new = {"--json": tmp_path / "clone" / "new.json"}
+    files.check_targets(new, {"--source": [tmp_path / "clone"]}, overwrite=False)
+
+
+def test_what_cannot_be_written_is_named_with_its_flag(tmp_path):
+    _refused("--json: .*absent.*cannot be written", {"--json": tmp_path / "absent" / "x.json"})
+    _refused("--json: .*cannot be written .*is a directory", {"--json": tmp_path})
+    if os.path.isdir("/proc"):
+        _refused("--json: /proc/nope cannot be written", {"--json": "/proc/nope"})
+
+
+def test_standard_output_must_not_go_into_an_input(tmp_path):
+    np.save(tmp_path / "x.npy", ARRAY)
+    before = (tmp_path / "x.npy").read_bytes()
+    program = "from condvendi_jax import files; files.check_targets({}, {'--outputs': ['x.npy']}, "
+    command = [sys.executable, "-c", program + "overwrite=True)"]
+    with open(tmp_path / "x.npy", "ab") as stream:
+        done = subprocess.run(
+            command, stdout=stream, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+        )
+    assert "standard output goes into x.npy, which --outputs reads" in done.stderr
+    assert (tmp_path / "x.npy").read_bytes() == before
 
 
 # --- links, pipes and devices --------------------------------------------------------------------

@@ -8,6 +8,7 @@ import dataclasses
 import json
 import math
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -264,6 +265,34 @@ def test_results_of_another_program_are_left_alone(tmp_path, own):
     with pytest.raises(ValueError, match="holds results of another program"):
         execute(tmp_path, *own())
     assert [p.name for p in folder.iterdir() if p.name != ".lock"] == ["run.json"]
+
+
+@pytest.mark.parametrize("name", ["run.json", "mean-1.npz", "mine.png"])
+def test_files_of_others_are_left_alone(tmp_path, own, name):
+    folder = tmp_path / "results" / "toy-mean"
+    folder.mkdir(parents=True)
+    (folder / name).write_bytes(b"mine")
+    (tmp_path / "notes").write_text("mine")
+    (folder / ".lock").symlink_to(tmp_path / "notes")
+    with pytest.raises(ValueError, match=rf"toy-mean: holds {name}, but no results of toy"):
+        execute(tmp_path, *own())
+    assert (folder / name).read_bytes() == b"mine"
+    assert (tmp_path / "notes").read_text() == "mine"
+    assert {path.name for path in folder.iterdir()} == {".lock", name}
+
+
+@pytest.mark.parametrize("role", ["outputs", "types"])
+def test_inputs_in_the_folder_of_results_are_refused(tmp_path, own, role):
+    flags = own()
+    execute(tmp_path, *flags)
+    (path,) = [flag.partition("=")[2] for flag in flags if flag.startswith(f"--{role}=")]
+    folder = tmp_path / "results" / "toy-mean"
+    (folder / "mean-1.npz").unlink()
+    (folder / "mean-1.npz").symlink_to(path)
+    before = pathlib.Path(path).read_bytes()
+    with pytest.raises(ValueError, match=rf"--{role}: .* is the file .*mean-1\.npz"):
+        execute(tmp_path, *flags)
+    assert pathlib.Path(path).read_bytes() == before
 
 
 def _flip(path, at):
@@ -694,6 +723,8 @@ def test_figures_are_redrawn_from_the_results_alone(tmp_path, own):
     assert [path.name for path in paths] == ["toy.png", "toy.pdf"]
     first = [path.read_bytes() for path in paths]
     assert all(len(content) > 3000 for content in first)
+    with pytest.raises(ValueError, match=r"\.png: exists already\. .* --overwrite"):
+        runner.draw(TOY, [run], tmp_path / "figures", overwrite=False)
     drawn = runner.draw(refuses_to_compute(), [run], tmp_path / "figures")
     assert [path.read_bytes() for path in drawn] == first
     assert [(run.folder / path.name).read_bytes() for path in paths] == first

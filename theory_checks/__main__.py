@@ -21,6 +21,9 @@ _MUTANTS = flags.DEFINE_bool("mutants", False, "Try the wrong versions of what h
 _SEED = flags.DEFINE_integer("seed", 0, "Seed of every random trial.", lower_bound=0)
 _BUDGET = flags.DEFINE_enum("budget", "quick", sorted(evidence.BUDGETS), "How much work to spend.")
 _OUTPUT = flags.DEFINE_string("output", None, "Write the report as JSON to this path.")
+_OVERWRITE = flags.DEFINE_bool(
+    "overwrite", False, "Let --output replace a file that is no earlier report."
+)
 _DOCUMENT = flags.DEFINE_string("document", None, "Renew the generated parts of docs/theory.md.")
 
 
@@ -66,8 +69,11 @@ def main(argv: list[str]) -> int:
     chosen = select(_ONLY.value, claim.registry())
     if _DOCUMENT.value and _ONLY.value:
         raise ValueError("--document: the document holds every claim; leave --only away.")
-    if _OUTPUT.value:
-        files.check_writable(_OUTPUT.value)
+    targets = {"--output": _OUTPUT.value, "--document": _DOCUMENT.value}
+    files.check_targets(targets, {}, overwrite=True)
+    if _DOCUMENT.value:
+        report.check_marks(_DOCUMENT.value)
+    files.check_targets({"--output": _OUTPUT.value}, {}, overwrite=_OVERWRITE.value)
     seed, budget = _SEED.value, evidence.BUDGETS[_BUDGET.value]
     outcomes: list[claim.Outcome] = []
     wrong: list[str] = []

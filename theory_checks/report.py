@@ -6,7 +6,7 @@ import math
 import os
 import platform
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+import condvendi_jax
 from condvendi_jax import files
 from theory_checks.claim import Kind, Outcome, Tried
 from theory_checks.evidence import Verdict, plain
 from theory_checks.roots import ROOTS
 from theory_checks.statements import PAPERS
+
+PARTS = ("counts", "roots", "corrections", "beyond", "table")
+"""The generated parts of docs/theory.md."""
 
 _COLOURS = {
     Verdict.HOLDS: "green",
@@ -41,7 +45,8 @@ def to_json(outcomes: Sequence[Outcome], *, seed: int, budget: str) -> dict[str,
         "seed": seed,
         "budget": budget,
         "versions": {
-            "python": platform.python_version(), "numpy": np.__version__, "jax": jax.__version__
+            "python": platform.python_version(), "numpy": np.__version__, "jax": jax.__version__,
+            "condvendi_jax": condvendi_jax.__version__,
         },
         "sources": sources_digest(),
         "counts": counts(outcomes),
@@ -393,20 +398,34 @@ def _examples(outcome: Outcome) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield "Clearest", judgement.clearest
 
 
+def check_marks(path: str | os.PathLike[str], names: Iterable[str] = PARTS) -> None:
+    """Raises ValueError where a document, or a mark of a generated part in it, is missing."""
+    if not Path(path).is_file():
+        raise ValueError(f"{path}: there is no such file.")
+    text = Path(path).read_text(encoding="utf-8")
+    for name in names:
+        start, end = _marks(name)
+        if not (0 <= text.find(start) < text.find(end)):
+            raise ValueError(f"{path}: expected the marks {start!r} and {end!r}.")
+
+
+def _marks(name: str) -> tuple[str, str]:
+    return f"<!-- {name}: generated -->", f"<!-- end of {name} -->"
+
+
 def insert(path: str | os.PathLike[str], parts: Mapping[str, str]) -> None:
     """Puts each part between its marks in an existing document.
 
     Raises:
         ValueError: a mark is missing.
     """
+    check_marks(path, parts)
     target = Path(path)
     text = target.read_text(encoding="utf-8")
     for name, content in parts.items():
-        start, end = f"<!-- {name}: generated -->", f"<!-- end of {name} -->"
-        before, found, rest = text.partition(start)
-        _, closed, after = rest.partition(end)
-        if not (found and closed):
-            raise ValueError(f"{target}: expected the marks {start!r} and {end!r}.")
+        start, end = _marks(name)
+        before, _, rest = text.partition(start)
+        _, _, after = rest.partition(end)
         text = f"{before}{start}\n{content}\n{end}{after}"
     with files.atomic_writer(target) as stream:
         stream.write(text.encode())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -15,32 +16,33 @@ from condvendi_jax.cli import inputs, options
 USAGE = """Which of several models is more diverse, and whether the difference is real.
 
 usage: condvendi compare a.npy b.npy [name=c.npy ...] --prompts=t.npy [--flag=value ...]
+       condvendi compare folder_a folder_b --prompts=prompts.csv [--flag=value ...]
 
-A file may be given a name, name=path; else it is called by its own. All models share the rows of
-one --prompts file, or each has its own: --prompts=a_prompts.npy,b_prompts.npy.
+A model is a file of embeddings (.npy, .npz, .safetensors), a folder of pictures, or a file of texts
+(.txt, .csv, .jsonl); all models are of one kind. Pictures and texts are embedded. A model may be
+given a name, name=path. Otherwise its name is that of its file or, where several files have one
+name, the part of the path that differs. All models share the rows of one --prompts file, or each
+has its own: --prompts=a_prompts.npy,b_prompts.npy.
 """
 
 # What else the tables are written as: flag, name, and how.
 _TABLES = {
     "csv": ("CSV", comparison.Comparison.comma_separated),
-    "markdown": ("Markdown", comparison.Comparison.markdown),
+    "markdown": ("Markdown", lambda found: f"{found.markdown()}\n<!-- {files.MARK} -->\n"),
 }
 
 
 def define_flags() -> flags.FlagValues:
     """The flags of the verb."""
     values = flags.FlagValues()
-    flags.DEFINE_list(
+    flags.DEFINE_string(
         "prompts",
         None,
-        "Embeddings of the prompts [n, d_t]: one file for all models, or one for each; without "
-        "them: Vendi and RKE alone.",
+        "The prompts: embeddings [n, d_t], or texts in a .txt, .csv or .jsonl file. One file for "
+        "all models, or one for each, separated by commas. Without prompts: Vendi and RKE only.",
         flag_values=values,
     )
-    flags.DEFINE_string("key", None, "Which array of the models' files.", flag_values=values)
-    flags.DEFINE_string(
-        "prompts_key", None, "Which array of the prompts' files.", flag_values=values
-    )
+    inputs.define(values)
     flags.DEFINE_float(
         "level", 0.05, "The rate of false differences that the letters allow.", flag_values=values
     )
@@ -62,35 +64,33 @@ def main(argv: Sequence[str]) -> None:
     if given["help"]:
         return
     paths = _named(words)
-    prompt_paths = _prompts(given, paths)
-    if not prompt_paths and given["prompts_key"] is not None:
-        raise ValueError("--prompts_key without --prompts: there is nothing to use it on.")
+    prompt_paths = _prompts(given["prompts"], paths)
+    models = {
+        name: inputs.Model(inputs.kind_of(path), path, prompt_paths.get(name, given["prompts"]))
+        for name, path in paths.items()
+    }
     options.check(given)
-    for flag in (*_TABLES, "plot"):
-        if given[flag]:
-            files.check_writable(given[flag])
+    inputs.check(given, models)
     _check_plot(given["plot"])
+    options.check_files(given, inputs.sources(given, models))
     options.configure(given)
     started = time.perf_counter()
     with command.progress_bar() as bar:
+        read = inputs.read(given, models, bar)
         task = bar.add_task("", total=None)
-        models = {name: files.read_array(p, key=given["key"]) for name, p in paths.items()}
-        prompts = {
-            name: files.read_array(p, key=given["prompts_key"]) for name, p in prompt_paths.items()
-        }
-        for name, outputs in models.items() if prompts else ():
-            own = prompts[name if name in prompts else ""]
-            inputs.refuse_equal(f"outputs of {name}", outputs, own)
         found = comparison.compare(
-            models,
-            prompts.get("", prompts) if prompts else None,
-            **options.settings(given, paired=bool(prompts)),
+            read.outputs,
+            {name: read.prompts[path] for name, path in prompt_paths.items()}
+            or read.prompts.get(given["prompts"]),
+            **options.settings(given, paired=bool(read.prompts)),
             level=given["level"],
             progress=lambda words: bar.update(task, description=words),
         )
-    read = {"models": paths, "prompts": prompt_paths.get("", prompt_paths) or None}
-    report = options.report(found, given, read, since=started)
-    with options.printed_last(found, [given[flag] for flag in ("json", *_TABLES)]):
+    keys = {name: given[name] for name in ("outputs_key", "prompts_key") if given[name] is not None}
+    described = {"models": paths, "prompts": prompt_paths or given["prompts"], **keys}
+    report = options.report(found, given, described | read.described, since=started)
+    table = "\n".join([str(found), *read.notes])
+    with options.printed_last(table, [given[flag] for flag in ("json", *_TABLES)]):
         _write(found, report, given)
 
 
@@ -109,17 +109,15 @@ def _write(found: comparison.Comparison, report: dict[str, Any], given: dict[str
 
 
 def _named(words: Sequence[str]) -> dict[str, str]:
-    """The models' files by name."""
+    """The models' paths by name."""
+    named = [_split(word) for word in words]
+    short = iter(_names([path for name, path in named if name is None]))
     found: dict[str, str] = {}
-    for word in words:
-        name, equals, path = word.partition("=")
-        if not equals:
-            name, path = pathlib.Path(word).stem, word
-        if not name or not path:
-            raise ValueError(f"{word!r}: expected a file, or name=file.")
+    for given, path in named:
+        name = next(short) if given is None else given
         if name in found:
             raise ValueError(
-                f"{name!r} names both {found[name]} and {path}; give names, as name=file."
+                f"{name!r} names both {found[name]} and {path}; give names, as name=path."
             )
         found[name] = path
     if len(found) < 2:
@@ -129,13 +127,52 @@ def _named(words: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _prompts(given: dict[str, Any], models: dict[str, str]) -> dict[str, str]:
-    """The prompts' files by model; under '' where all models share one; none without prompts."""
-    paths = given["prompts"]
-    if paths is None:
+def _split(word: str) -> tuple[str | None, str]:
+    """The name that a word gives to a model, None if it gives none, and the path."""
+    name, equals, path = word.partition("=")
+    is_path = files.expanded(word).exists()
+    if equals and is_path and name and path and files.expanded(path).exists():
+        raise ValueError(
+            f"{word!r}: could be the file of this name, or the file {path} with the name {name}; "
+            f"write ./{word} or {name}=./{path}."
+        )
+    if is_path or not equals or "/" in name:
+        name, path = None, word
+    if name == "" or not path:
+        raise ValueError(f"{word!r}: expected a path, or name=path.")
+    return name, path
+
+
+def _names(paths: Sequence[str]) -> list[str]:
+    """A name for each path: that of the file or, where several share it, what differs."""
+    plain = [pathlib.Path(os.path.normpath(files.expanded(path))) for path in paths]
+    plain = [path if path.is_dir() else path.with_suffix("") for path in plain]
+    names = [path.name for path in plain]
+    for name in set(names):
+        places = [k for k, other in enumerate(names) if other == name]
+        if len(places) < 2:
+            continue
+        parts = [list(plain[k].parts) for k in places]
+        if len(set(map(tuple, parts))) < len(parts):  # They differ in their endings, if at all.
+            parts = [list(pathlib.Path(os.path.normpath(paths[k])).parts) for k in places]
+        for end in (-1, 0):
+            while min(map(len, parts)) > 1 and len({part[end] for part in parts}) == 1:
+                for part in parts:
+                    part.pop(end)
+        for k, part in zip(places, parts, strict=True):
+            names[k] = "/".join(part)
+    return names
+
+
+def _prompts(given: str | None, models: Mapping[str, str]) -> dict[str, str]:
+    """The file of each model's own prompts; none where all share one file, or have no prompts."""
+    if given is None or files.expanded(given).exists():
         return {}
+    paths = given.split(",")
+    if "" in paths:
+        raise ValueError(f"--prompts={given}: a name beside a comma is missing.")
     if len(paths) == 1:
-        return {"": paths[0]}
+        return {}
     if len(paths) != len(models):
         raise ValueError(
             f"--prompts: expected one file, or one for each of {len(models)} models, received "

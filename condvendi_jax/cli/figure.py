@@ -66,8 +66,9 @@ def draw(comparison: Comparison, path: str | os.PathLike[str]) -> None:
     panels[0].set_yticks(list(places), models)
     figure.supxlabel(_caption(comparison), fontsize=7)
     suffix = pathlib.Path(path).suffix.lower().removeprefix(".")
+    metadata = {"Software" if suffix == "png" else "Creator": files.MARK}
     with files.atomic_writer(path) as stream:
-        figure.savefig(stream, format=suffix, dpi=200)
+        figure.savefig(stream, format=suffix, dpi=200, metadata=metadata)
 
 
 def _caption(comparison: Comparison) -> str:

@@ -1,11 +1,11 @@
-"""What `condvendi score` reads: arrays from files, or pictures and texts that it embeds."""
+"""What the verbs read: arrays from files, or pictures and texts that are embedded."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,20 +18,40 @@ if TYPE_CHECKING:
     from condvendi_jax.encoders.embedding import LoadedEncoder
 
 _TEXT_ENDINGS = (".txt", ".csv", ".jsonl")
-_SOURCES = ("outputs", "images", "texts")
 _ENCODERS = {"images": "efficientnet:load_efficientnet", "texts": "minilm:load_minilm"}
 
 
+class Model(NamedTuple):
+    """A model's outputs and their prompts, as the command line names them.
+
+    Attributes:
+      kind: what the path holds: `embeddings`, `images` or `texts`.
+      path: an array file, a folder of pictures or a file of texts.
+      prompts: an array file, or a file of texts; None without prompts.
+    """
+
+    kind: str
+    path: str
+    prompts: str | None
+
+
+def kind_of(path: str) -> str:
+    """What a path holds, by its ending: `embeddings`, `images` or `texts`."""
+    if is_text(path):
+        return "texts"
+    return "images" if files.expanded(path).is_dir() else "embeddings"
+
+
+def is_text(path: str) -> bool:
+    """Whether a path has an ending of files of texts."""
+    return pathlib.Path(path).suffix.lower() in _TEXT_ENDINGS
+
+
 def define(values: flags.FlagValues) -> None:
-    """Adds the flags."""
+    """Adds the flags that say how outputs and prompts are read, and embedded if need be."""
     words = {
-        "outputs": "Embeddings of the outputs [n, d_x]: a .npy, .npz or .safetensors file.",
-        "prompts": "Their prompts: embeddings [n, d_t] in such a file, or texts in a .txt file of "
-        "one prompt a line, a .csv or a .jsonl file. Without prompts: Vendi and RKE only.",
-        "outputs_key": "The array to read from the file of the outputs.",
-        "prompts_key": "The array to read from the file of the prompts.",
-        "images": "Instead of --outputs: a folder of pictures, which are embedded.",
-        "texts": "Instead of --outputs: a .txt, .csv or .jsonl file of texts, which are embedded.",
+        "outputs_key": "The array to read from a file of outputs.",
+        "prompts_key": "The array to read from a file of prompts.",
         "image_encoder": "The encoder of pictures: package.module:attribute with encode(items); "
         "EfficientNet-Lite0 if unset.",
         "text_encoder": "The encoder of texts, in the same form; all-MiniLM-L6-v2 if unset.",
@@ -52,28 +72,32 @@ def define(values: flags.FlagValues) -> None:
     )
 
 
-def check(given: dict[str, Any]) -> None:
+def check(given: dict[str, Any], models: Mapping[str, Model]) -> None:
     """Refuses what would be ignored, before anything is read.
 
     Raises:
-      ValueError: outputs are missing or given twice, or a flag has nothing to act on.
+      ValueError: the models are of different kinds, or a flag has nothing to act on.
     """
-    sources = [name for name in _SOURCES if given[name] is not None]
-    if not sources:
-        raise ValueError("--outputs, --images or --texts is required; --help lists all flags.")
-    if len(sources) > 1:
-        raise ValueError(f"--{sources[0]} and --{sources[1]}: give one or the other.")
-    texts = _is_text(given["prompts"])
+    kinds = {model.kind: name for name, model in models.items()}
+    if len(kinds) > 1:
+        (first, one), (second, other) = list(kinds.items())[:2]
+        raise ValueError(
+            f"expected outputs of one kind, received {first} of {one} ({models[one].path}) and "
+            f"{second} of {other} ({models[other].path})."
+        )
+    (kind,) = kinds
+    prompts = [model.prompts for model in models.values() if model.prompts is not None]
+    texts = any(map(is_text, prompts))
     needs = {
-        "outputs_key": sources == ["outputs"],
-        "prompts_key": given["prompts"] is not None and not texts,
+        "outputs_key": kind == "embeddings",
+        "prompts_key": not all(map(is_text, prompts)),
         "prompt_column": texts,
-        "image_column": texts and sources == ["images"],
-        "text_column": sources == ["texts"],
-        "image_encoder": sources == ["images"],
-        "text_encoder": texts or sources == ["texts"],
-        "long_texts": texts or sources == ["texts"],
-        "cache": texts or sources != ["outputs"],
+        "image_column": texts and kind == "images",
+        "text_column": kind == "texts",
+        "image_encoder": kind == "images",
+        "text_encoder": texts or kind == "texts",
+        "long_texts": texts or kind == "texts",
+        "cache": texts or kind != "embeddings",
     }
     for name, used in needs.items():
         if given[name] is not None and not used:
@@ -82,123 +106,172 @@ def check(given: dict[str, Any]) -> None:
         raise ValueError("--long_texts is an option of all-MiniLM-L6-v2, not of --text_encoder.")
 
 
-def _is_text(path: str | None) -> bool:
-    return path is not None and pathlib.Path(path).suffix.lower() in _TEXT_ENDINGS
+def sources(given: dict[str, Any], models: Mapping[str, Model]) -> dict[str, list[Any]]:
+    """Every file that will be read, by the flag or the model that names it."""
+    found: dict[str, list[Any]] = {
+        f"--{name}": [given[name]]
+        for name in ("bandwidths_from", "groups_file")
+        if given[name] is not None
+    }
+    for name in ("image_encoder", "text_encoder"):
+        if given[name] is not None:
+            module = given[name].partition(":")[0].replace(".", "/")
+            found[f"--{name}"] = [f"{module}.py"]
+    for name, model in models.items():
+        reader = f"the model {name}" if name else "this command"
+        found[reader] = [model.path]
+        if model.kind == "images":
+            from condvendi_jax.encoders import items  # Arrays do not need it.
+
+            found[reader] = items.pictures(model.path)
+        if model.prompts is not None:
+            found.setdefault("--prompts", []).append(model.prompts)
+    return found
 
 
 class Inputs(NamedTuple):
     """What was read.
 
     Attributes:
-      arrays: the outputs and, if there are any, the prompts, as embeddings by name.
-      described: the files, columns and encoders, for JSON.
+      outputs: embeddings `[n, d_x]` by model.
+      prompts: embeddings `[n, d_t]` by the path of their file.
+      described: columns, pairing and encoders, for JSON; one entry for each model where they
+        differ.
       notes: the encoders and the pairing, one line each, to print below the table.
     """
 
-    arrays: dict[str, np.ndarray]
+    outputs: dict[str, np.ndarray]
+    prompts: dict[str, np.ndarray]
     described: dict[str, Any]
     notes: list[str]
 
 
-def read(given: dict[str, Any], bar: progress.Progress) -> Inputs:
+def read(given: dict[str, Any], models: Mapping[str, Model], bar: progress.Progress) -> Inputs:
     """Reads the files, pairs outputs with prompts, and embeds pictures and texts.
 
     Raises:
       ValueError: a file cannot be read or embedded, the numbers of outputs and prompts differ, or
         outputs and prompts are the same data.
     """
-    names = (*_SOURCES, "prompts", "outputs_key", "prompts_key")
-    described = {name: given[name] for name in names if given[name] is not None}
-    found, columns = _read_files(given)
-    described |= columns
-    arrays, encoders = {}, []
-    for role, items in found.items():
-        if isinstance(items, np.ndarray):
-            arrays[role] = items
-            continue
-        kind = "images" if role == "outputs" and given["images"] is not None else "texts"
-        what = role if role == "prompts" else {"images": "pictures", "texts": "texts"}[kind]
-        encoder = _load_encoder(given, kind)
-        arrays[role] = _embed(items, encoder, kind, given["cache"], bar, what)
-        described[f"{kind[:-1]}_encoder"] = encoder.name
-        described[f"{kind[:-1]}_encoder_path"] = encoder.spec
-        column = described.get("prompt_column" if role == "prompts" else "text_column")
-        where = f" (column {column!r})" if column and kind == "texts" else ""
-        encoders.append(f"{what}{where} embedded by {encoder.name}")
-    if "prompts" in arrays:
-        refuse_equal("outputs", arrays["outputs"], arrays["prompts"])
-    notes = ["; ".join(encoders)] if encoders else []
-    if "paired_by" in described:
-        notes.append(f"outputs paired with prompts by {described['paired_by']}")
-    return Inputs(arrays, described, notes)
+    (kind,) = {model.kind for model in models.values()}
+    paths = dict.fromkeys(m.prompts for m in models.values() if m.prompts is not None)
+    prompts = {path: _read_prompts(given, path) for path in paths}
+    described: dict[str, dict[str, str]] = {}
+    found = {}
+    for name, model in models.items():
+        items, columns = _read_outputs(given, model, prompts.get(model.prompts or ""))
+        found[name] = items
+        embeds = kind != "embeddings" or any(map(is_text, paths))
+        if model.prompts is not None and embeds:
+            columns.setdefault("paired_by", "order")
+        for key, value in columns.items():
+            described.setdefault(key, {})[name] = value
+    encoders, notes = {}, []
+    if kind != "embeddings":
+        encoders["outputs"] = _load_encoder(given, kind)
+        what = {"images": "pictures", "texts": "texts"}[kind]
+        found = {
+            name: _embed(items, encoders["outputs"], kind, given["cache"], bar, what)
+            for name, items in found.items()
+        }
+        notes.append(_embedded(what, encoders["outputs"], described.get("text_column", {})))
+    rows = {path: item for path, item in prompts.items() if isinstance(item, np.ndarray)}
+    if len(rows) < len(prompts):
+        encoders["prompts"] = _load_encoder(given, "texts")
+        columns = {path: p.column for path, p in prompts.items() if path not in rows}
+        for path in columns:
+            texts = prompts[path].texts
+            rows[path] = _embed(texts, encoders["prompts"], "texts", given["cache"], bar, "prompts")
+        columns = {path: column for path, column in columns.items() if column}
+        if columns:
+            described["prompt_column"] = columns
+        notes.append(_embedded("prompts", encoders["prompts"], columns))
+    for name, model in models.items():
+        if model.prompts is not None:
+            _refuse_equal(name, found[name], rows[model.prompts])
+    report = {key: _one_or_each(values, len(models)) for key, values in described.items()}
+    for role, encoder in encoders.items():
+        medium = "image" if role == "outputs" and kind == "images" else "text"
+        report |= {f"{medium}_encoder": encoder.name, f"{medium}_encoder_path": encoder.spec}
+    notes = ["; ".join(notes)] if notes else []
+    if "paired_by" in report:
+        notes.append(f"outputs paired with prompts by {_in_words(report['paired_by'])}")
+    return Inputs(found, rows, report, notes)
 
 
-def refuse_equal(name: str, outputs: np.ndarray, prompts: np.ndarray) -> None:
-    """Raises ValueError where outputs, of a name, are their own prompts."""
+def _one_or_each(values: Mapping[str, str], count: int) -> Any:
+    """The value that all have, or each its own."""
+    return next(iter(values.values())) if len(set(values.values())) == 1 else dict(values)
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return ", ".join(f"{entry} ({name})" for name, entry in value.items())
+
+
+def _embedded(what: str, encoder: LoadedEncoder, columns: Mapping[str, str]) -> str:
+    """What was embedded, of which column and by which encoder."""
+    names = ", ".join(map(repr, dict.fromkeys(columns.values())))
+    where = f" (column {names})" if names else ""
+    return f"{what}{where} embedded by {encoder.name}"
+
+
+def _refuse_equal(name: str, outputs: np.ndarray, prompts: np.ndarray) -> None:
+    """Raises ValueError where the outputs of a model are their own prompts."""
     if np.array_equal(outputs, prompts):
+        whose = f"outputs of {name}" if name else "outputs"
         raise ValueError(
-            f"{name} and their prompts are equal in every row: give the outputs, and the prompts "
+            f"{whose} and their prompts are equal in every row: give the outputs, and the prompts "
             "that they answer."
         )
 
 
-def _read_files(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Arrays, texts or paths of pictures by role; and the columns and the pairing, for JSON."""
-    if given["outputs"] is not None and not _is_text(given["prompts"]):
-        return _read_arrays(given), {}
+def _read_prompts(given: dict[str, Any], path: str) -> Any:
+    """An array, or texts with their file."""
+    if not is_text(path):
+        return files.read_array(path, key=given["prompts_key"])
     from condvendi_jax.encoders import items  # Encoders need packages that arrays do not.
 
-    columns = {"prompt_column": "", "image_column": "", "text_column": "", "paired_by": ""}
-    found: dict[str, Any] = {"outputs": None}  # Outputs are embedded first.
-    prompts = None
-    if given["prompts"] is not None:
-        columns["paired_by"] = "order"
-        if _is_text(given["prompts"]):
-            prompts = items.read_prompts(given["prompts"], column=given["prompt_column"])
-            columns["prompt_column"] = prompts.column
-            found["prompts"] = prompts.texts
-        else:
-            found["prompts"] = files.read_array(given["prompts"], key=given["prompts_key"])
-    if given["outputs"] is not None:
-        found["outputs"] = files.read_array(given["outputs"], key=given["outputs_key"])
-    elif given["images"] is not None:
-        found["outputs"] = items.list_images(given["images"])
-        if prompts is not None:
-            found["outputs"], column = items.pair_images(
-                prompts, found["outputs"], column=given["image_column"]
-            )
-            if column is not None:
-                columns |= {"image_column": column, "paired_by": f"image column {column!r}"}
-    else:
-        texts = items.read_texts(given["texts"], column=given["text_column"])
-        if prompts is not None:
-            items.pair_texts(prompts, texts)
-        columns["text_column"] = texts.column
-        found["outputs"] = texts.texts
-    return found, {name: value for name, value in columns.items() if value}
+    return items.read_prompts(path, column=given["prompt_column"])
 
 
-def _read_arrays(given: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Outputs and prompts, which must not be the same array.
+def _read_outputs(given: dict[str, Any], model: Model, prompts: Any) -> tuple[Any, dict[str, str]]:
+    """A model's array, texts or paths of pictures; and its columns and pairing."""
+    texts_of_prompts = None if isinstance(prompts, np.ndarray) else prompts
+    if model.kind == "embeddings":
+        _refuse_one_array(given, model)
+        return files.read_array(model.path, key=given["outputs_key"]), {}
+    from condvendi_jax.encoders import items  # Encoders need packages that arrays do not.
 
-    Raises:
-      ValueError: a file cannot be read, or one array is both.
-    """
-    roles = [role for role in ("outputs", "prompts") if given[role] is not None]
-    keys = [given[f"{role}_key"] for role in roles]
-    paths = [given[role] for role in roles]
-    arrays = {
-        role: files.read_array(path, key=key)
-        for role, path, key in zip(roles, paths, keys, strict=True)
-    }
-    same_file = len(roles) == 2 and os.path.samefile(*map(files.expanded, paths))
+    if model.kind == "images":
+        images = items.list_images(model.path)
+        if texts_of_prompts is None:
+            return images, {}
+        images, column = items.pair_images(texts_of_prompts, images, column=given["image_column"])
+        if column is None:
+            return images, {}
+        return images, {"image_column": column, "paired_by": f"image column {column!r}"}
+    texts = items.read_texts(model.path, column=given["text_column"])
+    if texts_of_prompts is not None:
+        items.pair_texts(texts_of_prompts, texts)
+    return texts.texts, {"text_column": texts.column} if texts.column else {}
+
+
+def _refuse_one_array(given: dict[str, Any], model: Model) -> None:
+    """Raises ValueError where one array is both the outputs and the prompts."""
+    if model.prompts is None or is_text(model.prompts):
+        return
+    keys = given["outputs_key"], given["prompts_key"]
+    paths = files.expanded(model.path), files.expanded(model.prompts)
     # Where one key was not needed to read it, the file holds only one array.
-    if same_file and (keys[0] == keys[1] or None in keys):
+    if not (keys[0] == keys[1] or None in keys) or not all(path.exists() for path in paths):
+        return
+    if os.path.samefile(*paths):
         raise ValueError(
-            f"{paths[0]}: the same array is both --outputs and --prompts; give two files, or "
-            "two keys with --outputs_key and --prompts_key."
+            f"{model.path}: the same array is both the outputs and their prompts; give two files, "
+            "or two keys with --outputs_key and --prompts_key."
         )
-    return arrays
 
 
 def _load_encoder(given: dict[str, Any], kind: str) -> LoadedEncoder:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import pathlib
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -110,6 +109,13 @@ def define(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "json", None, "Also write the results, with provenance, to this file or pipe.", **own
     )
+    flags.DEFINE_bool(
+        "overwrite",
+        False,
+        "Replace files that exist. Without it, only earlier results of this command are replaced. "
+        "A file that is read is never replaced.",
+        **own,
+    )
     flags.DEFINE_bool("help", False, "List these flags.", short_name="h", **own)
 
 
@@ -126,6 +132,11 @@ def parse(
     if given["help"]:
         print(usage)
         print(command.list_flags(values))
+    for name, value in given.items():
+        if value == "":
+            raise ValueError(
+                f"--{name}: received nothing after the '='; give a value, or leave the flag out."
+            )
     return words, given
 
 
@@ -177,11 +188,23 @@ def check(given: dict[str, Any]) -> None:
             validation.check_bandwidth(given[name])
     orders(given)
     method(given)
-    targets = [given[flag] for flag in _FILES if given.get(flag)]
-    if not targets or any(map(files.is_standard_output, targets)):
+
+
+def check_files(given: dict[str, Any], sources: Mapping[str, Sequence[Any]]) -> None:
+    """Refuses, before anything is computed, what would be written nowhere or over something.
+
+    Args:
+      given: the flags.
+      sources: the files that will be read, by flag.
+
+    Raises:
+      ValueError, OSError: as `files.check_targets`; or standard output is closed, and no file is
+        written.
+    """
+    targets = {f"--{flag}": given[flag] for flag in _FILES if given.get(flag)}
+    if not targets or any(map(files.is_standard_output, targets.values())):
         command.require_output()
-    if given["json"]:
-        files.check_writable(given["json"])
+    files.check_targets(targets, sources, overwrite=given["overwrite"])
 
 
 def _follows_a_rule(given: dict[str, Any]) -> bool:
@@ -268,12 +291,9 @@ def groups(given: dict[str, Any]) -> int | np.ndarray:
     path = given["groups_file"]
     if path is None:
         return uncertainty.DEFAULT_GROUPS if given["groups"] is None else given["groups"]
-    path = files.expanded(path)
-    if path.suffix.lower() != ".txt":
-        return np.asarray(files.read_array(path)).reshape(-1)
     try:
-        return np.array(pathlib.Path(path).read_text(encoding="utf-8").splitlines())
-    except (OSError, UnicodeDecodeError) as error:
+        return files.read_labels(path)
+    except (ValueError, OSError) as error:
         raise ValueError(f"--groups_file: {error}") from error
 
 

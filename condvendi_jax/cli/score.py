@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from absl import flags
 
 from condvendi_jax import command, evaluation, files
 from condvendi_jax.cli import inputs, options
+
+# What a flag that names outputs says they are.
+_SOURCES = {"outputs": "embeddings", "images": "images", "texts": "texts"}
 
 USAGE = """Scores of a model's outputs and, with prompts, how much of them is the model's own.
 
@@ -20,6 +24,15 @@ usage: condvendi score --outputs=x.npy --prompts=t.npy [--flag=value ...]
 def define_flags() -> flags.FlagValues:
     """The flags of the verb."""
     values = flags.FlagValues()
+    words = {
+        "outputs": "Embeddings of the outputs [n, d_x]: a .npy, .npz or .safetensors file.",
+        "images": "Instead of --outputs: a folder of pictures, which are embedded.",
+        "texts": "Instead of --outputs: a .txt, .csv or .jsonl file of texts, which are embedded.",
+        "prompts": "Their prompts: embeddings [n, d_t] in an array file, or texts in a .txt file "
+        "of one prompt a line, a .csv or a .jsonl file. Without prompts: Vendi and RKE only.",
+    }
+    for name, word in words.items():
+        flags.DEFINE_string(name, None, word, flag_values=values)
     inputs.define(values)
     flags.DEFINE_enum(
         "errors",
@@ -40,25 +53,58 @@ def main(argv: Sequence[str]) -> None:
     if given["help"]:
         return
     command.no_words(words)
+    models = {"": _model(given)}
     options.check(given)
-    inputs.check(given)
+    inputs.check(given, models)
     if given["errors"] == "none":
-        for flag in ("groups", "groups_file"):
-            if given[flag] is not None:
-                raise ValueError(f"--{flag}: with --errors=none there is no jackknife.")
+        _refuse_groups(given, "--errors=none computes no standard errors")
+    options.check_files(given, inputs.sources(given, models))
     options.configure(given)
     started = time.perf_counter()
     with command.progress_bar() as bar:
-        read = inputs.read(given, bar)
+        read = inputs.read(given, models, bar)
+        (outputs,) = read.outputs.values()
+        entropies = evaluation.check_orders(options.orders(given), given["truncation"])
+        method = options.method(given)
+        n = len(outputs)
+        if not any(evaluation.wants_errors(given["errors"], e, n, method) for e in entropies):
+            _refuse_groups(given, f"--errors={given['errors']} computes no standard errors here")
         task = bar.add_task("", total=None)
         found = evaluation.evaluate(
-            **read.arrays,
-            **options.settings(given, paired="prompts" in read.arrays),
+            outputs,
+            next(iter(read.prompts.values()), None),
+            **options.settings(given, paired=bool(read.prompts)),
             errors=given["errors"],
             progress=lambda words: bar.update(task, description=words),
         )
-    report = options.report(found, given, read.described, since=started)
+    names = (*_SOURCES, "prompts", "outputs_key", "prompts_key")
+    described = {name: given[name] for name in names if given[name] is not None}
+    report = options.report(found, given, described | read.described, since=started)
     table = "\n".join([str(found), *read.notes])
     with options.printed_last(table, [given["json"]]):
         if given["json"]:
             files.write_json(given["json"], report)
+
+
+def _model(given: dict[str, Any]) -> inputs.Model:
+    """The outputs and the prompts that the flags name.
+
+    Raises:
+      ValueError: outputs are missing, or given twice.
+    """
+    named = [name for name in _SOURCES if given[name] is not None]
+    if not named:
+        raise ValueError("--outputs, --images or --texts is required; --help lists all flags.")
+    if len(named) > 1:
+        raise ValueError(f"--{named[0]} and --{named[1]}: give one or the other.")
+    return inputs.Model(_SOURCES[named[0]], given[named[0]], given["prompts"])
+
+
+def _refuse_groups(given: dict[str, Any], why: str) -> None:
+    """Raises ValueError where groups of the jackknife are given that nothing would use."""
+    for flag in ("groups", "groups_file"):
+        if given[flag] is not None:
+            raise ValueError(
+                f"--{flag}={given[flag]} has no effect: {why}. Remove this flag, or ask for errors "
+                "with --errors=all."
+            )

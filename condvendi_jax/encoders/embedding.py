@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from condvendi_jax import files
-from condvendi_jax.encoders.interface import Progress, checked_texts
+from condvendi_jax.encoders.interface import EncoderError, Progress, checked_texts
 from condvendi_jax.encoders.items import decode_image
 
 _FORMAT = 1  # Of the cache's files, and of how pictures are decoded: raised when either changes.
@@ -162,6 +162,7 @@ def embed(
       TypeError: `items` is one text or path instead of a sequence, or an item is not a text.
       ValueError: there are no items, a picture cannot be decoded, Pillow is not installed, or what
         the encoder gives is not one finite row an item.
+      EncoderError: the encoder raised an error; the message names the first item that it failed on.
       OSError: a picture cannot be read, or the folder that was named cannot be written to.
     """
     if kind not in _BATCHES:
@@ -241,7 +242,10 @@ def _batches(
 
 def _checked(loaded: LoadedEncoder, batch: list[Any], names: list[str]) -> np.ndarray:
     """The batch's embeddings, float32 `[n, d]`, finite."""
-    found = loaded.encode(batch)
+    try:
+        found = loaded.encode(batch)
+    except Exception as error:  # The code is the user's: anything may come.
+        raise EncoderError(_failure(loaded, batch, names, error)) from error
     try:
         found = np.asarray(found)
     except Exception as error:  # A tensor on another device, or one that requires a gradient.
@@ -258,6 +262,21 @@ def _checked(loaded: LoadedEncoder, batch: list[Any], names: list[str]) -> np.nd
     if bad.size:
         raise ValueError(f"{loaded.name}: gives NaN or infinity for {names[bad[0]][:80]!r}.")
     return found
+
+
+def _failure(loaded: LoadedEncoder, batch: list[Any], names: list[str], error: Exception) -> str:
+    """Which encoder raised an error, and on which item first: each is tried by itself."""
+    for item, name in zip(batch, names, strict=True):
+        try:
+            loaded.encode([item])
+        except Exception:  # The code is the user's: anything may come.
+            where = f"on {name[:80]!r}"
+            break
+    else:
+        where = f"on a batch of {len(batch)}, though on none of its items alone"
+    told = _told(error).partition("\n")[0]  # The traceback has the rest.
+    which = dict.fromkeys((loaded.name, loaded.spec))
+    return f"the encoder {', '.join(which)} failed {where}: {told}"
 
 
 def _identity(loaded: LoadedEncoder, kind: Kind) -> str:

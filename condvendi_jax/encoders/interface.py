@@ -52,6 +52,12 @@ class Encoder(Protocol):
         ...
 
 
+class EncoderError(ValueError):
+    """An encoder raised an error, which is the cause of this one."""
+
+    caused_by_users_code = True  # The command line prints the traceback of the cause.
+
+
 Progress = Callable[[int], None]
 """Called with the number of items that a batch has just finished."""
 

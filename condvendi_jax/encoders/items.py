@@ -136,12 +136,7 @@ def _read_table(path: str | PathLike[str]) -> Table:
         raise ValueError(f"{path}: expected a file ending in {', '.join(_TABLES)}.")
     if not path.is_file():
         raise ValueError(f"{path}: there is no such file.")
-    content = path.read_bytes()
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{path}, line {line}: is not UTF-8 ({error.reason}).") from error
+    text = files.read_text(path)
     read = {".txt": _read_lines, ".csv": _read_csv, ".jsonl": _read_jsonl}[suffix]
     table = read(path, text)
     if not table.rows:
@@ -150,9 +145,7 @@ def _read_table(path: str | PathLike[str]) -> Table:
 
 
 def _lines(path: pathlib.Path, text: str) -> list[str]:
-    # Not splitlines: a prompt may hold the other characters that Unicode counts as line ends.
-    lines = text.removesuffix("\n").split("\n") if text else []
-    lines = [line.removesuffix("\r") for line in lines]
+    lines = files.split_lines(text)
     for number, line in enumerate(lines, 1):
         if not line.strip():
             raise ValueError(f"{path}, line {number}: is blank.")
@@ -221,6 +214,12 @@ def _column(table: Table, named: str | None, names: Sequence[str], what: str) ->
         return ""
     found = [column for column in table.columns if column == named] or _known(table, names)
     if not found or named not in (None, found[0]):
+        if named is None and all(map(_NUMBER.fullmatch, table.columns)):
+            raise ValueError(
+                f"{table.path}: expected a header and texts, but its first line holds numbers "
+                "alone. If this is an array, save it as a .npy file: "
+                f"{files.convert_command(table.path)}"
+            )
         wanted = repr(named) if named is not None else " or ".join(names)
         raise ValueError(
             f"{table.path}: has no column {wanted} for its {what}; the columns found are "
@@ -243,6 +242,14 @@ def _values(table: Table, column: str, *, blank: bool = False) -> list[str]:
             raise ValueError(f"{where}: {column!r} holds half of a surrogate pair.")
         values.append(value)
     return values
+
+
+def pictures(folder: str | PathLike[str]) -> list[pathlib.Path]:
+    """All pictures of a folder by their endings, in no order; none where there is no folder."""
+    folder = files.expanded(folder)
+    if not folder.is_dir():
+        return []
+    return [path for path in folder.iterdir() if _ends_in(path.name, _ALL_ENDINGS)]
 
 
 def list_images(folder: str | PathLike[str]) -> list[pathlib.Path]:

@@ -22,7 +22,6 @@ from condvendi_jax import command
 from condvendi_jax.encoders import load_efficientnet, load_minilm
 from condvendi_jax.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
 from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
-from condvendi_jax.files import check_writable
 from experiments.data import building
 from experiments.data.pairs import PairedEmbeddings
 from experiments.data.sets import FOLDER
@@ -122,8 +121,11 @@ def main(argv: list[str]) -> None:
     values = flags.FLAGS
     cache = pathlib.Path(values.cache_dir)
     targets = [pathlib.Path(path) for path in (values.output, values.captioning_output)]
-    for path in targets:
-        check_writable(path)
+    sources = ("source", "captions_source")
+    building.check_output(FOLDER / "captions.npz", sources=sources)
+    building.check_output(FOLDER / "captioning.npz", flag="captioning_output", sources=sources)
+    if targets[0].resolve() == targets[1].resolve():
+        raise ValueError("--output and --captioning_output: expected two files, received one.")
     cache.mkdir(parents=True, exist_ok=True)
     build(
         building.Repository.opened(*PHOTOGRAPHS, source=values.source, cache=cache),

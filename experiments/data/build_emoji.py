@@ -31,7 +31,8 @@ from condvendi_jax.encoders import Encoder, load_efficientnet, load_minilm
 from condvendi_jax.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
 from condvendi_jax.encoders.efficientnet import SIDE
 from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
-from condvendi_jax.files import atomic_writer, check_writable
+from condvendi_jax.files import atomic_writer
+from experiments.data import building
 from experiments.data.sets import EMOJI_FILE
 from experiments.lab import store
 
@@ -351,10 +352,16 @@ def main(argv: list[str]) -> None:
     cache_dir, output = Path(flags.FLAGS.cache_dir), Path(flags.FLAGS.output)
     cache_dir.mkdir(parents=True, exist_ok=True)
     if flags.FLAGS.pictures:
+        folder = Path(flags.FLAGS.pictures)
+        if folder.is_dir() and any(folder.glob("*.png")) and not flags.FLAGS.overwrite:
+            raise ValueError(
+                f"--pictures: {folder} holds pictures already; choose another folder, or add "
+                "--overwrite to replace those of the same names."
+            )
         count = write_pictures(cache_dir, Path(flags.FLAGS.pictures))
         print(f"{flags.FLAGS.pictures}: {count:,} pictures")
         return
-    check_writable(output)
+    building.check_output(EMOJI_FILE, sources=())
     arrays = build(cache_dir)
     with atomic_writer(output) as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
@@ -364,5 +371,6 @@ def main(argv: list[str]) -> None:
 if __name__ == "__main__":
     flags.DEFINE_string("cache_dir", None, "Folder for packages and features.", required=True)
     flags.DEFINE_string("output", str(EMOJI_FILE), "The file to write.")
+    building.define_overwrite()
     flags.DEFINE_string("pictures", None, "Folder for the drawings; nothing is embedded then.")
     command.run(main)

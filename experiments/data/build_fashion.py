@@ -14,8 +14,8 @@ from absl import flags
 
 from condvendi_jax import command
 from condvendi_jax.encoders import Encoder, load_minilm
-from condvendi_jax.files import atomic_writer, check_writable
-from experiments.data import pictures
+from condvendi_jax.files import atomic_writer
+from experiments.data import building, pictures
 
 
 def build(texts: Encoder) -> np.ndarray:
@@ -29,7 +29,7 @@ def main(argv: list[str]) -> None:
     """Embeds and writes."""
     command.no_words(argv[1:])
     output = pathlib.Path(flags.FLAGS.output)
-    check_writable(output)
+    building.check_output(pictures.FASHION_FILE, sources=())
     embeddings = build(load_minilm())
     with atomic_writer(output) as stream:
         np.savez_compressed(stream, embeddings=embeddings)
@@ -38,4 +38,5 @@ def main(argv: list[str]) -> None:
 
 if __name__ == "__main__":
     flags.DEFINE_string("output", str(pictures.FASHION_FILE), "File to write.")
+    building.define_overwrite()
     command.run(main)

@@ -14,7 +14,6 @@ import numpy as np
 from absl import flags
 
 from condvendi_jax import command
-from condvendi_jax.files import check_writable
 from experiments.data import building, pictures
 from experiments.data.sets import FOLDER, SEED
 from experiments.generators import fitting, picture_encoder
@@ -58,7 +57,7 @@ def main(argv: list[str]) -> None:
     if name not in known:
         raise ValueError(f"expected one of {', '.join(known)}, received {name!r}.")
     output = pathlib.Path(flags.FLAGS.output or FOLDER / f"{name}_features.npz")
-    check_writable(output)
+    building.check_output(FOLDER / f"{name}_features.npz", sources=("pictures",))
     folder = pathlib.Path(flags.FLAGS.pictures) if flags.FLAGS.pictures else None
     found = known[name].load(folder)
     encoder = picture_encoder.load(name, fitting.Places(folder))
@@ -67,5 +66,6 @@ def main(argv: list[str]) -> None:
 
 if __name__ == "__main__":
     flags.DEFINE_string("output", None, "The file to write; NAME_features.npz here if unset.")
+    building.define_overwrite()
     flags.DEFINE_string("pictures", None, "Folder of the real pictures.")
     command.run(main)

@@ -23,7 +23,6 @@ from condvendi_jax import command
 from condvendi_jax.encoders import Encoder, load_efficientnet, load_minilm
 from condvendi_jax.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
 from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
-from condvendi_jax.files import check_writable
 from experiments.data import building
 from experiments.data.sets import FOLDER, SETS
 
@@ -185,7 +184,7 @@ def main(argv: list[str]) -> None:
     cache, output = pathlib.Path(values.cache_dir), pathlib.Path(values.output)
     keys = check_keys(values.sources)
     cache.mkdir(parents=True, exist_ok=True)
-    check_writable(output)
+    building.check_output(FOLDER / "gallery.npz")
     repository = building.Repository.opened(REPOSITORY, COMMIT, source=values.source, cache=cache)
     packages = building.versions(EFFICIENTNET_PACKAGE, MINILM_PACKAGE, "pillow", "tokenizers")
     build(

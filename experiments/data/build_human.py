@@ -25,7 +25,6 @@ from condvendi_jax import command
 from condvendi_jax.encoders import Encoder, load_minilm, load_universal
 from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
 from condvendi_jax.encoders.universal import PACKAGE as UNIVERSAL_PACKAGE
-from condvendi_jax.files import check_writable
 from experiments.data import building
 from experiments.data.pairs import PairedEmbeddings
 from experiments.data.sets import FOLDER
@@ -184,7 +183,7 @@ def main(argv: list[str]) -> None:
     values = flags.FLAGS
     output, cache = Path(values.output), Path(values.cache_dir)
     cache.mkdir(parents=True, exist_ok=True)
-    check_writable(output)
+    building.check_output(FOLDER / "human.npz")
     repository = building.Repository.opened(SOURCE, COMMIT, source=values.source, cache=cache)
     found = build(
         repository,

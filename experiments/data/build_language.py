@@ -21,7 +21,6 @@ from absl import flags
 from condvendi_jax import command
 from condvendi_jax.encoders import Encoder, load_minilm
 from condvendi_jax.encoders.minilm import PACKAGE
-from condvendi_jax.files import check_writable
 from experiments.data import building, sets
 from experiments.data.building import Repository
 from experiments.data.pairs import PairedEmbeddings
@@ -173,7 +172,7 @@ def main(argv: list[str]) -> None:
     values = flags.FLAGS
     cache, output = pathlib.Path(values.cache_dir), pathlib.Path(values.output)
     cache.mkdir(parents=True, exist_ok=True)
-    check_writable(output)
+    building.check_output(sets.FOLDER / "language.npz")
     if values.every < 1:
         raise ValueError(f"--every: expected a positive whole number, received {values.every}.")
     if not 0 < values.percentile <= 100:

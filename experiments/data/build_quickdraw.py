@@ -23,7 +23,7 @@ from condvendi_jax.bandwidth import median_heuristic
 from condvendi_jax.encoders import Encoder, load_efficientnet, load_minilm
 from condvendi_jax.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
 from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
-from condvendi_jax.files import atomic_writer, check_writable
+from condvendi_jax.files import atomic_writer
 from experiments.data import building
 from experiments.data.building import Repository
 from experiments.data.pairs import PairedEmbeddings
@@ -169,7 +169,7 @@ def main(argv: list[str]) -> None:
         raise ValueError(f"--draws: expected a positive number, received {values.draws}.")
     cache, output = Path(values.cache_dir), Path(values.output)
     cache.mkdir(parents=True, exist_ok=True)
-    check_writable(output)
+    building.check_output(FOLDER / "quickdraw.npz", output.parent / "drawings" / output.name)
     repository = Repository.opened(*quickdraw_vae.REPOSITORY, source=values.source, cache=cache)
     build(repository, psi=PSI, draws=values.draws, cache=cache, output=output)
 

@@ -29,7 +29,6 @@ from condvendi_jax.bandwidth import median_heuristic
 from condvendi_jax.encoders import Encoder, load_efficientnet, load_minilm
 from condvendi_jax.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
 from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
-from condvendi_jax.files import check_writable
 from experiments.data import building, strokes
 from experiments.data.building import Repository
 from experiments.data.pairs import PairedEmbeddings
@@ -239,7 +238,11 @@ def main(argv: list[str]) -> None:
         raise ValueError(f"--draws: expected a positive number, received {values.draws}.")
     cache, output = Path(values.cache_dir), Path(values.output)
     cache.mkdir(parents=True, exist_ok=True)
-    check_writable(output)
+    building.check_output(
+        FOLDER / "sketches.npz",
+        output.with_name(f"{ANIMALS_SET}.npz"),
+        output.parent / "drawings" / f"{output.stem}.json",
+    )
     repository = Repository.opened(*sketch_rnn.REPOSITORY, source=values.source, cache=cache)
     build(
         repository,

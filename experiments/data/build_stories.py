@@ -24,7 +24,7 @@ from absl import flags
 from condvendi_jax import command, validation
 from condvendi_jax.encoders import Encoder, load_minilm
 from condvendi_jax.encoders.minilm import PACKAGE
-from condvendi_jax.files import atomic_writer, check_writable
+from condvendi_jax.files import atomic_writer
 from experiments.data import building, sets
 from experiments.data.build_language import equal_length, first_words
 from experiments.data.pairs import PairedEmbeddings
@@ -260,7 +260,7 @@ def main(argv: list[str]) -> None:
     for flag, count in counts.items():
         validation.check_count(count, name=f"--{flag}", minimum=1)
     cache.mkdir(parents=True, exist_ok=True)
-    check_writable(output)
+    building.check_output(sets.FOLDER / "stories.npz", output.with_suffix(".txt"), sources=())
     request = Request(
         subjects=subjects,
         draws=draws,

@@ -31,7 +31,6 @@ from condvendi_jax.encoders import load_efficientnet, load_minilm, load_universa
 from condvendi_jax.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
 from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
 from condvendi_jax.encoders.universal import PACKAGE as UNIVERSAL_PACKAGE
-from condvendi_jax.files import check_writable
 from experiments.data import building
 from experiments.data.building import Repository
 from experiments.data.pairs import PairedEmbeddings
@@ -287,7 +286,7 @@ def main(argv: list[str]) -> None:
     if source.names is None and values.names_source:
         raise ValueError(f"--names_source means nothing for {name}.")
     cache.mkdir(parents=True, exist_ok=True)
-    check_writable(output)
+    building.check_output(FOLDER / f"{name}.npz", sources=("source", "names_source"))
     photographs = Repository.opened(*source.repository, source=values.source, cache=cache)
     names = source.names and Repository.opened(
         *source.names, source=values.names_source, cache=cache

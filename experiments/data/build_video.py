@@ -27,7 +27,6 @@ from condvendi_jax import command
 from condvendi_jax.encoders import Encoder, load_efficientnet, load_minilm
 from condvendi_jax.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
 from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
-from condvendi_jax.files import check_writable
 from experiments.data import building, sets
 from experiments.data.building import Repository
 from experiments.lab import store
@@ -257,7 +256,7 @@ def main(argv: list[str]) -> None:
     values = flags.FLAGS
     cache, output = pathlib.Path(values.cache_dir), pathlib.Path(values.output)
     cache.mkdir(parents=True, exist_ok=True)
-    check_writable(output)
+    building.check_output(sets.FOLDER / "video.npz", sources=("fetv", "shap_e"))
     if values.frames < 2:
         raise ValueError(f"--frames: expected at least 2, received {values.frames}.")
     repositories = [

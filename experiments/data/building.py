@@ -24,7 +24,7 @@ from absl import flags
 import condvendi_jax as cv
 from condvendi_jax.encoders import Encoder
 from condvendi_jax.encoders.items import decode_image
-from condvendi_jax.files import atomic_writer
+from condvendi_jax.files import atomic_writer, check_targets
 from experiments.data.pairs import PairedEmbeddings
 from experiments.data.sets import FURTHER, INDEX, LABEL
 from experiments.lab import store
@@ -308,6 +308,33 @@ def _small(values: np.ndarray) -> np.ndarray:
     return values.astype(np.result_type(np.min_scalar_type(low), np.min_scalar_type(high)))
 
 
+def check_output(
+    default: pathlib.Path | None,
+    *more: pathlib.Path,
+    flag: str = "output",
+    sources: Sequence[str] = ("source",),
+) -> None:
+    """Refuses, before anything is computed, to write over a user's files.
+
+    The file that ships with the project is replaced: to make it is what a builder is for.
+
+    Args:
+      default: the file that the builder ships; None if it ships none under this flag.
+      *more: files that are written beside it; their folders are made where missing.
+      flag: the flag that names the file, the default where it is unset.
+      sources: the flags that name clones or folders that are read.
+
+    Raises:
+      ValueError, OSError: as `condvendi_jax.files.check_targets`.
+    """
+    values = flags.FLAGS
+    output = pathlib.Path(getattr(values, flag) or default or "")
+    shipped = default is not None and output.resolve() == default.resolve()
+    beside = {f"--{flag} (its {path.name})": path for path in more if path.exists()}
+    read = {f"--{name}": [getattr(values, name)] for name in sources if getattr(values, name)}
+    check_targets({f"--{flag}": output} | beside, read, overwrite=shipped or values.overwrite)
+
+
 def define_flags(output: pathlib.Path | None, **sources: str) -> None:
     """The flags that every builder has.
 
@@ -317,9 +344,17 @@ def define_flags(output: pathlib.Path | None, **sources: str) -> None:
     """
     flags.DEFINE_string("cache_dir", "data-cache", "Folder for clones and features.")
     flags.DEFINE_string("output", output and str(output), "The file to write.")
+    define_overwrite()
     for flag, name in sources.items():
         words = f"A clone of {name}, with a work tree or bare; cloned into --cache_dir if unset."
         flags.DEFINE_string(flag, None, words)
+
+
+def define_overwrite() -> None:
+    """The flag `--overwrite`."""
+    flags.DEFINE_bool(
+        "overwrite", False, "Replace files that exist; those that ship are always replaced."
+    )
 
 
 def versions(*packages: str) -> list[str]:

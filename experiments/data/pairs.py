@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from condvendi_jax import validation
-from condvendi_jax.files import read_array
+from condvendi_jax.files import read_array, read_labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,23 +127,6 @@ def load_files(
         rows["outputs"],
         rows["prompts"] if prompts is not None else np.zeros((n, 1), np.float32),
         description=f"{name}: {origin}",
-        labels={role: _labels(path, role, keys.get(role)) for role, path in labels.items()},
+        labels={role: read_labels(path, key=keys.get(role)) for role, path in labels.items()},
         further={role: rows[role] for role in further},
     )
-
-
-def _labels(path: str | os.PathLike[str], role: str, key: str | None) -> np.ndarray:
-    if Path(path).suffix == ".txt":
-        if not Path(path).is_file():
-            raise ValueError(f"{path}: there is no such file.")
-        try:
-            return np.array(Path(path).read_text(encoding="utf-8").splitlines())
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path}: cannot be read as text: {error}") from error
-    array = read_array(path, key=key)
-    if array.ndim != 1 or array.dtype.kind not in "iubUSf":
-        raise ValueError(
-            f"{role} must be one label a pair [n], "
-            f"received {array.dtype} of shape {array.shape} from {os.fspath(path)}"
-        )
-    return array

@@ -21,7 +21,6 @@ from typing import Any
 import jax
 import numpy as np
 from absl import flags
-from rich import console
 
 from condvendi_jax import command, files, provenance
 from experiments import data
@@ -62,11 +61,12 @@ def execute(study: Study, argv: Sequence[str]) -> None:
         raise ValueError("--output: expected a folder, received nothing.")
     named = values["data"].value if study.data is not None else None
     folder = pathlib.Path(values["output"].value) / study.folder(options, named)
+    _protect_inputs(study, values, folder)
     load = functools.partial(_load, study, values)
     seed = int(values["seed"].value or 0) if study.random else 0
     finished = run(study, options, load, seed, folder)
     if finished is not None:
-        console.Console().print(study.table(finished))
+        command.print_table(study.table(finished))
         for path in draw(study, [finished], folder, references(finished)):
             print(path)
 
@@ -114,6 +114,21 @@ def _roles(study: Study) -> dict[str, str]:
     )
     embeddings = _PAIRS if study.paired else {"outputs": _PAIRS["outputs"]}
     return embeddings | further | labels
+
+
+def _protect_inputs(study: Study, values: flags.FlagValues, folder: pathlib.Path) -> None:
+    """Raises ValueError where one's own data are in the folder of results, under any name."""
+    if study.data is None or not folder.is_dir():
+        return
+    for path in folder.iterdir():
+        for role in _roles(study):
+            source = values[role].value
+            with contextlib.suppress(OSError):  # There is no such file, which reading it will say.
+                if source and path.samefile(source):
+                    raise ValueError(
+                        f"--{role}: {source} is the file {path} in the folder of the results, "
+                        "where it could be replaced; choose another --output."
+                    )
 
 
 def _define(field: dataclasses.Field, kind: Any, values: flags.FlagValues) -> None:
@@ -310,11 +325,21 @@ def draw(
     runs: Sequence[store.Run],
     folder: pathlib.Path,
     references: Sequence[store.Run] = (),
+    *,
+    overwrite: bool = True,
 ) -> list[pathlib.Path]:
     """Draws a study's figures from saved results into a folder, as PNG and PDF.
 
+    Args:
+      study: whose figures they are.
+      runs: the results.
+      folder: of the figures, created where missing.
+      references: committed runs of the same data, for comparison.
+      overwrite: whether figures that are there may be replaced.
+
     Raises:
-      ValueError: a run is not whole; part of it might be taken for all.
+      ValueError: a run is not whole, so that part of it might be taken for all; or a figure is
+        there and may not be replaced.
     """
     for run in runs:
         if run.missing:
@@ -327,6 +352,12 @@ def draw(
         return []
     folder.mkdir(parents=True, exist_ok=True)
     figures = study.draw(runs, references)
+    there = [path for name in figures for path in style.paths(folder / name) if path.exists()]
+    if there and not overwrite:
+        raise ValueError(
+            f"{there[0]}: exists already. Choose another --figures, or add --overwrite to replace "
+            "it."
+        )
     return [path for name, figure in figures.items() for path in style.save(figure, folder / name)]
 
 

@@ -15,7 +15,7 @@ import io
 import json
 import pathlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from experiments.data import SETS
 from experiments.lab.study import Study, cell_name, plain, typed
 
 RUN = "run.json"
+_ENDINGS = (".json", ".npz", ".png", ".pdf")  # Of what a run writes.
 _SHOWN = 80  # Characters of a setting in a message.
 
 Identity = Mapping[str, Any]
@@ -259,11 +260,25 @@ class Store:
             found[stem] = typed(self._study.result, record["result"] | arrays)
         finished = {cell: found[stem] for stem, cell in cells.items() if stem in found}
         if there is None:
+            self._refuse_foreign(finished)
             if run.exists() or finished:
                 state = "damaged" if run.exists() else "missing"
                 sys.stderr.write(f"{run}: {state}; {len(finished)} cells match and are kept.\n")
             files.write_json(run, {"identity": self._identity})
         return finished
+
+    def _refuse_foreign(self, finished: Collection[Any]) -> None:
+        """Raises ValueError where files are not results, and a run could replace them."""
+        others = [
+            path.name
+            for path in sorted(self._folder.iterdir())
+            if path.suffix in _ENDINGS and path.stat().st_size
+        ]
+        if others and not finished:
+            raise ValueError(
+                f"{self._folder}: holds {others[0]}, but no results of {self._study.name}; it "
+                "could be replaced. Choose another --output."
+            )
 
 
 def _read_identity(run: pathlib.Path) -> Identity | None:
@@ -290,7 +305,7 @@ def _refuse_others(path: pathlib.Path, found: Identity, wanted: Identity) -> Non
 
 def _acquire(folder: pathlib.Path) -> Any:
     """A lock that ends with the process, however it ends."""
-    lock = open(folder / ".lock", "w")  # noqa: SIM115 - the lock lasts as long as the file is open.
+    lock = open(folder / ".lock", "a")  # noqa: SIM115 - the lock lasts as long as the file is open.
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -170,6 +170,11 @@ def caption(figure: Figure, text: str) -> None:
     figure.supxlabel(textwrap.fill(text, width), fontsize=_TEXT, x=0.01, ha="left")
 
 
+def paths(path: pathlib.Path) -> list[pathlib.Path]:
+    """The files of a figure by its path without a suffix."""
+    return [path.with_name(path.name + suffix) for suffix in (".png", ".pdf")]
+
+
 def save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:
     """Writes PNG and PDF, whole or not at all; the same figure gives the same bytes.
 
@@ -180,13 +185,13 @@ def save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:
     Returns:
       The paths of the two files.
     """
-    paths = []
-    for suffix in (".png", ".pdf"):
+    written = paths(path)
+    for target in written:
+        suffix = target.suffix
         image = io.BytesIO()
         # Without a date the same results give the same bytes.
         metadata = {"CreationDate": None} if suffix == ".pdf" else {"Software": None}
         figure.savefig(image, format=suffix[1:], dpi=160, metadata=metadata)
-        paths.append(path.with_name(path.name + suffix))
-        with files.atomic_writer(paths[-1]) as stream:
+        with files.atomic_writer(target) as stream:
             stream.write(image.getvalue())
-    return paths
+    return written
