@@ -312,6 +312,10 @@ BAD_INPUTS = {
         ("few.npy", "labels.txt"),
         "expected outputs of one kind, received embeddings of few (few.npy) and texts of labels",
     ),
+    "prompts of two kinds": (
+        (*FILES[:2], "--prompts=t.npy,labels.txt"),
+        "--prompts: expected texts for all models, or embeddings for all",
+    ),
     "columns of arrays": (
         (*FILES, "--text_column=a"),
         "--text_column: there is nothing here that it would act on",

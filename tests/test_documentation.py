@@ -75,7 +75,8 @@ def folder(tmp_path, monkeypatch):
     words = [f"prompt {'a' * kind}" for kind in kinds]
     (tmp_path / "prompts.txt").write_text("\n".join(words) + "\n")
     answers = [json.dumps({"output": f"answer {'a' * i}"}) for i in range(N)]
-    (tmp_path / "answers.jsonl").write_text("\n".join(answers) + "\n")
+    for name, rows in (("answers", answers), ("others", answers[::-1])):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows) + "\n")
     (tmp_path / "pictures").mkdir()
     rows = ["image,prompt"]
     for index, word in enumerate(words):

@@ -305,6 +305,26 @@ def test_documents_keep_what_was_written_by_hand(tmp_path):
         report.insert(path, {"table": "new"})
 
 
+@pytest.mark.parametrize("flag", ["output", "document"])
+def test_files_of_others_are_refused_before_anything_is_tried(tmp_path, flag):
+    """A report replaces no other file, and a document without marks is left alone."""
+    path = tmp_path / "mine"
+    path.write_text("mine")
+    command = [sys.executable, "-m", "theory_checks", f"--{flag}={path}"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    words = {"output": "--output: .* exists and was not written", "document": "expected the marks"}
+    assert done.returncode == 2
+    assert re.search(words[flag], done.stderr), done.stderr
+    assert path.read_text() == "mine"
+
+
+def test_an_earlier_report_is_replaced(tmp_path):
+    """The report says which version wrote it."""
+    path = tmp_path / "report.json"
+    files.write_json(path, report.to_json([], seed=0, budget="quick"))
+    files.check_targets({"--output": path}, {}, overwrite=False)
+
+
 def test_the_document_is_current():
     """docs/theory.md shows every claim with its verdict, and every root error."""
     text = (ROOT / "docs" / "theory.md").read_text()

@@ -16,6 +16,7 @@ from condvendi_jax import files
 
 if TYPE_CHECKING:
     from condvendi_jax.encoders.embedding import LoadedEncoder
+    from condvendi_jax.encoders.items import Texts
 
 _TEXT_ENDINGS = (".txt", ".csv", ".jsonl")
 _ENCODERS = {"images": "efficientnet:load_efficientnet", "texts": "minilm:load_minilm"}
@@ -88,9 +89,14 @@ def check(given: dict[str, Any], models: Mapping[str, Model]) -> None:
     (kind,) = kinds
     prompts = [model.prompts for model in models.values() if model.prompts is not None]
     texts = any(map(is_text, prompts))
+    if texts and not all(map(is_text, prompts)):
+        raise ValueError(
+            f"--prompts: expected texts for all models, or embeddings for all, received "
+            f"{', '.join(prompts)}."
+        )
     needs = {
         "outputs_key": kind == "embeddings",
-        "prompts_key": not all(map(is_text, prompts)),
+        "prompts_key": bool(prompts) and not texts,
         "prompt_column": texts,
         "image_column": texts and kind == "images",
         "text_column": kind == "texts",
@@ -156,52 +162,52 @@ def read(given: dict[str, Any], models: Mapping[str, Model], bar: progress.Progr
     (kind,) = {model.kind for model in models.values()}
     paths = dict.fromkeys(m.prompts for m in models.values() if m.prompts is not None)
     prompts = {path: _read_prompts(given, path) for path in paths}
-    described: dict[str, dict[str, str]] = {}
-    found = {}
+    texts = {path: found for path, found in prompts.items() if is_text(path)}
+    outputs, described = {}, {}
     for name, model in models.items():
-        items, columns = _read_outputs(given, model, prompts.get(model.prompts or ""))
-        found[name] = items
-        embeds = kind != "embeddings" or any(map(is_text, paths))
-        if model.prompts is not None and embeds:
-            columns.setdefault("paired_by", "order")
+        outputs[name], columns = _read_outputs(given, model, texts.get(model.prompts or ""))
+        if paths and (texts or kind != "embeddings"):
+            columns = {"paired_by": "order", **columns}
         for key, value in columns.items():
             described.setdefault(key, {})[name] = value
     encoders, notes = {}, []
     if kind != "embeddings":
-        encoders["outputs"] = _load_encoder(given, kind)
+        encoder = encoders[kind] = _load_encoder(given, kind)
         what = {"images": "pictures", "texts": "texts"}[kind]
-        found = {
-            name: _embed(items, encoders["outputs"], kind, given["cache"], bar, what)
-            for name, items in found.items()
+        outputs = {
+            name: _embed(items, encoder, kind, given["cache"], bar, what)
+            for name, items in outputs.items()
         }
-        notes.append(_embedded(what, encoders["outputs"], described.get("text_column", {})))
-    rows = {path: item for path, item in prompts.items() if isinstance(item, np.ndarray)}
-    if len(rows) < len(prompts):
-        encoders["prompts"] = _load_encoder(given, "texts")
-        columns = {path: p.column for path, p in prompts.items() if path not in rows}
-        for path in columns:
-            texts = prompts[path].texts
-            rows[path] = _embed(texts, encoders["prompts"], "texts", given["cache"], bar, "prompts")
-        columns = {path: column for path, column in columns.items() if column}
+        notes.append(_embedded(what, encoder, described.get("text_column", {})))
+    if texts:
+        encoder = encoders.get("texts") or _load_encoder(given, "texts")
+        encoders["texts"] = encoder
+        columns = {path: found.column for path, found in texts.items() if found.column}
+        for path, found in texts.items():
+            prompts[path] = _embed(found.texts, encoder, "texts", given["cache"], bar, "prompts")
+        notes.append(_embedded("prompts", encoder, columns))
         if columns:
             described["prompt_column"] = columns
-        notes.append(_embedded("prompts", encoders["prompts"], columns))
     for name, model in models.items():
         if model.prompts is not None:
-            _refuse_equal(name, found[name], rows[model.prompts])
-    report = {key: _one_or_each(values, len(models)) for key, values in described.items()}
-    for role, encoder in encoders.items():
-        medium = "image" if role == "outputs" and kind == "images" else "text"
-        report |= {f"{medium}_encoder": encoder.name, f"{medium}_encoder_path": encoder.spec}
+            _refuse_equal(name, outputs[name], prompts[model.prompts])
+    report = {
+        key: _one_or_each(values, len(texts if key == "prompt_column" else models))
+        for key, values in described.items()
+    }
+    for medium, encoder in encoders.items():
+        report |= {f"{medium[:-1]}_encoder": encoder.name}
+        report |= {f"{medium[:-1]}_encoder_path": encoder.spec}
     notes = ["; ".join(notes)] if notes else []
     if "paired_by" in report:
         notes.append(f"outputs paired with prompts by {_in_words(report['paired_by'])}")
-    return Inputs(found, rows, report, notes)
+    return Inputs(outputs, prompts, report, notes)
 
 
 def _one_or_each(values: Mapping[str, str], count: int) -> Any:
-    """The value that all have, or each its own."""
-    return next(iter(values.values())) if len(set(values.values())) == 1 else dict(values)
+    """The value that all `count` entries have in common, or else each entry's own."""
+    shared = len(values) == count and len(set(values.values())) == 1
+    return next(iter(values.values())) if shared else dict(values)
 
 
 def _in_words(value: Any) -> str:
@@ -236,9 +242,16 @@ def _read_prompts(given: dict[str, Any], path: str) -> Any:
     return items.read_prompts(path, column=given["prompt_column"])
 
 
-def _read_outputs(given: dict[str, Any], model: Model, prompts: Any) -> tuple[Any, dict[str, str]]:
-    """A model's array, texts or paths of pictures; and its columns and pairing."""
-    texts_of_prompts = None if isinstance(prompts, np.ndarray) else prompts
+def _read_outputs(
+    given: dict[str, Any], model: Model, prompts: Texts | None
+) -> tuple[Any, dict[str, str]]:
+    """A model's array, texts or paths of pictures; and its columns and pairing.
+
+    Args:
+      given: the flags.
+      model: what is read.
+      prompts: its prompts where they are texts.
+    """
     if model.kind == "embeddings":
         _refuse_one_array(given, model)
         return files.read_array(model.path, key=given["outputs_key"]), {}
@@ -246,15 +259,15 @@ def _read_outputs(given: dict[str, Any], model: Model, prompts: Any) -> tuple[An
 
     if model.kind == "images":
         images = items.list_images(model.path)
-        if texts_of_prompts is None:
+        if prompts is None:
             return images, {}
-        images, column = items.pair_images(texts_of_prompts, images, column=given["image_column"])
+        images, column = items.pair_images(prompts, images, column=given["image_column"])
         if column is None:
             return images, {}
         return images, {"image_column": column, "paired_by": f"image column {column!r}"}
     texts = items.read_texts(model.path, column=given["text_column"])
-    if texts_of_prompts is not None:
-        items.pair_texts(texts_of_prompts, texts)
+    if prompts is not None:
+        items.pair_texts(prompts, texts)
     return texts.texts, {"text_column": texts.column} if texts.column else {}
 
 
