@@ -90,7 +90,7 @@ def run(main: Callable[[list[str]], Any], *, parse_flags: bool = True) -> None:
             sys.exit(0)
         raise
     except (ValueError, TypeError, OSError, FloatingPointError) as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {_in_words(error)}\n")
         if getattr(error, "caused_by_users_code", False):
             traceback.print_exception(error.__cause__)
         try:
@@ -102,6 +102,13 @@ def run(main: Callable[[list[str]], Any], *, parse_flags: bool = True) -> None:
         # The work is done. While the interpreter ends, an interrupt would only print a traceback.
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _in_words(error: Exception) -> str:
+    """An error in one line; one of the operating system without its number."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}."
+    return str(error)
 
 
 def require_output() -> None:
@@ -203,10 +210,20 @@ def parse(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
     Raises:
       ValueError: a flag is unknown or malformed.
     """
+    for word in argv[1:]:
+        name = word.lstrip("-").partition("=")[0]
+        if word.startswith("-") and name in ("flagfile", "undefok"):
+            raise ValueError(f"unknown flag --{name}; --help lists all flags.")
     try:
-        return values(list(argv))[1:]
+        words = values(list(argv))[1:]
+    except flags.UnrecognizedFlagError as error:
+        raise ValueError(f"{error}; --help lists all flags.") from error
     except flags.Error as error:
         raise ValueError(_malformed(values, str(error))) from error
+    for name in values:
+        if values[name].present > 1:
+            raise ValueError(f"--{name}: is given {values[name].present} times; give it once.")
+    return words
 
 
 def _malformed(values: flags.FlagValues, message: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import io
 import json
 import math
@@ -41,7 +42,7 @@ _LINKS = 40  # As many as Linux follows before it calls them a loop.
 
 MARK = "written by condvendi_jax"
 """Stands in every table of Markdown and every figure of the command line."""
-_OWN_CSV = b"score,order,truncation,first,second,value,standard_error,p_value,"
+_MARKED = re.compile(rb"<!-- written by condvendi_jax, sha256 ([0-9a-f]{64}) -->\n\Z")
 _LARGEST_OWN = 1 << 26  # Bytes. Results are smaller.
 
 
@@ -245,7 +246,7 @@ def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     with _naming(path):
         stream = open(temporary, "xb")  # noqa: SIM115 - closed below. The umask gives its mode.
     try:
-        with stream:
+        with _naming(path), stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -286,7 +287,8 @@ def check_targets(
 ) -> None:
     """Checks, before anything is computed, that no file is lost when the targets are written.
 
-    An empty file, and a file that an earlier command of this project wrote, may be replaced.
+    An empty file may be replaced, and a result that this project wrote, if nobody changed it since:
+    JSON and Markdown carry a checksum, figures a mark. CSV has room for neither.
 
     Args:
       targets: the files to write by their flag, `--json` for example; None where one is not
@@ -302,6 +304,8 @@ def check_targets(
     wanted = {flag: expanded(path) for flag, path in targets.items() if path is not None}
     flags: dict[Any, str] = {}
     for flag, path in wanted.items():
+        if str(targets[flag]).endswith(("/", os.sep)):
+            raise ValueError(f"{flag}={targets[flag]}: names a folder, expected a file.")
         try:
             check_writable(path)
         except OSError as error:
@@ -322,8 +326,13 @@ def check_targets(
         target = _target(path)
         if target is not None and target.exists() and not (overwrite or _is_own(target)):
             raise ValueError(
-                f"{flag}: {path} exists and was not written by this command. Choose another name, "
-                "or add --overwrite to replace it."
+                f"{flag}: {path} exists and is not an unchanged result of this command. Choose "
+                "another name, or add --overwrite to replace it."
+            )
+        if target is not None and target.exists() and not (overwrite or os.access(target, os.W_OK)):
+            raise ValueError(
+                f"{flag}: {path} is write-protected. Choose another name, or add --overwrite to "
+                "replace it."
             )
 
 
@@ -359,11 +368,12 @@ def _refuse_source(
                     f"{name}={path} would replace a file in {source}, which {flag} reads; choose "
                     "another name."
                 )
-    with contextlib.suppress(OSError):  # It is closed.
-        if os.path.samestat(found, os.fstat(1)) and stat.S_ISREG(found.st_mode):
-            raise ValueError(
-                f"standard output goes into {source}, which {flag} reads; redirect it elsewhere."
-            )
+    for number, name in ((1, "standard output goes"), (2, "standard error goes")):
+        with contextlib.suppress(OSError):  # It is closed.
+            if os.path.samestat(found, os.fstat(number)) and stat.S_ISREG(found.st_mode):
+                raise ValueError(
+                    f"{name} into {source}, which {flag} reads; redirect it elsewhere."
+                )
 
 
 def _place(path: pathlib.Path) -> Any:
@@ -390,17 +400,33 @@ def _is_own(path: pathlib.Path) -> bool:
         return False
     if len(content) > _LARGEST_OWN:
         return False
-    if not content.strip() or content.startswith(_OWN_CSV):
+    if not content.strip():
         return True
     if content.startswith((b"\x89PNG", b"%PDF", b"<?xml")):
         return MARK.encode() in content
-    if content.endswith(f"<!-- {MARK} -->\n".encode()):
-        return True
+    if marked := _MARKED.search(content):
+        return marked[1].decode() == hashlib.sha256(content[: marked.start()]).hexdigest()
     try:
         found = json.loads(content)
-        return "condvendi_jax" in found.get("provenance", found)["versions"]
+        return found.pop("checksum") == _checksum(found)
     except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
         return False
+
+
+def marked(text: str) -> str:
+    """A text with a comment of Markdown at its end that says who wrote it, with its checksum."""
+    digest = hashlib.sha256(f"{text}\n".encode()).hexdigest()
+    return f"{text}\n<!-- {MARK}, sha256 {digest} -->\n"
+
+
+def write_report(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
+    """Writes a result as JSON, with the checksum by which `check_targets` knows it unchanged."""
+    report = jsonable(dict(content))
+    write_json(path, {**report, "checksum": _checksum(report)})
+
+
+def _checksum(report: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(report, sort_keys=True).encode()).hexdigest()
 
 
 def is_standard_output(path: str | os.PathLike[str]) -> bool:
@@ -484,6 +510,8 @@ def _naming(path: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno is None:
+            raise
         raise type(error)(error.errno, error.strerror, str(path)) from error
 
 

@@ -116,7 +116,7 @@ def check_arrays(
     if wide and compute_dtype() == jnp.float32:
         warnings.warn(
             f"{' and '.join(wide)}: float64 input is computed in float32 because x64 is off; "
-            "enable it with jax.config.update('jax_enable_x64', True).",
+            "enable it with jax.config.update('jax_enable_x64', True), or --x64 of the command.",
             stacklevel=4,
         )
     return [_cast(array, name, place, (origins or {}).get(name)) for name, array in arrays.items()]

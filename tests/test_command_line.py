@@ -363,6 +363,8 @@ READ = {
     "texts": ("--texts=answers.txt", "--json=answers.txt"),
     "texts of prompts": (X, "--prompts=prompts.txt", "--json=prompts.txt"),
     "an encoder": ("--texts=answers.txt", "--text_encoder=own:E", "--json=own.py"),
+    "a package": ("--texts=answers.txt", "--text_encoder=pack:E", "--json=pack/__init__.py"),
+    "the cache": ("--texts=answers.txt", "--cache=kept", "--json=kept/rows.npz"),
     "a picture": ("--images=photos", "--json=photos/1.PNG"),
 }
 
@@ -370,10 +372,13 @@ READ = {
 @pytest.mark.parametrize("name", READ)
 def test_a_file_that_is_read_is_never_replaced(folder, name):
     (folder / "own.py").write_text("class E: ...")
+    for name in ("pack/__init__.py", "kept/rows.npz"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("class E: ...")
     (folder / "photos").mkdir(exist_ok=True)
     (folder / "photos" / "1.PNG").write_bytes(b"a picture")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    with pytest.raises(ValueError, match=r"--json=.* would replace .* reads; choose another name"):
+    with pytest.raises(ValueError, match=r"--json=.* would replace .* reads; choose"):
         __main__.main(["", "score", *READ[name], "--overwrite"])
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
@@ -390,6 +395,36 @@ def test_a_traceback_of_the_users_own_encoder_follows_its_line(folder):
     assert "return self.weights[items]" in "".join(err)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "import sys; sys.exit(0)",
+        "class E:\n    def __init__(self): raise SystemExit(0)",
+        "class E:\n    def encode(self, items): raise SystemExit(0)",
+    ],
+)
+def test_an_encoder_that_ends_the_program_is_an_error(folder, monkeypatch, body):
+    (folder / "leaving.py").write_text(body)
+    monkeypatch.delitem(sys.modules, "leaving", raising=False)
+    with pytest.raises(ValueError, match="leaving:E.*SystemExit"):
+        words = ("--texts=answers.txt", "--text_encoder=leaving:E", "--cache=cache")
+        __main__.main(["", "score", *words])
+
+
+def test_what_an_encoder_prints_stays_out_of_the_results(folder, capfd):
+    (folder / "loud.py").write_text(
+        "import fake_encoders\nprint('imported')\nclass E(fake_encoders.Means):\n"
+        "    name = 'loud'\n"
+        "    def encode(self, items):\n        print('encoding')\n"
+        "        return super().encode(items)\n"
+    )
+    words = ("--texts=answers.txt", "--text_encoder=loud:E", "--cache=cache", "--json=/dev/stdout")
+    __main__.main(["", "score", *words, *RULED])
+    out, err = capfd.readouterr()
+    assert json.loads(out)["n"] == 3
+    assert "imported" in err and "encoding" in err
+
+
 def test_groups_that_no_error_would_use_are_refused(folder, monkeypatch):
     """By default, errors of order 1 are left out of many rows."""
     monkeypatch.setattr("condvendi_jax.evaluation.ERRORS_UP_TO", N - 1)
@@ -398,6 +433,9 @@ def test_groups_that_no_error_would_use_are_refused(folder, monkeypatch):
 
 
 BAD_INPUTS = {
+    "a flag twice": ((X, X), "--outputs: is given 2 times; give it once"),
+    "flags of a file": (("--flagfile=flags.txt",), "unknown flag --flagfile"),
+    "flags passed over": ((X, "--undefok=rul", "--rul=std"), "unknown flag --undefok"),
     "nothing": (("--outputs=",), "--outputs: received nothing after the '='"),
     "no number": (
         (X, "--output_bandwidth=abc"),
@@ -437,8 +475,11 @@ BAD_INPUTS = {
     "order": ((X, WIDTH, "--order=1,none"), "received 'none'"),
     "no order": ((X, WIDTH, "--order="), "--order"),
     "order twice": ((X, WIDTH, "--order=1,1.0"), "--order: expected different"),
-    "truncation": ((X, WIDTH, "--truncation=0"), "truncation: expected"),
-    "bandwidth": ((X, "--output_bandwidth=0"), "finite number above 0"),
+    "truncation": ((X, WIDTH, "--truncation=0"), "--truncation: expected"),
+    "bandwidth": (
+        (X, "--output_bandwidth=0"),
+        "--output_bandwidth: expected a finite number above 0",
+    ),
     "groups": ((X, WIDTH, "--groups=1"), "--groups: expected"),
     "seed": ((X, WIDTH, f"--seed={2**31}"), r"--seed: expected an integer below 2^31"),
     "negative seed": ((X, WIDTH, "--seed=-1"), "--seed: expected"),

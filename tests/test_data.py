@@ -181,6 +181,12 @@ def test_labels_may_be_lines_of_text(files, tmp_path):
         load_files(**paths, models=tmp_path / "none.txt")
 
 
+def test_outputs_that_are_their_own_prompts_are_refused(files):
+    paths, _ = files
+    with pytest.raises(ValueError, match="--outputs and --prompts are equal in every row"):
+        load_files(**(paths | {"prompts": paths["outputs"]}))
+
+
 def test_own_numbers_are_cast_to_float32(files):
     paths, arrays = files
     np.save(paths["outputs"], arrays["outputs"].astype(np.float16))

@@ -326,7 +326,7 @@ def test_two_outputs_that_are_yet_to_be_written_are_told_apart(tmp_path):
 
 def test_an_existing_file_of_others_is_kept_unless_told_otherwise(tmp_path):
     foreign = {
-        "notes.json": b'{"provenance": {"versions": {"numpy": "2"}}}',
+        "notes.json": b'{"provenance": {"versions": {"condvendi_jax": "0.1.0"}}}',
         "list.json": b"[1]",
         "deep.json": b"[" * 100_000,
         "notes.md": b"# written by condvendi_jax\n",
@@ -336,11 +336,40 @@ def test_an_existing_file_of_others_is_kept_unless_told_otherwise(tmp_path):
     }
     for name, content in foreign.items():
         (tmp_path / name).write_bytes(content)
-        _refused("exists and was not written", {"--json": tmp_path / name}, overwrite=False)
+        _refused(
+            "exists and is not an unchanged result", {"--json": tmp_path / name}, overwrite=False
+        )
         files.check_targets({"--json": tmp_path / name}, {}, overwrite=True)
         assert (tmp_path / name).read_bytes() == content
     (tmp_path / "empty").touch()
+    if os.access(tmp_path, os.W_OK):
+        _refused("names a folder, expected a file", {"--json": f"{tmp_path / 'new'}/"})
     files.check_targets({"--json": tmp_path / "empty"}, {}, overwrite=False)
+
+
+def test_own_results_are_replaced_until_somebody_changes_them(tmp_path):
+    own = {"--json": tmp_path / "own.json", "--markdown": tmp_path / "own.md"}
+    files.write_report(own["--json"], {"value": 0.1, "nan": np.nan, "deep": {"x": np.arange(3)}})
+    own["--markdown"].write_text(files.marked("| a |\n"))
+    files.check_targets(own, {}, overwrite=False)
+    changes = {
+        "--json": lambda text: text.replace("0.1", "0.2"),
+        "--markdown": lambda text: "# My notes\n" + text,
+    }
+    for flag, change in changes.items():
+        before = own[flag].read_text()
+        own[flag].write_text(change(before))
+        _refused("exists and is not an unchanged result", own, overwrite=False)
+        own[flag].write_text(before)
+    own["--json"].write_text(json.dumps(json.loads(own["--json"].read_text())))  # The same content.
+    files.check_targets(own, {}, overwrite=False)
+
+
+def test_a_write_protected_result_is_kept(tmp_path, monkeypatch):
+    path = tmp_path / "own.json"
+    files.write_report(path, {})
+    monkeypatch.setattr(files.os, "access", lambda *_: False)  # The superuser may write it.
+    _refused("write-protected", {"--json": path}, overwrite=False)
 
 
 def test_a_file_in_a_folder_that_is_read_is_never_replaced(tmp_path):
@@ -361,14 +390,21 @@ def test_what_cannot_be_written_is_named_with_its_flag(tmp_path):
 def test_standard_output_must_not_go_into_an_input(tmp_path):
     np.save(tmp_path / "x.npy", ARRAY)
     before = (tmp_path / "x.npy").read_bytes()
-    program = "from condvendi_jax import files; files.check_targets({}, {'--outputs': ['x.npy']}, "
-    command = [sys.executable, "-c", program + "overwrite=True)"]
-    with open(tmp_path / "x.npy", "ab") as stream:
-        done = subprocess.run(
-            command, stdout=stream, stderr=subprocess.PIPE, text=True, cwd=tmp_path
-        )
-    assert "standard output goes into x.npy, which --outputs reads" in done.stderr
-    assert (tmp_path / "x.npy").read_bytes() == before
+    program = """
+from condvendi_jax import files
+try:
+    files.check_targets({}, {'--outputs': ['x.npy']}, overwrite=True)
+except ValueError as error:
+    open('error', 'w').write(str(error))
+"""
+    for name, words in (("stdout", "standard output"), ("stderr", "standard error")):
+        with open(tmp_path / "x.npy", "ab") as stream:
+            subprocess.run(
+                [sys.executable, "-c", program], cwd=tmp_path, check=True, **{name: stream}
+            )
+        message = (tmp_path / "error").read_text()
+        assert message.startswith(f"{words} goes into x.npy, which --outputs reads")
+        assert (tmp_path / "x.npy").read_bytes() == before
 
 
 # --- links, pipes and devices --------------------------------------------------------------------

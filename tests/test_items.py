@@ -494,3 +494,10 @@ print([name for name in rare if name in sys.modules], "condvendi_jax.encoders" i
     command = [sys.executable, "-c", program]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert out.split("\n")[0] == f"[] {modules != 'condvendi_jax'}"
+
+
+def test_a_key_that_stands_twice_in_an_object_is_refused(tmp_path):
+    path = tmp_path / "answers.jsonl"
+    path.write_text('{"output": "a"}\n{"output": "b", "output": "c"}\n')
+    with pytest.raises(ValueError, match="line 2: is not JSON .the key 'output' stands twice"):
+        read_texts(path)

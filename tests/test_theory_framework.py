@@ -312,7 +312,7 @@ def test_files_of_others_are_refused_before_anything_is_tried(tmp_path, flag):
     path.write_text("mine")
     command = [sys.executable, "-m", "theory_checks", f"--{flag}={path}"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
-    words = {"output": "--output: .* exists and was not written", "document": "expected the marks"}
+    words = {"output": "--output: .* exists and is not", "document": "expected the marks"}
     assert done.returncode == 2
     assert re.search(words[flag], done.stderr), done.stderr
     assert path.read_text() == "mine"
@@ -321,7 +321,7 @@ def test_files_of_others_are_refused_before_anything_is_tried(tmp_path, flag):
 def test_an_earlier_report_is_replaced(tmp_path):
     """The report says which version wrote it."""
     path = tmp_path / "report.json"
-    files.write_json(path, report.to_json([], seed=0, budget="quick"))
+    files.write_report(path, report.to_json([], seed=0, budget="quick"))
     files.check_targets({"--output": path}, {}, overwrite=False)
 
 

@@ -89,7 +89,7 @@ def main(argv: list[str]) -> int:
     console = Console(width=None if sys.stdout.isatty() else 200)
     console.print(report.pages(outcomes, everything=_ALL.value or _ONLY.value is not None))
     if _OUTPUT.value:
-        files.write_json(_OUTPUT.value, report.to_json(outcomes, seed=seed, budget=budget.name))
+        files.write_report(_OUTPUT.value, report.to_json(outcomes, seed=seed, budget=budget.name))
     if _DOCUMENT.value:
         report.insert(_DOCUMENT.value, report.documents(outcomes))
     for line in wrong:

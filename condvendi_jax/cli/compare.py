@@ -28,7 +28,7 @@ has its own: --prompts=a_prompts.npy,b_prompts.npy.
 # What else the tables are written as: flag, name, and how.
 _TABLES = {
     "csv": ("CSV", comparison.Comparison.comma_separated),
-    "markdown": ("Markdown", lambda found: f"{found.markdown()}\n<!-- {files.MARK} -->\n"),
+    "markdown": ("Markdown", lambda found: files.marked(found.markdown())),
 }
 
 
@@ -70,6 +70,8 @@ def main(argv: Sequence[str]) -> None:
         for name, path in paths.items()
     }
     options.check(given)
+    if not 0 < given["level"] < 1:
+        raise ValueError(f"--level: expected a number between 0 and 1, received {given['level']}.")
     inputs.check(given, models)
     _check_plot(given["plot"])
     options.check_files(given, inputs.sources(given, models))
@@ -97,7 +99,7 @@ def main(argv: Sequence[str]) -> None:
 def _write(found: comparison.Comparison, report: dict[str, Any], given: dict[str, Any]) -> None:
     """The files that were asked for."""
     if given["json"]:
-        files.write_json(given["json"], report)
+        files.write_report(given["json"], report)
     for flag, (_, text) in _TABLES.items():
         if given[flag]:
             with files.atomic_writer(given[flag]) as stream:
@@ -131,7 +133,7 @@ def _split(word: str) -> tuple[str | None, str]:
     """The name that a word gives to a model, None if it gives none, and the path."""
     name, equals, path = word.partition("=")
     is_path = files.expanded(word).exists()
-    if equals and is_path and name and path and files.expanded(path).exists():
+    if equals and is_path and name and path and "/" not in name and files.expanded(path).exists():
         raise ValueError(
             f"{word!r}: could be the file of this name, or the file {path} with the name {name}; "
             f"write ./{word} or {name}=./{path}."

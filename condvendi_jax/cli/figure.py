@@ -63,7 +63,7 @@ def draw(comparison: Comparison, path: str | os.PathLike[str]) -> None:
         panel.set_xlim(0, 1.1 * max(ends))  # Room for the last label.
     for panel in grid[-1]:
         panel.set_xlabel("effective number of modes", fontsize=8)
-    panels[0].set_yticks(list(places), models)
+    panels[0].set_yticks(list(places), [model.replace("$", r"\$") for model in models])
     figure.supxlabel(_caption(comparison), fontsize=7)
     suffix = pathlib.Path(path).suffix.lower().removeprefix(".")
     metadata = {"Software" if suffix == "png" else "Creator": files.MARK}

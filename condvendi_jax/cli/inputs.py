@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import pathlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -121,8 +123,12 @@ def sources(given: dict[str, Any], models: Mapping[str, Model]) -> dict[str, lis
     }
     for name in ("image_encoder", "text_encoder"):
         if given[name] is not None:
-            module = given[name].partition(":")[0].replace(".", "/")
-            found[f"--{name}"] = [f"{module}.py"]
+            from condvendi_jax.encoders import embedding
+
+            source = embedding.source_of(given[name])
+            found[f"--{name}"] = [source] if source else []
+    if given["cache"] is not None:
+        found["--cache"] = [given["cache"]]
     for name, model in models.items():
         reader = f"the model {name}" if name else "this command"
         found[reader] = [model.path]
@@ -155,10 +161,17 @@ class Inputs(NamedTuple):
 def read(given: dict[str, Any], models: Mapping[str, Model], bar: progress.Progress) -> Inputs:
     """Reads the files, pairs outputs with prompts, and embeds pictures and texts.
 
+    What an encoder prints goes to standard error, since standard output is that of the results.
+
     Raises:
       ValueError: a file cannot be read or embedded, the numbers of outputs and prompts differ, or
         outputs and prompts are the same data.
     """
+    with contextlib.redirect_stdout(sys.stderr):
+        return _read(given, models, bar)
+
+
+def _read(given: dict[str, Any], models: Mapping[str, Model], bar: progress.Progress) -> Inputs:
     (kind,) = {model.kind for model in models.values()}
     paths = dict.fromkeys(m.prompts for m in models.values() if m.prompts is not None)
     prompts = {path: _read_prompts(given, path) for path in paths}

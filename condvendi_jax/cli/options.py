@@ -177,7 +177,8 @@ def check(given: dict[str, Any]) -> None:
         )
     if given["groups_file"] is not None and given["groups"] is not None:
         raise ValueError("--groups and --groups_file: give one or the other.")
-    validation.check_truncation(given["truncation"])
+    with _naming_flag("truncation", "--truncation"):
+        validation.check_truncation(given["truncation"])
     if given["groups"] is not None:
         validation.check_count(given["groups"], name="--groups", minimum=2)
     validation.check_seed(given["seed"], name="--seed")
@@ -185,7 +186,8 @@ def check(given: dict[str, Any]) -> None:
         validation.check_rtol(given["rtol"], name="--rtol")
     for name in _BANDWIDTHS.values():
         if given[name] is not None:
-            validation.check_bandwidth(given[name])
+            with _naming_flag("bandwidth", f"--{name}"):
+                validation.check_bandwidth(given[name])
     orders(given)
     method(given)
 
@@ -205,6 +207,15 @@ def check_files(given: dict[str, Any], sources: Mapping[str, Sequence[Any]]) -> 
     if not targets or any(map(files.is_standard_output, targets.values())):
         command.require_output()
     files.check_targets(targets, sources, overwrite=given["overwrite"])
+
+
+@contextlib.contextmanager
+def _naming_flag(argument: str, flag: str) -> Iterator[None]:
+    """Names the flag, in an error of the library, in the place of its argument."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{flag}{str(error).removeprefix(argument)}") from error
 
 
 def _follows_a_rule(given: dict[str, Any]) -> bool:

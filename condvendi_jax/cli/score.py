@@ -83,7 +83,7 @@ def main(argv: Sequence[str]) -> None:
     table = "\n".join([str(found), *read.notes])
     with options.printed_last(table, [given["json"]]):
         if given["json"]:
-            files.write_json(given["json"], report)
+            files.write_report(given["json"], report)
 
 
 def _model(given: dict[str, Any]) -> inputs.Model:

@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import hashlib
 import importlib
+import importlib.util
 import inspect
 import json
 import os
@@ -90,7 +91,7 @@ def load_encoder(
             raise ValueError(f"{spec}: is {type(found).__name__}, which has no `encode`.")
         try:
             found = found(**options)
-        except Exception as error:  # The code is the user's: anything may come.
+        except (Exception, SystemExit) as error:  # The code is the user's: anything may come.
             raise ValueError(f"{spec}: could not be made: {_told(error)}") from error
     if not _encodes(found):
         raise ValueError(f"{spec}: gives {type(found).__name__}, which has no `encode`.")
@@ -101,21 +102,36 @@ def _encodes(value: Any) -> bool:
     return callable(getattr(value, "encode", None))
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     kind = "" if isinstance(error, ModuleNotFoundError) else f"{type(error).__name__}: "
     return f"{kind}{error}"
+
+
+def source_of(spec: str) -> str | None:
+    """The file of the module that an import path names, without importing it; None if unknown."""
+    _search_here()
+    try:
+        found = importlib.util.find_spec(spec.partition(":")[0])
+    except (Exception, SystemExit):  # Packages on the way are imported: anything may come.
+        return None
+    return found.origin if found and found.has_location else None
+
+
+def _search_here() -> None:
+    """Lets modules of the current folder be imported, after all others."""
+    here = os.getcwd()
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)  # An installed command does not look there, `python -m` does.
 
 
 def _import(spec: str) -> Any:
     module_name, colon, attribute = spec.partition(":")
     if not (colon and module_name and attribute):
         raise ValueError(f"{spec!r}: expected package.module:attribute.")
-    here = os.getcwd()
-    if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)  # An installed command does not look there, `python -m` does.
+    _search_here()
     try:
         value: Any = importlib.import_module(module_name)
-    except Exception as error:  # The code is the user's: anything may come.
+    except (Exception, SystemExit) as error:  # The code is the user's: anything may come.
         raise ValueError(f"{spec}: {module_name} cannot be imported: {_told(error)}") from error
     for name in attribute.split("."):
         if not hasattr(value, name):
@@ -244,7 +260,7 @@ def _checked(loaded: LoadedEncoder, batch: list[Any], names: list[str]) -> np.nd
     """The batch's embeddings, float32 `[n, d]`, finite."""
     try:
         found = loaded.encode(batch)
-    except Exception as error:  # The code is the user's: anything may come.
+    except (Exception, SystemExit) as error:  # The code is the user's: anything may come.
         raise EncoderError(_failure(loaded, batch, names, error)) from error
     try:
         found = np.asarray(found)
@@ -264,12 +280,14 @@ def _checked(loaded: LoadedEncoder, batch: list[Any], names: list[str]) -> np.nd
     return found
 
 
-def _failure(loaded: LoadedEncoder, batch: list[Any], names: list[str], error: Exception) -> str:
+def _failure(
+    loaded: LoadedEncoder, batch: list[Any], names: list[str], error: BaseException
+) -> str:
     """Which encoder raised an error, and on which item first: each is tried by itself."""
     for item, name in zip(batch, names, strict=True):
         try:
             loaded.encode([item])
-        except Exception:  # The code is the user's: anything may come.
+        except (Exception, SystemExit):  # The code is the user's: anything may come.
             where = f"on {name[:80]!r}"
             break
     else:

@@ -190,7 +190,7 @@ def _read_jsonl(path: pathlib.Path, text: str) -> Table:
     rows = []
     for number, line in enumerate(_lines(path, text), 1):
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=_unique_keys)
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: is not JSON ({error}).") from error
         if not isinstance(row, dict):
@@ -198,6 +198,13 @@ def _read_jsonl(path: pathlib.Path, text: str) -> Table:
         rows.append((number, row))
     # Of any row: one that lacks what others have is named, not passed over.
     return Table(path, list(dict.fromkeys(name for _, row in rows for name in row)), rows)
+
+
+def _unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    repeated = _repeated(name for name, _ in pairs)
+    if repeated:
+        raise ValueError(f"the key {repeated[0]!r} stands twice in one object")
+    return dict(pairs)
 
 
 def _known(table: Table, names: Sequence[str]) -> list[str]:

@@ -119,6 +119,11 @@ def load_files(
     name, n = Path(outputs).stem, arrays[0].shape[0]
     present = [role for role, path in given.items() if path is not None]
     rows = dict(zip(present, map(np.asarray, arrays), strict=True))
+    if prompts is not None and np.array_equal(rows["outputs"], rows["prompts"]):
+        raise ValueError(
+            f"--outputs and --prompts are equal in every row ({outputs}, {prompts}): give the "
+            "outputs, and the prompts that they answer."
+        )
     origin = f"{n:,} outputs from {Path(outputs).name}"
     if prompts is not None:
         origin = f"{n:,} pairs from {Path(outputs).name} and {Path(prompts).name}"

@@ -118,9 +118,12 @@ def _roles(study: Study) -> dict[str, str]:
 
 def _protect_inputs(study: Study, values: flags.FlagValues, folder: pathlib.Path) -> None:
     """Raises ValueError where one's own data are in the folder of results, under any name."""
-    if study.data is None or not folder.is_dir():
+    if study.data is None:
         return
-    for path in folder.iterdir():
+    paths = {role: values[role].value for role in _roles(study)}
+    read = {f"--{role}": [str(path)] for role, path in paths.items() if path}
+    files.check_targets({}, read, overwrite=False)  # Standard output may go into one.
+    for path in folder.iterdir() if folder.is_dir() else ():
         for role in _roles(study):
             source = values[role].value
             with contextlib.suppress(OSError):  # There is no such file, which reading it will say.
