@@ -372,9 +372,9 @@ READ = {
 @pytest.mark.parametrize("name", READ)
 def test_a_file_that_is_read_is_never_replaced(folder, name):
     (folder / "own.py").write_text("class E: ...")
-    for name in ("pack/__init__.py", "kept/rows.npz"):
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text("class E: ...")
+    for path in (folder / "pack" / "__init__.py", folder / "kept" / "rows.npz"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("class E: ...")
     (folder / "photos").mkdir(exist_ok=True)
     (folder / "photos" / "1.PNG").write_bytes(b"a picture")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -348,7 +348,7 @@ BAD_INPUTS = {
     "dimensions": (("few.npy", "narrow.npy"), "outputs: expected one dimension for all models"),
     "level": (
         (*FILES, "--output_bandwidth=1", "--level=1.5"),
-        "--level: expected a number between",
+        "--level: expected a number",
     ),
     "a key of no prompts": (
         (*FILES, "--prompts_key=a"),

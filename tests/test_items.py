@@ -500,4 +500,4 @@ def test_a_key_that_stands_twice_in_an_object_is_refused(tmp_path):
     path = tmp_path / "answers.jsonl"
     path.write_text('{"output": "a"}\n{"output": "b", "output": "c"}\n')
     with pytest.raises(ValueError, match="line 2: is not JSON .the key 'output' stands twice"):
-        read_texts(path)
+        items.read_texts(path)
