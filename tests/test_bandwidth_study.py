@@ -6,20 +6,13 @@ import math
 import numpy as np
 import pytest
 from oracles import gaussian_gram, scores
+from studies import execute
 
 from experiments import bandwidth
 from experiments.data import PairedEmbeddings
-from experiments.lab import runner, store
 
 STUDY = bandwidth.STUDY
 WIDE = ("--output_bandwidth=1", "--prompt_bandwidth=1", "--reach=0.001,20000", "--per_octave=1")
-
-
-def execute(folder, *flags):
-    study = dataclasses.replace(STUDY, draw=None)
-    runner.execute(study, ["bandwidth", *flags, f"--output={folder / 'results'}"])
-    (found,) = runner.run_folders(STUDY, folder / "results")
-    return store.read_run(found, STUDY)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +27,7 @@ def finished(tmp_path_factory):
         np.save(folder / f"{name}.npy", array.astype(np.float32))
     (folder / "m.txt").write_text("\n".join(["few"] * 36 + ["many"] * 36))
     files = [f"--outputs={folder / 'x.npy'}", f"--prompts={folder / 't.npy'}"]
-    return execute(folder, *files, f"--models={folder / 'm.txt'}", *WIDE), folder
+    return execute(STUDY, folder, *files, f"--models={folder / 'm.txt'}", *WIDE), folder
 
 
 def points(finished, model):
@@ -145,7 +138,7 @@ def test_the_range_of_one_ranking_is_about_the_rule():
 
 
 def test_a_ranking_that_turns_round_is_found(tmp_path):
-    run = execute(tmp_path, *STUDY.small(tmp_path, 0))
+    run = execute(STUDY, tmp_path, *STUDY.small(tmp_path, 0))
     assert run.settings.models == ("1 designs", "2 designs", "4 designs")
     found = bandwidth.agreement(run, "Vendi", "Conditional", "prompts", 1.0)
     held = run.settings.held(1.0)
@@ -169,7 +162,7 @@ def test_a_ranking_that_turns_round_is_found(tmp_path):
 
 def test_reversals_are_counted_beyond_the_errors_of_both_ends(tmp_path):
     """A pair that turns round far beyond its errors counts, one within them does not."""
-    run = execute(tmp_path, *STUDY.small(tmp_path, 0), "--scales=1")
+    run = execute(STUDY, tmp_path, *STUDY.small(tmp_path, 0), "--scales=1")
     held, m = run.settings.held(1.0), len(run.settings.multiples)
     noise = np.random.default_rng(0).normal(size=(3, 1 + 12, m, m))
 
@@ -216,7 +209,7 @@ def test_models_are_matched_prompt_by_prompt():
 def test_without_models_all_pairs_are_one(tmp_path):
     own = STUDY.small(tmp_path, 0)
     flags = [flag for flag in own if not flag.startswith("--models")]
-    run = execute(tmp_path, *flags, "--rows=30")
+    run = execute(STUDY, tmp_path, *flags, "--rows=30")
     assert list(run.results) == [bandwidth.Cell("all pairs")]
     assert run.settings.n == 30
     assert len(bandwidth.draw([run], [])["bandwidth_prompts"].axes) == 4
@@ -239,4 +232,4 @@ def test_without_models_all_pairs_are_one(tmp_path):
 def test_bad_flags_are_refused(tmp_path, flags, message):
     own = STUDY.small(tmp_path, 0)[:3]
     with pytest.raises(ValueError, match=message):
-        execute(tmp_path, *own, *flags)
+        execute(STUDY, tmp_path, *own, *flags)

@@ -5,10 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 from oracles import entropy, gaussian_gram
+from studies import execute
 
 from experiments import captioning
 from experiments.data import PairedEmbeddings
-from experiments.lab import examples, runner, store
+from experiments.lab import examples, runner
 from experiments.lab.study import cell_name
 
 STUDY = captioning.STUDY
@@ -16,17 +17,10 @@ VENDI, CONDITIONAL, INFORMATION = range(3)
 CONTROLS = ["swapped", "shuffled", "one for all"]
 
 
-def execute(folder, *flags):
-    study = dataclasses.replace(STUDY, draw=None)
-    runner.execute(study, ["captioning", *flags, f"--output={folder / 'results'}"])
-    (found,) = runner.run_folders(STUDY, folder / "results")
-    return store.read_run(found, STUDY)
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("captioning")
-    return execute(folder, *STUDY.small(folder, 0))
+    return execute(STUDY, folder, *STUDY.small(folder, 0))
 
 
 def test_far_apart_captions_and_photographs_are_counted(finished):
@@ -204,6 +198,7 @@ def test_kinds_photographs_and_orders_are_chosen():
 def test_bad_flags_are_refused(tmp_path, flags, message):
     with pytest.raises(ValueError, match=message):
         execute(
+            STUDY,
             tmp_path,
             *examples.write_captions(tmp_path, 0),
             "--output_bandwidth=1",
@@ -217,16 +212,16 @@ def test_files_that_do_not_fit_together_are_refused(tmp_path):
     own = STUDY.small(tmp_path, 0)
     unlabelled = [flag for flag in own if not flag.startswith("--prompt=")]
     with pytest.raises(ValueError, match="--prompt: the study captioning needs prompt"):
-        execute(tmp_path, *unlabelled)
+        execute(STUDY, tmp_path, *unlabelled)
     without = [flag for flag in own if not flag.startswith("--pictures")]
     with pytest.raises(ValueError, match="--kinds means nothing without --pictures"):
-        execute(tmp_path, *without, "--kinds=dog")
+        execute(STUDY, tmp_path, *without, "--kinds=dog")
     np.save(tmp_path / "models.npy", np.arange(24))
     with pytest.raises(ValueError, match="--models: expected photographs that all of them"):
-        execute(tmp_path, *own, f"--models={tmp_path / 'models.npy'}")
+        execute(STUDY, tmp_path, *own, f"--models={tmp_path / 'models.npy'}")
     np.save(tmp_path / "prompt.npy", np.arange(24) // 8)
     with pytest.raises(ValueError, match="in the rows 0 and 4 of 0"):
-        execute(tmp_path, *own)
+        execute(STUDY, tmp_path, *own)
 
 
 def test_the_figures_have_the_papers_layout_and_say_what_they_show(finished):

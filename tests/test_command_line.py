@@ -366,6 +366,7 @@ READ = {
     "a package": ("--texts=answers.txt", "--text_encoder=pack:E", "--json=pack/__init__.py"),
     "the cache": ("--texts=answers.txt", "--cache=kept", "--json=kept/rows.npz"),
     "a picture": ("--images=photos", "--json=photos/1.PNG"),
+    "a picture elsewhere": ("--images=photos", "--json=elsewhere.png"),
 }
 
 
@@ -377,6 +378,10 @@ def test_a_file_that_is_read_is_never_replaced(folder, name):
         path.write_text("class E: ...")
     (folder / "photos").mkdir(exist_ok=True)
     (folder / "photos" / "1.PNG").write_bytes(b"a picture")
+    (folder / "elsewhere.png").write_bytes(b"a picture")
+    link = folder / "photos" / "2.png"
+    link.unlink(missing_ok=True)
+    link.symlink_to(folder / "elsewhere.png")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     with pytest.raises(ValueError, match=r"--json=.* would replace .* reads; choose"):
         __main__.main(["", "score", *READ[name], "--overwrite"])

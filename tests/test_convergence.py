@@ -5,20 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 from oracles import entropy, gaussian_gram
+from studies import execute
 
 from experiments import convergence
-from experiments.lab import runner, store
 
 STUDY = convergence.STUDY
 ROWS, MODES = 150, 10
-
-
-def execute(folder, *flags):
-    """Runs the study without its figures; test_studies.py draws them too."""
-    study = dataclasses.replace(STUDY, draw=None)
-    runner.execute(study, ["convergence", *flags, f"--output={folder / 'results'}"])
-    (found,) = runner.run_folders(STUDY, folder / "results")
-    return store.read_run(found, STUDY)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +21,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def finished(folder):
     flags = STUDY.small(folder, 0)
-    return execute(folder, *flags), [
+    return execute(STUDY, folder, *flags), [
         np.load(flag.partition("=")[2]).astype(np.float64) for flag in flags[:2]
     ]
 
@@ -52,7 +44,7 @@ def test_the_study_saves_what_the_oracle_computes(finished):
 
 def test_spectra_of_all_pairs_are_the_oracles_and_taken_once(folder, tmp_path):
     flags = [*STUDY.small(tmp_path, 0)[:2], "--output_bandwidth=0.9", "--prompt_bandwidth=0.8"]
-    run = execute(tmp_path, *flags, "--sizes=60,150", "--truncation=20", "--repeats=2")
+    run = execute(STUDY, tmp_path, *flags, "--sizes=60,150", "--truncation=20", "--repeats=2")
     points = [np.load(flag.partition("=")[2]).astype(np.float64) for flag in flags[:2]]
     grams = [gaussian_gram(p, b) for p, b in zip(points, (0.9, 0.8), strict=True)]
     first, second = run.results.values()
@@ -90,7 +82,7 @@ def test_estimated_curves_are_saved_with_their_intervals(tmp_path):
     found = {}
     for method, more in (("exact", ()), ("stored", ("--rtol=0.002",))):
         run = execute(
-            tmp_path / method, *files, *widths, "--sizes=600", f"--method={method}", *more
+            STUDY, tmp_path / method, *files, *widths, "--sizes=600", f"--method={method}", *more
         )
         (found[method],) = run.results.values()
         assert found[method].methods == (method,)
@@ -231,16 +223,16 @@ def test_all_pairs_are_the_last_tick():
 def test_bad_flags_are_refused(tmp_path, flags, message):
     own = STUDY.small(tmp_path, 0)[:2]
     with pytest.raises(ValueError, match=message):
-        execute(tmp_path, *own, *flags)
+        execute(STUDY, tmp_path, *own, *flags)
 
 
 def test_too_few_rows_for_a_rule_say_which(tmp_path):
-    for name in ("x", "t"):
-        np.save(tmp_path / f"{name}.npy", np.random.default_rng(0).normal(size=(12, 3)))
+    for seed, name in enumerate(("x", "t")):
+        np.save(tmp_path / f"{name}.npy", np.random.default_rng(seed).normal(size=(12, 3)))
     own = [f"--outputs={tmp_path / 'x.npy'}", f"--prompts={tmp_path / 't.npy'}"]
     message = r"--rules=variance: the rule 'variance' needs 20 rows, received 12"
     with pytest.warns(UserWarning, match="float64"), pytest.raises(ValueError, match=message):
-        execute(tmp_path, *own)
+        execute(STUDY, tmp_path, *own)
 
 
 def test_arrays_of_one_file_are_named_by_key(tmp_path):
@@ -249,10 +241,10 @@ def test_arrays_of_one_file_are_named_by_key(tmp_path):
     np.savez(tmp_path / "both.npz", x=outputs, t=prompts)
     both = tmp_path / "both.npz"
     named = (f"--outputs={both}", f"--prompts={both}", "--outputs_key=x")
-    run = execute(tmp_path, *named, "--prompts_key=t", *own[2:])
+    run = execute(STUDY, tmp_path, *named, "--prompts_key=t", *own[2:])
     assert run.settings.data == "both: 150 pairs from both.npz and both.npz"
     with pytest.raises(ValueError, match="keys found are t, x"):
-        execute(tmp_path, *named, *own[2:])
+        execute(STUDY, tmp_path, *named, *own[2:])
 
 
 def test_default_sizes_go_to_all_pairs_and_stop_where_spectra_would_take_hours():

@@ -1,6 +1,5 @@
 """RKE-MC, recall and coverage against the sample size, on types whose answer is known."""
 
-import dataclasses
 import math
 
 import jax
@@ -8,25 +7,18 @@ import numpy as np
 import pytest
 from oracles import gaussian_gram
 from scipy.spatial.distance import cdist
+from studies import execute
 
 from experiments import coverage
 from experiments.data import PairedEmbeddings
-from experiments.lab import runner, store
 
 STUDY = coverage.STUDY
-
-
-def execute(folder, *flags):
-    study = dataclasses.replace(STUDY, draw=None)
-    runner.execute(study, ["coverage", *flags, f"--output={folder / 'results'}"])
-    (found,) = runner.run_folders(STUDY, folder / "results")
-    return store.read_run(found, STUDY)
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("coverage")
-    return execute(folder, *STUDY.small(folder, 0))
+    return execute(STUDY, folder, *STUDY.small(folder, 0))
 
 
 def brute_force(references, samples, k):
@@ -152,20 +144,20 @@ def test_bad_flags_are_refused(tmp_path, flags, message):
     if not any("output_bandwidth" in flag for flag in flags):
         flags = ("--output_bandwidth=10", *flags)
     with pytest.raises(ValueError, match=message):
-        execute(tmp_path, *own, *flags)
+        execute(STUDY, tmp_path, *own, *flags)
 
 
 def test_outputs_need_types(tmp_path):
     own = STUDY.small(tmp_path, 0)
     with pytest.raises(ValueError, match="--types: the study coverage needs types"):
-        execute(tmp_path, own[0], *own[2:])
+        execute(STUDY, tmp_path, own[0], *own[2:])
     with pytest.raises(ValueError, match="--outputs: one's own data need a file of outputs"):
-        execute(tmp_path, own[1], *own[2:])
+        execute(STUDY, tmp_path, own[1], *own[2:])
 
 
 def test_options_have_defaults_of_the_data(tmp_path):
     own = STUDY.small(tmp_path, 0)[:2]
-    run = execute(tmp_path, *own, "--repeats=1", "--rule=median", "--neighbours=1,2,3")
+    run = execute(STUDY, tmp_path, *own, "--repeats=1", "--rule=median", "--neighbours=1,2,3")
     assert run.settings.kept == (1, 2, 4)
     assert 20 < run.settings.sizes[0] < 50  # A quarter of a half.
     assert run.settings.sizes[-1] == 120

@@ -6,25 +6,18 @@ import math
 import numpy as np
 import pytest
 from oracles import gaussian_gram, scores
+from studies import execute
 
 from experiments import designs
 from experiments.data import PairedEmbeddings
-from experiments.lab import runner, store
 
 STUDY = designs.STUDY
-
-
-def execute(folder, *flags):
-    study = dataclasses.replace(STUDY, draw=None)
-    runner.execute(study, ["designs", *flags, f"--output={folder / 'results'}"])
-    (found,) = runner.run_folders(STUDY, folder / "results")
-    return store.read_run(found, STUDY)
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("designs")
-    return execute(folder, *STUDY.small(folder, 0))
+    return execute(STUDY, folder, *STUDY.small(folder, 0))
 
 
 def test_outputs_that_have_nothing_in_common_are_counted(finished):
@@ -52,7 +45,7 @@ def overlapping(tmp_path_factory):
         np.save(folder / f"{name}.npy", array)
     flags = [f"--{name}={folder / f'{name}.npy'}" for name in arrays]
     widths = ("--output_bandwidth=0.8", "--prompt_bandwidth=0.7", "--scales=1", "--draws=2")
-    return execute(folder, *flags, *widths), arrays
+    return execute(STUDY, folder, *flags, *widths), arrays
 
 
 def test_scores_are_those_of_the_oracle(overlapping):
@@ -112,7 +105,7 @@ def test_models_of_one_house_are_alike(tmp_path):
     outputs = np.load(tmp_path / "x.npy").reshape(12, 4, 1)
     outputs[:, 1] = outputs[:, 0]
     np.save(tmp_path / "x.npy", outputs.reshape(48, 1))
-    run = execute(tmp_path, *flags)
+    run = execute(STUDY, tmp_path, *flags)
     alike = designs.curves(run, "1", designs.APART)[0].alike
     assert alike[0, 1] == pytest.approx(1)
     assert np.all(alike[0, 2:] < 0.01)
@@ -125,7 +118,7 @@ def test_the_cosine_kernel_tells_no_prompts_apart(tmp_path):
     for name in ("x", "t"):
         values = 1 + np.load(tmp_path / f"{name}.npy")
         np.save(tmp_path / f"{name}.npy", np.concatenate([values, values[::-1] ** 2], axis=1))
-    run = execute(tmp_path, *own, "--kernel=cosine", "--draws=1", "--most=2")
+    run = execute(STUDY, tmp_path, *own, "--kernel=cosine", "--draws=1", "--most=2")
     assert list(run.results) == [designs.Cell("cosine", designs.BLENDED, 0)]
     assert np.isfinite(run.results[designs.Cell("cosine", designs.BLENDED, 0)].errors).all()
 
@@ -163,7 +156,7 @@ def test_the_table_and_the_caption(finished):
 def test_bad_flags_are_refused(tmp_path, flags, message):
     own = STUDY.small(tmp_path, 0)[:4]
     with pytest.raises(ValueError, match=message):
-        execute(tmp_path, *own, *flags)
+        execute(STUDY, tmp_path, *own, *flags)
 
 
 def test_labels_and_embeddings_agree_on_the_prompts(tmp_path):
@@ -171,4 +164,4 @@ def test_labels_and_embeddings_agree_on_the_prompts(tmp_path):
     prompt = np.load(tmp_path / "prompt.npy")
     np.save(tmp_path / "prompt.npy", np.where(prompt == 3, 4, prompt))
     with pytest.raises(ValueError, match="11 labels for 12 different rows of the prompts"):
-        execute(tmp_path, *own)
+        execute(STUDY, tmp_path, *own)

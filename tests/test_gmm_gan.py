@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 from oracles import gaussian_gram
+from studies import execute
 
 import condvendi_jax as cv
 from experiments import gmm_gan
@@ -18,14 +19,6 @@ RING = mixture_gan.MIXTURES["ring"]
 SAMPLES, REFERENCES = 400, 200
 
 
-def execute(folder, *flags):
-    """Runs the study without its figures; test_studies.py draws them too."""
-    study = dataclasses.replace(STUDY, draw=None)
-    runner.execute(study, ["gmm_gan", *flags, f"--output={folder / 'results'}"])
-    (found,) = runner.run_folders(STUDY, folder / "results")
-    return store.read_run(found, STUDY)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("gmm_gan")
@@ -33,7 +26,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def finished(folder):
-    return execute(folder, *STUDY.small(folder, 0))
+    return execute(STUDY, folder, *STUDY.small(folder, 0))
 
 
 def widths(run):
@@ -262,4 +255,4 @@ def test_trainings_follow_their_options_and_stay_in_the_cache(tmp_path, monkeypa
 def test_bad_flags_are_refused_before_anything_is_trained(folder, flags, message, monkeypatch):
     monkeypatch.setattr(mixture_gan, "trained", None)
     with pytest.raises(ValueError, match=message):
-        execute(folder, *STUDY.small(folder, 0), *flags)
+        execute(STUDY, folder, *STUDY.small(folder, 0), *flags)

@@ -7,19 +7,13 @@ import jax
 import numpy as np
 import pytest
 from oracles import gaussian_gram
+from studies import execute
 
 from experiments import gmm_search, gmm_toy
 from experiments.generators.mixtures2d import Geometry, draw_pairs
 from experiments.lab import runner, store
 
 STUDY = gmm_toy.STUDY
-
-
-def execute(study, folder, *flags):
-    quiet = dataclasses.replace(study, draw=None)
-    runner.execute(quiet, [study.name, *flags, f"--output={folder / 'results'}"])
-    (found,) = runner.run_folders(study, folder / "results")
-    return store.read_run(found, study)
 
 
 @pytest.fixture(scope="module")

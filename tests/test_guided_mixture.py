@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from oracles import gaussian_gram
 from scipy import stats
+from studies import execute
 
 import condvendi_jax as cv
 from experiments import guided_mixture
@@ -21,20 +22,12 @@ LEVEL = 0.01
 KERNELS = {"output_kernel": cv.Gaussian(1.5), "prompt_kernel": cv.Gaussian(0.7)}
 
 
-def execute(folder, *flags):
-    """Runs the study without its figures; test_studies.py draws them too."""
-    study = dataclasses.replace(STUDY, draw=None)
-    runner.execute(study, ["guided_mixture", *flags, f"--output={folder / 'results'}"])
-    (found,) = runner.run_folders(STUDY, folder / "results")
-    return store.read_run(found, STUDY)
-
-
 @pytest.fixture(scope="module")
 def guided(tmp_path_factory):
     """All prompts share six components; five seeds."""
     flags = ["--mixtures=shared", "--kinds=conditional_vendi,rke,conditional_rke", "--scales=1"]
     flags += ["--weights=1,3,10,30", "--until=0.5", "--batches=8"]
-    return execute(tmp_path_factory.mktemp("guided"), *flags)
+    return execute(STUDY, tmp_path_factory.mktemp("guided"), *flags)
 
 
 @pytest.fixture(scope="module")
@@ -244,7 +237,7 @@ def test_guides_are_compared_at_the_limit(guided, plain, path, weight, modes):
 )
 def test_flags_are_checked_before_anything_is_computed(tmp_path, flag, words):
     with pytest.raises(ValueError, match=words):
-        execute(tmp_path, flag)
+        execute(STUDY, tmp_path, flag)
 
 
 def test_a_file_that_is_no_law_is_refused(tmp_path):
@@ -252,6 +245,6 @@ def test_a_file_that_is_no_law_is_refused(tmp_path):
     for law in ({"centres": [[0, 0]], "spread": 1}, {"centres": 1, "spread": 1, "weights": 1}, []):
         path.write_text(json.dumps(law))
         with pytest.raises(ValueError, match="--law: .* expected centres"):
-            execute(tmp_path, f"--law={path}")
+            execute(STUDY, tmp_path, f"--law={path}")
     with pytest.raises(ValueError, match="give one or the other"):
-        execute(tmp_path, f"--law={path}", "--mixtures=shared")
+        execute(STUDY, tmp_path, f"--law={path}", "--mixtures=shared")

@@ -5,23 +5,19 @@ import dataclasses
 import numpy as np
 import pytest
 from scipy import stats
+from studies import execute
 
 from experiments import human
 from experiments.data import PairedEmbeddings
 from experiments.human import STUDY, Configuration, Responses
-from experiments.lab import agreement, runner, store
-
-
-def execute(folder, *flags):
-    runner.execute(dataclasses.replace(STUDY, draw=None), ["human", *flags, f"--output={folder}"])
-    return store.read_run(folder / "human", STUDY)
+from experiments.lab import agreement, runner
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("human")
     flags = STUDY.small(folder, 0)
-    return execute(folder / "results", *flags), flags
+    return execute(STUDY, folder / "results", *flags), flags
 
 
 def judged_sets(seed=0, sets=20, size=4, tasks=1):
@@ -327,7 +323,7 @@ def test_bad_flags_are_refused(finished, tmp_path, flags, message):
     _, own = finished
     kept = [f for f in own if "bandwidth" not in f] if "--kernel=cosine" in flags else own
     with pytest.raises(ValueError, match=message):
-        execute(tmp_path, *kept, *flags)
+        execute(STUDY, tmp_path, *kept, *flags)
 
 
 @pytest.mark.parametrize(

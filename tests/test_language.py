@@ -1,31 +1,22 @@
 """The language study on models whose diversity, length and neighbourhoods are known."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from scipy import stats
+from studies import execute
 
 from experiments import language
-from experiments.lab import models, runner, store
+from experiments.lab import models
 
 STUDY = language.STUDY
 KNOWN = {"few": 2, "some": 4, "many": 8}
 NEIGHBOURHOODS = 5
 
 
-def execute(folder, *flags):
-    """Runs the study without its figures; test_studies.py draws them too."""
-    study = dataclasses.replace(STUDY, draw=None)
-    runner.execute(study, ["language", *flags, f"--output={folder / 'results'}"])
-    (found,) = runner.run_folders(STUDY, folder / "results")
-    return store.read_run(found, STUDY)
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("language")
-    return execute(folder, *STUDY.small(folder, 0))
+    return execute(STUDY, folder, *STUDY.small(folder, 0))
 
 
 def of(found, name, model):
@@ -99,7 +90,7 @@ def test_intervals_over_models_hold_the_correlation_and_have_a_width(tmp_path):
     words = np.load(tmp_path / "words.npy")
     # Two of three in order: some resamples of the models say more, some less.
     np.save(tmp_path / "words.npy", np.where(words == 40, 100.0, words))
-    found = execute(tmp_path, *flags, "--scales=1").results[language.Cell("whole", "1")]
+    found = execute(STUDY, tmp_path, *flags, "--scales=1").results[language.Cell("whole", "1")]
     assert found.correlations[3] == pytest.approx(0.5)
     low, high = found.intervals[3]
     assert low < 0.5 < high
@@ -112,7 +103,7 @@ def test_variants_are_found_by_their_names():
 
 def test_without_lengths_and_cut_answers_the_scores_remain(tmp_path):
     flags = [f for f in STUDY.small(tmp_path, 0) if not f.startswith(("--words", "--truncated"))]
-    run = execute(tmp_path, *flags, "--scales=1")
+    run = execute(STUDY, tmp_path, *flags, "--scales=1")
     (found,) = run.results.values()
     assert run.settings.texts == ("whole",)
     assert np.isnan(found.correlations).all()
@@ -123,7 +114,7 @@ def test_without_lengths_and_cut_answers_the_scores_remain(tmp_path):
 def test_the_cosine_kernel_has_no_bandwidth_to_follow(tmp_path):
     drop = ("--output_b", "--prompt_b", "--scales")
     flags = [flag for flag in STUDY.small(tmp_path, 0) if not flag.startswith(drop)]
-    run = execute(tmp_path, *flags, "--kernel=cosine")
+    run = execute(STUDY, tmp_path, *flags, "--kernel=cosine")
     assert [cell.scale for cell in run.results] == ["cosine"] * 2
     assert run.results[language.Cell("whole", "cosine")].swept.shape[1] == 0
 
@@ -144,7 +135,7 @@ def test_the_caption_says_what_is_shown(finished):
 )
 def test_bad_flags_are_refused(tmp_path, flags, message):
     with pytest.raises(ValueError, match=message):
-        execute(tmp_path, *STUDY.small(tmp_path, 0), *flags)
+        execute(STUDY, tmp_path, *STUDY.small(tmp_path, 0), *flags)
 
 
 def test_models_must_share_their_prompts(tmp_path):
@@ -152,12 +143,12 @@ def test_models_must_share_their_prompts(tmp_path):
     names = (tmp_path / "models.txt").read_text().split()
     (tmp_path / "models.txt").write_text("\n".join(["other", *names[1:]]) + "\n")
     with pytest.raises(ValueError, match="--models: expected the same prompts for each"):
-        execute(tmp_path, *flags)
+        execute(STUDY, tmp_path, *flags)
     (tmp_path / "models.txt").write_text("same\n" * len(names))
     with pytest.raises(ValueError, match="at least two models, received same"):
-        execute(tmp_path, *flags)
+        execute(STUDY, tmp_path, *flags)
     (tmp_path / "words.txt").write_text("long\n" * len(names))
     (tmp_path / "models.txt").write_text("\n".join(names) + "\n")
     flags = [flag for flag in flags if not flag.startswith("--words")]
     with pytest.raises(ValueError, match="--words: expected the length of each answer"):
-        execute(tmp_path, *flags, f"--words={tmp_path / 'words.txt'}")
+        execute(STUDY, tmp_path, *flags, f"--words={tmp_path / 'words.txt'}")

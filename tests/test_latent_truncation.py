@@ -1,10 +1,9 @@
 """Scores against a generator's knob, on outputs whose modes are counted."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from oracles import gaussian_gram
+from studies import execute
 
 from experiments import latent_truncation
 from experiments.data import load
@@ -13,17 +12,10 @@ from experiments.lab import models, runner, store
 STUDY = latent_truncation.STUDY
 
 
-def execute(folder, *flags):
-    study = dataclasses.replace(STUDY, draw=None)
-    runner.execute(study, ["latent_truncation", *flags, f"--output={folder / 'results'}"])
-    (found,) = runner.run_folders(STUDY, folder / "results")
-    return store.read_run(found, STUDY)
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("truncation")
-    return execute(folder, *STUDY.small(folder, 0))
+    return execute(STUDY, folder, *STUDY.small(folder, 0))
 
 
 def test_the_knob_opens_the_modes_within_a_type(finished):
@@ -50,7 +42,7 @@ def test_scores_hang_on_the_bandwidth_and_are_those_of_the_pairs(tmp_path):
     drawn = np.load(tmp_path / "x.npy")
     drawn += np.random.default_rng(1).normal(scale=20, size=drawn.shape).astype(np.float32)
     np.save(tmp_path / "x.npy", drawn)
-    run = execute(
+    run = execute(STUDY,
         tmp_path, *flags, "--output_bandwidth=30", "--prompt_bandwidth=700", "--scales=0.5,1",
         "--samples=5", "--groups=2",
     )  # fmt: skip
@@ -115,7 +107,7 @@ def test_labels_that_are_no_knob_are_refused(tmp_path, labels, message):
     flags = STUDY.small(tmp_path, 0)
     np.save(tmp_path / "models.npy", np.repeat(labels, 36))
     with pytest.raises(ValueError, match=message):
-        execute(tmp_path, *flags)
+        execute(STUDY, tmp_path, *flags)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +122,7 @@ def test_labels_that_are_no_knob_are_refused(tmp_path, labels, message):
 def test_bad_flags_are_refused(tmp_path, flags, message):
     own = [flag for flag in STUDY.small(tmp_path, 0) if "--scales" not in flag]
     with pytest.raises(ValueError, match=message):
-        execute(tmp_path, *own, *flags)
+        execute(STUDY, tmp_path, *own, *flags)
 
 
 def test_the_shipped_drawings_without_latents_are_one_a_class():

@@ -1,23 +1,14 @@
 """The study of prompt clusters on prompts whose clusters, and what k does to them, are known."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from oracles import gaussian_gram, scores
+from studies import execute
 
 from experiments import prompt_clusters
-from experiments.lab import runner, store
 
 STUDY = prompt_clusters.STUDY
 GROUPS, MEMBERS = 4, 5
-
-
-def execute(folder, *flags):
-    study = dataclasses.replace(STUDY, draw=None)
-    runner.execute(study, ["prompt_clusters", *flags, f"--output={folder / 'results'}"])
-    (found,) = runner.run_folders(STUDY, folder / "results")
-    return store.read_run(found, STUDY)
 
 
 def write_groups(folder, *, models=2):
@@ -44,7 +35,7 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("groups")
     flags = write_groups(folder)
     models = f"--models={folder / 'models.txt'}"
-    return execute(folder, *flags, models, "--counts=2,4,20", "--repeats=2")
+    return execute(STUDY, folder, *flags, models, "--counts=2,4,20", "--repeats=2")
 
 
 def test_scores_against_k_are_those_of_the_population(run):
@@ -78,7 +69,7 @@ def test_a_prompt_gets_the_output_of_the_member_nearest_to_its_centre():
 def test_at_k_of_all_prompts_the_scores_are_the_oracles(tmp_path):
     flags = STUDY.small(tmp_path, 0)[:2]
     widths = ("--output_bandwidth=0.9", "--prompt_bandwidth=0.8", "--scales=0.5,1")
-    run = execute(tmp_path, *flags, *widths, "--repeats=2")
+    run = execute(STUDY, tmp_path, *flags, *widths, "--repeats=2")
     outputs, prompts = (np.load(flag.partition("=")[2]).astype(float) for flag in flags)
     prompts, first = np.unique(prompts, axis=0, return_index=True)
     assert run.settings.counts == (2, 3, 4, 5, 7, 10)
@@ -91,7 +82,7 @@ def test_at_k_of_all_prompts_the_scores_are_the_oracles(tmp_path):
     for role, rows in (("x", outputs), ("t", np.load(flags[1].partition("=")[2]))):
         np.save(tmp_path / f"{role}.npy", rows[single].astype(np.float32))
     alone = tmp_path / "alone"
-    run = execute(alone, *flags, *widths, "--repeats=2")
+    run = execute(STUDY, alone, *flags, *widths, "--repeats=2")
     for scale, found in zip((0.5, 1), run.results.values(), strict=True):
         pairs = zip((outputs[single], prompts), (0.9, 0.8), strict=True)
         grams = [gaussian_gram(p.astype(float), scale * b) for p, b in pairs]
@@ -130,11 +121,11 @@ def test_the_table_has_a_row_a_score(run):
 )
 def test_bad_flags_are_refused(tmp_path, flags, message):
     with pytest.raises(ValueError, match=message):
-        execute(tmp_path, *write_groups(tmp_path), *flags)
+        execute(STUDY, tmp_path, *write_groups(tmp_path), *flags)
 
 
 def test_fewer_prompts_are_drawn_where_asked(tmp_path):
-    run = execute(tmp_path, *write_groups(tmp_path), "--largest=8", "--counts=4")
+    run = execute(STUDY, tmp_path, *write_groups(tmp_path), "--largest=8", "--counts=4")
     assert run.settings.prompts == 8
     assert run.settings.models == (prompt_clusters._ALL,)
 
@@ -144,4 +135,4 @@ def test_models_without_common_prompts_are_refused(tmp_path):
     names = ["a" if i % 2 else "b" for i in range(43)]
     (tmp_path / "models.txt").write_text("\n".join(names) + "\n")
     with pytest.raises(ValueError, match="prompts in common; at least 4"):
-        execute(tmp_path, *flags, f"--models={tmp_path / 'models.txt'}", "--largest=20")
+        execute(STUDY, tmp_path, *flags, f"--models={tmp_path / 'models.txt'}", "--largest=20")

@@ -6,18 +6,11 @@ import numpy as np
 import pytest
 from oracles import gaussian_gram
 from PIL import Image
+from studies import execute
 
 from experiments import prompt_modes
-from experiments.lab import runner, store
 
 STUDY = prompt_modes.STUDY
-
-
-def execute(folder, *flags):
-    study = dataclasses.replace(STUDY, draw=None)
-    runner.execute(study, ["prompt_modes", *flags, f"--output={folder / 'results'}"])
-    (found,) = runner.run_folders(STUDY, folder / "results")
-    return store.read_run(found, STUDY)
 
 
 def write_groups(folder):
@@ -35,7 +28,7 @@ def write_groups(folder):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("groups")
-    return execute(folder, *write_groups(folder), "--modes=3", "--directions=1")
+    return execute(STUDY, folder, *write_groups(folder), "--modes=3", "--directions=1")
 
 
 def test_modes_of_known_groups_have_their_shares_sizes_and_scores(run):
@@ -117,16 +110,16 @@ def test_whole_prompts_are_drawn(tmp_path):
     assert len(rows) == 20
     assert all(np.sum((kept == row).all(axis=1)) == 2 for row in kept)
     assert not np.array_equal(rows, prompt_modes._rows(prompts, 21, 1))
-    run = execute(tmp_path, *flags, "--largest=20", "--modes=2")
+    run = execute(STUDY, tmp_path, *flags, "--largest=20", "--modes=2")
     assert (run.settings.n, run.settings.prompts) == (20, 10)
     with pytest.raises(ValueError, match="at most the 27 prompts and 54 pairs, received 28 and 3"):
-        execute(tmp_path / "other", *flags, "--modes=28")
+        execute(STUDY, tmp_path / "other", *flags, "--modes=28")
 
 
 @pytest.mark.parametrize("flag", ["--modes=0", "--directions=0", "--largest=19"])
 def test_bad_flags_are_refused(tmp_path, flag):
     with pytest.raises(ValueError, match=flag.partition("=")[0]):
-        execute(tmp_path, *write_groups(tmp_path), flag)
+        execute(STUDY, tmp_path, *write_groups(tmp_path), flag)
 
 
 def test_a_figure_shows_each_mode_with_its_prompts_and_says_what_the_errors_are(run):
@@ -162,8 +155,8 @@ def test_a_picture_of_each_prompt_that_is_named_is_kept(tmp_path):
         Image.new("RGB", (30, 20), (row, 2 * row, 0)).save(folder / f"{row}.png")
     more = ["--modes=3", "--directions=1", "--scales=1"]
     flags = [flag for flag in flags if not flag.startswith("--scales")]
-    plain = execute(tmp_path / "plain", *flags, *more)
-    found = execute(tmp_path / "pictured", *flags, *more, f"--pictures={folder}")
+    plain = execute(STUDY, tmp_path / "plain", *flags, *more)
+    found = execute(STUDY, tmp_path / "pictured", *flags, *more, f"--pictures={folder}")
     modes = found.results[prompt_modes.Cell("1")]
     assert modes.pictures.shape == (3, 6, 40, 40, 3) and modes.pictures.dtype == np.uint8
     rows = modes.pictures[:, :, 20, 20, 0].astype(int)
@@ -174,7 +167,7 @@ def test_a_picture_of_each_prompt_that_is_named_is_kept(tmp_path):
     assert plain.identity["arrays"] != found.identity["arrays"]
     (folder / "7.png").unlink()
     with pytest.raises(ValueError, match="one for each of 54 outputs, found 53"):
-        execute(tmp_path / "fewer", *flags, *more, f"--pictures={folder}")
+        execute(STUDY, tmp_path / "fewer", *flags, *more, f"--pictures={folder}")
 
 
 def test_pictures_are_drawn_with_their_licence(run):

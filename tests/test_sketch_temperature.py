@@ -5,26 +5,20 @@ import itertools
 
 import numpy as np
 import pytest
+from studies import execute
 
 from experiments import sketch_temperature
-from experiments.lab import models, runner, store
+from experiments.lab import models
 from experiments.sketch_temperature import GIVEN, STUDY, Cell
 
 MODES = np.array([1, 2, 4])
-
-
-def execute(folder, *flags):
-    study = dataclasses.replace(STUDY, draw=None)
-    runner.execute(study, ["sketch_temperature", *flags, f"--output={folder / 'results'}"])
-    (found,) = runner.run_folders(STUDY, folder / "results")
-    return store.read_run(found, STUDY)
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     folder = tmp_path_factory.mktemp("small")
     flags = STUDY.small(folder, 0)
-    return flags, execute(folder, *flags)
+    return flags, execute(STUDY, folder, *flags)
 
 
 def values(run, name, given="types", scale="1"):
@@ -52,7 +46,7 @@ def test_prompts_may_say_less_than_the_types(small, tmp_path):
         tmp_path / "t.npy",
         (np.ones((144, 3)) + 0.02 * np.eye(3)[np.arange(144) % 3]).astype(np.float32),
     )
-    run = execute(tmp_path, *flags, f"--prompts={tmp_path / 't.npy'}")
+    run = execute(STUDY, tmp_path, *flags, f"--prompts={tmp_path / 't.npy'}")
     np.testing.assert_allclose(values(run, "Conditional-RKE", "prompts"), 3 * MODES, rtol=0.01)
     np.testing.assert_allclose(values(run, "Conditional-RKE", "types"), MODES, rtol=0.01)
 
@@ -106,12 +100,12 @@ def test_steps_are_counted_where_a_test_tells_them():
 def test_every_option_matters(small, tmp_path):
     flags, run = small
     once = [flag for flag in flags if "scales" not in flag and "groups" not in flag]
-    fewer = execute(tmp_path / "a", *once, "--scales=1", "--samples=4", "--groups=3")
+    fewer = execute(STUDY, tmp_path / "a", *once, "--scales=1", "--samples=4", "--groups=3")
     assert (fewer.settings.samples, fewer.settings.n) == (4, 12)
     groups = [found.results[Cell("prompts", "1")].groups for found in (fewer, run)]
     assert groups == [3, 6]
     without = [flag for flag in once if not flag.startswith("--ended")]
-    found = execute(tmp_path / "b", *without, "--scales=1").results[Cell("types", "1")]
+    found = execute(STUDY, tmp_path / "b", *without, "--scales=1").results[Cell("types", "1")]
     assert found.kept.tolist() == [48, 0] and np.isnan(found.of_kept[1]).all()
     whole = run.results[Cell("types", "1")]
     np.testing.assert_array_equal(found.of_kept[0, 0], whole.of_kept[0, 0])
@@ -148,7 +142,7 @@ def test_labels_that_mean_nothing_are_refused(small, tmp_path, role, words, mess
     if role == "ended":
         np.save(tmp_path / "x.npy", np.resize(np.array(words, int), 144))
     with pytest.raises(ValueError, match=message):
-        execute(tmp_path, *flags, f"--{role}={tmp_path / 'x.npy'}")
+        execute(STUDY, tmp_path, *flags, f"--{role}={tmp_path / 'x.npy'}")
 
 
 @pytest.mark.parametrize(
@@ -162,7 +156,7 @@ def test_labels_that_mean_nothing_are_refused(small, tmp_path, role, words, mess
 def test_bad_flags_are_refused(small, tmp_path, flag, message):
     flags, _ = small
     with pytest.raises(ValueError, match=message):
-        execute(tmp_path, *flags, flag)
+        execute(STUDY, tmp_path, *flags, flag)
 
 
 def test_shipped_drawings_are_shown(monkeypatch):

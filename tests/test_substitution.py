@@ -1,29 +1,20 @@
 """The study of substitution, on prompts that their outputs tell apart."""
 
-import dataclasses
-
 import numpy as np
 import pytest
+from studies import execute
 
 from experiments import substitution
 from experiments.data import PairedEmbeddings
-from experiments.lab import runner, store
 from experiments.lab.choices import Bandwidths
 
 STUDY = substitution.STUDY
 
 
-def execute(folder, *flags):
-    study = dataclasses.replace(STUDY, draw=None)
-    runner.execute(study, ["substitution", *flags, f"--output={folder / 'results'}"])
-    (found,) = runner.run_folders(STUDY, folder / "results")
-    return store.read_run(found, STUDY)
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("substitution")
-    return execute(folder, *STUDY.small(folder, 0))
+    return execute(STUDY, folder, *STUDY.small(folder, 0))
 
 
 PROMPTS, SAMPLES = 16, 60
@@ -183,17 +174,17 @@ def test_draws_are_the_same_at_all_bandwidths_and_differ_between_repeats(told):
 )
 def test_bad_flags_are_refused(tmp_path, flags, message):
     with pytest.raises(ValueError, match=message):
-        execute(tmp_path, *STUDY.small(tmp_path, 0), *flags)
+        execute(STUDY, tmp_path, *STUDY.small(tmp_path, 0), *flags)
 
 
 def test_prompts_of_one_output_each_are_refused(tmp_path):
     flags = STUDY.small(tmp_path, 0)
     np.save(tmp_path / "prompt.npy", np.arange(272))
     with pytest.raises(ValueError, match="at least 8 prompts of several outputs each, received 0"):
-        execute(tmp_path, *flags)
+        execute(STUDY, tmp_path, *flags)
 
 
 def test_options_are_heeded(tmp_path, finished):
-    run = execute(tmp_path, *STUDY.small(tmp_path, 0), "--pairs=20", "--dimensions=1")
+    run = execute(STUDY, tmp_path, *STUDY.small(tmp_path, 0), "--pairs=20", "--dimensions=1")
     assert (run.settings.scored, finished.settings.scored) == (20, 64)
     assert run.settings.dimensions == 1

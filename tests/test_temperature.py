@@ -1,32 +1,23 @@
 """The temperature study on stories whose plots, endings and perplexities are known."""
 
-import dataclasses
-
 import numpy as np
 import pytest
+from studies import execute
 
 import condvendi_jax as cv
 from experiments import temperature
 from experiments.data import PairedEmbeddings
-from experiments.lab import models, runner, store
+from experiments.lab import models
 
 STUDY = temperature.STUDY
 PLOTS = (1, 2, 4)
 PROMPTS = 12
 
 
-def execute(folder, *flags):
-    """Runs the study without its figures; test_studies.py draws them too."""
-    study = dataclasses.replace(STUDY, draw=None)
-    runner.execute(study, ["temperature", *flags, f"--output={folder / 'results'}"])
-    (found,) = runner.run_folders(STUDY, folder / "results")
-    return store.read_run(found, STUDY)
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("temperature")
-    return execute(folder, *STUDY.small(folder, 0))
+    return execute(STUDY, folder, *STUDY.small(folder, 0))
 
 
 def without(flags, *names):
@@ -129,7 +120,7 @@ def test_without_what_is_known_of_the_stories_the_scores_remain(tmp_path):
     flags = without(STUDY.small(tmp_path, 0), *known, "scales")
     names = (tmp_path / "models.txt").read_text().split()
     (tmp_path / "models.txt").write_text("\n".join(f"v{name}" for name in names) + "\n")
-    run = execute(tmp_path, *flags, "--scales=1")
+    run = execute(STUDY, tmp_path, *flags, "--scales=1")
     (found,) = run.results.values()
     assert np.isnan(found.controls).all()
     np.testing.assert_allclose(found.values[0], PLOTS, rtol=1e-3)
@@ -143,7 +134,7 @@ def test_the_cosine_kernel_has_one_scale(tmp_path):
         number = np.unique(np.load(tmp_path / f"{role}.npy"), return_inverse=True)[1].ravel()
         np.save(tmp_path / f"{role}.npy", np.eye(200, dtype="f4")[number] + np.float32(1e-4))
     flags = without(flags, "truncated", "finished")
-    run = execute(tmp_path, *flags, "--kernel=cosine")
+    run = execute(STUDY, tmp_path, *flags, "--kernel=cosine")
     assert [cell.scale for cell in run.results] == ["cosine"]
     found = run.results[temperature.Cell("all", "cosine")]
     np.testing.assert_allclose(found.values[0], PLOTS, rtol=1e-2)
@@ -151,7 +142,7 @@ def test_the_cosine_kernel_has_one_scale(tmp_path):
 
 def test_the_number_of_groups_enters(finished, tmp_path):
     flags = without(STUDY.small(tmp_path, 0), "groups", "scales")
-    found = execute(tmp_path, *flags, "--scales=1", "--groups=6").results
+    found = execute(STUDY, tmp_path, *flags, "--scales=1", "--groups=6").results
     assert found[temperature.Cell("all", "1")].groups == 6
     assert finished.results[temperature.Cell("all", "1")].groups == 5
 
@@ -165,7 +156,7 @@ def test_more_stories_than_spectra_are_had_of_are_estimated(tmp_path, monkeypatc
 
     monkeypatch.setattr(models, "score_models", noted)
     flags = without(STUDY.small(tmp_path, 0), "scales", "truncated", "finished")
-    execute(tmp_path, *flags, "--scales=1")
+    execute(STUDY, tmp_path, *flags, "--scales=1")
     (method,) = given
     assert isinstance(method, cv.Auto) and method.key is not None
 
@@ -179,15 +170,15 @@ def test_the_caption_says_what_is_shown(finished):
 def test_bad_input_is_refused(tmp_path):
     flags = STUDY.small(tmp_path, 0)
     with pytest.raises(ValueError, match="--groups: expected an integer of at least 2"):
-        execute(tmp_path, *flags, "--groups=1")
+        execute(STUDY, tmp_path, *flags, "--groups=1")
     with pytest.raises(ValueError, match="a perplexity needs --tokens"):
-        execute(tmp_path, *without(flags, "tokens"))
+        execute(STUDY, tmp_path, *without(flags, "tokens"))
     np.save(tmp_path / "finished.npy", np.arange(144) < 100)
     with pytest.raises(ValueError, match="--finished: 1 prompts have .* fewer than --groups=5"):
-        execute(tmp_path, *flags)
+        execute(STUDY, tmp_path, *flags)
     np.save(tmp_path / "finished.npy", np.full(144, "yes"))
     with pytest.raises(ValueError, match="--finished: expected a number of each story"):
-        execute(tmp_path, *flags)
+        execute(STUDY, tmp_path, *flags)
     (tmp_path / "models.txt").write_text("1\n" * 144)
     with pytest.raises(ValueError, match="--models: expected at least two, received 1"):
-        execute(tmp_path, *flags)
+        execute(STUDY, tmp_path, *flags)

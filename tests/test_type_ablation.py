@@ -6,20 +6,13 @@ import json
 import jax
 import numpy as np
 import pytest
+from studies import execute
 
 import condvendi_jax as cv
 from experiments import type_ablation
-from experiments.lab import runner, store
 from experiments.type_ablation import PROMPTINGS, SCORES, STUDY
 
 TYPES, MODES, PER_MODE = 3, 2, 4
-
-
-def execute(folder, *flags):
-    study = dataclasses.replace(STUDY, draw=None)
-    runner.execute(study, ["type_ablation", *flags, f"--output={folder / 'results'}"])
-    (found,) = runner.run_folders(STUDY, folder / "results")
-    return store.read_run(found, STUDY)
 
 
 def write(folder, **arrays):
@@ -47,7 +40,7 @@ WIDTHS = ("--output_bandwidth=0.5", "--prompt_bandwidth=0.5", "--scales=1", "--r
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("types")
     wording = write(folder, wording=np.zeros(TYPES * MODES * PER_MODE, int))
-    return execute(folder, *write(folder, **known()), *wording, *WIDTHS)
+    return execute(STUDY, folder, *write(folder, **known()), *wording, *WIDTHS)
 
 
 def test_each_type_more_is_diversity_where_the_prompt_leaves_it_open(finished):
@@ -175,7 +168,7 @@ def test_the_second_encoder_takes_its_own_prompts(small, tmp_path):
     shown = dict(flag[2:].split("=") for flag in flags)
     second = ("--prompts_by=second", f"--second_prompts={shown['typed_prompts']}")
     more = [*second, f"--second_typed_prompts={shown['prompts']}"]
-    run = execute(tmp_path, *flags, *more, "--repeats=1", "--scales=1")
+    run = execute(STUDY, tmp_path, *flags, *more, "--repeats=1", "--scales=1")
     draws = type_ablation.values(run, "1")
     unspecified, specified = draws[0, :, SCORES.index("Conditional-Vendi"), -1]
     # The encoders are exchanged: now it is the other prompts that leave the type open.
@@ -216,7 +209,7 @@ def test_captions_say_data_draws_bandwidths_and_seed(finished):
 )
 def test_bad_flags_are_refused(small, tmp_path, flags, message):
     with pytest.raises(ValueError, match=message):
-        execute(tmp_path, *small[1], *flags)
+        execute(STUDY, tmp_path, *small[1], *flags)
 
 
 def test_files_that_do_not_fit_are_refused(small, tmp_path):
@@ -230,15 +223,15 @@ def test_files_that_do_not_fit_are_refused(small, tmp_path):
         changed = flags | {role: str(tmp_path / f"{role}.npy")}
         np.save(changed[role], array)
         with pytest.raises(ValueError, match=message):
-            execute(tmp_path, *(f"--{name}={value}" for name, value in changed.items()))
+            execute(STUDY, tmp_path, *(f"--{name}={value}" for name, value in changed.items()))
     del flags["typed_prompts"]
     with pytest.raises(ValueError, match="--typed_prompts: the study needs the prompts twice"):
-        execute(tmp_path, *(f"--{name}={value}" for name, value in flags.items()))
+        execute(STUDY, tmp_path, *(f"--{name}={value}" for name, value in flags.items()))
 
 
 @pytest.mark.filterwarnings("ignore:.*the Gram is numerically the identity")
 def test_fewer_of_each_type_are_taken_where_that_is_asked(small, tmp_path):
-    run = execute(tmp_path, *small[1], "--per_type=1", "--repeats=1", "--scales=1")
+    run = execute(STUDY, tmp_path, *small[1], "--per_type=1", "--repeats=1", "--scales=1")
     (draw,) = type_ablation.values(run, "1")
     np.testing.assert_allclose(draw[:, :, 0], 1, rtol=1e-5)
     assert draw[0, SCORES.index("Vendi"), -1] > 1.5
@@ -246,7 +239,7 @@ def test_fewer_of_each_type_are_taken_where_that_is_asked(small, tmp_path):
 
 
 def test_results_of_draws_differ_and_are_read_back(small, tmp_path):
-    run = execute(tmp_path, *small[1])
+    run = execute(STUDY, tmp_path, *small[1])
     assert run.settings.per_type == 8
     first, second = run.results.values()
     assert first.values.shape == (2, 2, len(SCORES), 3)
@@ -266,7 +259,9 @@ def of_models(tmp_path_factory):
     models = write(folder, models=np.repeat(["model one", "model/two"], half))
     flags = [*write(folder, **both), *models, *WIDTHS, "--scales=1,2"]
     names = ("model one", "model/two")
-    return flags, [execute(folder / str(k), *flags, f"--model={m}") for k, m in enumerate(names)]
+    return flags, [
+        execute(STUDY, folder / str(k), *flags, f"--model={m}") for k, m in enumerate(names)
+    ]
 
 
 def test_a_model_is_taken_alone(of_models):

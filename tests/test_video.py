@@ -1,12 +1,11 @@
 """The video study on clips of models whose diversity is known."""
 
-import dataclasses
-
 import numpy as np
 import pytest
+from studies import execute
 
 from experiments import video
-from experiments.lab import choices, models, runner, store
+from experiments.lab import choices, models
 from experiments.lab.examples import write_neighbourhoods
 
 STUDY = video.STUDY
@@ -14,18 +13,10 @@ KNOWN = {"few": 2, "many": 4}
 WIDTHS = ("--output_bandwidth=1", "--prompt_bandwidth=1", "--scales=1")
 
 
-def execute(folder, *flags):
-    """Runs the study without its figures; test_studies.py draws them too."""
-    study = dataclasses.replace(STUDY, draw=None)
-    runner.execute(study, ["video", *flags, f"--output={folder / 'results'}"])
-    (found,) = runner.run_folders(STUDY, folder / "results")
-    return store.read_run(found, STUDY)
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("video")
-    return execute(folder, *STUDY.small(folder, 0))
+    return execute(STUDY, folder, *STUDY.small(folder, 0))
 
 
 def test_the_scores_are_the_known_numbers_of_each_embedding(finished):
@@ -71,7 +62,7 @@ def test_sources_are_compared_by_themselves(tmp_path):
         "\n".join("one" if name == "alone" else "two" for name in names) + "\n"
     )
     own = (f"--source={tmp_path / 'source.txt'}", "--groups=5")
-    run = execute(tmp_path, *flags, *own, *WIDTHS)
+    run = execute(STUDY, tmp_path, *flags, *own, *WIDTHS)
     alone = run.results[video.Cell("one", "clips", "1")]
     both = run.results[video.Cell("two", "clips", "1")]
     assert alone.models == ("alone",)
@@ -88,7 +79,7 @@ def test_sources_are_compared_by_themselves(tmp_path):
 
 def test_a_single_source_of_one_model_is_drawn_by_its_clips(tmp_path):
     flags = write_neighbourhoods(tmp_path, 0, {"alone": 2}, clips=2)
-    run = execute(tmp_path, *flags, *WIDTHS, "--groups=5")
+    run = execute(STUDY, tmp_path, *flags, *WIDTHS, "--groups=5")
     assert set(video.draw([run], [])) == {"video_clips"}
 
 
@@ -101,12 +92,12 @@ def test_the_caption_says_what_is_shown(finished):
 def test_what_cannot_be_compared_is_refused(tmp_path):
     flags = STUDY.small(tmp_path, 0)
     with pytest.raises(ValueError, match="--groups"):
-        execute(tmp_path, *flags, "--groups=1")
+        execute(STUDY, tmp_path, *flags, "--groups=1")
     names = (tmp_path / "models.txt").read_text().split()
     (tmp_path / "models.txt").write_text("\n".join(["other", *names[1:]]) + "\n")
     with pytest.raises(ValueError, match="--models: expected as many clips of each, received"):
-        execute(tmp_path, *flags)
+        execute(STUDY, tmp_path, *flags)
     np.save(tmp_path / "t.npy", np.repeat(np.eye(2, dtype=np.float32), 160, axis=0))
     (tmp_path / "models.txt").write_text("\n".join(names) + "\n")
     with pytest.raises(ValueError, match="--prompts: expected at least 3 different prompts"):
-        execute(tmp_path, *flags)
+        execute(STUDY, tmp_path, *flags)
