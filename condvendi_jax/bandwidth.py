@@ -147,18 +147,18 @@ def select_bandwidth(
 
     # The few that are narrow beside the reach of the points need another form of the kernel.
     units = [Gaussian(sigma).suited_to(points).unit for sigma in grid]
-    keys = [order_key, *(jax.random.fold_in(order_key, k) for k in range(1, partitions))]
     values = np.zeros((partitions, subsets, grid.size))
-    together = max(1, int(_PAIRS_AT_ONCE / (subsets * size**2)))
+    together = min(partitions, max(1, int(_PAIRS_AT_ONCE / (subsets * size**2))))
+    rows = np.asarray(_draw_subsets(order_key, partitions, n, subsets, size))
     for start in range(0, partitions, together):
-        some = jnp.stack(keys[start : start + together])
         part = values[start : start + together]
-        rows = _draw_subsets(some, n, subsets, size)
+        # The last step is filled up, so that one program serves all of them.
+        some = rows[np.arange(start, start + together) % partitions].reshape(-1, size)
         for unit in dict.fromkeys(units):
             chosen = np.array([other == unit for other in units])
-            sigmas = jnp.asarray(grid[chosen], points.dtype)
-            found = _sweep(points, rows, sigmas, unit, score)
-            part[:, :, chosen] = np.reshape(found, (*part.shape[:2], -1))
+            sigmas = np.asarray(grid[chosen], points.dtype)
+            found = np.asarray(_sweep(points, some, sigmas, unit, score))
+            part[:, :, chosen] = found.reshape(together, subsets, -1)[: len(part)]
         progress()
     each = (np.std if criterion == "std" else np.var)(values, axis=1, ddof=1)
     choose = functools.partial(_choose, grid, threshold)
@@ -178,14 +178,16 @@ def select_bandwidth(
     )
 
 
-@functools.partial(jax.jit, static_argnums=(1, 2, 3))
-def _draw_subsets(keys: jax.Array, n: int, subsets: int, size: int) -> jax.Array:
-    """For each key disjoint subsets of n rows, one after the other: `[keys * subsets, size]`."""
+@functools.partial(jax.jit, static_argnums=(1, 2, 3, 4))
+def _draw_subsets(key: jax.Array, partitions: int, n: int, subsets: int, size: int) -> jax.Array:
+    """Disjoint subsets of n rows for each partition, `[partitions, subsets, size]`."""
 
-    def draw(key: jax.Array) -> jax.Array:
-        return jax.random.permutation(key, n)[: subsets * size].reshape(subsets, size)
+    def draw(index: jax.Array) -> jax.Array:
+        # The first partition is the draw of the key itself, as with one partition.
+        own = lax.cond(index == 0, lambda: key, lambda: jax.random.fold_in(key, index))
+        return jax.random.permutation(own, n)[: subsets * size].reshape(subsets, size)
 
-    return lax.map(draw, keys).reshape(-1, size)
+    return lax.map(draw, jnp.arange(partitions))
 
 
 @functools.partial(jax.jit, static_argnums=(3, 4))
@@ -354,9 +356,8 @@ def median_heuristic(points: ArrayLike, *, key: jax.Array) -> float:
     validation.check_key(key)
     if points.shape[0] == 1:
         raise ValueError("points: one row has no distance to choose a bandwidth from; give one.")
-    rows = jax.random.permutation(key, points.shape[0])[:_MEDIAN_SAMPLE]
-    half_squares, unit = _half_squares(points[rows])
-    distinct = half_squares[np.triu_indices(rows.size, 1)]
+    half_squares, unit = _half_squares(_sample(key, points))
+    distinct = half_squares[np.triu_indices(len(half_squares), 1)]
     distinct = distinct[distinct > 0]
     if distinct.size == 0:
         raise ValueError("points: all rows are identical, so there is no distance to choose from.")
@@ -374,8 +375,23 @@ def _half_squares(points: jax.Array) -> tuple[np.ndarray, float]:
 
     The length is a power of two near the largest entry, so that squares stay in range.
     """
-    largest = float(jnp.max(jnp.abs(points - points[:1])))
+    largest = float(_largest_difference(points))
     unit = 2.0 ** round(math.log2(largest)) if 0 < largest < math.inf else 1.0
+    return np.asarray(_geometry(points, np.asarray(unit, points.dtype)), np.float64), unit
+
+
+@jax.jit
+def _sample(key: jax.Array, points: jax.Array) -> jax.Array:
+    return points[jax.random.permutation(key, points.shape[0])[:_MEDIAN_SAMPLE]]
+
+
+@jax.jit
+def _largest_difference(points: jax.Array) -> jax.Array:
+    return jnp.max(jnp.abs(points - points[:1]))
+
+
+@jax.jit
+def _geometry(points: jax.Array, unit: jax.Array) -> jax.Array:
     kernel = Gaussian(1.0)
     prepared = kernel.prepare((points - points[:1]) / unit)
-    return np.asarray(kernel.geometry(prepared, prepared), np.float64), unit
+    return kernel.geometry(prepared, prepared)

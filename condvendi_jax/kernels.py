@@ -244,7 +244,7 @@ class Gaussian(Kernel):
         """exp(-geometry / bandwidth^2), where geometry is half a squared distance."""
         # The bandwidth's own square may leave the range of float32.
         unit = 1 if self.unit is None else self.unit
-        inverse = (unit / self.bandwidth).astype(geometry.dtype)
+        inverse = unit / self.bandwidth.astype(geometry.dtype)
         return jnp.exp(-(geometry * inverse) * inverse)
 
     def tree_flatten(self) -> tuple[tuple[Any], float | None]:

@@ -3,7 +3,7 @@
     python -m experiments                              # the studies and where they stand
     python -m experiments run NAME...|all [--flags]    # each in a process of its own
     python -m experiments draw NAME...|all             # saved results into figures/
-    python -m experiments table                        # the README's table of figures
+    python -m experiments table                        # the table of figures in docs/studies.md
 
 The flags of `run` go to every study that is named. `draw` reads --results=experiments/results and
 writes --figures=figures. Outside the project's figures/, it replaces figures with --overwrite only.
@@ -137,7 +137,7 @@ def _state(study: Study, results: pathlib.Path) -> str:
 
 
 def markdown() -> str:
-    """The README's table: which figure comes from which command."""
+    """The table in docs/studies.md: which figure comes from which command."""
     rows = ["| figure | reproduces | commands | takes |", "|---|---|---|---|"]
     rows += ["| " + " | ".join(row) + " |" for row in _rows()]
     return "\n".join(rows) + "\n"

@@ -446,7 +446,7 @@ def table(run: lab.Run) -> Table:
     return grid
 
 
-def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
+def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
     """For each run a figure of each sweep (CV-early figs 25 and 26) and one of all bandwidths."""
     figures = {}
     for run in runs:

@@ -288,12 +288,11 @@ def table(run: lab.Run) -> Table:
     return grid
 
 
-def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
+def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
     """Kinds of pictures from above to below and captioners from left to right, as CV fig 20.
 
     The second figure has all kinds together at every scale of the bandwidths.
     """
-    del references
     (run,) = runs
     settings = run.settings
     scales, kinds = list(settings.bandwidths), list(settings.photographs)

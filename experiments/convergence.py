@@ -25,7 +25,7 @@ from matplotlib.lines import Line2D
 from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import memory, methods, uncertainty, validation
+from condvendi_jax import bandwidth, memory, methods, uncertainty, validation
 from condvendi_jax.entropies import log_scores
 from experiments import lab
 from experiments.data import PairedEmbeddings
@@ -36,8 +36,10 @@ from experiments.lab.study import option
 # Spectra at these sizes and at all pairs, or where there are more, at the last of them.
 _SIZES = (250, 500, 1000, 2000, 4000, 7000)
 _LARGEST = 20_000
-# Enough for a picture.
-_RTOL = 0.005
+# In the figure, about the width of a line.
+_RTOL = 0.01
+# Larger spectra take most of the time, and random orders of the pairs hardly change them.
+_REPEATED_UP_TO = 4000
 # Up to here all eigenvalues take less time than an estimate.
 _EXACT_UP_TO = 1000
 # CV truncates at 10,000 of 25,000 samples.
@@ -45,6 +47,8 @@ _PAPER_TRUNCATION = 10_000 / 25_000
 _SCALED = "scaled"
 # Sizes of the order-2 curve, which costs no more than its last point.
 _ORDER_TWO_POINTS = 40
+# Starting the spectra of one size takes as long as computing with a matrix of this many rows.
+_STARTING = 4000
 # A curve has settled where it stays this near to its last value.
 _NEAR = 0.02
 _NAMES = {
@@ -71,6 +75,9 @@ class Options(choices.KernelOptions):
         "goes on to all pairs regardless.",
     )
     repeats: int = option(3, "Random orders of the pairs.")
+    repeated_up_to: int = option(
+        _REPEATED_UP_TO, "Larger sizes are computed in the first random order only."
+    )
     method: str = option(
         "auto",
         "How spectra are computed: all eigenvalues (exact), or estimated with 95% intervals "
@@ -94,6 +101,7 @@ class Settings:
     truncations: tuple[int, ...]
     sizes: tuple[int, ...]
     repeats: int
+    repeated_up_to: int
     bandwidths: dict[str, choices.Bandwidths]
     method: str
     rtol: float | None
@@ -124,13 +132,13 @@ class Curves:
     """The entropies of the first n' pairs in nats, H(X), H(T) and H(X, T), against n'.
 
     Attributes:
-      sizes: `[m]`, of the spectra. All pairs are there in the first random order only: their
-        scores do not depend on it.
+      sizes: `[m]`, of the spectra. Those above `Settings.repeated_up_to`, and all pairs, whose
+        order has no meaning, are there in the first random order only.
       spectral: `[entropies, 3, m]`, in the order of `Settings.spectral`.
       intervals: `[entropies, 3, 2, m]`, in effective numbers of modes: where Vendi, Conditional-
         and Information-Vendi lie at 95%; of no width where all eigenvalues were taken.
       methods: how the spectra of each size were had.
-      order_two_sizes: `[k]`.
+      order_two_sizes: `[k]`, in random orders but the first up to `Settings.repeated_up_to`.
       order_two: `[3, k]`, exact; of no size where order 2 was not asked for.
     """
 
@@ -161,6 +169,7 @@ def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -
         truncations=tuple(_truncation(word, sizes[-1]) for word in options.truncation),
         sizes=sizes,
         repeats=options.repeats,
+        repeated_up_to=options.repeated_up_to,
         bandwidths=choices.choose(pairs, options, seed),
         method=options.method,
         rtol=None if options.method == "exact" else rtol,
@@ -193,6 +202,22 @@ def cells(settings: Settings) -> list[Cell]:
     ]
 
 
+def cost(settings: Settings, cell: Cell) -> float:
+    """The work of a cell: the matrices of its spectra, and one small one for order 2."""
+    return _work([*_sizes_of(settings, cell), 0])
+
+
+def _work(sizes: Sequence[int]) -> float:
+    return float(sum(size**2 + _STARTING**2 for size in sizes))
+
+
+def _sizes_of(settings: Settings, cell: Cell) -> list[int]:
+    """The sizes of a cell's spectra."""
+    if cell.repeat == 0:
+        return list(settings.sizes)
+    return [s for s in settings.sizes if s < settings.n and s <= settings.repeated_up_to]
+
+
 def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Curves:
     """The entropies of every size for one bandwidth rule and one random order of the pairs."""
     settings, pairs = setup.settings, setup.state
@@ -204,10 +229,10 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Curves:
         pairs.prompts[order],
         **settings.bandwidths[cell.rule].kernels(),
     )
-    sizes = [size for size in settings.sizes if size < settings.n or cell.repeat == 0]
+    sizes = _sizes_of(settings, cell)
     spectral, intervals, ways = [], [], []
-    for size in sizes:
-        context.say(f"spectra of n = {size:,}")
+    for index, size in enumerate(sizes):
+        context.say(f"spectra of {size:,} pairs", _work(sizes[:index]) / cost(settings, cell))
         method = methods.named(_method(settings.method, size), key=probe_key, rtol=settings.rtol)
         found = curve([size], entropies=settings.spectral, method=method)
         spectral.append([_entropies(result) for result in found])
@@ -215,8 +240,10 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Curves:
         ways.append(method.name)
     order_two_sizes, order_two = [], np.zeros((3, 0))
     if 2 in settings.orders:
-        order_two_sizes = settings.order_two_sizes
-        context.say("order 2")
+        largest = settings.n if cell.repeat == 0 else settings.repeated_up_to
+        order_two_sizes = [size for size in settings.order_two_sizes if size <= largest]
+    if order_two_sizes:
+        context.say("order 2", _work(sizes) / cost(settings, cell))
         (result,) = curve(order_two_sizes, entropies=[cv.renyi(2)])
         order_two = _entropies(result)
     return Curves(
@@ -276,14 +303,20 @@ def curves(run: lab.Run, rule: str, score: str) -> list[Curve]:
     for index, entropy in enumerate(settings.spectral):
         name = vendi if entropy.order == 1 else f"{vendi}, order {entropy.order:g}"
         name += "" if entropy.truncation is None else f", t = {entropy.truncation:,}"
-        values = np.full((len(repeats), len(settings.sizes)), np.nan)
-        for row, found in zip(values, repeats, strict=True):
-            row[: len(found.sizes)] = _values(found.spectral[index], score)
-        curves.append(Curve(name, np.array(settings.sizes), values))
+        values = [_values(found.spectral[index], score) for found in repeats]
+        curves.append(Curve(name, np.array(settings.sizes), _padded(values)))
     if 2 in settings.orders:
-        values = np.stack([_values(found.order_two, score) for found in repeats])
-        curves.append(Curve(rke, repeats[0].order_two_sizes, values))
+        values = [_values(found.order_two, score) for found in repeats]
+        curves.append(Curve(rke, repeats[0].order_two_sizes, _padded(values)))
     return curves
+
+
+def _padded(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """Rows that begin alike as one array, as long as the first and with NaN where one has ended."""
+    filled = np.full((len(rows), len(rows[0])), np.nan)
+    for row, values in zip(filled, rows, strict=True):
+        row[: len(values)] = values
+    return filled
 
 
 def _values(entropies: np.ndarray, score: str) -> np.ndarray:
@@ -303,12 +336,11 @@ def table(run: lab.Run) -> Table:
     return grid
 
 
-def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
+def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
     """A figure for each score, and one of all eigenvalues, for each data set (CV figs 2, 3, 19)."""
     runs = sorted(runs, key=lambda run: run.settings.kernel != "gaussian")
     full = [run for run in runs if run.settings.method == "exact"]
     estimated = [run for run in runs if run.settings.method != "exact"]
-    known = full + [run for run in references if run.settings.method == "exact"]
     figures = {}
     for name in dict.fromkeys(run.data for run in runs):
         end = f"_{name}" if name else ""
@@ -316,9 +348,9 @@ def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str,
         if whole:
             figures[f"convergence_full{end}"] = _figure(whole, "conditional", [])
         if rest:
-            figures[f"convergence{end}"] = _figure(rest, "conditional", known)
+            figures[f"convergence{end}"] = _figure(rest, "conditional", full)
             for score in ("information", "vendi"):
-                figures[f"convergence_{score}{end}"] = _figure(rest, score, known)
+                figures[f"convergence_{score}{end}"] = _figure(rest, score, full)
     return figures
 
 
@@ -343,8 +375,8 @@ def _figure(runs: Sequence[lab.Run], score: str, known: Sequence[lab.Run]) -> Fi
         style.log_numbers(lower.yaxis)
         style.log_counts(lower, _ticks(run.settings.n))
         lower.set(xlabel="sample size n")
-    axes[0].set(ylim=(0, None), ylabel="score, effective number of modes")
-    axes[count].set_ylabel("spread over random orders, %")
+    axes[0].set(ylim=(0, None), ylabel="effective number of modes")
+    axes[count].set_ylabel("spread over orders, %")
     if marked:
         look: dict[str, Any] = {
             "color": style.GREY,
@@ -352,7 +384,7 @@ def _figure(runs: Sequence[lab.Run], score: str, known: Sequence[lab.Run]) -> Fi
             "label": "by all eigenvalues",
         }
         axes[0].add_line(Line2D([], [], marker="o", linestyle="", **look))
-    style.legend_above(figure, axes[0], columns=5)
+    style.legend_above(figure, axes[0], columns=5 if count > 1 else 2)
     style.caption(figure, _caption(runs, marked=marked))
     return figure
 
@@ -404,6 +436,8 @@ def _caption(runs: Sequence[lab.Run], *, marked: bool) -> str:
     rules = {name: b for of in settings for name, b in of.bandwidths.items()}
     orders = f"{first.repeats} random orders" if first.repeats > 1 else "one random order"
     parts = [f"{first.data.rstrip('.')}; {orders} of the pairs, seed {runs[0].seed}"]
+    if first.repeats > 1 and first.repeated_up_to < max(first.sizes):
+        parts[0] += f", one for spectra of more than {first.repeated_up_to:,}"
     if first.repeats > 1:
         parts[0] += ": means, and one standard deviation as bands and below"
     methods = {method for run in runs for c in run.results.values() for method in c.methods}
@@ -419,6 +453,10 @@ def variant(options: Options) -> str:
     return options.kernel + ("-exact" if options.method == "exact" else "")
 
 
+# The committed results have more than the default run, which is to take a minute.
+_ALL_RULES = f"--rules={','.join(bandwidth.RULES)}"
+_FINE = ("--repeated_up_to=12000", "--rtol=0.005")
+
 STUDY = lab.Study(
     name="convergence",
     version=3,
@@ -431,18 +469,19 @@ STUDY = lab.Study(
     result=Curves,
     prepare=prepare,
     cells=cells,
+    cost=cost,
     compute=compute,
     table=table,
     draw=draw,
     variant=variant,
     small=small_pairs("--sizes=40,80", "--repeats=2", "--rules=median", "--truncation=scaled,10"),
     committed=(
-        ("--kernel=gaussian",),
-        ("--kernel=cosine",),
-        ("--kernel=gaussian", "--method=exact"),
-        ("--kernel=cosine", "--method=exact"),
-        ("--data=captions", "--kernel=gaussian"),
-        ("--data=captions", "--kernel=cosine"),
+        ("--kernel=gaussian", _ALL_RULES, *_FINE),
+        ("--kernel=cosine", *_FINE),
+        ("--kernel=gaussian", "--method=exact", _ALL_RULES, _FINE[0]),
+        ("--kernel=cosine", "--method=exact", _FINE[0]),
+        ("--data=captions", "--kernel=gaussian", _ALL_RULES, *_FINE),
+        ("--data=captions", "--kernel=cosine", *_FINE),
     ),
     figures=(
         "convergence",

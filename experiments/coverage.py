@@ -286,7 +286,7 @@ def table(run: lab.Run) -> Table:
     return grid
 
 
-def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
+def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
     """Recall, coverage and RKE-MC side by side, as in RKE fig 3."""
     return {run.folder.name: _figure(run) for run in runs}
 

@@ -325,7 +325,7 @@ def table(run: lab.Run) -> Table:
     return grid
 
 
-def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
+def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
     """The scores against the known count, and which models' outputs are alike."""
     figures = {}
     for run in runs:

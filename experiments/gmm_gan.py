@@ -322,7 +322,7 @@ def _with_error(values: np.ndarray) -> str:
     return tables.with_error(float(np.mean(values)), float(error))
 
 
-def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
+def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
     """The samples as in RKE fig 1, the scores against what is captured, and the trainings."""
     figures = {}
     for run in runs:

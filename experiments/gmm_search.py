@@ -391,7 +391,7 @@ def table(run: lab.Run) -> Table:
     return grid
 
 
-def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
+def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
     """The deviations of every family, and how sharp the numbers of the nearest ones are."""
     return {"gmm_toy_search": _figure(runs[-1])}
 

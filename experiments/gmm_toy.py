@@ -238,7 +238,7 @@ def table(run: lab.Run) -> Table:
     return grid
 
 
-def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
+def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
     """The panels of the paper, and the whole curves at every bandwidth."""
     return {"gmm_toy": _panels(runs[-1]), "gmm_toy_curves": _curves(runs[-1])}
 

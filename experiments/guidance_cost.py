@@ -292,7 +292,7 @@ def table(run: lab.Run) -> Table:
     return grid
 
 
-def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
+def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
     """Seconds and memory against the window, beside the sampler's own."""
     return {run.folder.name: _figure(run) for run in runs}
 

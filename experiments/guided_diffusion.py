@@ -614,7 +614,7 @@ def _colour(method: str) -> str:
     return style.SKY if method == OF_FEATURES else style.score_colour(method)
 
 
-def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
+def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
     """Diversity against alignment, gains at equal alignment, and pictures."""
     figures = {"guided_diffusion": _curves(runs), "guided_diffusion_gains": _gains(runs)}
     for run in runs:

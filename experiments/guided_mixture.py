@@ -455,7 +455,7 @@ def _with_error(values: np.ndarray) -> str:
     return tables.with_error(float(np.mean(values)), float(error))
 
 
-def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
+def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
     """The samples, modes against what is off the support, and everything against the weight."""
     figures = {}
     for run in runs:

@@ -592,7 +592,7 @@ def _middle(settings: Settings) -> int:
     return words.index("1") if "1" in words else 0
 
 
-def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
+def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
     """Correlations beside the published metrics, over configurations, and the pools."""
     run = runs[0]
     return {

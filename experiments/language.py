@@ -257,7 +257,7 @@ def _correlation(found: Result, index: int) -> str:
     return f"{found.correlations[index]:.2f} [{low:.2f}, {high:.2f}]"
 
 
-def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
+def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
     """The models side by side, and what length and the prompts' bandwidth do."""
     (run,) = runs
     return {"language": _models(run), "language_length": _length(run)}

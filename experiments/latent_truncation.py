@@ -226,7 +226,7 @@ def table(run: lab.Run) -> Table:
     return grid
 
 
-def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
+def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
     """RKE-MC as the paper has it, every score at every bandwidth, and drawings by the knob."""
     figures = {"latent_truncation": _as_printed(runs), "latent_truncation_scores": _scores(runs)}
     known = next((run for run in runs if run.settings.knob == _KNOBS[DATA]), None)

@@ -203,7 +203,7 @@ def table(run: lab.Run) -> Table:
     return grid
 
 
-def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
+def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
     """A figure a data set: scores against k, a line a model, a row of panels a bandwidth."""
     return {_name(run): _figure(run) for run in runs}
 

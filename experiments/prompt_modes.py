@@ -271,7 +271,7 @@ def _short(value: float, digits: int) -> str:
     return f"{float(f'{value:.{digits}g}'):g}"
 
 
-def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
+def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
     """A figure a data set: modes with their prompts, and their scores."""
     return {run.folder.name.replace("-", "_"): _figure(run) for run in runs}
 

@@ -323,7 +323,7 @@ def steps(found: models.ModelScores, index: int) -> tuple[int, int]:
     return int(np.sum(apart & (change > 0))), int(np.sum(apart & (change < 0)))
 
 
-def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
+def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
     """The curves against the temperature; and drawings, where they are shipped."""
     (run,) = runs
     figures = {"sketch_temperature": _curves(run)}

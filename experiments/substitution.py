@@ -347,7 +347,7 @@ def table(run: lab.Run) -> Table:
     return grid
 
 
-def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
+def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
     """A row a data set: Information-Vendi as in CV fig 12, then all metrics on one scale."""
     runs = sorted(runs, key=lambda run: run.settings.name != STUDY.data)
     columns = 1 + max(len(run.settings.bandwidths) for run in runs)

@@ -254,7 +254,7 @@ def _change(found: Result, score: int, one: int, other: int) -> str:
     return f"{words} (p {found.p_values[at]:.1g})"
 
 
-def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
+def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
     """Scores against temperature; what is left of them in the controls; the controls."""
     (run,) = runs
     settings = run.settings

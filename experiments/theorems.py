@@ -118,7 +118,7 @@ def table(run: lab.Run) -> Table:
     return grid
 
 
-def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
+def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
     """Rates, the aggregation theorem, and the differential-entropy limit, of the last run."""
     run = runs[-1]
     curves = {cell.claim: found.curves for cell, found in run.results.items()}

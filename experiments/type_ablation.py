@@ -412,7 +412,7 @@ def _with_encoder(run: lab.Run, words: str) -> str:
     return run.settings.name + (words if run.settings.prompts_by == "second" else "")
 
 
-def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
+def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
     """A figure of each data set, the growth and correlations of all, and models side by side."""
     named = {_with_encoder(run, "_second").replace(", ", "_"): run for run in runs}
     figures = {f"type_ablation_{name}": _scores_figure(run) for name, run in named.items()}

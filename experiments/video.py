@@ -216,7 +216,7 @@ def _base(part: Part) -> str:
     return choices.shown(part.bandwidths)
 
 
-def draw(runs: Sequence[lab.Run], references: Sequence[lab.Run]) -> Mapping[str, Figure]:
+def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
     """The models as the papers' columns, and what hangs on bandwidths and clips a prompt."""
     (run,) = runs
     parts = run.settings.parts

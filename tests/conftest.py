@@ -3,22 +3,33 @@
 import ctypes
 import gc
 import os
+import pathlib
 import shutil
 import signal
 import tempfile
 import threading
+from importlib import metadata
 
 # Started with SIGINT ignored (nohup, `&` in a script), Python would leave it so, and what the tests
 # start would inherit that: nothing could be interrupted.
 if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Compiling takes most of the time of small tests: the workers and the commands they start share
-# what one of them compiled. Set before JAX is imported, in the process that starts the workers.
+# Compiling takes most of the time of small tests. It leaves out the optimisations that make large
+# programs fast; with JAX_DISABLE_MOST_OPTIMIZATIONS=0 the tests run the programs that users run.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+# Every core has a worker: compiling in parts, for several threads, is work for nothing. XLA refuses
+# flags that it does not know, and versions to come may not know this one.
+if metadata.version("jaxlib").startswith(("0.7.", "0.8.", "0.9.", "0.10.")):
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_parallel_codegen_split_count=1")
+
+# All workers, the commands that they start and later runs share what one of them compiled. Set
+# before JAX is imported.
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
-_OWNED_CACHE = None if _CACHE in os.environ else tempfile.mkdtemp(prefix="compiled-")
-if _OWNED_CACHE:
-    os.environ[_CACHE] = _OWNED_CACHE
+_CACHE_LIMIT = 2**30
+if _CACHE not in os.environ:
+    _folder = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+    os.environ[_CACHE] = str(_folder / "condvendi_jax" / "compiled-by-tests")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.02"
 
 # There is a worker a core: libraries that start a thread a core in each wait for each other.
@@ -38,10 +49,25 @@ _RESIDENT_LIMIT = 1000 * 2**20
 _STATM = "/proc/self/statm"
 
 
-def pytest_unconfigure():
-    """Removes the compilation cache, at the end of the process that made it."""
-    if _OWNED_CACHE:
-        shutil.rmtree(_OWNED_CACHE, ignore_errors=True)
+def pytest_addoption(parser):
+    parser.addoption(
+        "--fresh", action="store_true", help="Compile every program again, and keep none."
+    )
+
+
+def pytest_configure(config):
+    """Bounds the cache of compiled programs, or replaces it by one that goes with this run."""
+    if hasattr(config, "workerinput"):
+        return  # The process that started this worker has done so.
+    if config.getoption("fresh"):
+        folder = tempfile.TemporaryDirectory(prefix="compiled-")
+        config.add_cleanup(folder.cleanup)
+        os.environ[_CACHE] = folder.name
+        jax.config.update("jax_compilation_cache_dir", folder.name)
+        return
+    kept = pathlib.Path(os.environ[_CACHE])
+    if sum(path.stat().st_size for path in kept.glob("*")) > _CACHE_LIMIT:
+        shutil.rmtree(kept, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)
@@ -75,8 +101,8 @@ def module_in_x64():
         yield
 
 
-@pytest.fixture(params=["float32", "float64"])
+@pytest.fixture(params=["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def dtype(request):
-    """A test in both precisions; gives the dtype its data should have."""
+    """A test in both precisions, the second of them slow; gives the dtype its data should have."""
     with precision.x64(request.param == "float64"):
         yield np.dtype(request.param)

@@ -6,6 +6,9 @@ import pty
 import subprocess
 import time
 
+# Ends a hang. A processor may be slow, and others may use it too.
+HANG_S = 1800
+
 
 @contextlib.contextmanager
 def started(command, **options):
@@ -36,7 +39,7 @@ class Terminal:
         os.close(self._reading)
         os.close(self.writing)
 
-    def wait_for(self, words, process, timeout=120):
+    def wait_for(self, words, process, timeout=HANG_S):
         """Reads until the words appear, or fails when the process has ended or time has."""
         os.set_blocking(self._reading, False)
         deadline = time.monotonic() + timeout
@@ -53,7 +56,7 @@ class Terminal:
         return self.text
 
 
-def wait_until(condition, process, timeout=120):
+def wait_until(condition, process, timeout=HANG_S):
     """Waits for a condition, or fails when the process has ended or time has."""
     deadline = time.monotonic() + timeout
     while not condition():

@@ -11,11 +11,11 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from oracles import assert_close, draw_pairs
+from processes import HANG_S
 
 import condvendi_jax as cv
 
 DEVICES, WINDOW, B = 4, 16, 4
-TIMEOUT_S = 300
 
 
 def check():
@@ -28,7 +28,7 @@ def check():
         [sys.executable, __file__],
         env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
         check=True,
-        timeout=TIMEOUT_S,
+        timeout=HANG_S,
     )
 
 

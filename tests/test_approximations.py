@@ -99,6 +99,7 @@ def test_subsets_are_those_of_fewer_frequencies(x64):
         np.testing.assert_allclose(norm, np.sum(expected**2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [20, 60, 90])
 def test_few_points_give_the_same_estimates_by_their_own_matrices(n, monkeypatch, x64):
     """Of 128 features; at n = 90 a half of them has rank 64, less than n."""
@@ -135,6 +136,7 @@ def test_few_points_need_no_matrices_of_all_features(monkeypatch):
     np.testing.assert_allclose(joint.values.joint, everything.values.joint)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", [cv.RandomFeatures(KEY, count=64), cv.Nystroem(KEY, landmarks=40)]
 )
@@ -206,6 +208,7 @@ def test_all_points_as_landmarks_are_exact(x64):
     assert_close(few.vendi, 4.0, loosened=1e4)
 
 
+@pytest.mark.slow
 def test_more_features_narrow_the_intervals():
     outputs = draw_pairs(400, dtype=np.float32)[0]
     for few, many in (
@@ -257,6 +260,7 @@ def test_what_is_not_possible_is_refused():
         cv.decompose(outputs, output_kernel=cv.Cosine(), method=cv.RandomFeatures(KEY, count=8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", [cv.RandomFeatures(KEY, count=64), cv.Nystroem(KEY, landmarks=60)]
 )

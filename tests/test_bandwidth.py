@@ -140,6 +140,7 @@ def test_identical_rows_have_no_median_distance():
         median_heuristic(np.ones((5, 2), np.float32), key=KEY)
 
 
+@pytest.mark.slow
 def test_partitions_take_the_noise_out_of_the_choice(points):
     """Of eight keys: the spread of a single draw is many times that of 200 partitions."""
     keys = [jax.random.key(k) for k in range(8)]

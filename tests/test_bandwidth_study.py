@@ -11,6 +11,8 @@ from studies import execute
 from experiments import bandwidth
 from experiments.data import PairedEmbeddings
 
+pytestmark = pytest.mark.slow
+
 STUDY = bandwidth.STUDY
 WIDE = ("--output_bandwidth=1", "--prompt_bandwidth=1", "--reach=0.001,20000", "--per_octave=1")
 
@@ -153,7 +155,7 @@ def test_a_ranking_that_turns_round_is_found(tmp_path):
     assert turned.reversed is not None
     columns = [list(column.cells) for column in bandwidth.table(run).columns]
     assert f"{turned.reversed} of 3" in columns[6]
-    figures = bandwidth.draw([run], [])
+    figures = bandwidth.draw([run])
     assert set(figures) == {"bandwidth_prompts", "bandwidth_outputs", "bandwidth_map"}
     caption = figures["bandwidth_prompts"]._supxlabel.get_text().replace("\n", " ")
     for part in ("3 models on the 12 prompts", "n = 48 each", "seed 0", "median distance"):
@@ -212,7 +214,7 @@ def test_without_models_all_pairs_are_one(tmp_path):
     run = execute(STUDY, tmp_path, *flags, "--rows=30")
     assert list(run.results) == [bandwidth.Cell("all pairs")]
     assert run.settings.n == 30
-    assert len(bandwidth.draw([run], [])["bandwidth_prompts"].axes) == 4
+    assert len(bandwidth.draw([run])["bandwidth_prompts"].axes) == 4
     assert bandwidth.table(run).row_count == 16
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from experiments.data import build_captions, building, sets
 
+pytestmark = pytest.mark.slow
+
 COUNT = 60
 WORDS = ("dog", "water", "street", "hill")
 

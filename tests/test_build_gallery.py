@@ -13,6 +13,8 @@ from PIL import Image
 from experiments.data import SETS, build_gallery, sets
 from experiments.data.building import Repository
 
+pytestmark = pytest.mark.slow
+
 SHEETS = {
     "gallery-9.md": "# Preview\n\n- midjourney\n\n## a-red-cat-1 \n> A red cat \n\n`midj`\n\n"
     "## a-blue-dog-2\n> A blue dog\n",

@@ -9,6 +9,8 @@ import pytest
 from experiments.data import build_human, building
 from experiments.data.sets import read_set
 
+pytestmark = pytest.mark.slow
+
 _NAMES = ("metric_SentBert", "metric_BertScore")
 
 

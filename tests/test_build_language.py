@@ -8,6 +8,8 @@ from small_repositories import WordCounts, repository
 
 from experiments.data import build_language, building, sets
 
+pytestmark = pytest.mark.slow
+
 SYSTEMS = (
     "b",
     "b_concise",

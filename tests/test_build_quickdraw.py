@@ -11,6 +11,8 @@ from experiments.data import build_quickdraw, sets
 from experiments.data.wordings import WORDINGS
 from experiments.generators import quickdraw_vae
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):

@@ -10,6 +10,8 @@ from small_sketches import content, random_arrays
 
 from experiments.data import build_sketches, sets, strokes
 
+pytestmark = pytest.mark.slow
+
 POINTS = np.array(
     [
         [1.0, 0.0, 1, 0, 0],

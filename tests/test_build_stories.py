@@ -8,12 +8,15 @@ import sys
 import numpy as np
 import pytest
 import small_language_models as small
+from processes import HANG_S
 from small_repositories import WordCounts
 
 from experiments.data import build_stories, sets
 from experiments.data.build_stories import Request
 from experiments.data.subjects import SUBJECTS
 from experiments.generators import smollm2
+
+pytestmark = pytest.mark.slow
 
 pytest.importorskip("gguf")
 pytest.importorskip("tokenizers")
@@ -168,7 +171,7 @@ def test_the_set_holds_the_stories_with_what_is_known_of_each(model, told, tmp_p
 
 def command(tmp_path, *words):
     whole = [sys.executable, "-m", "experiments.data.build_stories", f"--cache_dir={tmp_path}"]
-    return subprocess.run([*whole, *words], capture_output=True, text=True, timeout=120)
+    return subprocess.run([*whole, *words], capture_output=True, text=True, timeout=HANG_S)
 
 
 def test_bad_flags_are_refused_in_one_line(tmp_path):

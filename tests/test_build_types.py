@@ -12,6 +12,8 @@ import pytest
 from experiments.data import build_types, sets, wordings
 from experiments.data.wordings import WORDINGS, with_article
 
+pytestmark = pytest.mark.slow
+
 
 def git(folder, *arguments):
     who = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]

@@ -10,6 +10,8 @@ from small_repositories import Corners, WordCounts, repository
 
 from experiments.data import build_video, sets
 
+pytestmark = pytest.mark.slow
+
 RED, BLUE, CLEAR = (250, 0, 0, 255), (0, 0, 250, 255), (0, 0, 0, 0)
 FOLDERS = list(build_video.MODELS)
 

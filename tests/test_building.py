@@ -9,6 +9,8 @@ import pytest
 
 from experiments.data import PairedEmbeddings, building, sets
 
+pytestmark = pytest.mark.slow
+
 
 def git(folder, *arguments):
     who = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]

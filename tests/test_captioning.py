@@ -12,6 +12,8 @@ from experiments.data import PairedEmbeddings
 from experiments.lab import examples, runner
 from experiments.lab.study import cell_name
 
+pytestmark = pytest.mark.slow
+
 STUDY = captioning.STUDY
 VENDI, CONDITIONAL, INFORMATION = range(3)
 CONTROLS = ["swapped", "shuffled", "one for all"]
@@ -225,7 +227,7 @@ def test_files_that_do_not_fit_together_are_refused(tmp_path):
 
 
 def test_the_figures_have_the_papers_layout_and_say_what_they_show(finished):
-    figures = captioning.draw([finished], [])
+    figures = captioning.draw([finished])
     assert list(figures) == ["captioning", "captioning_bandwidth"]
     figure = figures["captioning"]
     assert len(figure.axes) == 6  # Kinds and all of them, two orders.

@@ -15,6 +15,8 @@ from flax import nnx
 from experiments.generators import checkpoints
 from experiments.lab import store
 
+pytestmark = pytest.mark.slow
+
 TREE = {
     "layers": {0: {"kernel": np.arange(6.0).reshape(2, 3)}, 1: {"bias": np.float32(2.5)}},
     "trace": np.arange(4, dtype=np.float16),

@@ -12,6 +12,8 @@ from condvendi_jax import clusters, methods
 WIDTH = 0.9
 KERNEL = cv.Gaussian(WIDTH)
 ORDERS = (0.5, 1, 1.05, 2, 3, np.inf)
+# The ends and the middle quickly.
+FEW_AND_REST = (1, 2, np.inf, *(pytest.param(o, marks=pytest.mark.slow) for o in (0.5, 1.05, 3)))
 
 
 def clustered(n=40, count=4, seed=0):
@@ -36,7 +38,7 @@ def oracle(outputs, labels, order, aggregate):
 
 
 @pytest.mark.parametrize("aggregate", clusters.AGGREGATES)
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", FEW_AND_REST)
 def test_scores_are_the_oracles(order, aggregate, dtype):
     outputs, labels = clustered()
     options = {"kernel": cv.Gaussian(WIDTH), "order": order, "aggregate": aggregate}
@@ -47,7 +49,7 @@ def test_scores_are_the_oracles(order, aggregate, dtype):
     assert_close(found, oracle(outputs, labels, order, aggregate), loosened=loosened)
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", FEW_AND_REST)
 def test_the_aggregate_is_the_conditional_score_of_an_indicator_kernel(order, x64):
     """CV Theorems 5 and 6 without their error term, for every order."""
     outputs, labels = clustered()
@@ -62,6 +64,7 @@ def test_the_aggregate_is_the_conditional_score_of_an_indicator_kernel(order, x6
         np.testing.assert_allclose(cv.cluster_rke(outputs, labels, **options), expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_conditional_aggregate_is_at_most_the_mean_where_that_is_proved(x64):
     """At order 1, and for equal sizes at every order; and above it by hand where it is not."""
     for seed in range(5):
@@ -180,6 +183,7 @@ def test_gradients_are_finite_differences(order, aggregate, x64):
     assert np.isfinite(jax.grad(score)(0.0))
 
 
+@pytest.mark.slow
 def test_errors_of_given_clusters_and_of_clusters_that_are_a_sample():
     """Of a mean of ones and threes: no error where rows leave, an error where clusters do."""
     labels = np.repeat(np.arange(20), 12)
@@ -241,6 +245,7 @@ def test_many_clusters_of_many_sizes_are_few_programs():
     assert sorted(clusters._by_size(sizes)) == [4, 8, 16, 32, 64, 128, 192, 768, 1024]
 
 
+@pytest.mark.slow
 def test_under_the_cosine_kernel_too(x64):
     outputs, labels = clustered()
     expected = [np.exp(entropy(cosine_gram(outputs[labels == c]))) for c in labels]
@@ -365,6 +370,7 @@ def test_modes_of_any_prompts_are_numpys(x64):
         assert mode.size == pytest.approx(1 / np.sum(v**4), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_conditional_vendi_is_at_most_the_mean_of_all_modes(x64):
     """By concavity; and equal to it where modes have no pair in common."""
     rng = np.random.default_rng(4)
@@ -379,6 +385,7 @@ def test_conditional_vendi_is_at_most_the_mean_of_all_modes(x64):
         assert conditional == pytest.approx(mean) if equal else conditional < 0.99 * mean
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output_kernel", [cv.Gaussian(0.9), cv.Cosine()])
 def test_modes_without_a_matrix_agree_with_those_of_one(output_kernel, monkeypatch):
     """Iterated, tiled and estimated, in float32."""

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 from oracles import cosine_gram, draw_pairs, gaussian_gram, scores
-from processes import Terminal, started
+from processes import HANG_S, Terminal, started
 from safetensors.numpy import save_file
 
 import condvendi_jax as cv
@@ -328,7 +328,7 @@ def test_json_to_a_pipe(folder, capfd):
     reader = threading.Thread(target=lambda: received.append((folder / "pipe").read_text()))
     reader.start()
     __main__.main(["", "score", X, "--order=2", "--output_bandwidth=1", "--json=pipe"])
-    reader.join(timeout=60)
+    reader.join(timeout=HANG_S)
     assert json.loads(received[0])["n"] == N
     assert "60 outputs" in capfd.readouterr().out
 
@@ -661,7 +661,7 @@ def test_a_reader_that_has_seen_enough_is_no_error_to_talk_about(folder, argumen
     os.close(reading)
     command = [*COMMAND, "score", *arguments]
     found = subprocess.run(
-        command, cwd=folder, stdout=writing, stderr=subprocess.PIPE, env=ENVIRONMENT, timeout=120
+        command, cwd=folder, stdout=writing, stderr=subprocess.PIPE, env=ENVIRONMENT, timeout=HANG_S
     )
     os.close(writing)
     assert (found.returncode, found.stderr) == (1, b"")
@@ -689,7 +689,7 @@ def test_an_interrupt_ends_with_130_and_leaves_no_file(folder):
     ):
         terminal.wait_for("errors of order 1: ", process)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=HANG_S)
         assert process.returncode == 130, terminal.read()
         assert "Traceback" not in terminal.read()
     assert not list(folder.glob("*interrupted.json*"))
@@ -717,7 +717,7 @@ def test_closed_standard_streams(folder, closed, arguments, status):
         capture_output=True,
         text=True,
         env=ENVIRONMENT,
-        timeout=120,
+        timeout=HANG_S,
     )
     lines = done.stderr.splitlines()
     assert done.returncode == status, lines
@@ -799,7 +799,7 @@ def test_an_interrupt_is_one_word_wherever_it_arrives(name):
         capture_output=True,
         text=True,
         env=ENVIRONMENT,
-        timeout=120,
+        timeout=HANG_S,
     )
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
     assert done.stdout == ("clean\n" if name == "cleaning up" else "")
@@ -810,6 +810,6 @@ def test_an_interrupt_that_the_parent_ignores_stays_ignored():
     program += "from condvendi_jax import command\n"
     program += "command.run(lambda _: signal.raise_signal(signal.SIGINT), parse_flags=False)\n"
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, env=ENVIRONMENT, timeout=120
+        [sys.executable, "-c", program], capture_output=True, env=ENVIRONMENT, timeout=HANG_S
     )
     assert (done.returncode, done.stderr) == (0, b"")

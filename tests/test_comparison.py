@@ -54,9 +54,10 @@ def _alike(how, draw):
     return models, {"rows": prompts["a"], "alone": None}.get(how, prompts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how",
-    ["rows", *(pytest.param(how, marks=pytest.mark.long) for how in ("prompts", "apart", "alone"))],
+    ["rows", *(pytest.param(how, marks=pytest.mark.slow) for how in ("prompts", "apart", "alone"))],
 )
 def test_false_differences_are_as_rare_as_the_level_says(how):
     """300 draws of three models of one population, 60 prompts of 4 outputs; without prompts in the
@@ -79,6 +80,7 @@ def test_false_differences_are_as_rare_as_the_level_says(how):
         assert np.mean(found) > 0, score
 
 
+@pytest.mark.slow
 def test_five_prompts_give_a_test_of_its_level():
     """200 draws of two models of one population, 5 prompts of 20 outputs: the fewest groups."""
     false = []
@@ -116,6 +118,7 @@ def different():
     return {score: np.array(rows).T for score, rows in found.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", SCORES)
 def test_paired_intervals_cover_the_true_difference(score, different):
     values, errors, unpaired, _ = different[score]
@@ -137,6 +140,7 @@ def test_a_clear_difference_is_found(different):
     assert np.mean(np.abs(values) > 2.1 * unpaired) < 0.2
 
 
+@pytest.mark.slow
 def test_unmatched_intervals_cover_the_true_difference():
     values, errors = [], []
     for draw in range(DRAWS):
@@ -150,6 +154,7 @@ def test_unmatched_intervals_cover_the_true_difference():
     assert is_nominal(covered(values, errors, truth, GROUPS - 1), DRAWS, 0.95)
 
 
+@pytest.mark.slow
 def test_rows_of_one_prompt_must_leave_together():
     """8 outputs of each of 60 prompts: groups of random rows give half of information's error."""
     errors, values = {"rows": [], "prompts": []}, []
@@ -171,6 +176,7 @@ def test_rows_of_one_prompt_must_leave_together():
     assert rate["rows"] < 0.75
 
 
+@pytest.mark.slow
 def test_one_bandwidth_for_all_ranks_by_the_number_of_modes():
     """64-dimensional mixtures: with a bandwidth of its own each, nine modes score below four, and
     the scores do not follow the number of modes."""
@@ -317,6 +323,7 @@ def test_the_models_have_equal_parts_in_the_bandwidth():
     assert found.bandwidths["outputs"].bandwidth > 90
 
 
+@pytest.mark.slow
 def test_shared_prompts_count_once_in_their_bandwidth():
     models, prompts = _three(80, repeats=1)
     found = cv.compare(models, prompts, orders=[2])
@@ -325,6 +332,7 @@ def test_shared_prompts_count_once_in_their_bandwidth():
     assert found.units == "rows"
 
 
+@pytest.mark.slow
 def test_estimates_bring_their_intervals():
     models, prompts = _three(80)
     method = cv.Stored(jax.random.key(0), rtol=1e-3)
@@ -681,7 +689,7 @@ def test_one_prompt_for_all_leaves_rows_to_be_grouped():
         np.testing.assert_allclose(conditional, vendi, rtol=1e-6)
 
 
-@pytest.mark.parametrize("distinct", [2, 4, 5])
+@pytest.mark.parametrize("distinct", [2, pytest.param(4, marks=pytest.mark.slow), 5])
 def test_too_few_groups_give_no_test(distinct):
     """Two prompts made equal models differ every time: information is 1 without either."""
     rng = np.random.default_rng(0)

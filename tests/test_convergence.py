@@ -72,6 +72,7 @@ def test_a_score_is_read_off_its_three_entropies():
     assert convergence._values(entropies, "information") == pytest.approx([2])
 
 
+@pytest.mark.slow
 def test_estimated_curves_are_saved_with_their_intervals(tmp_path):
     """At all pairs the random order does not matter, so the two runs estimate the same."""
     generator = np.random.default_rng(1)
@@ -119,7 +120,7 @@ def test_the_table_says_where_each_curve_ends(finished):
 
 def test_captions_say_data_n_bandwidth_rule_truncation_and_seed(finished):
     run, _ = finished
-    figures = convergence.draw([run], [])
+    figures = convergence.draw([run])
     assert set(figures) == {"convergence", "convergence_information", "convergence_vendi"}
     figure = figures["convergence"]
     caption = figure._supxlabel.get_text().replace("\n", " ")
@@ -147,16 +148,16 @@ def test_what_is_known_exactly_is_marked_where_pairs_and_kernels_are_the_same(fi
         settings = dataclasses.replace(run.settings, method="exact", **changes)
         return dataclasses.replace(run, settings=settings)
 
-    assert not circles(convergence.draw([run], [])["convergence"])
+    assert not circles(convergence.draw([run])["convergence"])
     # A circle a size for each of the three spectral curves, and one for the legend.
-    assert len(circles(convergence.draw([run], [known()])["convergence"])) == 4
+    assert len(circles(convergence.draw([run, known()])["convergence"])) == 4
     widths = run.settings.bandwidths["median"]
     other = {"median": dataclasses.replace(widths, prompts=1.01 * widths.prompts)}
-    assert not circles(convergence.draw([run], [known(bandwidths=other)])["convergence"])
+    assert not circles(convergence.draw([run, known(bandwidths=other)])["convergence"])
     foreign = {**run.identity, "arrays": {"outputs": "of others"}}
     stranger = dataclasses.replace(known(), identity=foreign)
-    assert not circles(convergence.draw([run], [stranger])["convergence"])
-    assert set(convergence.draw([known()], [])) == {"convergence_full"}
+    assert not circles(convergence.draw([run, stranger])["convergence"])
+    assert set(convergence.draw([known()])) == {"convergence_full"}
 
 
 def test_runs_of_other_data_have_figures_of_their_own(finished):
@@ -167,7 +168,7 @@ def test_runs_of_other_data_have_figures_of_their_own(finished):
         other = dataclasses.replace(run, folder=run.folder.with_name(folder))
         shown |= {other.data: other}
     assert list(shown) == ["", "captions"]
-    both = convergence.draw(list(shown.values()), [])
+    both = convergence.draw(list(shown.values()))
     names = ("convergence", "convergence_information", "convergence_vendi")
     assert set(both) == {*names, *(f"{name}_captions" for name in names)}
     for name in names:
@@ -176,7 +177,7 @@ def test_runs_of_other_data_have_figures_of_their_own(finished):
     exact = dataclasses.replace(
         shown["captions"], settings=dataclasses.replace(run.settings, method="exact")
     )
-    assert set(convergence.draw([exact], [])) == {"convergence_full_captions"}
+    assert set(convergence.draw([exact])) == {"convergence_full_captions"}
 
 
 def test_the_set_is_read_off_the_folder_whatever_the_variant(finished):

@@ -12,6 +12,8 @@ from studies import execute
 from experiments import coverage
 from experiments.data import PairedEmbeddings
 
+pytestmark = pytest.mark.slow
+
 STUDY = coverage.STUDY
 
 
@@ -116,7 +118,7 @@ def test_the_table_and_the_caption(finished):
     grid = coverage.table(finished)
     columns = [list(column.cells) for column in grid.columns]
     assert columns[0].count("RKE-MC") == 6
-    figure = coverage.draw([finished], [])["coverage"]
+    figure = coverage.draw([finished])["coverage"]
     caption = figure._supxlabel.get_text().replace("\n", " ")
     for part in ("240 outputs", "2 random halves", "seed 0", "Bandwidth: given"):
         assert part in caption

@@ -8,6 +8,8 @@ import pytest
 from experiments.data import SETS, load
 from experiments.data.sets import FOLDER
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("captions", "captioning")
 PHOTOGRAPHS, DRAWN = 8091, 2300
 

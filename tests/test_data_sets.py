@@ -8,6 +8,8 @@ import pytest
 from experiments.data import SETS, load
 from experiments.data.sets import FOLDER
 
+pytestmark = pytest.mark.slow
+
 TYPES = {"dogs": 140, "fruits": 78, "clothing": 136, "animals": 140, "objects": 140}
 """The sets of types, with the photographs of the kind that has the fewest."""
 NON_COMMERCIAL = {"dogs", "animals", "objects"}

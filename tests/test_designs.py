@@ -11,6 +11,8 @@ from studies import execute
 from experiments import designs
 from experiments.data import PairedEmbeddings
 
+pytestmark = pytest.mark.slow
+
 STUDY = designs.STUDY
 
 
@@ -134,7 +136,7 @@ def test_the_table_and_the_caption(finished):
     row = columns[2].index("Conditional-RKE")
     assert columns[4][row] == "4.000"
     assert columns[7][row] == "100%"
-    figures = designs.draw([finished], [])
+    figures = designs.draw([finished])
     assert set(figures) == {"designs", "designs_pairs"}
     caption = figures["designs"]._supxlabel.get_text().replace("\n", " ")
     for part in ("12 prompts with 4 outputs", "n = 12", "seed 0", "2 random choices", "given"):

@@ -11,6 +11,8 @@ from scipy import integrate
 from experiments.generators import diffusion
 from experiments.generators.diffusion import TIME_MAX, alpha, guided, sample, sample_batches, sigma
 
+pytestmark = pytest.mark.slow
+
 MEAN, SPREAD = 1.5, 0.5
 KEY = jax.random.key(3)
 

@@ -21,7 +21,7 @@ from condvendi_jax import __main__ as command_line
 from condvendi_jax import command
 from condvendi_jax.cli import compare, inputs, score
 from experiments import __main__ as overview
-from experiments import registry
+from experiments import idea, registry
 from experiments.lab import runner, store
 from experiments.lab.study import check_needs
 from experiments.scaling import report
@@ -102,14 +102,22 @@ def only_bound(function):
 def test_every_snippet_runs(name, folder, capsys):
     """In the order of the document: Python in one namespace, commands in one folder."""
     namespace = {"__name__": "snippet"}
+    printed = None
     for line, kind, content in snippets(name):
         if kind == "python":
+            capsys.readouterr()
             run_python(content, namespace, folder, f"{name}, line {line}")
+            printed = capsys.readouterr().out
+        elif kind == "text":
+            assert printed is not None, f"{name}, line {line}: no Python snippet before it"
+            check_output(content, printed)
         elif kind == "bash":
             for words in commands(content):
                 run_command(words, capsys)
         else:
             pytest.fail(f"{name}, line {line}: a snippet of kind {kind!r} cannot be run")
+    if name == "README.md":
+        check_toy(namespace)
     if name == "docs/command_line.md":
         check_keys(folder, text_of(name))
 
@@ -121,6 +129,57 @@ def run_python(content, namespace, folder, where):
         (folder / named[1]).write_text(content)
     tree = ast.parse(content)
     exec(compile(tree, where, "exec"), namespace)
+
+
+NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?(?!\w)")
+
+
+def check_output(shown, printed):
+    """A document shows what a snippet prints; a last line of `...` stands for all that follows.
+
+    Words and integers must be equal. Other numbers may differ by two of the last digit shown.
+    """
+    expected, received = shown.splitlines(), printed.splitlines()
+    if expected[-1] == "...":
+        expected.pop()
+        assert len(received) > len(expected)
+        received = received[: len(expected)]
+    # Rules of tables, and the spaces between columns, are as long as the digits need.
+    words = [NUMBER.sub("#", re.sub("-{4,}", "---", " ".join(expected))).split(), []]
+    words[1] = NUMBER.sub("#", re.sub("-{4,}", "---", " ".join(received))).split()
+    assert words[0] == words[1]
+    numbers = [NUMBER.findall(" ".join(lines)) for lines in (expected, received)]
+    for one, other in zip(*numbers, strict=True):
+        near = 2 * last_digit(one) if {".", "e"} & set(one) else 0
+        assert abs(value(one) - value(other)) <= near, f"{one} became {other}"
+
+
+def value(number):
+    return float(number.replace(",", ""))
+
+
+def last_digit(number):
+    """The size of one of the last digit: 0.01 of '3.14', 1e-21 of '4.7e-20'."""
+    digits, _, exponent = number.partition("e")
+    decimals = len(digits.partition(".")[2])
+    return 10.0 ** (int(exponent or 0) - decimals)
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "n = 1,000\nRKE 4.12 ± 0.03",
+        "n = 1,001\nRKE 4.07 ± 0.03",
+        "n = 1,000\nVendi 4.07 ± 0.03",
+        "n = 1,000\nRKE 4.07",
+        "n = 10",
+    ],
+)
+def test_output_that_differs_would_be_seen(printed):
+    check_output("n = 1,000\nRKE 4.07 ± 0.03\n", "n = 1,000\nRKE  4.08 ± 0.03\n")
+    check_output("n = 1,000\n...\n", "n = 1,000\nRKE 4.07 ± 0.03\n")
+    with pytest.raises((AssertionError, ValueError)):
+        check_output("n = 1,000\nRKE 4.07 ± 0.03\n", printed)
 
 
 def commands(content):
@@ -180,8 +239,8 @@ def check_pip(words):
 
 def check_pytest(arguments):
     for one, two in itertools.pairwise(["", *arguments]):
-        assert two in ("-m", "-n", "long", "0") or (ROOT / two).is_file(), two
-        assert (two == "long") == (one == "-m")
+        assert two in ("-m", "-n", "", "0") or (ROOT / two).is_file(), two
+        assert (two == "") == (one == "-m")
         assert (two == "0") == (one == "-n")
 
 
@@ -223,6 +282,14 @@ def check_module(name, arguments):
         assert flag in {*defined, "help"}, f"{name} has no --{flag}"
         if flag == "only":
             assert any(re.match(value.replace("*", ".*"), known) for known in claim.registry())
+
+
+def check_toy(namespace):
+    """The README's examples score the two models of its picture."""
+    _, prompts, models = idea.toy()
+    np.testing.assert_array_equal(namespace["prompts"], prompts)
+    np.testing.assert_array_equal(namespace["outputs"], models["A"])
+    np.testing.assert_array_equal(namespace["other"], models["B"])
 
 
 def check_keys(folder, text):
@@ -323,7 +390,7 @@ def test_every_document_is_found_from_the_readme():
 
 
 def test_the_readme_is_short():
-    assert len(text_of("README.md").splitlines()) <= 220
+    assert len(text_of("README.md").splitlines()) <= 140
 
 
 def test_the_tables_of_the_benchmark_are_those_of_the_committed_run():

@@ -93,6 +93,7 @@ def test_intervals_are_not_only_wide_at_order_one(name, dtype):
     assert found.half_width < 5e-3
 
 
+@pytest.mark.slow
 def test_intervals_cover_over_draws(x64):
     """200 keys. At a true coverage of 95% fewer than the limit come once in ten thousand runs."""
     gram, values = with_spectrum(SPECTRA["power law"])
@@ -164,7 +165,10 @@ def test_a_complete_krylov_space_is_exact(x64):
 
 @pytest.mark.parametrize(
     "n, dtype",
-    [(1, "float64"), (2, "float64"), (5, "float32"), (40, "float64")],
+    [
+        *(pytest.param(n, "float64", marks=pytest.mark.slow) for n in (1, 2, 40)),
+        (5, "float32"),
+    ],
     indirect=["dtype"],
 )
 def test_fewer_points_than_a_block_are_solved_entirely(n, dtype):
@@ -179,6 +183,7 @@ def test_fewer_points_than_a_block_are_solved_entirely(n, dtype):
         measure.entropy(cv.truncated(n + 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kernel, dtype",
     [(cv.Gaussian(0.7), "float32"), (cv.Gaussian(0.7), "float64"), (cv.Cosine(), "float64")],
@@ -246,6 +251,7 @@ def test_every_part_of_the_budget_changes_the_estimate(part, x64):
         dataclasses.replace(small, **{part: 0})
 
 
+@pytest.mark.slow
 def test_more_steps_and_more_probes_continue_what_there_is(x64):
     """Deepening and widening give what the larger budget gives from the start."""
     gram, _ = with_spectrum(SPECTRA["power law"])
@@ -436,7 +442,7 @@ def test_the_derivative_of_an_entropy_is_the_derivative(entropy, x64):
 
 
 @pytest.mark.parametrize(
-    "order", [1, *(pytest.param(order, marks=pytest.mark.long) for order in (0.7, 3))]
+    "order", [1, *(pytest.param(order, marks=pytest.mark.slow) for order in (0.7, 3))]
 )
 def test_the_sensitivity_is_unbiased(order, x64):
     """Its mean over keys tends to h(A); a term left out would stay."""

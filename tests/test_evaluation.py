@@ -186,6 +186,7 @@ def test_which_errors_are_computed(monkeypatch, errors, n, has):
     assert (found.as_dict()["errors_cover"] is None) == (not any(has.values()))
 
 
+@pytest.mark.slow
 def test_the_noise_of_the_bandwidth_moves_the_scores():
     """By hand: the scores at bandwidths that are larger by their errors, one at a time."""
     pairs = draw_pairs(60, dtype=np.float32)
@@ -215,6 +216,7 @@ def test_the_noise_of_the_bandwidth_moves_the_scores():
     assert given.order(2).bandwidth_errors is None
 
 
+@pytest.mark.slow
 def test_the_seed_of_the_rule_moves_a_score_as_little_as_is_said():
     """Six seeds; a normal sample of six has a spread outside of these bounds once in 10,000."""
     outputs, _ = draw_pairs(200, dtype=np.float32)
@@ -246,6 +248,7 @@ def test_two_prompts_give_no_standard_errors():
     assert all(float(error) > 0 for error in found.order(2).standard_errors)
 
 
+@pytest.mark.slow
 def test_the_seed_is_recorded_and_changes_subsets_and_groups():
     pairs = draw_pairs(60, dtype=np.float32)
     zero, again, one = (cv.evaluate(*pairs, orders=[2], groups=7, seed=s) for s in (0, 0, 1))

@@ -113,6 +113,7 @@ def test_all_points_as_landmarks_give_the_kernel(kernel, x64):
         np.testing.assert_allclose(gram.features @ gram.features.T, matrix.matrix, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_landmarks_span_a_part_of_the_kernel(x64):
     """K - Z Z^T is semidefinite, zero at the landmarks, and its squares are as by hand."""
     points = points_of()

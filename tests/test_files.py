@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from processes import HANG_S
 from safetensors.numpy import save_file
 
 from condvendi_jax import files
@@ -477,7 +478,7 @@ def test_a_pipe_is_written_through_and_asking_does_not_wait(tmp_path):
         reader = threading.Thread(target=lambda r=read: r.append(pipe.read_text()), daemon=True)
         reader.start()
         files.write_json(tmp_path / name, {"x": list(range(20_000))})
-        reader.join(timeout=60)
+        reader.join(timeout=HANG_S)
         assert json.loads(read[0])["x"][-1] == 19_999
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert _paths(tmp_path) == ["link", "pipe"]

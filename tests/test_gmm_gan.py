@@ -14,6 +14,8 @@ from experiments.generators import checkpoints, mixture_gan
 from experiments.gmm_gan import REAL, REMOVED, Cell
 from experiments.lab import runner, store
 
+pytestmark = pytest.mark.slow
+
 STUDY = gmm_gan.STUDY
 RING = mixture_gan.MIXTURES["ring"]
 SAMPLES, REFERENCES = 400, 200
@@ -157,7 +159,7 @@ def test_the_table_has_scores_closed_form_correlations_and_movement(finished):
 
 
 def test_captions_say_data_n_rule_and_what_good_means(finished):
-    figures = gmm_gan.draw([finished], [])
+    figures = gmm_gan.draw([finished])
     assert set(figures) == {"gmm_gan", "gmm_gan_scores", "gmm_gan_training"}
     text = figures["gmm_gan"]._supxlabel.get_text().replace("\n", " ")
     for part in (

@@ -13,6 +13,8 @@ from experiments import gmm_search, gmm_toy
 from experiments.generators.mixtures2d import Geometry, draw_pairs
 from experiments.lab import runner, store
 
+pytestmark = pytest.mark.slow
+
 STUDY = gmm_toy.STUDY
 
 
@@ -66,7 +68,7 @@ def test_the_row_of_the_table_that_is_printed_says_so(tmp_path, finished):
     columns = [list(column.cells) for column in gmm_toy.table(finished).columns]
     assert "2.46, 3.42" in columns[-1]
     assert columns[-1].count("") == len(columns[-1]) - 4  # Printed at one bandwidth only.
-    figures = gmm_toy.draw([finished], [])
+    figures = gmm_toy.draw([finished])
     titles = [axes.get_title() for axes in figures["gmm_toy"].axes]
     assert any("X: 6 modes\nConditional-Vendi 3.00 ± 0.00 [2.46]" in title for title in titles)
     assert "2 draws" in figures["gmm_toy_curves"]._supxlabel.get_text().replace("\n", " ")

@@ -56,7 +56,10 @@ CASES = {name: _single for name in REPRESENTATIONS} | {
 
 @pytest.mark.parametrize(
     "name, dtype",
-    [(name, "float64") for name in CASES] + [(name, "float32") for name in REPRESENTATIONS],
+    [
+        *(pytest.param(name, "float64", marks=pytest.mark.slow) for name in CASES),
+        *((name, "float32") for name in REPRESENTATIONS),
+    ],
     indirect=["dtype"],
 )
 def test_all_representations_agree_on_every_method(name, dtype):

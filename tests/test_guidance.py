@@ -48,7 +48,7 @@ KINDS = {
     "conditional rke": (guidance.conditional_rke, "conditional", 2, None),
 }  # fmt: skip
 # One with eigenvectors, one without.
-FEW = ("truncated conditional vendi", "conditional rke")
+FEW = (pytest.param("truncated conditional vendi", marks=pytest.mark.slow), "conditional rke")
 
 
 def _guide(kind, *, bandwidths=BANDWIDTHS, **options):
@@ -417,6 +417,7 @@ def test_kernels_and_truncations_are_what_was_passed(kind):
 # Transformations.
 
 
+@pytest.mark.slow
 def test_compiled_scanned_and_mapped(x64):
     """A sampler's loop over batches and steps, for several seeds at once, is as step by step."""
     guide = _guide("conditional rke", weight=0.1, every=2)
@@ -447,6 +448,7 @@ def test_compiled_scanned_and_mapped(x64):
             assert_close(z, expected[row])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
@@ -473,6 +475,7 @@ def test_differentiable_through(kind, options, x64):
     assert_close(jnp.sum(jax.grad(total)(latents) * direction), slope, loosened=1e4)
 
 
+@pytest.mark.slow
 def test_derivatives_at_ties_are_those_of_the_matrix(x64):
     """Divided differences at equal eigenvalues, against a difference of the gradient."""
     matrix = np.diag([0.3, 0.3, 0.2, 0.2]) + 0.0
@@ -499,6 +502,7 @@ def test_order_two_makes_no_array_of_pairs_of_the_window():
     assert largest_array(through, arrays[0]) <= (window + b) * (d + 1)
 
 
+@pytest.mark.slow
 def test_memory_on_several_devices():
     """The window spread over four of them, the batch on all: as on one."""
     sharded_guidance.check()

@@ -9,6 +9,8 @@ import pytest
 from experiments import guidance_cost as study
 from experiments import lab
 
+pytestmark = pytest.mark.slow
+
 LATENT, PROMPT, BATCH = 6, 4, 4
 
 

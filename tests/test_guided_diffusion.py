@@ -15,6 +15,8 @@ from experiments.generators import benches, mixture_diffusion
 from experiments.guided_diffusion import NONE, REAL, Cell, Judged, Options
 from experiments.lab import runner
 
+pytestmark = pytest.mark.slow
+
 SMALL = Options(
     model="mixture",
     methods=("Conditional-RKE",),

@@ -17,6 +17,8 @@ from experiments.generators.mixture_diffusion import MIXTURES, mixture
 from experiments.guided_mixture import LAW, PLAIN, SCORES, Cell, measured
 from experiments.lab import runner, store
 
+pytestmark = pytest.mark.slow
+
 STUDY = guided_mixture.STUDY
 LEVEL = 0.01
 KERNELS = {"output_kernel": cv.Gaussian(1.5), "prompt_kernel": cv.Gaussian(0.7)}

@@ -12,6 +12,8 @@ from experiments.data import PairedEmbeddings
 from experiments.human import STUDY, Configuration, Responses
 from experiments.lab import agreement, runner
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):

@@ -77,7 +77,7 @@ def table(run):
     return grid
 
 
-def draw(runs, references):
+def draw(runs):
     figure, (axes,) = style.panels(1)
     for run in runs:
         axes.plot([result.value for result in run.results.values()], label="values")

@@ -8,6 +8,8 @@ from studies import execute
 from experiments import language
 from experiments.lab import models
 
+pytestmark = pytest.mark.slow
+
 STUDY = language.STUDY
 KNOWN = {"few": 2, "some": 4, "many": 8}
 NEIGHBOURHOODS = 5
@@ -108,7 +110,7 @@ def test_without_lengths_and_cut_answers_the_scores_remain(tmp_path):
     assert run.settings.texts == ("whole",)
     assert np.isnan(found.correlations).all()
     assert of(found, "Conditional-RKE", "many") == pytest.approx(8, rel=5e-3)
-    assert set(language.draw([run], [])) == {"language", "language_length"}
+    assert set(language.draw([run])) == {"language", "language_length"}
 
 
 def test_the_cosine_kernel_has_no_bandwidth_to_follow(tmp_path):

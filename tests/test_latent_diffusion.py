@@ -17,6 +17,8 @@ from experiments.generators.fitting import Places, Trainer
 from experiments.generators.latent_diffusion import GRID, Sizes, Training
 from experiments.lab import store
 
+pytestmark = pytest.mark.slow
+
 SIZES = Sizes(channels=1, latent=2, hidden=8, blocks=1, patch=4, width=16, depth=1, heads=2)
 IDENTITY = store.identify("small", 1, {"width": 16}, {}, 0)
 # Two kinds, in two wordings each, and the latents of each: constants.

@@ -9,6 +9,8 @@ from experiments import latent_truncation
 from experiments.data import load
 from experiments.lab import models, runner, store
 
+pytestmark = pytest.mark.slow
+
 STUDY = latent_truncation.STUDY
 
 
@@ -88,7 +90,7 @@ def test_the_trend_is_over_the_types():
 def test_the_table_and_the_figures(finished):
     columns = [list(column.cells) for column in latent_truncation.table(finished).columns]
     assert columns[1] == ["0", "0.5", "1"] * 2
-    figures = latent_truncation.draw([finished], [])
+    figures = latent_truncation.draw([finished])
     assert set(figures) == {"latent_truncation", "latent_truncation_scores"}
     caption = figures["latent_truncation"]._supxlabel.get_text().replace("\n", " ")
     for part in ("n = 24 a setting", "3 groups of", "seed 0", "4 (outputs) and 4 (prompts)"):

@@ -51,6 +51,7 @@ def test_the_way_goes_by_kernel_n_memory_and_key(monkeypatch):
     assert chosen(cv.Stored(KEY), n=5000, kernel=cv.Cosine(), arrays=1) == "stored"
 
 
+@pytest.mark.slow
 def test_an_estimate_that_would_take_longer_than_all_eigenvalues_is_not_made(monkeypatch):
     """`Auto` keeps to what is quicker; `Stored` to what it was told."""
     monkeypatch.setattr(methods, "_EXACT_UP_TO", 100)
@@ -145,7 +146,7 @@ def test_long_exact_work_is_announced_with_the_remedy(monkeypatch):
     [
         (cv.Stored, 1, None, "float32"),
         (cv.MatrixFree, 1, None, "float64"),
-        (cv.Stored, 1, 80, "float32"),
+        pytest.param(cv.Stored, 1, 80, "float32", marks=pytest.mark.slow),
     ],
     indirect=["dtype"],
 )
@@ -251,6 +252,7 @@ def test_another_key_gives_another_number_and_the_same_key_the_same(x64):
     assert one == same != other
 
 
+@pytest.mark.slow
 def test_cosine_marginals_are_solved_in_the_dual_beside_an_estimated_joint():
     outputs, prompts = draw_pairs(N, d_x=40, d_t=30, dtype=np.float32, modes=30)
     kernels = {"output_kernel": cv.Cosine(), "prompt_kernel": cv.Cosine()}
@@ -263,6 +265,7 @@ def test_cosine_marginals_are_solved_in_the_dual_beside_an_estimated_joint():
     assert found.estimation.standard_errors.conditional > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method, order, truncation",
     [(cv.MatrixFree, 1, None), (cv.Stored, 1, 80)],
@@ -304,6 +307,7 @@ def test_inside_jit_only_all_eigenvalues_can_be_had(x64):
         jax.jit(lambda x: score(x, method=cv.Stored(KEY)))(outputs)
 
 
+@pytest.mark.slow
 def test_a_curve_says_size_by_size_how_it_was_computed(monkeypatch, x64):
     monkeypatch.setattr(methods, "_EXACT_UP_TO", 300)
     sizes = (200, 300, N)

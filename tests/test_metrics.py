@@ -156,6 +156,7 @@ def test_any_kernel_is_stored(x64):
     _assert_scores(_feed(_stored(**kernels), outputs, prompts, [20]).compute(order=2), expected)
 
 
+@pytest.mark.slow
 def test_feature_maps_of_ones_own(x64):
     """Their features are scaled to unit norm; both maps count."""
     outputs, prompts = draw_pairs(N)
@@ -233,6 +234,7 @@ def test_data_far_from_the_origin(offset):
 # Batches, order, merging
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None, derandomize=True, database=None)
 @given(st.data())
 def test_neither_batches_nor_their_order_nor_merging_matter(data):

@@ -12,6 +12,8 @@ import condvendi_jax as cv
 from experiments.generators import diffusion, mixture_diffusion
 from experiments.generators.mixture_diffusion import MIXTURES, PromptedMixture, mean_length
 
+pytestmark = pytest.mark.slow
+
 CENTRES = np.array([[0.0, 0.0], [2.0, 1.0], [-1.0, 2.5]])
 WEIGHTS = np.array([[0.7, 0.3, 0.0], [0.1, 0.2, 0.7]])
 SPREAD = 0.5

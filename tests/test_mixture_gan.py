@@ -13,6 +13,8 @@ import condvendi_jax as cv
 from experiments.generators import checkpoints, mixture_gan
 from experiments.generators.mixture_gan import KINDS, MIXTURES, Mixture, Training
 
+pytestmark = pytest.mark.slow
+
 WIDTH, BATCH = 16, 64
 # One Gaussian at (3, 0): what a generator's mean must move to.
 TARGET = Mixture(((3.0, 0.0),), 0.1, "one Gaussian")
@@ -199,7 +201,7 @@ def test_a_shifting_generator_shifts():
     np.testing.assert_allclose(points, np.asarray(noise) + [-1.0, 2.0], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["vanilla", pytest.param("lsgan", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["vanilla", pytest.param("lsgan", marks=pytest.mark.slow)])
 def test_critics_learn_the_optimum_of_two_known_gaussians(name):
     """N((1, 0), I) is real and N((-1, 0), I) generated; the best critics are known."""
     of = trainer(name, Mixture(((1.0, 0.0),), 1.0, "one"), rate=3e-3, steps=800)
@@ -216,7 +218,7 @@ def test_critics_learn_the_optimum_of_two_known_gaussians(name):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(k, marks=[pytest.mark.long] * (k in ("vanilla", "lsgan"))) for k in KINDS]
+    "name", [pytest.param(k, marks=[pytest.mark.slow] * (k in ("vanilla", "lsgan"))) for k in KINDS]
 )
 def test_critics_of_every_kind_tell_apart_and_generators_move_to_the_data(name):
     """N((2, 0), I) is real; generated is N((0, 0), I), which stands still at first."""

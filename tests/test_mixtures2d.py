@@ -10,6 +10,8 @@ import pytest
 from experiments.generators import mixtures2d
 from experiments.generators.mixtures2d import Geometry, Mixture, draw_pairs, match, mixture, sample
 
+pytestmark = pytest.mark.slow
+
 GEOMETRY = Geometry("polygon", 2.0, (0.6, 0.3, 0.2), (0.4, 0.2, 0.1), "distance")
 
 

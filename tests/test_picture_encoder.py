@@ -14,6 +14,8 @@ from experiments.generators import checkpoints, latent_diffusion, picture_encode
 from experiments.generators.fitting import Places
 from experiments.generators.picture_encoder import Training
 
+pytestmark = pytest.mark.slow
+
 TINY = Training("fashion", channels=1, hidden=4, features=8, steps=60, batch=16, rate=1e-2)
 
 

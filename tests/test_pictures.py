@@ -11,6 +11,8 @@ from PIL import Image
 from experiments.data import build_fashion, load, pictures
 from experiments.data.sets import load_emoji
 
+pytestmark = pytest.mark.slow
+
 COUNTS = {"train": 6, "t10k": 3}
 
 

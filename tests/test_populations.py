@@ -80,6 +80,7 @@ def test_truncation_and_order_matter():
     assert population.vendi(kernel=Gaussian(0.7), order=2) < population.vendi(kernel=Gaussian(0.7))
 
 
+@pytest.mark.slow
 def test_gaussian_mixture_against_samples():
     """Closed-form RKE and Conditional-RKE against the U-statistic of a sample."""
     rng = np.random.default_rng(1)

@@ -7,6 +7,8 @@ from studies import execute
 
 from experiments import prompt_clusters
 
+pytestmark = pytest.mark.slow
+
 STUDY = prompt_clusters.STUDY
 GROUPS, MEMBERS = 4, 5
 
@@ -93,7 +95,7 @@ def test_at_k_of_all_prompts_the_scores_are_the_oracles(tmp_path):
 
 
 def test_a_figure_has_the_panels_of_the_paper_and_says_what_it_shows(run):
-    figure = prompt_clusters.draw([run], [])["prompt_clusters"]
+    figure = prompt_clusters.draw([run])["prompt_clusters"]
     titles = [axes.get_title() for axes in figure.axes]
     assert titles == list(prompt_clusters._PANELS)
     caption = figure._supxlabel.get_text().replace("\n", " ")

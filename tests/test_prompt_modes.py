@@ -10,6 +10,8 @@ from studies import execute
 
 from experiments import prompt_modes
 
+pytestmark = pytest.mark.slow
+
 STUDY = prompt_modes.STUDY
 
 
@@ -124,7 +126,7 @@ def test_bad_flags_are_refused(tmp_path, flag):
 
 def test_a_figure_shows_each_mode_with_its_prompts_and_says_what_the_errors_are(run):
     settings = dataclasses.replace(run.settings, names=tuple(f"dog {i}" for i in range(27)))
-    figure = prompt_modes.draw([dataclasses.replace(run, settings=settings)], [])["prompt_modes"]
+    figure = prompt_modes.draw([dataclasses.replace(run, settings=settings)])["prompt_modes"]
     assert len(figure.axes) == 2 * 4
     (words,) = figure.axes[0].texts
     assert "dog " in words.get_text()
@@ -180,7 +182,7 @@ def test_pictures_are_drawn_with_their_licence(run):
         },
     )
     for shown, count in ((run, 0), (pictured, 2 * 18)):
-        (figure,) = prompt_modes.draw([shown], []).values()
+        (figure,) = prompt_modes.draw([shown]).values()
         images = [i for axes in figure.axes for child in axes.child_axes for i in child.images]
         assert len(images) == count
         words = " ".join(figure.get_supxlabel().split())

@@ -10,6 +10,8 @@ from small_repositories import repository
 
 from experiments.generators import quickdraw_vae
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):

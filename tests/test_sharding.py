@@ -7,7 +7,6 @@ import contextlib
 import fcntl
 import os
 import socket
-import subprocess
 import sys
 
 import jax
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 import sharded_runs as runs
 from oracles import assert_close, cosine_gram, draw_pairs, eigenvalues, gaussian_gram, scores
-from processes import started
+from processes import HANG_S, started
 from scipy.spatial.distance import cdist
 
 import condvendi_jax as cv
@@ -23,8 +22,6 @@ from condvendi_jax import memory
 from condvendi_jax.sharding import Layout, ShardedGram
 from experiments import many_devices
 from experiments.lab import store
-
-TIMEOUT_S = 400
 
 
 def start(devices, *arguments):
@@ -35,19 +32,15 @@ def start(devices, *arguments):
     )
     environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, runs.__file__, *map(str, arguments)]
-    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    return started(command, env=environment)
 
 
-def finish(*processes):
+def finish(*commands):
     """Waits for all; ends all where one fails or hangs, since the others would wait for it."""
-    try:
-        for process in processes:
-            _, errors = process.communicate(timeout=TIMEOUT_S)
+    with contextlib.ExitStack() as stack:
+        for process in [stack.enter_context(command) for command in commands]:
+            _, errors = process.communicate(timeout=HANG_S)
             assert process.returncode == 0, errors
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 def load(path):
@@ -125,6 +118,7 @@ def assert_right(values, n, count, *, kernel="gaussian", dtype="float64"):
         assert not values[name][n:].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", runs.CASES)
 def test_sharded_grams_are_those_of_numpy(case, found):
     count, n, _, kernel, dtype = runs.CASES[case]
@@ -133,6 +127,7 @@ def test_sharded_grams_are_those_of_numpy(case, found):
     assert (np.diag(values["matrix"])[:n] == 1).all()
 
 
+@pytest.mark.slow
 def test_the_mesh_may_have_explicit_axes_or_two(found):
     meshes = part(found, "meshes")
     x, t = oracle_grams()
@@ -142,18 +137,21 @@ def test_the_mesh_may_have_explicit_axes_or_two(found):
         assert_close(meshes[f"{name}/product"][: runs.N], x * t @ runs.vectors(runs.N) / runs.N)
 
 
+@pytest.mark.slow
 def test_rows_that_are_sharded_already_stay_where_they_are(found):
     expected = np.mean(gaussian_gram(draw_pairs(runs.N, **runs.DIMENSIONS)[0][:200], 0.7) ** 2)
     for name in ("auto rows", "explicit rows"):
         assert_close(found[f"meshes/{name}"], expected)
 
 
+@pytest.mark.slow
 def test_a_small_sharded_gram_has_all_eigenvalues(found):
     x, _ = oracle_grams()
     for name in ("eigenvalues", "stored eigenvalues"):
         assert_close(found[f"meshes/{name}"], eigenvalues(x))
 
 
+@pytest.mark.slow
 def test_finite_features_need_no_ring(found):
     cosine, _ = oracle_grams(kernel="cosine")
     product = cosine @ runs.vectors(runs.N) / runs.N
@@ -164,12 +162,14 @@ def test_finite_features_need_no_ring(found):
     assert not found["meshes/cosine product"][runs.N :].any()
 
 
+@pytest.mark.slow
 def test_products_of_vectors_that_were_not_placed(found):
     x, _ = oracle_grams()
     for name in ("vector of n", "stored vector of n"):
         assert_close(found[f"meshes/{name}"], x @ runs.vectors(runs.N)[:, 0] / runs.N)
 
 
+@pytest.mark.slow
 def test_stored_and_ring_grams_multiply(found):
     x, cosine = oracle_grams()[0], oracle_grams(kernel="cosine")[0]
     assert_close(found["meshes/mixed product"][: runs.N, : runs.N], x * cosine)
@@ -186,6 +186,7 @@ def norm_gradient(weights, points, bandwidth):
     return -4 * pull / bandwidth**2 / n**2, in_bandwidth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 3, 4])
 def test_the_gradient_is_that_of_the_formula(count, found):
     """In points and bandwidths, where the last hop is whole (3 devices) and divided (4)."""
@@ -200,6 +201,7 @@ def test_the_gradient_is_that_of_the_formula(count, found):
         np.testing.assert_allclose(values["bandwidths"][k], in_bandwidth, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 3, 4])
 def test_the_slope_of_a_bilinear_form_is_that_of_the_formula(count, found):
     values = part(found, f"gradients/{count}")
@@ -216,12 +218,14 @@ def test_the_slope_of_a_bilinear_form_is_that_of_the_formula(count, found):
     assert_close(values["slope in bandwidths"], in_bandwidths)
 
 
+@pytest.mark.slow
 def test_the_gradient_in_one_argument_alone(found):
     np.testing.assert_allclose(
         found["gradients/prompts alone"], found["gradients/1/prompts"], rtol=1e-9, atol=1e-14
     )
 
 
+@pytest.mark.slow
 def test_float32_is_within_a_millionth_of_float64_at_three_thousand_points(found):
     x, t = (
         np.exp(-cdist(*2 * [p.astype(np.float64)], "sqeuclidean") / s**2)
@@ -236,6 +240,7 @@ def test_float32_is_within_a_millionth_of_float64_at_three_thousand_points(found
     np.testing.assert_allclose(found["float32/norms"], expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [8])
 @pytest.mark.parametrize("way", ["matrix-free", "stored"])
 def test_the_measure_does_not_depend_on_the_devices(way, count, found):
@@ -245,6 +250,7 @@ def test_the_measure_does_not_depend_on_the_devices(way, count, found):
     np.testing.assert_allclose(values, expected, rtol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["matrix-free", "stored"])
 def test_in_float32_the_devices_move_the_measure_within_its_interval(way, found):
     """A Krylov space magnifies rounding; the interval is to hold what comes of that."""
@@ -257,6 +263,7 @@ SQUARE = runs.COMPILED_N**2
 BLOCK = SQUARE // runs.DEVICES
 
 
+@pytest.mark.slow
 def test_the_compiled_rings_hold_no_block_of_the_matrix_and_gather_nothing(found):
     compiled = part(found, "compiled")
     # A block of rows, padded to whole tiles, of at most 5 columns.
@@ -275,6 +282,7 @@ def test_the_compiled_rings_hold_no_block_of_the_matrix_and_gather_nothing(found
         assert compiled[name][1] == 0, name
 
 
+@pytest.mark.slow
 def test_the_compiled_stored_gram_gathers_vectors_only(found):
     compiled = part(found, "compiled")
     vectors = runs.COMPILED_N * 3
@@ -286,14 +294,14 @@ def test_the_compiled_stored_gram_gathers_vectors_only(found):
     assert compiled["store"][1] == compiled["stored norm"][1] == 0
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("index", range(runs.PROCESSES))
 def test_two_processes_agree_with_numpy(index, of_processes):
     count = runs.PROCESSES * runs.DEVICES_EACH
     assert_right(part(of_processes[index], "whole"), runs.N, count)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("index", range(runs.PROCESSES))
 def test_each_process_may_bring_its_own_rows(index, of_processes):
     outputs, prompts = (p[:200] for p in draw_pairs(runs.N, **runs.DIMENSIONS))
@@ -305,6 +313,7 @@ def test_each_process_may_bring_its_own_rows(index, of_processes):
     assert_close(values["product"], joint @ runs.vectors(200) / 200)
 
 
+@pytest.mark.slow
 def test_the_scores_on_a_mesh_are_those_of_one_device(found):
     np.testing.assert_allclose(found["mesh/scores"], found["one device/scores"], rtol=1e-8)
     assert found["mesh/n"] == runs.SCORED_N
@@ -319,7 +328,7 @@ def oracle_scores(n, *, order):
     return list(scores(*grams, order=order).values())
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("index", range(runs.PROCESSES))
 def test_the_scores_in_two_processes(index, found, of_processes):
     """Of arrays that every host has, and of arrays of which each has its own rows."""
@@ -391,7 +400,7 @@ def test_a_sharded_gram_too_large_for_one_device_is_refused(mesh, monkeypatch):
             either.eigenvalues()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_example_gives_the_same_scores_by_every_way_in_two_processes(tmp_path):
     """The second shares the folder: it must neither wait for the lock nor for cells of its own."""
     with socket.socket() as probe:
@@ -404,7 +413,7 @@ def test_the_example_gives_the_same_scores_by_every_way_in_two_processes(tmp_pat
         processes = [
             stack.enter_context(started([*command, f"--process_id={index}"])) for index in (0, 1)
         ]
-        ends = [process.communicate(timeout=TIMEOUT_S) for process in processes]
+        ends = [process.communicate(timeout=HANG_S) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], ends
     assert "201 pairs, 2 x cpu of 2 processes" in ends[0][0]
     assert "pairs" not in ends[1][0]

@@ -10,6 +10,8 @@ from small_sketches import content, fixed_arrays, random_arrays, reference
 
 from experiments.generators import sketch_rnn
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("ape", "bee", "red_cow")
 KEY = jax.random.key(3)
 

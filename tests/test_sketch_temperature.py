@@ -11,6 +11,8 @@ from experiments import sketch_temperature
 from experiments.lab import models
 from experiments.sketch_temperature import GIVEN, STUDY, Cell
 
+pytestmark = pytest.mark.slow
+
 MODES = np.array([1, 2, 4])
 
 
@@ -113,7 +115,7 @@ def test_every_option_matters(small, tmp_path):
 
 def test_figures_and_table_say_what_is_shown(small):
     _, run = small
-    figures = sketch_temperature.draw([run], [])
+    figures = sketch_temperature.draw([run])
     assert set(figures) == {"sketch_temperature"}  # Drawings are of the shipped data alone.
     caption = figures["sketch_temperature"]._supxlabel.get_text().replace("\n", " ")
     for words in ("16 outputs of each of 3 types", "n = 48", "seed 0", "6 groups", "95%", "given"):

@@ -12,6 +12,8 @@ from flax import nnx
 from experiments.generators import smollm2
 from experiments.generators.smollm2 import Prompts
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("gguf")
 pytest.importorskip("tokenizers")
 

@@ -8,6 +8,8 @@ from experiments import substitution
 from experiments.data import PairedEmbeddings
 from experiments.lab.choices import Bandwidths
 
+pytestmark = pytest.mark.slow
+
 STUDY = substitution.STUDY
 
 
@@ -151,7 +153,7 @@ def test_the_table_says_what_each_replacement_takes(finished):
     assert columns[0] == ["1", "1", "-", "-"]
     first = substitution.metrics(finished, "1")[0]
     assert columns[2][0].startswith(f"{first.other[:, 0].mean():.1f}"[:3])
-    figure = substitution.draw([finished], [])["substitution"]
+    figure = substitution.draw([finished])["substitution"]
     caption = figure._supxlabel.get_text().replace("\n", " ")
     assert "12 prompts with several outputs, 2 draws, seed 0" in caption
 

@@ -9,6 +9,8 @@ from experiments import temperature
 from experiments.data import PairedEmbeddings
 from experiments.lab import models
 
+pytestmark = pytest.mark.slow
+
 STUDY = temperature.STUDY
 PLOTS = (1, 2, 4)
 PROMPTS = 12
@@ -124,7 +126,7 @@ def test_without_what_is_known_of_the_stories_the_scores_remain(tmp_path):
     (found,) = run.results.values()
     assert np.isnan(found.controls).all()
     np.testing.assert_allclose(found.values[0], PLOTS, rtol=1e-3)
-    assert set(temperature.draw([run], [])) == {"temperature"}
+    assert set(temperature.draw([run])) == {"temperature"}
     assert [str(c.header) for c in STUDY.table(run).columns][3] == "v0.5"
 
 

@@ -9,6 +9,8 @@ from studies import execute
 from experiments import text_to_image
 from experiments.data import PairedEmbeddings
 
+pytestmark = pytest.mark.slow
+
 STUDY = text_to_image.STUDY
 MODES = {"one": 1, "two": 2, "four": 4}
 
@@ -134,7 +136,7 @@ def test_the_table_and_captions_say_what_was_compared(finished):
     assert columns[2][row].startswith("four ")
     assert columns[3][row] == "3 of 3"
     assert columns[4][row] == "none"
-    figures = text_to_image.draw([finished], [])
+    figures = text_to_image.draw([finished])
     assert set(figures) == {"text_to_image_x", "text_to_image_pairs_x"}
     caption = figures["text_to_image_x"]._supxlabel.get_text().replace("\n", " ")
     assert "10 prompts that the models share, 8 of each" in caption

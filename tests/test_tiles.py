@@ -123,6 +123,7 @@ def test_batches_of_sample_sets_by_vmap_give_separate_evaluations(x64):
         assert_close(gradients[k], gradient)
 
 
+@pytest.mark.slow
 def test_the_sums_of_accelerators_are_those_of_a_cpu(monkeypatch, x64):
     """With their gradients: the branch that is compiled for a GPU, taken here."""
     pairs = tuple(map(jnp.asarray, draw_pairs(N)))

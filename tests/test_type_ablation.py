@@ -12,6 +12,8 @@ import condvendi_jax as cv
 from experiments import type_ablation
 from experiments.type_ablation import PROMPTINGS, SCORES, STUDY
 
+pytestmark = pytest.mark.slow
+
 TYPES, MODES, PER_MODE = 3, 2, 4
 
 
@@ -178,7 +180,7 @@ def test_the_second_encoder_takes_its_own_prompts(small, tmp_path):
 
 
 def test_captions_say_data_draws_bandwidths_and_seed(finished):
-    figures = type_ablation.draw([finished], [])
+    figures = type_ablation.draw([finished])
     assert set(figures) == {
         "type_ablation_outputs",
         "type_ablation_bandwidths",
@@ -292,7 +294,7 @@ def test_models_stand_side_by_side_and_not_among_the_sets(of_models, finished):
     assert [panel.get_title() for panel in axes[:2]] == ["model one", "model/two"]
     heights = [panel.get_lines()[0].get_ydata()[-1] for panel in axes[:2]]
     assert heights == pytest.approx([TYPES * MODES, TYPES], rel=1e-4)
-    assert "type_ablation_bandwidths" in type_ablation.draw([finished, *runs], [])
+    assert "type_ablation_bandwidths" in type_ablation.draw([finished, *runs])
 
 
 def test_bandwidths_are_those_of_all_models(of_models):

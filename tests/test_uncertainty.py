@@ -110,6 +110,7 @@ def test_every_argument_changes_the_errors():
         assert np.abs(changed / reference - 1).max() > 1e-2, name
 
 
+@pytest.mark.slow
 def test_labels_that_hold_dependent_rows_together_widen_the_error():
     """Every pair eight times: rows deleted one by one leave their copies behind."""
     pairs = [np.repeat(p, 8, axis=0) for p in draw_pairs(40, dtype=np.float32)]
@@ -145,6 +146,7 @@ def _within_binomial_band(covered, draws, *, nominal=0.95, false_alarm=1e-3):
     return low <= covered <= high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["vendi", "conditional", "information"])
 def test_errors_at_order_two_cover_at_their_nominal_rate(name, order_two_draws):
     """200 draws of 200 pairs, 20 groups; a right method fails with probability 1e-3 per score."""
@@ -175,6 +177,7 @@ def _fresh_pairs(n, draw):
     return points[:, :3].astype(np.float32), points[:, 3:].astype(np.float32)
 
 
+@pytest.mark.slow
 def test_errors_at_order_one_cover_at_their_nominal_rate():
     """160 draws of 64 pairs, 8 equal groups; a right method fails with probability 1e-3."""
     score = functools.partial(cv.conditional_vendi, **KERNELS)
@@ -188,6 +191,7 @@ def test_errors_at_order_one_cover_at_their_nominal_rate():
     assert 0.8 < ratio < 1.3
 
 
+@pytest.mark.slow
 def test_the_bootstrap_is_biased_low_because_it_duplicates_rows():
     """At n = 300; a resample holds 63% of the rows, and its repeats are pairs of similarity one."""
     outputs = np.random.default_rng(0).normal(size=(300, 3)).astype(np.float32)

@@ -8,6 +8,8 @@ from experiments import video
 from experiments.lab import choices, models
 from experiments.lab.examples import write_neighbourhoods
 
+pytestmark = pytest.mark.slow
+
 STUDY = video.STUDY
 KNOWN = {"few": 2, "many": 4}
 WIDTHS = ("--output_bandwidth=1", "--prompt_bandwidth=1", "--scales=1")
@@ -74,13 +76,13 @@ def test_sources_are_compared_by_themselves(tmp_path):
     assert both.p_values[row, 0, 1] < 0.05
     assert len(set(both.letters[row])) == 2
     # One clip a prompt: there is nothing to draw against their number.
-    assert set(video.draw([run], [])) == {"video", "video_bandwidth"}
+    assert set(video.draw([run])) == {"video", "video_bandwidth"}
 
 
 def test_a_single_source_of_one_model_is_drawn_by_its_clips(tmp_path):
     flags = write_neighbourhoods(tmp_path, 0, {"alone": 2}, clips=2)
     run = execute(STUDY, tmp_path, *flags, *WIDTHS, "--groups=5")
-    assert set(video.draw([run], [])) == {"video_clips"}
+    assert set(video.draw([run])) == {"video_clips"}
 
 
 def test_the_caption_says_what_is_shown(finished):

@@ -4,10 +4,11 @@
 |---|---|
 | study.py | `Study`: a study as data; its options, cells and results are dataclasses |
 | store.py | whose a result is; saving, resuming and reading cells; the cache of dear artefacts |
-| runner.py | the command line of a study: flags, keys, progress, interruption, drawing |
-| agreement.py | rank correlation with judgements, accuracy, intervals by resampling groups |
+| runner.py | the command line of a study: flags, keys, interruption, drawing |
+| progress.py | what a run shows while it computes: what, how long it took, how long it will take |
 | choices.py | kernels and bandwidths, as options and as what is made of them |
-| models.py, agreement.py | models compared, and scores held against judgements, as results |
+| models.py | models compared, as a result |
+| agreement.py | ranks and rank correlations, accuracy, intervals by resampling groups |
 | style.py | what makes the figures one family: palette, panels, captions, saving |
 
 A new study is a module with a `STUDY`, a line in `experiments.registry`, and nothing else.

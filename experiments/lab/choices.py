@@ -16,6 +16,7 @@ from experiments.lab.study import option, positive
 
 KERNELS = ("gaussian", "cosine")
 SCALES = (0.5, 1.0, 2.0)
+_RULE = "variance"  # That of CV, which the studies reproduce.
 _KEY = 0x5E1EC7  # Of the rules' random subsets.
 
 
@@ -54,7 +55,7 @@ class KernelOptions:
     rules: tuple[str, ...] | None = option(
         None,
         "How the bandwidths are chosen: variance (CV), std (RKE), median (median distance); each "
-        "is a panel. All of them where neither they nor bandwidths are given.",
+        "is a panel. variance if unset.",
         choices=bandwidth.RULES,
         needs={"kernel": "gaussian"},
     )
@@ -76,7 +77,7 @@ class ScaledOptions:
 
     kernel: str = option("gaussian", "The kernel of outputs and prompts.", choices=KERNELS)
     rule: str = option(
-        "variance",
+        _RULE,
         "How the bandwidths are chosen on all pairs together: variance (CV), std (RKE), median "
         "(median distance).",
         choices=bandwidth.RULES,
@@ -149,7 +150,7 @@ def choose(pairs: PairedEmbeddings, options: KernelOptions, seed: int) -> dict[s
         of_x, of_t = (positive(value, name=name) for name, value in given.items())
         found = {"given": Bandwidths(of_x, of_t, "given")}
     else:
-        found = by_rules(pairs, options.rules or bandwidth.RULES, seed)
+        found = by_rules(pairs, options.rules or (_RULE,), seed)
     for bandwidths in found.values():
         # Rows are named in the order of the user's files.
         kernels: dict[str, Any] = bandwidths.kernels()

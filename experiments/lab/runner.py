@@ -15,7 +15,7 @@ import pathlib
 import sys
 import time
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -25,6 +25,7 @@ from absl import flags
 from condvendi_jax import command, files, provenance
 from experiments import data
 from experiments.lab import store, style
+from experiments.lab.progress import Progress, shown
 from experiments.lab.study import Context, Study, cell_name, check_needs, optional
 
 COMMITTED = pathlib.Path(__file__).parents[1] / "results"
@@ -67,7 +68,8 @@ def execute(study: Study, argv: Sequence[str]) -> None:
     finished = run(study, options, load, seed, folder)
     if finished is not None:
         command.print_table(study.table(finished))
-        for path in draw(study, [finished], folder, references(finished)):
+        sys.stdout.flush()
+        for path in draw(study, [finished], folder):
             print(path)
 
 
@@ -253,33 +255,36 @@ def run(
     """
     folder.mkdir(parents=True, exist_ok=True)
     files.check_writable(folder / store.RUN)  # Before anything takes long.
+    first = jax.process_index() == 0
     with contextlib.ExitStack() as stack:
+        progress = Progress()
+        stack.enter_context(shown(progress, visible=first))
         setup = study.prepare(options, load, seed)
         stack.callback(setup.close)
         identity = store.identify(study.name, study.version, setup.settings, setup.arrays, seed)
         cells = list(study.cells(setup.settings))
-        first = jax.process_index() == 0
         saved = None
         if first:
             saved = stack.enter_context(store.Store(folder, study, identity, cells))
         finished = dict(saved.finished) if saved else {}
-        missing = _agree([cell not in finished for cell in cells])
-        say = stack.enter_context(_progress(len(cells), sum(missing), shown=first))
-        for cell, wanted in zip(cells, missing, strict=True):
-            if not wanted:
-                continue
+        wanted = _agree([cell not in finished for cell in cells])
+        missing = [cell for cell, is_missing in zip(cells, wanted, strict=True) if is_missing]
+        progress.plan([study.cost(setup.settings, cell) for cell in missing], len(cells))
+        for cell in missing:
             name = cell_name(cell)
-            say(name)
-            context = Context(
-                cell_key(seed, name), jax.random.key(seed), finished, functools.partial(say, name)
-            )
+            progress.say(name)
+            say = functools.partial(progress.say, name)
+            context = Context(cell_key(seed, name), jax.random.key(seed), finished, say)
             started = time.perf_counter()
             finished[cell] = study.compute(setup, cell, context)
             seconds = time.perf_counter() - started
             if saved:
                 origin = {**provenance.collect(), **setup.provenance, "seconds": seconds}
                 saved.save(cell, finished[cell], origin)
-            say(name, seconds=seconds)
+            counter = progress.finish()
+            if first:
+                sys.stderr.write(f"{counter} {name}: {seconds:.1f} s\n")
+                sys.stderr.flush()
     return store.read_run(folder, study) if first else None
 
 
@@ -298,36 +303,10 @@ def _agree(missing: Sequence[bool]) -> list[bool]:
     return np.asarray(multihost_utils.broadcast_one_to_all(np.array(missing))).tolist()
 
 
-@contextlib.contextmanager
-def _progress(count: int, missing: int, *, shown: bool) -> Iterator[Callable[..., None]]:
-    """A bar on a terminal, a line a finished cell elsewhere, both on standard error."""
-    done = count - missing
-    if not shown or not sys.stderr.isatty():
-
-        def tell(name: str, words: str = "", *, seconds: float | None = None) -> None:
-            nonlocal done
-            if shown and seconds is not None:
-                done += 1
-                sys.stderr.write(f"[{done}/{count}] {name}: {seconds:.1f} s\n")
-                sys.stderr.flush()
-
-        yield tell
-        return
-    with command.progress_bar() as bar:
-        task = bar.add_task("", total=count, completed=done)
-
-        def show(name: str, words: str = "", *, seconds: float | None = None) -> None:
-            description = f"{name}: {words}" if words else name
-            bar.update(task, description=description, advance=0 if seconds is None else 1)
-
-        yield show
-
-
 def draw(
     study: Study,
     runs: Sequence[store.Run],
     folder: pathlib.Path,
-    references: Sequence[store.Run] = (),
     *,
     overwrite: bool = True,
 ) -> list[pathlib.Path]:
@@ -337,7 +316,6 @@ def draw(
       study: whose figures they are.
       runs: the results.
       folder: of the figures, created where missing.
-      references: committed runs of the same data, for comparison.
       overwrite: whether figures that are there may be replaced.
 
     Raises:
@@ -354,7 +332,7 @@ def draw(
     if study.draw is None:
         return []
     folder.mkdir(parents=True, exist_ok=True)
-    figures = study.draw(runs, references)
+    figures = study.draw(runs)
     there = [path for name in figures for path in style.paths(folder / name) if path.exists()]
     if there and not overwrite:
         raise ValueError(
@@ -368,19 +346,3 @@ def run_folders(study: Study, results: pathlib.Path) -> list[pathlib.Path]:
     """The folders of the study's runs among some results, in the order of their names."""
     folders = sorted(path.parent for path in results.glob(f"{study.name}*/{store.RUN}"))
     return [f for f in folders if f.name == study.name or f.name.startswith(f"{study.name}-")]
-
-
-def references(run: store.Run) -> list[store.Run]:
-    """The committed runs of the very same arrays, other than the run itself."""
-    found = []
-    for folder in run_folders(run.study, COMMITTED):
-        # What cannot be read is no reference, and no reason to lose what was just computed.
-        with contextlib.suppress(ValueError):
-            found.append(store.read_run(folder, run.study))
-    return [
-        other
-        for other in found
-        if not other.missing
-        and other.identity["arrays"] == run.identity["arrays"]
-        and other.folder.resolve() != run.folder.resolve()
-    ]

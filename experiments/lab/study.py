@@ -57,13 +57,14 @@ class Context:
       key: the cell's own random key, folded from the seed and the cell's name.
       shared_key: the key of the seed, for what all cells have in common.
       finished: the results of the cells before it.
-      say: shows what is being done.
+      say: `say(words)` shows what is being done; `say(words, share)` also which share of the
+        cell's work is done, from which the time left is estimated.
     """
 
     key: jax.Array
     shared_key: jax.Array
     finished: Mapping[Any, Any]
-    say: Callable[[str], None]
+    say: Callable[..., None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,9 +86,10 @@ class Study:
         pairs that the user named.
       cells: the cells of some settings, in the order in which they are computed.
       compute: `compute(setup, cell, context)`: the result of one cell.
+      cost: `cost(settings, cell)`: the work of a cell in any unit, to estimate the time left.
       table: what is printed of a finished run.
-      draw: `draw(runs, references)`: figures by name, of one or several runs; `references` are
-        committed runs of the very same data. None where there is nothing to draw.
+      draw: `draw(runs)`: figures by name, of one or several runs. None where there is nothing to
+        draw.
       small: `small(folder, seed)`: the flags of a run of seconds, on data that it writes into the
         folder; another seed, other data under the same names. The tests run it.
       committed: the flags of each committed run.
@@ -116,10 +118,11 @@ class Study:
     compute: Callable[[Setup, Any, Context], Any]
     table: Callable[[Run], Table]
     small: Callable[[pathlib.Path, int], Sequence[str]]
-    draw: Callable[[Sequence[Run], Sequence[Run]], Mapping[str, Figure]] | None = None
+    draw: Callable[[Sequence[Run]], Mapping[str, Figure]] | None = None
     committed: Sequence[Sequence[str]] = ()
     figures: Sequence[str] = ()
     variant: Callable[[Any], str] = lambda options: ""
+    cost: Callable[[Any, Any], float] = lambda settings, cell: 1.0
     data: str | None = "emoji"
     labels: Collection[str] = ()
     more_labels: Collection[str] = ()

@@ -1,0 +1,111 @@
+"""The idea of the scores in one picture: two equally diverse models over the same prompts.
+
+Both give four kinds of outputs. Model A gives each kind of prompt one kind of output, model B
+chooses without looking at the prompt.
+
+    python -m experiments.idea    # writes figures/idea.png and figures/idea.pdf, in seconds
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+import condvendi_jax as cv
+from condvendi_jax import command
+from experiments.lab import style
+
+FIGURES = pathlib.Path(__file__).resolve().parents[1] / "figures"
+_N = 1000
+# One colour for each kind of prompt, none of which is the colour of a score below.
+_KINDS = (style.BLUE, style.PINK, style.GREEN, style.SKY)
+_SCORES = {"vendi": "RKE", "conditional": "Conditional-RKE", "information": "Information-RKE"}
+_SHOWN = 400  # Outputs; with more, they would cover each other.
+
+
+def toy() -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """The kind of each prompt `[n]`, the prompts `[n, 2]`, and the outputs `[n, 2]` by model."""
+    rng = np.random.default_rng(0)
+    corners = np.array([[-1, 1], [1, 1], [-1, -1], [1, -1]], np.float32)
+    kinds = rng.integers(4, size=_N)
+    prompts, first = corners[kinds] + 0.1 * rng.standard_normal((2, _N, 2), np.float32)
+    second = rng.permutation(corners[kinds]) + 0.1 * rng.standard_normal((_N, 2), np.float32)
+    return kinds, prompts, {"A": first, "B": second}
+
+
+def score(
+    prompts: np.ndarray, models: Mapping[str, np.ndarray]
+) -> tuple[dict[str, cv.Decomposition], dict[str, float]]:
+    """The scores of each model at order 2, and the bandwidths, which the rule chooses for A."""
+    chosen = cv.evaluate(models["A"], prompts, orders=[2], errors="none").bandwidths
+    widths = {name: rule.bandwidth for name, rule in chosen.items() if rule.bandwidth is not None}
+    kernel_x, kernel_t = cv.Gaussian(widths["outputs"]), cv.Gaussian(widths["prompts"])
+    found = {
+        name: cv.decompose(x, prompts, output_kernel=kernel_x, prompt_kernel=kernel_t, order=2)
+        for name, x in models.items()
+    }
+    return found, widths
+
+
+def draw(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Computes the scores, draws the picture and returns the paths of its two files."""
+    kinds, prompts, models = toy()
+    found, widths = score(prompts, models)
+    figure = Figure(figsize=(9.6, 3.2), layout="constrained")
+    left, middle, right = figure.subplots(1, 3, width_ratios=(1, 1, 1.1))
+    _outputs(left, "Model A: the prompt decides", models["A"], kinds)
+    _outputs(middle, "Model B: ignores the prompt", models["B"], kinds)
+    _bars(right, found)
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=4)
+    style.caption(
+        figure,
+        f"A toy: {_N:,} prompts of four kinds, one output each. Each point is an output in the "
+        "colour of its prompt. Gaussian kernels with bandwidths from the variance rule, "
+        f"{widths['outputs']:.2f} for outputs and {widths['prompts']:.2f} for prompts.",
+    )
+    return style.save(figure, folder / "idea")
+
+
+def _outputs(axes: Axes, title: str, outputs: np.ndarray, kinds: np.ndarray) -> None:
+    """The first outputs, in the colours of their prompts and in their random order."""
+    for kind, colour in enumerate(_KINDS):
+        axes.scatter([], [], color=colour, s=18, label=f"prompts of kind {kind + 1}")
+    colours = np.array(_KINDS)[kinds[:_SHOWN]]
+    axes.scatter(*outputs[:_SHOWN].T, c=colours, s=11, linewidths=0, alpha=0.85)
+    axes.set(title=title, aspect="equal", xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), xticks=[], yticks=[])
+    axes.spines[:].set_visible(True)
+    axes.spines[:].set_color(style.GREY)
+
+
+def _bars(axes: Axes, found: Mapping[str, cv.Decomposition]) -> None:
+    """The three scores of each model, with their values."""
+    labels = {}
+    for top, (model, scores) in zip((0, 4.4), found.items(), strict=True):
+        axes.text(0.05, top - 0.75, f"Model {model}", va="center", fontweight="bold")
+        for place, (field, name), sign in zip(
+            range(3), _SCORES.items(), ("", "= ", "× "), strict=True
+        ):
+            value = float(getattr(scores, field))
+            axes.barh(top + place, value, height=0.75, color=style.score_colour(name))
+            axes.text(value + 0.08, top + place, f"{value:.2f}", va="center")
+            labels[top + place] = sign + name
+    axes.set_yticks(list(labels), list(labels.values()))
+    axes.tick_params(axis="y", length=0)
+    axes.set(ylim=(7.0, -1.2), xlim=(0, 4.9), xticks=range(5), xlabel="effective number of modes")
+    axes.grid(visible=False, axis="y")
+
+
+def main(argv: Sequence[str]) -> None:
+    """Writes the picture into the folder of figures."""
+    command.no_words(argv[1:])
+    for path in draw(FIGURES):
+        print(path)
+
+
+if __name__ == "__main__":
+    command.run(main)
