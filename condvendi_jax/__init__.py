@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from condvendi_jax import comparison, evaluation, guidance, populations
+    from condvendi_jax import comparison, evaluation, guidance, populations, saturation
     from condvendi_jax.bandwidth import (
         BandwidthSelection,
         RuledBandwidth,
@@ -195,6 +195,7 @@ _NAMES = {
         "root_fidelity",
         "rrke",
     ),
+    "saturation": (),
     "scores": (
         "Decomposition",
         "Estimation",
@@ -215,7 +216,7 @@ _NAMES = {
         "standard_error",
     ),
 }
-_MODULES = ("comparison", "evaluation", "guidance", "populations")
+_MODULES = ("comparison", "evaluation", "guidance", "populations", "saturation")
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 # Pyright reads the names above instead.

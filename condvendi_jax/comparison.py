@@ -20,7 +20,7 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from condvendi_jax import evaluation, methods, tables, uncertainty, validation
+from condvendi_jax import evaluation, methods, saturation, tables, uncertainty, validation
 from condvendi_jax.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.evaluation import Keys, RepeatedPrompts
@@ -48,7 +48,8 @@ class Difference(NamedTuple):
       standard_error: of that difference: of the sample and, where the scores are estimated, of the
         estimates.
       p_value: of no difference, two-sided, by Student's t with one degree of freedom less than
-        there are groups; NaN where there is no test (`Comparison.untested`).
+        there are groups; 1 where the values differ by no more than rounding; NaN where there is no
+        test (`Comparison.untested`, `Ranking.saturated`).
       adjusted: the same for all pairs of models at once, by Holm's step-down.
     """
 
@@ -76,6 +77,8 @@ class Ranking:
         differences are not tested.
       bandwidth_errors: how far other draws of the rule's random subsets would move each model's
         score, as a standard deviation; None where no bandwidth was drawn.
+      saturated: where all values are 1, as large as they can be, or equal, up to rounding, which
+        of these (`saturation.limit_of`): the models are neither ranked nor tested.
     """
 
     score: str
@@ -87,6 +90,7 @@ class Ranking:
     differences: tuple[Difference, ...]
     letters: dict[str, str]
     bandwidth_errors: dict[str, float] | None = None
+    saturated: saturation.Limit | None = None
 
     @property
     def name(self) -> str:
@@ -271,8 +275,16 @@ class Comparison:
             said = {name: f"{name}: {words}" for name, words in said.items()}
         errors = [e for found in self.rankings for e in found.standard_errors.values()]
         covered = f"±: {evaluation.ERRORS_COVER}; {self.groups} groups of {self.units}"
+        saturated = [
+            f"saturated: {found.name} is not tested; "
+            + ("" if found.saturated == "equal" else "it is ")
+            + saturation.describe(found.score, found.saturated)
+            for found in self.rankings
+            if found.saturated
+        ]
         return [
             *evaluation.describe_bandwidths(self.bandwidths),
+            *saturated,
             *dict.fromkeys(said.values()),
             *self._bandwidth_note(),
             *([] if all(map(math.isnan, errors)) else [covered]),
@@ -301,6 +313,8 @@ class Comparison:
 def _in_words(found: Ranking) -> str:
     """The ranking in a line: 'A > B >= C', where >= joins neighbours that no test tells apart."""
     models = list(found.values)
+    if found.saturated:
+        return ", ".join(sorted(models)) + " (saturated; not ranked)"
     if not all(found.letters.values()):
         return ", ".join(models) + " (in descending order; not tested)"
     if len(set(found.letters.values())) == 1 and len(found.letters[models[0]]) == 1:
@@ -385,6 +399,7 @@ def compare(
         _pooled(arrays, prompts, keys.rule), given, rule, keys.rule, progress
     )
     points = {name: _points(found, kernels, name) for name, found in arrays.items()}
+    first = next(iter(points.values()))
     chosen, matched = _groups(arrays, not isinstance(prompts, Mapping), groups, keys.groups)
     names = ("vendi",) if prompts is None else PerScore._fields
     count = next(iter(chosen.values())).count
@@ -415,13 +430,16 @@ def compare(
             noise[name] = uncertainty.bandwidth_errors(
                 own, fitted, chosen[name], found[name].whole, relative_errors, method=method
             )
-        rankings += _rankings(fitted, found, noise, names, level, untested is None)
-    first = next(iter(points.values()))
+        rankings += _rankings(
+            fitted, found, noise, names, level, numbers, first.dtype, tested=untested is None
+        )
     if isinstance(prompts, Mapping):
         repeated = {name: evaluation.repeated_prompts(own) for name, own in points.items()}
     else:
         repeated = dict.fromkeys(points, evaluation.repeated_prompts(first))
-    if untested is None and any(not all(found.letters.values()) for found in rankings):
+    if untested is None and any(
+        not all(found.letters.values()) and not found.saturated for found in rankings
+    ):
         untested = (
             "without one of the groups all rows have the same prompt, for which conditional and "
             "information say nothing"
@@ -580,6 +598,9 @@ def _rankings(
     noise: Mapping[str, PerScore | None],
     scores: Sequence[str],
     level: float,
+    numbers: Mapping[str, int],
+    dtype: np.dtype,
+    *,
     tested: bool,
 ) -> list[Ranking]:
     """All models by each score of one order."""
@@ -596,7 +617,16 @@ def _rankings(
             for name, found in deletions.items()
             if found.intervals is not None
         }
-        differences = _differences(values, of_groups, intervals, tested)
+        limit = saturation.limit_of(
+            [*values.values()], [numbers[name] for name in values], entropy, dtype
+        )
+        differences = _differences(
+            values,
+            of_groups,
+            intervals,
+            tested and limit is None,
+            rounding=saturation.rounding(entropy, dtype),
+        )
         letters = dict.fromkeys(values, "")
         if not any(math.isnan(d.p_value) for d in differences):
             apart = {frozenset(d[:2]) for d in differences if d.adjusted <= level}
@@ -613,6 +643,7 @@ def _rankings(
                 differences=differences,
                 letters=letters,
                 bandwidth_errors=moved or None,
+                saturated=limit,
             )
         )
     return rankings
@@ -627,8 +658,12 @@ def _differences(
     influences: Mapping[str, np.ndarray],
     intervals: Mapping[str, tuple[float, float]],
     tested: bool = True,
+    *,
+    rounding: float = 0.0,
 ) -> tuple[Difference, ...]:
     """Every pair of models, with p-values for each pair and for all of them at once, if `tested`.
+
+    Values that differ by no more than `rounding`, relative to the larger, have p = 1.
 
     What an estimate is off by is off in all deletions alike, so that no jackknife sees it: it is
     added to the error, as wide as the intervals say.
@@ -643,10 +678,10 @@ def _differences(
         freedom = influences[one].size - 1
         if not tested or math.isnan(error):
             p_value = math.nan
-        elif error > 0:
-            p_value = float(2 * stdtr(freedom, -abs(value) / error))
+        elif abs(value) <= rounding * max(abs(values[one]), abs(values[two])):
+            p_value = 1.0
         else:
-            p_value = 1.0 if value == 0 else 0.0
+            p_value = float(2 * stdtr(freedom, -abs(value) / error)) if error > 0 else 0.0
         found.append(Difference(one, two, value, error, p_value, math.nan))
     if any(math.isnan(difference.p_value) for difference in found):
         return tuple(found)
@@ -660,7 +695,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     The k-th smallest of m is multiplied by m - k + 1; none may be less than a smaller one's.
 
     Args:
-      p_values: of m hypotheses.
+      p_values: of m hypotheses. Those that are NaN were not tested: they stay NaN and do not count.
 
     Returns:
       The adjusted ones, in the same order: rejecting those up to a level keeps the probability of
@@ -671,11 +706,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
       >>> [round(p, 3) for p in cv.comparison.holm([0.01, 0.04, 0.03])]
       [0.03, 0.06, 0.06]
     """
-    order = np.argsort(p_values)
-    adjusted = np.empty(len(p_values))
+    tested = int(np.sum(~np.isnan(p_values)))
+    adjusted = np.full(len(p_values), np.nan)
     largest = 0.0
-    for rank, index in enumerate(order.tolist()):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+    for rank, index in enumerate(np.argsort(p_values)[:tested].tolist()):  # NaN comes last.
+        largest = max(largest, min(1.0, (tested - rank) * p_values[index]))
         adjusted[index] = largest
     return adjusted.tolist()
 

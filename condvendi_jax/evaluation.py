@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from condvendi_jax import bandwidth, methods, tables, uncertainty, validation
+from condvendi_jax import bandwidth, methods, saturation, tables, uncertainty, validation
 from condvendi_jax.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.kernels import Cosine, Gaussian, Kernel
@@ -59,11 +59,14 @@ class ScoredOrder:
       standard_errors: of the sample, at these kernels; None where they were left out.
       bandwidth_errors: how far other draws of the rule's random subsets would move the scores, as
         standard deviations; None where no bandwidth was drawn, or no errors were computed.
+      saturated: the scores that are 1, or as large as they can be, up to rounding, by name with
+        which of the two (`saturation.limit_of`): at these bandwidths they tell nothing.
     """
 
     decomposition: Decomposition
     standard_errors: PerScore | None
     bandwidth_errors: PerScore | None = None
+    saturated: Mapping[str, saturation.Limit] = dataclasses.field(default_factory=dict)
 
     def as_dict(self, names: Sequence[str]) -> dict[str, Any]:
         """Plain numbers: the scores of some names, their errors and intervals, the entropies."""
@@ -86,6 +89,7 @@ class ScoredOrder:
             "intervals": intervals,
             "standard_errors": plain(self.standard_errors),
             "bandwidth_errors": plain(self.bandwidth_errors),
+            "saturated": dict(self.saturated),
             **{
                 name: float(getattr(found, name))
                 for name in entropies[: 3 if len(names) > 1 else 1]
@@ -211,6 +215,11 @@ class Evaluation:
         if missing:
             notes.append(f"no standard errors were computed of order {', '.join(missing)}")
         for found in self.orders:
+            notes += [
+                f"saturated: {HEADINGS[name]} of order {order_name(found.decomposition)} is "
+                + saturation.describe(name, limit)
+                for name, limit in found.saturated.items()
+            ]
             noise = found.bandwidth_errors
             if noise is not None:
                 spread = ", ".join(
@@ -341,7 +350,8 @@ def evaluate(
         if decomposition is None:
             (computed,) = methods.compute(points, (entropy,), method)
             decomposition = Decomposition.of(computed, entropy, n=n)
-        found.append(ScoredOrder(decomposition, spread, noise))
+        saturated = _saturated(decomposition, entropy, points)
+        found.append(ScoredOrder(decomposition, spread, noise, saturated))
     return Evaluation(
         n=n,
         dtype=points.dtype.name,
@@ -352,6 +362,18 @@ def evaluate(
         seed=seed,
         repeated_prompts=repeated_prompts(points),
     )
+
+
+def _saturated(
+    found: Decomposition, entropy: Entropy, points: Points
+) -> dict[str, saturation.Limit]:
+    """The saturated scores, each with the limit that it has reached."""
+    names = PerScore._fields if points.paired else ("vendi",)
+    limits = {
+        name: saturation.limit_of([float(getattr(found, name))], points.n, entropy, points.dtype)
+        for name in names
+    }
+    return {name: limit for name, limit in limits.items() if limit is not None}
 
 
 def repeated_prompts(points: Points) -> RepeatedPrompts | None:

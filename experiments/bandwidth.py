@@ -33,6 +33,7 @@ from condvendi_jax.grams import DenseGram
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, style
+from experiments.lab.agreement import ROUNDING, ranks
 from experiments.lab.examples import write_designers
 from experiments.lab.study import option, positive
 
@@ -390,24 +391,33 @@ def agreement(run: lab.Run, order: str, score: str, sweep: str, scale: float) ->
     values = surfaces(run, order, score)
     curves = along(values, sweep, held)
     at_rule = values[:, :, reference, reference]
-    taus = np.array([stats.kendalltau(at_rule[:, 0], column)[0] for column in curves[:, 0].T])
+    taus = kendall(at_rule[:, 0], curves[:, 0].T)
     first, second = np.triu_indices(len(at_rule), 1)
     reversed_pairs = None
     if order == "RKE":
-        there = _strengths(curves[first] - curves[second], run)
-        here = _strengths(at_rule[first] - at_rule[second], run)[:, None]
+        there = _strengths(curves[first], curves[second])
+        here = _strengths(at_rule[first], at_rule[second])[:, None]
         opposite = (np.abs(there) > _SIGNIFICANT) & (np.abs(here) > _SIGNIFICANT)
         reversed_pairs = int(np.any(opposite & (there * here < 0), axis=1).sum())
     return Agreement(taus, _same(taus, settings, reference), reversed_pairs, len(first))
 
 
-def _strengths(differences: np.ndarray, run: lab.Run) -> np.ndarray:
-    """Differences `[pairs, 1 + g, ...]` of two models in their jackknife errors, `[pairs, ...]`.
+def kendall(at_rule: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Kendall's tau of scores `[models]` with others `[k, models]`, `[k]`; NaN where saturated."""
+    ranked = ranks(at_rule)
+    return np.array([stats.kendalltau(ranked, ranks(other))[0] for other in others])
 
-    Zero where there is no error: there, both scores are at a limit that all models share.
+
+def _strengths(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+    """Differences of the scores `[pairs, 1 + g, ...]` of two models in their jackknife errors.
+
+    `[pairs, ...]`, zero where the scores differ by no more than rounding: there, both are at a
+    limit that all models share.
     """
-    errors = jackknife(differences)
-    return np.divide(differences[:, 0], errors, out=np.zeros_like(errors), where=errors > 0)
+    errors = jackknife(one - two)
+    differ = np.abs(one - two)[:, 0] > ROUNDING * np.abs(one[:, 0])
+    out = np.zeros_like(errors)
+    return np.divide((one - two)[:, 0], errors, out=out, where=differ & (errors > 0))
 
 
 def jackknife(values: np.ndarray) -> np.ndarray:
@@ -439,7 +449,8 @@ def table(run: lab.Run) -> Table:
             row = [sweep, f"{score}-{order}", f"{scale:g}", "{:.4g} to {:.4g}".format(*ends)]
             if len(settings.models) > 1:
                 found = agreement(run, order, score, sweep, scale)
-                row += [f"{np.nanmin(found.taus):.2f}", "{:.2g} to {:.2g}".format(*found.same)]
+                least = np.fmin.reduce(found.taus)  # NaN where every one is.
+                row += [f"{least:.2f}", "{:.2g} to {:.2g}".format(*found.same)]
                 if found.reversed is not None:
                     row.append(f"{found.reversed} of {found.pairs}")
             grid.add_row(*row)
@@ -564,7 +575,8 @@ def _map(run: lab.Run) -> Figure:
         _mesh(axes[index], settings, mean, f"{score}-RKE, geometric mean over the models", log=True)
         if several:
             at_rule = values[:, reference, reference]
-            taus = np.apply_along_axis(lambda v, r=at_rule: stats.kendalltau(r, v)[0], 0, values)
+            others = values.reshape(len(values), -1).T
+            taus = kendall(at_rule, others).reshape(values.shape[1:])
             title = f"{score}-RKE: Kendall's tau with the rule's ranking"
             _mesh(axes[2 + index], settings, taus, title, log=False)
     for panel in axes[-2:]:

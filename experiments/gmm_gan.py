@@ -267,7 +267,8 @@ def correlations(run: lab.Run, mixture: str, name: str, sources: Sequence[str]) 
 
     Returns:
       `[2, 2, 3]`: of RKE-MC and RRKE, with the modes captured and the mass missing, value and 95%
-      bootstrap interval over the sets of samples. NaN where one of the two does not vary.
+      bootstrap interval over the sets of samples. NaN where one of the two does not vary beyond
+      rounding.
     """
     column = list(run.settings.bandwidths[mixture]).index(name)
     found = [run.results[Cell(mixture, source)] for source in sources]
@@ -278,9 +279,8 @@ def correlations(run: lab.Run, mixture: str, name: str, sources: Sequence[str]) 
     results = np.full((2, 2, 3), np.nan)
     for row, score in enumerate(scores):
         for column, truth in enumerate(truths):
-            if np.ptp(score) and np.ptp(truth):
-                statistic = functools.partial(_spearman, score, truth)
-                results[row, column] = agreement.with_interval(statistic, draws, n)
+            statistic = functools.partial(_spearman, score, truth)
+            results[row, column] = agreement.with_interval(statistic, draws, n)
     return results
 
 

@@ -51,8 +51,8 @@ def score(
     return found, widths
 
 
-def draw(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Computes the scores, draws the picture and returns the paths of its two files."""
+def draw() -> tuple[Figure, dict[str, cv.Decomposition]]:
+    """The picture, and the scores that it shows."""
     kinds, prompts, models = toy()
     found, widths = score(prompts, models)
     figure = Figure(figsize=(9.6, 3.2), layout="constrained")
@@ -68,7 +68,7 @@ def draw(folder: pathlib.Path) -> list[pathlib.Path]:
         "colour of its prompt. Gaussian kernels with bandwidths from the variance rule, "
         f"{widths['outputs']:.2f} for outputs and {widths['prompts']:.2f} for prompts.",
     )
-    return style.save(figure, folder / "idea")
+    return figure, found
 
 
 def _outputs(axes: Axes, title: str, outputs: np.ndarray, kinds: np.ndarray) -> None:
@@ -103,7 +103,8 @@ def _bars(axes: Axes, found: Mapping[str, cv.Decomposition]) -> None:
 def main(argv: Sequence[str]) -> None:
     """Writes the picture into the folder of figures."""
     command.no_words(argv[1:])
-    for path in draw(FIGURES):
+    figure, _ = draw()
+    for path in style.save(figure, FIGURES / "idea"):
         print(path)
 
 

@@ -21,13 +21,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
-from scipy import stats
 
 import condvendi_jax as cv
 from condvendi_jax import tables, validation
 from experiments import lab
 from experiments.data import PairedEmbeddings
-from experiments.lab import choices, models, style
+from experiments.lab import agreement, choices, models, style
 from experiments.lab.examples import write_neighbourhoods
 from experiments.lab.study import option, positive
 
@@ -170,9 +169,10 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Result:
         drawn = np.random.default_rng(seed).integers(
             len(rows), size=(settings.resamples, len(rows))
         )
-        correlations = spearman(scores.values, words)
-        found = spearman(scores.values[:, drawn], words[drawn])
-        intervals = np.nanquantile(found, [0.025, 0.975], axis=1).T
+        found = agreement.with_interval(
+            lambda rows: agreement.spearman(scores.values[:, rows], words[rows]), drawn, len(rows)
+        )
+        correlations, intervals = found[:, 0], found[:, 1:]
     context.say("prompt bandwidths")
     alone = [
         cv.decompose(
@@ -195,20 +195,6 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Result:
         prompt_modes=np.array(alone, float),
         swept=np.array(swept, float),
     )
-
-
-def spearman(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Spearman's correlation along the last axis; NaN where either does not vary.
-
-    Args:
-      values: `[..., m]`.
-      lengths: `[..., m]`, of as many axes or fewer.
-    """
-    ranks = [stats.rankdata(v, axis=-1) for v in np.broadcast_arrays(values, lengths)]
-    one, two = (rank - rank.mean(axis=-1, keepdims=True) for rank in ranks)
-    product = np.sum(one * two, axis=-1)
-    scale = np.sqrt(np.sum(one**2, axis=-1) * np.sum(two**2, axis=-1))
-    return np.divide(product, scale, out=np.full(product.shape, np.nan), where=scale > 0)
 
 
 def _conditional(
@@ -254,6 +240,8 @@ def table(run: lab.Run) -> Table:
 
 def _correlation(found: Result, index: int) -> str:
     low, high = found.intervals[index]
+    if math.isnan(found.correlations[index]):
+        return "-"
     return f"{found.correlations[index]:.2f} [{low:.2f}, {high:.2f}]"
 
 

@@ -26,7 +26,7 @@ from condvendi_jax import clusters, validation
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.data.sets import FOLDER, SEED
-from experiments.lab import choices, models, style
+from experiments.lab import agreement, choices, models, style
 from experiments.lab.study import option
 
 DATA = "quickdraw"
@@ -189,18 +189,15 @@ class Trend:
 
 
 def trend(found: Scores, values: Sequence[float]) -> Trend:
-    """What the RKE of the types says of the knob; a type that never changes has correlation 0."""
-    ranks = stats.rankdata(found.by_type, axis=1)
-    centred = ranks - ranks.mean(axis=1, keepdims=True)
-    of_knob = stats.rankdata(values) - (len(values) + 1) / 2
-    norms = np.linalg.norm(centred, axis=1) * np.linalg.norm(of_knob)
-    each = np.divide(centred @ of_knob, norms, out=np.zeros(len(norms)), where=norms > 0)
+    """What the RKE of the types says of the knob; types that never change are left out."""
+    each = agreement.spearman(found.by_type, np.asarray(values))
+    each = each[~np.isnan(each)]
     count = len(each)
     half = 0.0
     if count > 1:
         half = float(stats.t.ppf(0.975, count - 1) * stats.sem(each))
     error = np.full(len(values), np.nan) if count < 2 else stats.sem(found.by_type, axis=0)
-    mean = float(each.mean())
+    mean = float(each.mean()) if count else math.nan
     return Trend(found.by_type.mean(axis=0), error, mean, (mean - half, mean + half))
 
 

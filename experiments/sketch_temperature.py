@@ -290,8 +290,8 @@ def table(run: lab.Run) -> Table:
             whole = tables.with_error(
                 found.differences[index, -1, 0], found.difference_errors[index, -1, 0]
             )
-            p_value = found.p_values[index, -1, 0]
-            words = f"{up}, {down} of {len(found.models) - 1}", f"{whole}, p = {p_value:.2g}"
+            p_value = models.p_in_words(found.p_values[index, -1, 0])
+            words = f"{up}, {down} of {len(found.models) - 1}", f"{whole}, {p_value}"
             grid.add_row(what, name, *cells, *words)
         for part, kept, of_kept in zip(PARTS, found.kept, found.of_kept, strict=True):
             cells = map(tables.with_error, *of_kept)

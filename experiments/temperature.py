@@ -251,7 +251,7 @@ def _change(found: Result, score: int, one: int, other: int) -> str:
     """The difference of a score between two temperatures, with its adjusted p."""
     at = (score, one, other)
     words = tables.with_error(found.differences[at], found.difference_errors[at])
-    return f"{words} (p {found.p_values[at]:.1g})"
+    return f"{words} ({models.p_in_words(found.p_values[at])})"
 
 
 def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:

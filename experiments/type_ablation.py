@@ -28,7 +28,7 @@ from condvendi_jax import clusters, validation
 from condvendi_jax.points import Points
 from experiments import lab
 from experiments.data import PairedEmbeddings
-from experiments.lab import choices, style
+from experiments.lab import agreement, choices, style
 from experiments.lab.study import option
 
 # So many photographs of a type, if there are: ten types take seconds a draw.
@@ -347,17 +347,17 @@ def correlation(
 
     Returns:
       The mean over the draws of the correlation within a draw, and its 95% interval by a bootstrap
-      over draws; NaN where a score does not change.
+      over draws; NaN where a score does not change beyond rounding.
     """
     taken = slice(None) if prompting is None else [PROMPTINGS.index(prompting)]
     x, y = (
         draws[:, taken, SCORES.index(name)].reshape(len(draws), -1)
         for name in (f"{clusters}-{family}", f"Conditional-{family}")
     )
+    if any(agreement.levels(row).max() == 0 for row in (*x, *y)):
+        return np.nan, np.nan, np.nan
     x, y = (v - v.mean(axis=1, keepdims=True) for v in (x, y))
     norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
-    if np.any(norms < 1e-9):
-        return np.nan, np.nan, np.nan
     within = np.sum(x * y, axis=1) / norms
     resampled = np.random.default_rng(seed).integers(len(draws), size=(_RESAMPLES, len(draws)))
     low, high = np.quantile(within[resampled].mean(axis=1), (0.025, 0.975))

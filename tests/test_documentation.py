@@ -99,7 +99,7 @@ def only_bound(function):
 
 
 @pytest.mark.parametrize("name", [name for name in DOCUMENTS if snippets(name)])
-def test_every_snippet_runs(name, folder, capsys):
+def test_every_snippet_runs(name, folder, capsys, module_optimised):
     """In the order of the document: Python in one namespace, commands in one folder."""
     namespace = {"__name__": "snippet"}
     printed = None

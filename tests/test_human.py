@@ -200,7 +200,25 @@ def test_rank_correlation_is_that_of_scipy():
     found = agreement.spearman(scores, people)
     wanted = [stats.spearmanr(row, people).statistic for row in scores]
     np.testing.assert_allclose(found, wanted, atol=1e-12)
-    assert np.isnan(agreement.spearman(np.ones((1, 40)), people)).all()
+    # No rank is given by rounding: neither where all values are equal, nor where some are.
+    rounded = scores * (1 + 1e-6 * generator.uniform(-1, 1, scores.shape))
+    np.testing.assert_allclose(agreement.spearman(rounded, people), wanted, atol=1e-12)
+    noise = 3 * (1 + 1e-6 * generator.uniform(-1, 1, (2, 40)))
+    assert np.isnan(agreement.spearman(noise, people)).all()
+    missing = np.where(np.arange(40) == 3, np.nan, scores)
+    assert np.array_equal(agreement.levels(missing[0])[:3], agreement.levels(scores[0])[:3])
+
+
+def test_intervals_are_undefined_where_the_statistic_is():
+    generator = np.random.default_rng(0)
+    people = generator.normal(size=40)
+    scores = np.stack([people + generator.normal(size=40), np.ones(40)])
+    draws = list(agreement.resampled(np.arange(40), 50, generator))
+    found = agreement.with_interval(
+        lambda rows: agreement.spearman(scores[:, rows], people[rows]), draws, 40
+    )
+    assert found[0, 1] < found[0, 0] < found[0, 2]
+    assert np.isnan(found[1]).all()
 
 
 def test_accuracy_is_that_of_the_best_of_all_thresholds():
@@ -211,6 +229,9 @@ def test_accuracy_is_that_of_the_best_of_all_thresholds():
         shares = [np.mean((row > t) == labels) for t in np.arange(-2, 10) + 0.5]
         assert found == pytest.approx(max(max(shares), 1 - min(shares)))
     assert agreement.best_accuracy(scores, labels)[0] == 1
+    noise = 3 * (1 + 1e-6 * labels)[None]  # Rounding tells no label.
+    most = max(np.mean(labels), 1 - np.mean(labels))
+    assert agreement.best_accuracy(noise, labels)[0] == pytest.approx(most)
 
 
 def test_intervals_resample_whole_contexts():

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy import stats
 from studies import execute
 
 from experiments import language
@@ -76,15 +75,6 @@ def test_with_one_answer_a_prompt_narrow_bandwidths_give_one_and_wide_ones_rke(f
     np.testing.assert_allclose(found.swept[:, 0], 1, rtol=1e-5)
     np.testing.assert_allclose(found.swept[:, 1], found.values[3], rtol=1e-5)
     np.testing.assert_allclose(found.swept[:, 2], found.values[5], rtol=1e-3)
-
-
-def test_spearman_is_scipys_with_ties_and_nothing_where_all_are_equal():
-    generator = np.random.default_rng(0)
-    values = generator.integers(0, 5, size=(4, 12)).astype(float)
-    lengths = generator.normal(size=12)
-    expected = np.array([stats.spearmanr(row, lengths) for row in values])[:, 0]
-    np.testing.assert_allclose(language.spearman(values, lengths), expected)
-    assert np.isnan(language.spearman(np.ones((1, 3)), np.arange(3.0))).all()
 
 
 def test_intervals_over_models_hold_the_correlation_and_have_a_width(tmp_path):

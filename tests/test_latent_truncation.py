@@ -79,11 +79,11 @@ def scores_of(by_type):
 def test_the_trend_is_over_the_types():
     by_type = np.array([[1.0, 2.0, 3.0], [1.0, 3.0, 2.0], [1.0, 1.0, 1.0], [3.0, 2.0, 1.0]])
     found = latent_truncation.trend(scores_of(by_type), (0.0, 0.5, 1.0))
-    each = np.array([1.0, 0.5, 0.0, -1.0])
+    each = np.array([1.0, 0.5, -1.0])  # The type that does not change says nothing.
     np.testing.assert_allclose(found.mean, by_type.mean(axis=0))
     np.testing.assert_allclose(found.error, by_type.std(axis=0, ddof=1) / 2)
     assert found.correlation == pytest.approx(each.mean())
-    half = 3.182446 * each.std(ddof=1) / 2
+    half = 4.302653 * each.std(ddof=1) / np.sqrt(3)
     assert found.interval == pytest.approx((each.mean() - half, each.mean() + half))
 
 

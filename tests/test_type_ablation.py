@@ -284,7 +284,7 @@ def test_a_model_is_taken_alone(of_models):
 
 def test_models_stand_side_by_side_and_not_among_the_sets(of_models, finished):
     _, runs = of_models
-    figures = type_ablation.draw(runs, [])
+    figures = type_ablation.draw(runs)
     assert set(figures) == {
         "type_ablation_outputs",
         "type_ablation_outputs_model one",

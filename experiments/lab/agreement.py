@@ -6,17 +6,38 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+import condvendi_jax as cv
+
+# How far rounding may move a score, relative to it: no study ranks scores that differ by less.
+ROUNDING = cv.saturation.rounding(cv.Entropy(), np.float32)
+
+
+def levels(values: np.ndarray) -> np.ndarray:
+    """The number of the distinct value that each of `[n]` has, from 0, in ascending order.
+
+    Values count as equal if no gap between neighbours of them is above `ROUNDING` times the value.
+    NaN is a value of its own, the last.
+    """
+    order = np.argsort(values)
+    ordered = values[order]
+    apart = ~(np.diff(ordered) <= ROUNDING * np.abs(ordered[1:]))
+    apart &= ~np.isnan(ordered[:-1])
+    found = np.empty(len(values), int)
+    found[order] = np.concatenate([[0], np.cumsum(apart)])
+    return found
+
 
 def ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks from 1, the mean rank where values are equal, `[n]`."""
-    _, index, counts = np.unique(values, return_inverse=True, return_counts=True)
+    """Ranks from 1, `[n]`; values that are equal up to rounding share their mean rank."""
+    index = levels(values)
+    counts = np.bincount(index)
     return (np.cumsum(counts) - (counts - 1) / 2)[index]
 
 
 def spearman(scores: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Spearman's rank correlation of each of some scores `[r, n]` with `wanted` `[n]`, `[r]`.
 
-    NaN where either is constant.
+    NaN where either is constant up to rounding: such a score is saturated.
     """
     x = np.stack([ranks(row) for row in scores])
     x, y = x - x.mean(axis=1, keepdims=True), ranks(wanted) - (len(wanted) + 1) / 2
@@ -32,10 +53,10 @@ def best_accuracy(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """
     found = []
     for row in scores:
-        values, index = np.unique(row, return_inverse=True)
+        index = levels(row)
         # Of the sets up to each value, those of label 0 and of label 1.
         zeros, ones = (
-            np.cumsum(np.bincount(index[labels == label], minlength=len(values)))
+            np.cumsum(np.bincount(index[labels == label], minlength=index.max() + 1))
             for label in (0, 1)
         )
         right = (zeros + ones[-1] - ones) / len(labels)
@@ -63,7 +84,13 @@ def resampled(
 def with_interval(
     statistic: Callable[[np.ndarray], np.ndarray], draws: Sequence[np.ndarray], n: int
 ) -> np.ndarray:
-    """A statistic of sets `[r]` and its 95% interval over draws of them, `[r, 3]`."""
-    drawn = np.stack([statistic(rows) for rows in draws])
-    low, high = np.nanpercentile(drawn, [2.5, 97.5], axis=0)
-    return np.stack([statistic(np.arange(n)), low, high], axis=1)
+    """A statistic of sets `[r]` and its 95% interval over draws of them, `[r, 3]`.
+
+    NaN where the statistic is undefined; draws where it is undefined are left out.
+    """
+    found = np.full((len(whole := statistic(np.arange(n))), 3), np.nan)
+    found[:, 0] = whole
+    if np.any(defined := ~np.isnan(whole)):
+        drawn = np.stack([statistic(rows)[defined] for rows in draws])
+        found[defined, 1:] = np.nanpercentile(drawn, [2.5, 97.5], axis=0).T
+    return found

@@ -39,8 +39,9 @@ class ModelScores:
       difference_errors: their standard errors, in which what the models share cancels where they
         have the same prompts.
       p_values: of no difference, adjusted by Holm over all pairs of models within a score; 1 on
-        the diagonal.
-      letters: by score, by model: models that share a letter cannot be told apart at LEVEL.
+        the diagonal; NaN where the score is saturated.
+      letters: by score, by model: models that share a letter cannot be told apart at LEVEL; empty
+        where the score is saturated.
       groups: how many the jackknife had.
       units: what its groups are made of.
     """
@@ -147,6 +148,11 @@ def score_models(
         groups=compared.groups,
         units=compared.units,
     )
+
+
+def p_in_words(p_value: float) -> str:
+    """A p-value for a table; 'saturated' where nothing was tested."""
+    return "saturated" if np.isnan(p_value) else f"p {p_value:.1g}"
 
 
 def six_scores(outputs: np.ndarray, prompts: np.ndarray, bandwidths: Bandwidths) -> np.ndarray:
