@@ -369,11 +369,13 @@ def _saturated(
 ) -> dict[str, saturation.Limit]:
     """The saturated scores, each with the limit that it has reached."""
     names = PerScore._fields if points.paired else ("vendi",)
-    limits = {
-        name: saturation.limit_of([float(getattr(found, name))], points.n, entropy, points.dtype)
-        for name in names
-    }
-    return {name: limit for name, limit in limits.items() if limit is not None}
+    limits: dict[str, saturation.Limit] = {}
+    for name in names:
+        value = float(getattr(found, name))
+        limit = saturation.limit_of([value], points.n, entropy, points.dtype)
+        if limit is not None:
+            limits[name] = limit
+    return limits
 
 
 def repeated_prompts(points: Points) -> RepeatedPrompts | None:

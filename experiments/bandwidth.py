@@ -33,11 +33,11 @@ from condvendi_jax.grams import DenseGram
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, style
-from experiments.lab.agreement import ROUNDING, ranks
+from experiments.lab.agreement import ranks, rounding
 from experiments.lab.examples import write_designers
 from experiments.lab.study import option, positive
 
-ORDERS = ("Vendi", "RKE")
+ORDERS = {"Vendi": 1.0, "RKE": 2.0}
 SCORES = ("Conditional", "Information")
 SWEEPS = ("prompts", "outputs")
 _ALL = "all pairs"
@@ -391,7 +391,7 @@ def agreement(run: lab.Run, order: str, score: str, sweep: str, scale: float) ->
     values = surfaces(run, order, score)
     curves = along(values, sweep, held)
     at_rule = values[:, :, reference, reference]
-    taus = kendall(at_rule[:, 0], curves[:, 0].T)
+    taus = kendall(at_rule[:, 0], curves[:, 0].T, ORDERS[order])
     first, second = np.triu_indices(len(at_rule), 1)
     reversed_pairs = None
     if order == "RKE":
@@ -402,20 +402,20 @@ def agreement(run: lab.Run, order: str, score: str, sweep: str, scale: float) ->
     return Agreement(taus, _same(taus, settings, reference), reversed_pairs, len(first))
 
 
-def kendall(at_rule: np.ndarray, others: np.ndarray) -> np.ndarray:
+def kendall(at_rule: np.ndarray, others: np.ndarray, order: float) -> np.ndarray:
     """Kendall's tau of scores `[models]` with others `[k, models]`, `[k]`; NaN where saturated."""
-    ranked = ranks(at_rule)
-    return np.array([stats.kendalltau(ranked, ranks(other))[0] for other in others])
+    ranked = ranks(at_rule, order)
+    return np.array([stats.kendalltau(ranked, ranks(other, order))[0] for other in others])
 
 
 def _strengths(one: np.ndarray, two: np.ndarray) -> np.ndarray:
-    """Differences of the scores `[pairs, 1 + g, ...]` of two models in their jackknife errors.
+    """Differences of the order-2 scores `[pairs, 1 + g, ...]` of models in their jackknife errors.
 
     `[pairs, ...]`, zero where the scores differ by no more than rounding: there, both are at a
     limit that all models share.
     """
     errors = jackknife(one - two)
-    differ = np.abs(one - two)[:, 0] > ROUNDING * np.abs(one[:, 0])
+    differ = np.abs(one - two)[:, 0] > rounding(2.0) * np.abs(one[:, 0])
     out = np.zeros_like(errors)
     return np.divide((one - two)[:, 0], errors, out=out, where=differ & (errors > 0))
 
@@ -531,7 +531,7 @@ def limits(run: lab.Run, order: str, score: str, sweep: str, scale: float) -> np
     Wide prompts are forgotten: Conditional-Vendi tends to Vendi and Information-Vendi to 1. Wide
     outputs are all alike: both tend to 1. The narrow ends are those of `_narrow`.
     """
-    settings, of_order = run.settings, ORDERS.index(order)
+    settings, of_order = run.settings, list(ORDERS).index(order)
     at, held = settings.scales.index(scale), settings.held(scale)
     found = []
     for scores in run.results.values():
@@ -576,7 +576,7 @@ def _map(run: lab.Run) -> Figure:
         if several:
             at_rule = values[:, reference, reference]
             others = values.reshape(len(values), -1).T
-            taus = kendall(at_rule, others).reshape(values.shape[1:])
+            taus = kendall(at_rule, others, 2.0).reshape(values.shape[1:])
             title = f"{score}-RKE: Kendall's tau with the rule's ranking"
             _mesh(axes[2 + index], settings, taus, title, log=False)
     for panel in axes[-2:]:

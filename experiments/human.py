@@ -275,35 +275,39 @@ def representation(
     return np.concatenate(found, axis=1)
 
 
-def choose_elsewhere(scores: np.ndarray, people: np.ndarray, fold: np.ndarray) -> np.ndarray:
+def choose_elsewhere(
+    scores: np.ndarray, people: np.ndarray, fold: np.ndarray, orders: Sequence[float]
+) -> np.ndarray:
     """What each fold is judged by: the configuration that is best on the other folds.
 
     Args:
       scores: of each set in every configuration, `[C, n]`.
       people: their scores, `[n]`; those of a fold have no part in its choice.
       fold: of each set, from 0.
+      orders: the Renyi order of each configuration.
 
     Returns:
       The number of the configuration of each fold, `[folds]`.
     """
     return np.array(
         [
-            np.nanargmax(agreement.spearman(scores[:, fold != part], people[fold != part]))
+            np.nanargmax(agreement.spearman(scores[:, fold != part], people[fold != part], orders))
             for part in range(fold.max() + 1)
         ]
     )
 
 
-def placed(scores: np.ndarray, configuration: np.ndarray) -> np.ndarray:
+def placed(scores: np.ndarray, configuration: np.ndarray, orders: Sequence[float]) -> np.ndarray:
     """Each set's rank among all sets in its own configuration, `[n]`, on one scale for all.
 
     Args:
       scores: `[C, n]`.
       configuration: of each set, `[n]`.
+      orders: the Renyi order of each configuration.
     """
     found = np.zeros(scores.shape[1])
     for c in np.unique(configuration):
-        found[configuration == c] = agreement.ranks(scores[c])[configuration == c]
+        found[configuration == c] = agreement.ranks(scores[c], orders[c])[configuration == c]
     return found
 
 
@@ -487,15 +491,18 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Judged:
     people = sets.labels["people"]
     _, index = np.unique(sets.context, return_inverse=True)
     fold = generator.permutation(np.arange(index.max() + 1) % settings.folds)[index]
-    of_folds = choose_elsewhere(scores, people, fold)
-    grid = agreement.spearman(scores, people)
+    orders = [configuration.order for configuration in settings.configurations]
+    of_folds = choose_elsewhere(scores, people, fold, orders)
+    grid = agreement.spearman(scores, people, orders)
     hindsight = int(np.nanargmax(grid))
-    rows = {CHOSEN: placed(scores, of_folds[fold])}
+    judged_by = dict(settings.plain)
     elsewhere = _choice_of_other_tasks(settings, state.responses, everything, cell.task)
     if elsewhere is not None:
-        rows[ELSEWHERE] = scores[elsewhere]
-    rows |= {name: scores[number] for name, number in settings.plain.items()}
-    rows[HINDSIGHT] = scores[hindsight]
+        judged_by = {ELSEWHERE: elsewhere, **judged_by}
+    judged_by[HINDSIGHT] = hindsight
+    # Ranks stand for the scores: they are all that is judged, and rounding gives none.
+    rows = {CHOSEN: placed(scores, of_folds[fold], orders)}
+    rows |= {name: agreement.ranks(scores[c], orders[c]) for name, c in judged_by.items()}
     judged = np.stack([*rows.values(), *(sets.labels[name] for name in settings.metrics)])
     published = judged[len(rows) :]
     best = (
@@ -539,10 +546,12 @@ def _choice_of_other_tasks(
     """The configuration that is best on the other tasks, where they have other contexts."""
     own = np.unique(responses.context[responses.task == task])
     means = []
+    orders = [configuration.order for configuration in settings.configurations]
     for other in settings.tasks:
         sets = (responses.task == other) & ~np.isin(responses.context, own)
         if other != task and np.sum(sets) > 2:
-            means.append(agreement.spearman(scores[:, sets], responses.labels["people"][sets]))
+            people = responses.labels["people"][sets]
+            means.append(agreement.spearman(scores[:, sets], people, orders))
     return int(np.nanargmax(np.mean(means, axis=0))) if means else None
 
 
@@ -621,7 +630,7 @@ def _correlations(run: lab.Run) -> Figure:
     settings, results = run.settings, run.results
     rows = list(dict.fromkeys(name for found in results.values() for name in found.names))
     columns = min(3, len(results))
-    size = (3.0, 0.13 * len(rows) + 0.6)
+    size = (3.0, 0.13 * len(rows) + 1.0)
     figure, panels = style.panels(
         len(results), columns=columns, size=size, sharex=True, sharey=True
     )
@@ -743,7 +752,7 @@ def _pools(run: lab.Run) -> Figure:
 
 STUDY = lab.Study(
     name="human",
-    version=1,
+    version=2,
     question="Do the scores agree with people's judgement of diversity?",
     reproduces="-",
     duration="1 minute",

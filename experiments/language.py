@@ -169,8 +169,11 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Result:
         drawn = np.random.default_rng(seed).integers(
             len(rows), size=(settings.resamples, len(rows))
         )
+        orders = [order for _, order in models.SCORES]
         found = agreement.with_interval(
-            lambda rows: agreement.spearman(scores.values[:, rows], words[rows]), drawn, len(rows)
+            lambda taken: agreement.spearman(scores.values[:, taken], words[taken], orders),
+            list(drawn),
+            len(rows),
         )
         correlations, intervals = found[:, 0], found[:, 1:]
     context.say("prompt bandwidths")
@@ -399,7 +402,7 @@ def _caption(run: lab.Run, *, errors: bool) -> str:
 
 STUDY = lab.Study(
     name="language",
-    version=1,
+    version=2,
     question="Which language models answer more diversely, and how much of that is length?",
     reproduces="-",
     duration="2 minutes",

@@ -190,7 +190,7 @@ class Trend:
 
 def trend(found: Scores, values: Sequence[float]) -> Trend:
     """What the RKE of the types says of the knob; types that never change are left out."""
-    each = agreement.spearman(found.by_type, np.asarray(values))
+    each = agreement.spearman(found.by_type, np.asarray(values), 2.0)
     each = each[~np.isnan(each)]
     count = len(each)
     half = 0.0

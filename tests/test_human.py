@@ -205,6 +205,11 @@ def test_rank_correlation_is_that_of_scipy():
     np.testing.assert_allclose(agreement.spearman(rounded, people), wanted, atol=1e-12)
     noise = 3 * (1 + 1e-6 * generator.uniform(-1, 1, (2, 40)))
     assert np.isnan(agreement.spearman(noise, people)).all()
+    # Nor do neighbours carry a level beyond what rounding reaches; NaN is the last.
+    ladder = 1 + 2e-5 * np.arange(6)
+    np.testing.assert_array_equal(agreement.levels(ladder), [0, 0, 1, 1, 2, 2])
+    np.testing.assert_array_equal(agreement.levels(ladder, order=2), np.arange(6))
+    np.testing.assert_array_equal(agreement.levels(np.array([np.nan, 2, 1, np.nan])), [2, 1, 0, 2])
     missing = np.where(np.arange(40) == 3, np.nan, scores)
     assert np.array_equal(agreement.levels(missing[0])[:3], agreement.levels(scores[0])[:3])
 
@@ -250,13 +255,13 @@ def test_the_choice_does_not_see_what_it_is_judged_on():
     generator = np.random.default_rng(2)
     scores, people = generator.normal(size=(30, 60)), generator.normal(size=60)
     fold = np.arange(60) % 5
-    chosen = human.choose_elsewhere(scores, people, fold)
+    chosen = human.choose_elsewhere(scores, people, fold, [1.0] * len(scores))
     assert len(set(chosen)) > 1
     for part in range(5):
         changed = people.copy()
         changed[fold == part] = generator.permutation(people[fold == part])
         changed[fold == part] *= -9
-        again = human.choose_elsewhere(scores, changed, fold)
+        again = human.choose_elsewhere(scores, changed, fold, [1.0] * len(scores))
         assert again[part] == chosen[part]
         assert np.any(again != chosen)
         wanted = [stats.spearmanr(s[fold != part], people[fold != part])[0] for s in scores]
@@ -265,7 +270,9 @@ def test_the_choice_does_not_see_what_it_is_judged_on():
 
 def test_what_folds_are_judged_by_is_on_one_scale():
     scores = np.array([[1.0, 3.0, 2.0, 4.0], [-8.0, -6.0, -7.0, -9.0]])
-    np.testing.assert_array_equal(human.placed(scores, np.array([0, 1, 1, 0])), [1, 4, 3, 4])
+    np.testing.assert_array_equal(
+        human.placed(scores, np.array([0, 1, 1, 0]), [1.0, 1.0]), [1, 4, 3, 4]
+    )
 
 
 def test_the_choice_on_other_tasks_leaves_out_their_common_contexts():
@@ -276,7 +283,7 @@ def test_the_choice_on_other_tasks_leaves_out_their_common_contexts():
     setup = prepared(pairs, tasks=("task 0", "task 1"))
     responses = Responses.of(pairs)
     generator = np.random.default_rng(0)
-    scores = generator.normal(size=(20, 40))
+    scores = generator.normal(size=(len(setup.settings.configurations), 40))
 
     def choose(responses, settings=setup.settings):
         return human._choice_of_other_tasks(settings, responses, scores, "task 0")

@@ -2,44 +2,65 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 import condvendi_jax as cv
 
-# How far rounding may move a score, relative to it: no study ranks scores that differ by less.
-ROUNDING = cv.saturation.rounding(cv.Entropy(), np.float32)
+
+@functools.cache
+def rounding(order: float) -> float:
+    """How far rounding may move a score, relative to it: no study ranks scores closer than that."""
+    return cv.saturation.rounding(cv.Entropy(order=order), np.float32)
 
 
-def levels(values: np.ndarray) -> np.ndarray:
+def levels(values: np.ndarray, order: float = 1.0) -> np.ndarray:
     """The number of the distinct value that each of `[n]` has, from 0, in ascending order.
 
-    Values count as equal if no gap between neighbours of them is above `ROUNDING` times the value.
-    NaN is a value of its own, the last.
+    Values count as equal to the smallest of a level if they differ from it by rounding alone. NaN
+    is a level of its own, the last.
+
+    Args:
+      values: scores.
+      order: their Renyi order, which decides how far rounding moves them.
     """
-    order = np.argsort(values)
-    ordered = values[order]
-    apart = ~(np.diff(ordered) <= ROUNDING * np.abs(ordered[1:]))
-    apart &= ~np.isnan(ordered[:-1])
+    allowed, places = rounding(order), np.argsort(values)
+    ordered = values[places]
+    # Where a level can begin: most values are far from their neighbours.
+    begins = ~(np.diff(ordered) <= allowed * np.abs(ordered[1:])) & ~np.isnan(ordered[:-1])
+    starts = np.concatenate([[True], begins])
+    smallest = ordered[0]
+    for place in np.flatnonzero(~starts):
+        smallest = ordered[place - 1] if starts[place - 1] else smallest
+        starts[place] = ordered[place] - smallest > allowed * abs(ordered[place])
     found = np.empty(len(values), int)
-    found[order] = np.concatenate([[0], np.cumsum(apart)])
+    found[places] = np.cumsum(starts) - 1
     return found
 
 
-def ranks(values: np.ndarray) -> np.ndarray:
+def ranks(values: np.ndarray, order: float = 1.0) -> np.ndarray:
     """Ranks from 1, `[n]`; values that are equal up to rounding share their mean rank."""
-    index = levels(values)
+    index = levels(values, order)
     counts = np.bincount(index)
     return (np.cumsum(counts) - (counts - 1) / 2)[index]
 
 
-def spearman(scores: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def spearman(
+    scores: np.ndarray, wanted: np.ndarray, orders: float | Sequence[float] = 1.0
+) -> np.ndarray:
     """Spearman's rank correlation of each of some scores `[r, n]` with `wanted` `[n]`, `[r]`.
+
+    Args:
+      scores: one row for each score.
+      wanted: what they are correlated with.
+      orders: the Renyi order of each score, or of all of them.
 
     NaN where either is constant up to rounding: such a score is saturated.
     """
-    x = np.stack([ranks(row) for row in scores])
+    of_rows = np.broadcast_to(orders, len(scores)).tolist()
+    x = np.stack([ranks(row, order) for row, order in zip(scores, of_rows, strict=True)])
     x, y = x - x.mean(axis=1, keepdims=True), ranks(wanted) - (len(wanted) + 1) / 2
     with np.errstate(invalid="ignore", divide="ignore"):
         return x @ y / np.sqrt(np.sum(x**2, axis=1) * np.sum(y**2))
