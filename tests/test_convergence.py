@@ -255,6 +255,24 @@ def test_default_sizes_go_to_all_pairs_and_stop_where_spectra_would_take_hours()
     assert convergence._sizes((5, 3, 5), 10) == (3, 5)
 
 
+def test_large_sizes_are_computed_in_the_first_random_order_alone(tmp_path):
+    flags = [*STUDY.small(tmp_path, 0), "--sizes=40,80", "--repeated_up_to=60"]
+    first, second = execute(STUDY, tmp_path, *flags).results.values()
+    assert (first.sizes.tolist(), second.sizes.tolist()) == ([40, 80], [40])
+    assert first.order_two_sizes[-1] == ROWS
+    assert second.order_two_sizes[-1] <= 60
+
+
+def test_the_first_random_order_costs_most(finished):
+    settings = dataclasses.replace(
+        finished[0].settings, sizes=(1000, 4000, 7000, 11_822), n=11_822, repeated_up_to=4000
+    )
+    first, second = (
+        convergence.cost(settings, convergence.Cell("median", repeat)) for repeat in (0, 1)
+    )
+    assert first > 3 * second
+
+
 def test_the_way_of_a_spectrum_goes_by_its_size(monkeypatch):
     assert convergence._method("exact", 10**5) == "exact"
     assert convergence._method("auto", 1000) == "exact"

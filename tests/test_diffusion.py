@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -244,7 +245,7 @@ def test_batch_after_batch_is_a_loop_that_carries_the_memory():
     for key, batch, found in zip(jax.random.split(KEY, 2), given, latents, strict=True):
         alone, carried = sample(of_gaussian, key, batch, state=carried, **options)
         np.testing.assert_allclose(found, alone, rtol=1e-6)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), state, carried)
+    chex.assert_trees_all_close(state, carried, rtol=1e-6)
     assert state[2] == 6
     _, onwards = sample_batches(of_gaussian, KEY, given, state=state, **options)
     assert onwards[2] == 12

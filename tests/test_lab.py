@@ -12,13 +12,14 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import time
 
 import jax
 import numpy as np
 import pytest
 from rich.table import Table
 
-from experiments.lab import Setup, Study, choices, examples, option, runner, store, style
+from experiments.lab import Setup, Study, choices, examples, option, progress, runner, store, style
 from experiments.lab.study import cell_name, plain, typed
 
 
@@ -553,6 +554,8 @@ def test_bandwidths_are_the_rules_and_multiples_of_them():
     pairs = examples_pairs(np.random.default_rng(1).normal(size=(200, 3)).astype(np.float32))
     for rule in ("variance", "median"):
         ruled = choices.by_rules(pairs, [rule], 0)[rule]
+        if rule == "variance":  # Where none is asked for.
+            assert choices.choose(pairs, choices.KernelOptions(), seed=0) == {rule: ruled}
         found = scaled(rule=rule)
         assert list(found) == ["0.5", "1", "2"]
         assert found["1"] == ruled
@@ -581,6 +584,55 @@ def test_bandwidths_that_make_no_sense_are_refused(given, message):
 
 
 # --- keys, progress, interruption --------------------------------------------------------------
+
+
+def test_progress_says_what_is_computed_for_how_long_and_how_long_still(monkeypatch):
+    seconds = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: seconds[0])
+    shown = progress.Progress()
+    assert shown.line == "reading the data; 0 s so far"
+    shown.plan([1.0, 3.0], count=3)  # One of three cells was there already.
+    shown.say("first", "spectra")
+    seconds[0] += 10
+    assert shown.line == "[1/3] first: spectra; 10 s so far"  # Nothing is known of the rest.
+    shown.say("first", "spectra", share=0.5)
+    assert shown.line == "[1/3] first: spectra; 10 s so far, about 1 min 10 s left"
+    seconds[0] += 10
+    assert shown.finish() == "[2/3]"
+    shown.say("second")
+    seconds[0] += 30
+    assert shown.line == "[2/3] second; 50 s so far, about 30 s left"
+
+
+def test_progress_is_a_line_every_few_seconds(monkeypatch, capsys):
+    assert progress._BETWEEN_LINES <= 5
+    monkeypatch.setattr(progress, "_BETWEEN_LINES", 0.01)
+    work, lines = progress.Progress(), ""
+    work.plan([1.0], count=1)
+    work.say("cell", "spectra")
+    with progress.shown(work, visible=True):
+        while lines.count("\n") < 3:  # However slow the machine is.
+            time.sleep(0.01)
+            lines += capsys.readouterr().err
+    assert set(lines.splitlines()) == {"[0/1] cell: spectra; 0 s so far"}
+
+
+def test_every_run_shows_its_progress_from_the_first_cell(tmp_path, own, monkeypatch):
+    seen = []
+
+    def compute(setup, cell, context):
+        context.say("half", share=0.5)
+        seen.append(runner_progress[0].line)
+        return TOY.compute(setup, cell, context)
+
+    runner_progress = []
+    make = progress.Progress
+    monkeypatch.setattr(
+        runner, "Progress", lambda: runner_progress.append(make()) or runner_progress[0]
+    )
+    execute(tmp_path, *own(), study=dataclasses.replace(TOY, compute=compute))
+    assert [line.split(";")[0] for line in seen] == ["[0/2] mean-1: half", "[1/2] mean-2: half"]
+    assert all(" left" in line for line in seen)
 
 
 def test_a_cell_has_its_own_key_whatever_was_computed_before(tmp_path, own):

@@ -5,6 +5,7 @@ import functools
 import subprocess
 import sys
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -251,8 +252,7 @@ def test_a_training_may_end_before_its_horizon(tmp_path):
     for _ in range(100):
         at, _ = longer.advance(at, arrays, key)
     found = fit(tmp_path, short, params, arrays)
-    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(at.average), strict=True):
-        np.testing.assert_array_equal(one, other)
+    chex.assert_trees_all_equal(found, at.average)
     ended = fit(tmp_path, denoising(100)[0], params, arrays)
     assert (found["leave"]["kernel"][...] != ended["leave"]["kernel"][...]).any()
 
@@ -272,8 +272,7 @@ def test_an_interrupted_training_goes_on_where_it_was(tmp_path):
     assert len(list((tmp_path / "other").iterdir())) == 1
     found = fit(tmp_path / "other", trainer, params, arrays, lines.append)
     assert [line.split(":")[0].split()[1] for line in lines] == ["100", "200", "200", "250"]
-    for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(found), strict=True):
-        np.testing.assert_array_equal(one, other)
+    chex.assert_trees_all_equal(whole, found)
     assert not list((tmp_path / "other").iterdir())
 
 

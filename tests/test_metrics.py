@@ -4,6 +4,7 @@ import functools
 import subprocess
 import sys
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -674,16 +675,17 @@ def test_no_array_of_n_by_n_is_made(monkeypatch):
     assert largest_array(add, empty, wide, None) < 3000**2 / 50
 
 
-def test_few_programs_serve_batches_of_every_size():
+def test_few_programs_serve_batches_of_every_size(monkeypatch):
     """16 and 32 rows against tiles of 32, whatever the sizes of the batches."""
+    traced_twice = chex.assert_max_traces(stored._sums_in_tile.__wrapped__, n=2)
+    monkeypatch.setattr(stored, "_sums_in_tile", jax.jit(traced_twice))
     pairs = draw_pairs(N, dtype=np.float32, d_x=4)
-    before = stored._sums_in_tile._cache_size()
     metric = _feed(_stored(tile_size=32), *pairs, [1, 20, 10])
-    assert stored._sums_in_tile._cache_size() - before == 2
     _feed(metric, *pairs, [])
     # Another bandwidth is no other program.
     _feed(_stored(tile_size=32, output_kernel=cv.Gaussian(0.3)), *pairs, [1])
-    assert stored._sums_in_tile._cache_size() - before == 2
+    with pytest.raises(AssertionError, match="traced > 2 times"):
+        _feed(_stored(tile_size=16), *pairs, [1])
     assert [block[0].shape[0] for block in metric._stream.blocks] == [32, 32, 26]
 
 

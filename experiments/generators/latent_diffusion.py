@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -277,7 +278,10 @@ def _autoencoding_loss(batch: int) -> Callable[[Any, Any, jax.Array], jax.Array]
         real = pixels[jax.random.randint(rows, (batch,), 0, len(pixels))].astype(jnp.float32) / 255
         mean, log_variance = model.encode(real)
         drawn = mean + jnp.exp(log_variance / 2) * jax.random.normal(noise, mean.shape)
-        error = model.decode(drawn) - real
+        decoded = model.decode(drawn)
+        # Other shapes would broadcast to a number that can be trained as well.
+        chex.assert_equal_shape([decoded, real])
+        error = decoded - real
         divergence = jnp.mean(jnp.square(mean) + jnp.exp(log_variance) - 1 - log_variance) / 2
         return jnp.mean(jnp.abs(error) + 5 * jnp.square(error)) + _DIVERGENCE * divergence
 
@@ -299,6 +303,7 @@ def _denoising_loss(batch: int) -> Callable[[Any, Any, jax.Array], jax.Array]:
         signal, spread = (f(times)[:, None, None, None] for f in (diffusion.alpha, diffusion.sigma))
         drawn = jax.random.normal(noise, clean.shape)
         found = model(signal * clean + spread * drawn, times, prompts)
+        chex.assert_equal_shape([found, clean])
         return jnp.mean(jnp.square(found - (signal * drawn - spread * clean)))
 
     return loss
