@@ -216,7 +216,7 @@ class Comparison:
                 found.name,
                 f"{d.first} - {d.second}",
                 tables.with_error(d.value, d.standard_error),
-                *("-" if math.isnan(p) else f"{p:.2g}" for p in (d.p_value, d.adjusted)),
+                *map(_p_value, (d.p_value, d.adjusted)),
             ]
             for found in self.rankings
             for d in found.differences
@@ -310,6 +310,13 @@ class Comparison:
         ]
 
 
+def _p_value(value: float) -> str:
+    """A p-value for a table: small ones hang on the tails of Student's t, which nobody knows."""
+    if math.isnan(value):
+        return "-"
+    return "<0.001" if value < 0.001 else f"{value:.2g}"
+
+
 def _in_words(found: Ranking) -> str:
     """The ranking in a line: 'A > B >= C', where >= joins neighbours that no test tells apart."""
     models = list(found.values)
@@ -318,7 +325,7 @@ def _in_words(found: Ranking) -> str:
     if not all(found.letters.values()):
         return ", ".join(models) + " (in descending order; not tested)"
     if len(set(found.letters.values())) == 1 and len(found.letters[models[0]]) == 1:
-        return " = ".join(models) + " (no difference can be told)"
+        return ", ".join(models) + " (no significant difference)"
     words = models[0]
     for one, two in itertools.pairwise(models):
         apart = not set(found.letters[one]) & set(found.letters[two])

@@ -30,9 +30,9 @@ Errors = Literal["auto", "all", "none"]
 # Where an error takes a spectrum a group, it is left out above this unless asked for.
 ERRORS_UP_TO = 2000
 HEADINGS = {
-    "vendi": "exp H(X)",
-    "conditional": "conditional exp H(X|T)",
-    "information": "information exp I(X;T)",
+    "vendi": "total",
+    "conditional": "conditional",
+    "information": "information",
 }
 _ORDERS = {1.0: "1 (Vendi)", 2.0: "2 (RKE)"}
 # Below this share of the prompts the user is told that prompts count as alike.

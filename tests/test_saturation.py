@@ -160,7 +160,7 @@ def test_an_evaluation_says_what_is_saturated(bandwidth, limit, words):
         assert scored.saturated.get("vendi") == limit
         assert scored.as_dict(SCORES)["saturated"] == scored.saturated
     assert ("saturated: " in str(found)) == (limit is not None)
-    assert words is None or f"saturated: exp H(X) of order 2 (RKE) {words}" in str(found)
+    assert words is None or f"saturated: total of order 2 (RKE) {words}" in str(found)
 
 
 def test_one_row_is_not_saturated():
