@@ -196,6 +196,7 @@ def test_the_norm_of_what_is_left_is_that_of_all_pairs_on_average():
     np.testing.assert_array_less(np.abs(np.mean(found, axis=0) - exact[0]), 4 * spread)
 
 
+@pytest.mark.slow
 def test_all_points_as_landmarks_are_exact(x64):
     points = Points.checked(*draw_pairs(N), **KERNELS)
     found = methods.compute(points, WANTED[1:], cv.Nystroem(KEY, landmarks=2 * N))

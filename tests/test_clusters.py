@@ -146,6 +146,7 @@ def test_the_order_of_rows_does_not_matter_and_every_argument_does():
         assert abs(float(changed / base) - 1) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [1, 2])
 def test_large_clusters_go_by_the_method(order, monkeypatch):
     """A cluster above the limit gives the same, by whichever method, and the method is asked."""
@@ -166,7 +167,7 @@ def test_large_clusters_go_by_the_method(order, monkeypatch):
 
 
 @pytest.mark.parametrize("aggregate", clusters.AGGREGATES)
-@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("order", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_gradients_are_finite_differences(order, aggregate, x64):
     """In outputs and bandwidth at once; and finite where two outputs are equal."""
     outputs, labels = clustered(n=14)
@@ -352,6 +353,7 @@ def test_modes_of_separated_clusters_are_the_clusters(x64):
         assert mode.output_pairs(1)[0, 0] == best
 
 
+@pytest.mark.slow
 def test_modes_of_any_prompts_are_numpys(x64):
     """K_X o v v^T by its definition, of prompts some of which are equal."""
     rng = np.random.default_rng(3)

@@ -713,6 +713,7 @@ def test_too_few_groups_give_no_test(distinct):
     assert "nan" not in str(found) + found.comma_separated()
 
 
+@pytest.mark.slow
 def test_the_noise_of_the_bandwidth_is_said_of_every_model():
     models, prompts = _three(80)
     found = cv.compare(models, prompts, orders=[2], groups=8)

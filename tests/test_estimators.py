@@ -215,6 +215,7 @@ def test_features_are_solved_in_the_dual():
     assert measure.deflated[0].nodes.size <= 6
 
 
+@pytest.mark.slow
 def test_a_difference_is_paired_by_probe(x64):
     outputs, prompts = draw_pairs(N)
     gram_x = cv.DenseGram.from_points(cv.Gaussian(0.5), outputs)

@@ -162,6 +162,7 @@ def test_the_key_draws_and_the_arguments_are_checked():
         cv.nystroem_features(far, **options, key=KEY, landmarks=1)
 
 
+@pytest.mark.slow
 def test_fourier_features_are_differentiable_inside_jit(x64):
     outputs = jnp.asarray(draw_pairs(N)[0])
 

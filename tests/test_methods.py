@@ -130,6 +130,7 @@ def test_methods_have_names_for_command_lines():
         methods.named("fast", key=KEY)
 
 
+@pytest.mark.slow
 def test_long_exact_work_is_announced_with_the_remedy(monkeypatch):
     monkeypatch.setattr(methods, "_LONG_ABOVE", 50)
     with pytest.warns(

@@ -131,6 +131,7 @@ def test_two_points_by_hand(x64):
     assert_close(metric.compute(), 2 / (1 + np.exp(-(h**2))))
 
 
+@pytest.mark.slow
 def test_without_prompts_the_diversity_is_that_of_the_outputs(x64):
     """As of one and the same prompt; prompts that are passed along are not read."""
     outputs, prompts = draw_pairs(N)
@@ -260,6 +261,7 @@ def test_neither_batches_nor_their_order_nor_merging_matter(data):
             _assert_scores(first.compute(order=2), _oracle(*pairs, gram, order=2))
 
 
+@pytest.mark.slow
 @MAKERS
 def test_merging_is_associative_and_leaves_the_other_alone(make, x64):
     pairs = draw_pairs(N)

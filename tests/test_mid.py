@@ -140,6 +140,7 @@ def test_gradient_against_formula_and_differences():
     np.testing.assert_allclose(gradient[2, 1], difference, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_gradient_through_the_fit_is_finite():
     x, t = draw(11, 30)
     gradient = jax.grad(lambda rows: gaussian_mutual_information(rows, t))(jnp.asarray(x))

@@ -55,6 +55,7 @@ def test_finite_support_scores():
         np.testing.assert_allclose(product, population.vendi(kernel=Gaussian(0.7), order=order))
 
 
+@pytest.mark.slow
 def test_frequencies_agree_with_samples():
     """A sample's frequencies under the same key are those of its points."""
     x, t, w = _pairs()
@@ -98,6 +99,7 @@ def test_gaussian_mixture_against_samples():
     np.testing.assert_allclose(conditional, kt.mean() / (kx * kt).mean(), rtol=0.05)
 
 
+@pytest.mark.slow
 def test_isotropic_is_a_special_covariance():
     """A variance and its multiple of the identity give one answer; the bandwidth matters."""
     means = [[0.0, 0.0], [2.0, 1.0]]
@@ -142,6 +144,7 @@ def test_small_bandwidth_gives_the_collision_density(population):
     np.testing.assert_allclose(scaled, population.collision_density(), rtol=5e-3)
 
 
+@pytest.mark.slow
 def test_sample_means():
     """Samples have the population's mean, and another key draws another sample."""
     for population, mean in (

@@ -88,6 +88,7 @@ def test_the_sums_of_one_block_are_the_oracles(factors, layout, tile_size):
     assert_close(rings.matrix(kernels, points, **where), x * t)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tile_size", [8])
 def test_the_gradient_is_that_of_differences(layout, tile_size, x64):
     outputs, prompts = map(jnp.asarray, draw_pairs(N))
