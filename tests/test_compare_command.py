@@ -104,7 +104,7 @@ def test_names_keys_and_the_home_folder(compare, folder, monkeypatch):
     assert report["inputs"]["models"] == {"a": "~/all.npz", "b": "all.npz"}
     for ranking in report["rankings"]:
         assert ranking["values"]["a"] == ranking["values"]["b"]
-        assert ranking["letters"] == {"a": "a", "b": "a"}
+        assert ranking["saturated"] == "equal"
 
 
 def test_outputs_alone_by_rule(compare, folder):

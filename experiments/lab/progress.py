@@ -19,9 +19,13 @@ class Progress:
     """What a run is computing, and how much of its work is done.
 
     Work is in the unit of the costs that `plan` receives; only their ratios matter.
+
+    Attributes:
+      visible: whether it is shown; of several processes one shows it.
     """
 
     def __init__(self) -> None:
+        self.visible = True
         self._what = "reading the data"
         self._count = 0
         self._costs: list[float] = []  # Of the cells that are not finished, the current one first.
@@ -69,26 +73,24 @@ def _duration(seconds: float) -> str:
 
 
 @contextlib.contextmanager
-def shown(progress: Progress, *, visible: bool) -> Iterator[None]:
+def shown(progress: Progress) -> Iterator[None]:
     """Shows the progress during the block: a line that changes on a terminal, elsewhere lines."""
     ended = threading.Event()
 
     def refresh() -> None:
         with console.Console(stderr=True).status(progress.line) as status:
-            while not ended.wait(_REFRESH):
+            while progress.visible and not ended.wait(_REFRESH):
                 status.update(progress.line)
 
     def write() -> None:
-        while not ended.wait(_BETWEEN_LINES):
+        while not ended.wait(_BETWEEN_LINES) and progress.visible:
             sys.stderr.write(f"{progress.line}\n")
             sys.stderr.flush()
 
     thread = threading.Thread(target=refresh if sys.stderr.isatty() else write, daemon=True)
-    if visible:
-        thread.start()
+    thread.start()
     try:
         yield
     finally:
         ended.set()
-        if visible:
-            thread.join()
+        thread.join()

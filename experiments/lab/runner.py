@@ -255,11 +255,12 @@ def run(
     """
     folder.mkdir(parents=True, exist_ok=True)
     files.check_writable(folder / store.RUN)  # Before anything takes long.
-    first = jax.process_index() == 0
     with contextlib.ExitStack() as stack:
         progress = Progress()
-        stack.enter_context(shown(progress, visible=first))
+        stack.enter_context(shown(progress))
         setup = study.prepare(options, load, seed)
+        # Not before: a study may choose its devices and connect to other processes.
+        progress.visible = first = jax.process_index() == 0
         stack.callback(setup.close)
         identity = store.identify(study.name, study.version, setup.settings, setup.arrays, seed)
         cells = list(study.cells(setup.settings))
