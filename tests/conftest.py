@@ -87,15 +87,6 @@ def bounded_memory():
             trim(0)
 
 
-@pytest.fixture(scope="module")
-def module_optimised():
-    """A module whose programs run long enough to be worth optimising."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", False)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
-
-
 @pytest.fixture
 def x64():
     """One test in float64."""

@@ -1,4 +1,4 @@
-"""Switching between float32 and float64 for part of a test."""
+"""Settings of JAX for part of a test: float64 or float32, and how far programs are optimised."""
 
 import contextlib
 
@@ -14,3 +14,14 @@ def x64(enabled):
         yield
     finally:
         jax.config.update("jax_enable_x64", before)
+
+
+@contextlib.contextmanager
+def optimised():
+    """Compiles with all optimisations: for programs that run longer than that takes."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", False)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", before)

@@ -3,6 +3,7 @@
 import pathlib
 
 import numpy as np
+import precision
 import pytest
 
 from experiments import idea
@@ -11,8 +12,9 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
-def drawn(module_optimised):
-    return idea.draw()
+def drawn():
+    with precision.optimised():
+        return idea.draw()
 
 
 def test_models_are_equally_diverse_for_opposite_reasons(drawn):
