@@ -423,7 +423,7 @@ def test_an_output_that_cannot_be_written_is_found_out_before_anything_is_read(t
     ("flags", "message"),
     [
         (["--kind=median"], "kind.*mean.*sum"),
-        (["--powers=1,x"], "expected whole numbers, received 'x'"),
+        (["--powers=1,x"], "expected whole numbers, received "),
         (["--powers="], "expected at least one value"),
         (["--kind=sum", "--scale=2"], "--scale means nothing with --kind=sum.*--kind=mean"),
         (["--data=emoji"], "--data and --outputs: give a data set or your own files"),

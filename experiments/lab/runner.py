@@ -179,12 +179,12 @@ class _TupleParser(flags.ListParser):
 
     def _convert(self, word: str) -> Any:
         if self.choices and word not in self.choices:
-            raise ValueError(f"expected some of {', '.join(self.choices)}, received {word!r}")
+            raise ValueError(f"expected some of {', '.join(self.choices)}")
         try:
             return self._element(word)
         except ValueError as error:
             kind = {int: "whole numbers", float: "numbers"}.get(self._element, "words")
-            raise ValueError(f"expected {kind}, received {word!r}") from error
+            raise ValueError(f"expected {kind}") from error
 
 
 def _typed_flag(flag: flags.Flag) -> Any:
