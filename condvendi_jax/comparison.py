@@ -69,7 +69,7 @@ class Ranking:
       score: vendi, conditional or information.
       order: the Renyi order.
       truncation: how many eigenvalues are kept, or None.
-      values: the score of each model, the largest first.
+      values: the score of each model, the largest first; in the given order where saturated.
       standard_errors: of each model by itself.
       intervals: (low, high) of each model's estimate at 95%; None where exact.
       differences: of every pair of models, in the order of `values`.
@@ -321,7 +321,7 @@ def _in_words(found: Ranking) -> str:
     """The ranking in a line: 'A > B >= C', where >= joins neighbours that no test tells apart."""
     models = list(found.values)
     if found.saturated:
-        return ", ".join(sorted(models)) + " (saturated; not ranked)"
+        return ", ".join(models) + " (saturated; not ranked)"
     if not all(found.letters.values()):
         return ", ".join(models) + " (in descending order; not tested)"
     if len(set(found.letters.values())) == 1 and len(found.letters[models[0]]) == 1:
@@ -615,7 +615,10 @@ def _rankings(
     rankings = []
     for score in scores:
         values = {name: float(getattr(found.whole, score)) for name, found in deletions.items()}
-        values = dict(sorted(values.items(), key=lambda item: -item[1]))
+        n = [numbers[name] for name in values]
+        limit = saturation.limit_of([*values.values()], n, entropy, dtype)
+        if limit is None:  # Else the order would be that of rounding.
+            values = dict(sorted(values.items(), key=lambda item: -item[1]))
         of_groups = {
             name: np.asarray(getattr(influences[name], score), np.float64) for name in values
         }
@@ -624,9 +627,6 @@ def _rankings(
             for name, found in deletions.items()
             if found.intervals is not None
         }
-        limit = saturation.limit_of(
-            [*values.values()], [numbers[name] for name in values], entropy, dtype
-        )
         differences = _differences(
             values,
             of_groups,

@@ -2,8 +2,8 @@
 
 The scores rise with the temperature in the papers' tables. So do they where a model falls apart:
 text without sense is diverse too. Beside the scores therefore stand the stories' perplexity under
-the model itself at temperature 1, the share of them that ended and their length; and the scores
-are had again on stories that ended, and on all of them cut to one number of words.
+the model itself at temperature 1, the share of them that ended and their length. The scores are
+computed again on the stories that ended, and on all stories cut to the same number of words.
 
     python -m experiments.temperature --scales=1
 """

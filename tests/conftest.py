@@ -27,9 +27,10 @@ if metadata.version("jaxlib").startswith(("0.7.", "0.8.", "0.9.", "0.10.")):
 # before JAX is imported.
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
 _CACHE_LIMIT = 2**30
+_folder = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+_OWN_CACHE = _folder / "condvendi_jax" / "compiled-by-tests"
 if _CACHE not in os.environ:
-    _folder = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
-    os.environ[_CACHE] = str(_folder / "condvendi_jax" / "compiled-by-tests")
+    os.environ[_CACHE] = str(_OWN_CACHE)
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.02"
 
 # There is a worker a core: libraries that start a thread a core in each wait for each other.
@@ -56,7 +57,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Bounds the cache of compiled programs, or replaces it by one that goes with this run."""
+    """Bounds the tests' own cache of programs, or replaces it by one that goes with this run."""
     if hasattr(config, "workerinput"):
         return  # The process that started this worker has done so.
     if config.getoption("fresh"):
@@ -65,9 +66,8 @@ def pytest_configure(config):
         os.environ[_CACHE] = folder.name
         jax.config.update("jax_compilation_cache_dir", folder.name)
         return
-    kept = pathlib.Path(os.environ[_CACHE])
-    if sum(path.stat().st_size for path in kept.glob("*")) > _CACHE_LIMIT:
-        shutil.rmtree(kept, ignore_errors=True)
+    if sum(path.stat().st_size for path in _OWN_CACHE.glob("*")) > _CACHE_LIMIT:
+        shutil.rmtree(_OWN_CACHE, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

@@ -113,6 +113,7 @@ def test_scores_of_n_are_not_compared_between_models_of_different_n():
     for order in (1, 2):
         ranking = found.ranking("vendi", order)
         assert ranking.saturated == "largest"
+        assert list(ranking.values) == ["a", "b"]  # As given: 50 is not above 40.
         _nothing_is_tested(ranking)
 
 

@@ -57,7 +57,8 @@ def spearman(
       wanted: what they are correlated with.
       orders: the Renyi order of each score, or of all of them.
 
-    NaN where either is constant up to rounding: such a score is saturated.
+    Returns:
+      The correlations; NaN where either is constant up to rounding: such a score is saturated.
     """
     of_rows = np.broadcast_to(orders, len(scores)).tolist()
     x = np.stack([ranks(row, order) for row, order in zip(scores, of_rows, strict=True)])
