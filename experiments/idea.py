@@ -21,6 +21,7 @@ from experiments.lab import style
 
 FIGURES = pathlib.Path(__file__).resolve().parents[1] / "figures"
 _N = 1000
+_SEED = 0
 # One colour for each kind of prompt, none of which is the colour of a score below.
 _KINDS = (style.BLUE, style.PINK, style.GREEN, style.SKY)
 _SCORES = {"vendi": "RKE", "conditional": "Conditional-RKE", "information": "Information-RKE"}
@@ -29,7 +30,7 @@ _SHOWN = 400  # Outputs; with more, they would cover each other.
 
 def toy() -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
     """The kind of each prompt `[n]`, the prompts `[n, 2]`, and the outputs `[n, 2]` by model."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(_SEED)
     corners = np.array([[-1, 1], [1, 1], [-1, -1], [1, -1]], np.float32)
     kinds = rng.integers(4, size=_N)
     prompts, first = corners[kinds] + 0.1 * rng.standard_normal((2, _N, 2), np.float32)
@@ -65,8 +66,9 @@ def draw() -> tuple[Figure, dict[str, cv.Decomposition]]:
     style.caption(
         figure,
         f"A toy: {_N:,} prompts of four kinds, one output each. Each point is an output in the "
-        "colour of its prompt. Gaussian kernels with bandwidths from the variance rule, "
-        f"{widths['outputs']:.2f} for outputs and {widths['prompts']:.2f} for prompts.",
+        f"colour of its prompt; {_SHOWN} are shown. Gaussian kernels, bandwidths "
+        f"{widths['outputs']:.2f} (outputs) and {widths['prompts']:.2f} (prompts) from the variance "
+        f"rule; seed {_SEED}.",
     )
     return figure, found
 

@@ -394,7 +394,8 @@ def _caption(run: lab.Run, *, errors: bool) -> str:
     bars = (
         "95% intervals"
         if errors
-        else "one standard error, for correlations 95% over resampled models"
+        else "one standard error; 95% over resampled models for correlations, which saturated "
+        "scores do not have"
     )
     parts.append(f"Bars: {bars}; jackknife over {found.groups} groups of prompts")
     return ". ".join(parts) + "."
