@@ -16,12 +16,16 @@ if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Compiling takes most of the time of small tests. It leaves out the optimisations that make large
-# programs fast; with JAX_DISABLE_MOST_OPTIMIZATIONS=0 the tests run the programs that users run.
+# programs fast. JAX_DISABLE_MOST_OPTIMIZATIONS=0 with XLA_FLAGS= tests the programs that users run.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-# Every core has a worker: compiling in parts, for several threads, is work for nothing. XLA refuses
-# flags that it does not know, and versions to come may not know this one.
+# Every core has a worker: compiling in parts, for several threads, is work for nothing. XLA's older
+# way to write loops for CPUs compiles twice as fast. XLA refuses flags that it does not know, and
+# versions to come may not know these.
 if metadata.version("jaxlib").startswith(("0.7.", "0.8.", "0.9.", "0.10.")):
-    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_parallel_codegen_split_count=1")
+    flags = "--xla_cpu_parallel_codegen_split_count=1 --xla_cpu_use_fusion_emitters=false"
+    os.environ.setdefault("XLA_FLAGS", flags)
+# A program need not say which lines of Python each of its operations came from.
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 
 # All workers, the commands that they start and later runs share what one of them compiled. Set
 # before JAX is imported.
@@ -45,8 +49,12 @@ import pytest  # noqa: E402 - after the cache's folder is set.
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
+# Tracing makes many small objects that live on: look through them for cycles less often.
+gc.freeze()
+gc.set_threshold(50_000, 10, 10)
+
 # Compiled programs are never forgotten by themselves, and a worker grows to gigabytes with them.
-_RESIDENT_LIMIT = 1000 * 2**20
+_RESIDENT_LIMIT = 1500 * 2**20
 _STATM = "/proc/self/statm"
 
 

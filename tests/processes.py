@@ -10,6 +10,12 @@ import time
 HANG_S = 1800
 
 
+def on_devices(count):
+    """The environment of a process that sees so many CPU devices; JAX counts them only once."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
+    return os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+
+
 @contextlib.contextmanager
 def started(command, **options):
     """A process that has ended, in whatever way, when the block does; its output is captured."""

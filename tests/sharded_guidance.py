@@ -3,7 +3,6 @@
 python tests/sharded_guidance.py        on 4 virtual CPU devices; prints the largest difference
 """
 
-import os
 import subprocess
 import sys
 
@@ -11,7 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from oracles import assert_close, draw_pairs
-from processes import HANG_S
+from processes import HANG_S, on_devices
 
 import condvendi_jax as cv
 
@@ -20,16 +19,7 @@ DEVICES, WINDOW, B = 4, 16, 4
 
 def check():
     """Measures in a process of its own."""
-    flags = (
-        f"--xla_force_host_platform_device_count={DEVICES} --xla_backend_optimization_level=0 "
-        "--xla_llvm_disable_expensive_passes=true"
-    )
-    subprocess.run(
-        [sys.executable, __file__],
-        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
-        check=True,
-        timeout=HANG_S,
-    )
+    subprocess.run([sys.executable, __file__], env=on_devices(DEVICES), check=True, timeout=HANG_S)
 
 
 def main():
