@@ -90,10 +90,7 @@ class ScoredOrder:
             "standard_errors": plain(self.standard_errors),
             "bandwidth_errors": plain(self.bandwidth_errors),
             "saturated": dict(self.saturated),
-            **{
-                name: float(getattr(found, name))
-                for name in entropies[: 3 if len(names) > 1 else 1]
-            },
+            **{name: float(getattr(found, name)) for name in entropies},
         }
 
 

@@ -1,5 +1,7 @@
 """Entropies out of finite features: what is extrapolated, what is certain, what is covered."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -172,6 +174,26 @@ def test_the_ends_of_nystroem_are_the_extremes_of_what_is_possible(x64):
                 spectrum = np.sort(values + added)[::-1]
                 kept = spectrum if t is None else shifted(spectrum, t)
                 assert low - 1e-12 <= renyi(kept, wanted.order) <= high + 1e-12
+
+
+def test_what_the_landmarks_leave_counts_as_equal_eigenvalues(x64):
+    """Three of 0.1: the squares of a sample sum to 0.045, and the jackknife takes 0.015 from that."""
+    values = np.array([0.5, 0.2])
+    groups = approximations.GROUPS
+    without = (groups * 0.045 - 0.03) / (groups - 1)
+    residual = np.array([0.045, *[without] * groups])
+    wanted = (cv.von_neumann, cv.renyi(2), cv.renyi(0.5), cv.truncated(4))
+    found = approximations.nystroem_estimates(jnp.diag(values), residual, wanted, 12)
+    spectrum = np.array([0.5, 0.2, 0.1, 0.1, 0.1])
+    for each, estimate in zip(wanted, found, strict=True):
+        kept = shifted(spectrum, each.truncation or spectrum.size)
+        assert_close(estimate.value, renyi(kept, each.order))
+
+
+def test_below_order_one_what_rounding_leaves_of_zeros_is_not_counted():
+    spectrum = np.array([0.5, 0.5] + [1e-9] * 1000)
+    found = approximations._host_entropy(cv.renyi(0.5), spectrum, np.finfo(np.float32).eps)
+    assert found == pytest.approx(math.log(2), abs=1e-5)
 
 
 def test_levelling_is_that_of_water():

@@ -1,6 +1,7 @@
 """The bandwidth rules of the papers and the median heuristic."""
 
 import functools
+import math
 
 import jax
 import numpy as np
@@ -163,6 +164,13 @@ def test_a_bandwidth_between_candidates_by_hand():
     assert bandwidth._choose(grid, 0.1, spreads, between=True) == pytest.approx(2.0)
     assert bandwidth._choose(grid, 0.1, spreads) == 4.0
     assert bandwidth._choose(grid, 2.0, spreads, between=True) == 0.25
+
+
+def test_the_error_of_a_bandwidth_is_the_jackknife_over_partitions():
+    """Where its logarithm is the mean over partitions, that is the standard error of a mean."""
+    each = np.random.default_rng(0).normal(size=(7, 1))
+    found = bandwidth._relative_error(each, lambda spreads, between: math.exp(spreads[0]), 2.0)
+    assert found == pytest.approx(np.std(each, ddof=1) / math.sqrt(7))
 
 
 def test_one_partition_beyond_the_threshold_refuses_nothing():

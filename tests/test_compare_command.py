@@ -392,6 +392,9 @@ def test_panels_of_an_order_share_an_axis_from_zero(compare, folder, monkeypatch
     arguments = ("--prompts=t.npy", *GIVEN[:2], "--order=1,2", "--groups=5")
     compare(*FILES, *arguments, "--plot=scores.png")
     panels = np.reshape(drawn[0].axes, (2, -1))
+    drawn[0].draw_without_rendering()
+    for panel in panels.ravel():  # A third of an inch for the name and the value of each model.
+        assert panel.get_window_extent().height / drawn[0].dpi / len(FILES) > 1 / 3
     for row in panels:
         limits = {panel.get_xlim() for panel in row}
         assert len(limits) == 1

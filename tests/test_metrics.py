@@ -1,6 +1,7 @@
 """Accumulators over batches, against the papers' definitions and one-shot decompositions."""
 
 import functools
+import math
 import subprocess
 import sys
 
@@ -582,6 +583,13 @@ def test_a_bandwidth_that_says_nothing_is_warned_of(name, bandwidth, says):
     metric = _feed(_stored(**{f"{name[:-1]}_kernel": cv.Gaussian(bandwidth)}), *pairs, [20])
     with pytest.warns(UserWarning, match=f"{name}: .* numerically {says}"):
         metric.compute()
+
+
+def test_a_kernel_value_a_millionth_and_a_half_below_one_is_not_constant():
+    """No warning, which would be an error here."""
+    outputs = np.float32([[-1], [1]]) * math.sqrt(3e-6) / 2
+    metric = _stored(output_kernel=cv.Gaussian(1.0), prompt_kernel=cv.Gaussian(1.0))
+    _feed(metric, outputs, np.float32([[0], [1]]), []).compute(order=2)
 
 
 def test_equal_rows_are_no_fault_of_the_bandwidth():

@@ -275,6 +275,7 @@ def test_convergence_curve_is_that_of_separate_decompositions(x64):
             )
             got = [curve.vendi[k], curve.conditional[k], curve.information[k]]
             assert_close(jnp.stack(got), separate)
+    assert [curve.order for curve in convergence_curve(*pairs, sizes, **KERNELS)] == [1, 2]
 
 
 @pytest.mark.parametrize("sizes", [(), (0, 5), (5, 5), (6, 5), (5, 13), (2.5,)])
