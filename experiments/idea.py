@@ -67,8 +67,8 @@ def draw() -> tuple[Figure, dict[str, cv.Decomposition]]:
         figure,
         f"A toy: {_N:,} prompts of four kinds, one output each. Each point is an output in the "
         f"colour of its prompt; {_SHOWN} are shown. Gaussian kernels, bandwidths "
-        f"{widths['outputs']:.2f} (outputs) and {widths['prompts']:.2f} (prompts) from the variance "
-        f"rule; seed {_SEED}.",
+        f"{widths['outputs']:.2f} (outputs) and {widths['prompts']:.2f} (prompts) from the "
+        f"variance rule; seed {_SEED}.",
     )
     return figure, found
 

@@ -177,7 +177,7 @@ def test_the_ends_of_nystroem_are_the_extremes_of_what_is_possible(x64):
 
 
 def test_what_the_landmarks_leave_counts_as_equal_eigenvalues(x64):
-    """Three of 0.1: the squares of a sample sum to 0.045, and the jackknife takes 0.015 from that."""
+    """Three of 0.1: the squares of a sample sum to 0.045, and the jackknife takes off 0.015."""
     values = np.array([0.5, 0.2])
     groups = approximations.GROUPS
     without = (groups * 0.045 - 0.03) / (groups - 1)
