@@ -186,7 +186,8 @@ class Gaussian(Kernel):
     def __repr__(self) -> str:
         unit = "" if self.unit is None else f", unit={self.unit:g}"
         known = validation.is_concrete(self.bandwidth) and jnp.ndim(self.bandwidth) == 0
-        return f"Gaussian(bandwidth={float(self.bandwidth) if known else self.bandwidth:.7g}{unit})"
+        bandwidth = f"{float(self.bandwidth):.7g}" if known else self.bandwidth
+        return f"Gaussian(bandwidth={bandwidth}{unit})"
 
     @property
     def shift_invariant(self) -> bool:

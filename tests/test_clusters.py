@@ -387,6 +387,19 @@ def test_conditional_vendi_is_at_most_the_mean_of_all_modes(x64):
         assert conditional == pytest.approx(mean) if equal else conditional < 0.99 * mean
 
 
+def test_a_weighted_gram_multiplies_blocks_of_vectors_too(x64):
+    rng = np.random.default_rng(0)
+    points, weights, vectors = (
+        rng.normal(size=(30, 3)),
+        rng.uniform(size=30),
+        rng.normal(size=(30, 4)),
+    )
+    gram = clusters.WeightedGram(cv.gram(cv.Gaussian(0.9), points), jnp.asarray(weights))
+    expected = gaussian_gram(points, 0.9) * np.outer(weights, weights) @ vectors / 30
+    assert_close(gram.matvec(jnp.asarray(vectors)), expected)
+    assert_close(gram.matvec(jnp.asarray(vectors[:, 0])), expected[:, 0])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("output_kernel", [cv.Gaussian(0.9), cv.Cosine()])
 def test_modes_without_a_matrix_agree_with_those_of_one(output_kernel, monkeypatch):

@@ -275,8 +275,7 @@ def check_study(name, arguments):
     study = registry.load(name)
     values = runner.define_flags(study)
     command.no_words(command.parse(values, [name, *arguments]))
-    fields = study.options.__dataclass_fields__
-    check_needs(study.options(**{f: runner._typed_flag(values[f]) for f in fields}))
+    check_needs(runner.options_of(study, values))
     if study.data is not None:
         assert len(runner._load(study, values)) >= N
 

@@ -191,9 +191,7 @@ def test_captions_say_data_n_rule_and_what_good_means(finished):
 def test_options_of_scoring_are_settings(folder, finished, given, change):
     flags = runner.define_flags(STUDY)
     assert flags(["gmm_gan", *STUDY.small(folder, 0), *given.split()]) == ["gmm_gan"]
-    fields = dataclasses.fields(STUDY.options)
-    options = STUDY.options(**{f.name: runner._typed_flag(flags[f.name]) for f in fields})
-    found = gmm_gan.prepare(options, None, 0).settings
+    found = gmm_gan.prepare(runner.options_of(STUDY, flags), None, 0).settings
     for name, value in change.items():
         assert getattr(found, name) == value != getattr(finished.settings, name)
     widths, before = (of.bandwidths["ring"] for of in (found, finished.settings))

@@ -64,6 +64,14 @@ def test_kernels_are_pytrees_of_their_bandwidths():
 
 def test_repr_names_the_parameters():
     assert repr(cv.Gaussian(0.5) * cv.Cosine()) == "Gaussian(bandwidth=0.5) * Cosine()"
+    seen = []
+
+    def build(bandwidth):
+        seen.append(repr(cv.Gaussian(bandwidth)))  # Whose value is not known here.
+        return cv.Gaussian(bandwidth)
+
+    assert repr(jax.vmap(build)(jnp.ones(3))) == "Gaussian(bandwidth=[1. 1. 1.])"
+    assert seen[0].startswith("Gaussian(bandwidth=")
 
 
 def test_no_kernel_value_exceeds_one_for_near_duplicates():

@@ -10,6 +10,7 @@ import socket
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import sharded_runs as runs
@@ -19,6 +20,7 @@ from scipy.spatial.distance import cdist
 
 import condvendi_jax as cv
 from condvendi_jax import memory
+from condvendi_jax.points import Points
 from condvendi_jax.sharding import Layout, ShardedGram
 from experiments import many_devices
 from experiments.lab import store
@@ -335,6 +337,17 @@ def test_what_does_not_fit_together_is_refused(mesh):
         gram.store().factors()
     with pytest.raises(TypeError):
         gram * 2.0
+
+
+def test_gathered_points_are_on_one_device_without_padding(mesh):
+    pairs = tuple(map(jnp.asarray, draw_pairs(5, dtype=np.float32)))
+    padded = tuple(jnp.pad(array, ((0, 3), (0, 0))) for array in pairs)
+    points = Points(padded, runs.kernels(), n=5, layout=Layout(mesh, "rows", 5))
+    gathered = points.gathered()
+    assert gathered.layout is None
+    for found, expected in zip(gathered.arrays, pairs, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert gathered.gathered() is gathered
 
 
 def test_the_tile_size_changes_the_program_and_not_the_result(mesh):

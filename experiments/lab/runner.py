@@ -55,8 +55,7 @@ def execute(study: Study, argv: Sequence[str]) -> None:
         print(usage(study, values))
         return
     command.no_words(words)
-    given = {f.name: _typed_flag(values[f.name]) for f in dataclasses.fields(study.options)}
-    options = study.options(**given)
+    options = options_of(study, values)
     check_needs(options)
     if not values["output"].value:
         raise ValueError("--output: expected a folder, received nothing.")
@@ -187,8 +186,11 @@ class _TupleParser(flags.ListParser):
             raise ValueError(f"expected {kind}") from error
 
 
-def _typed_flag(flag: flags.Flag) -> Any:
-    return tuple(flag.value) if isinstance(flag.value, list) else flag.value
+def options_of(study: Study, values: flags.FlagValues) -> Any:
+    """The study's options as its flags, already parsed, give them."""
+    given = {field.name: values[field.name].value for field in dataclasses.fields(study.options)}
+    typed = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
+    return study.options(**typed)
 
 
 def usage(study: Study, values: flags.FlagValues) -> str:
