@@ -42,7 +42,8 @@ class Layout:
 
     Raises:
       TypeError: the mesh is not a `jax.sharding.Mesh`.
-      ValueError: the mesh has no such axis, or n is below 1.
+      ValueError: the mesh has no such axis, n is below 1, or several devices of a CPU would run
+        programs from JAX's cache, which then gave wrong numbers.
     """
 
     mesh: Mesh
@@ -52,6 +53,7 @@ class Layout:
     def __post_init__(self) -> None:
         """Normalises the mesh and the axis, so that equal layouts compare equal."""
         _check_mesh(self.mesh)
+        _check_no_cache(self.mesh)
         axes = (self.axis,) if isinstance(self.axis, str) else tuple(self.axis)
         if not axes or not set(axes) <= set(self.mesh.axis_names):
             raise ValueError(
@@ -208,6 +210,21 @@ def layout_of(points: np.ndarray | jax.Array, *, mesh: Mesh | None = None) -> La
             f"mesh: the points are sharded over {found[0]} already, received {mesh}: leave it out."
         )
     return layout
+
+
+def _check_no_cache(mesh: Mesh) -> None:
+    """Refuses programs for several devices of a CPU that JAX may read from its cache.
+
+    Seen with JAX 0.7.2, 0.10.2 and 0.12: read back, they confuse the messages between devices.
+    Scores were wrong by up to a fifth, or the process was ended after a minute.
+    """
+    on_cpus = mesh.devices.size > 1 and mesh.devices.flat[0].platform == "cpu"
+    settings = ("jax_enable_compilation_cache", "jax_compilation_cache_dir")
+    if on_cpus and all(jax.config.read(name) for name in settings):
+        raise ValueError(
+            "mesh: on several CPU devices, programs from JAX's compilation cache give wrong "
+            "numbers. Switch it off, by JAX_ENABLE_COMPILATION_CACHE=false in the environment."
+        )
 
 
 def to_host(tree: Any) -> Any:

@@ -11,9 +11,16 @@ HANG_S = 1800
 
 
 def on_devices(count):
-    """The environment of a process that sees so many CPU devices; JAX counts them only once."""
+    """The environment of a process that sees so many CPU devices; JAX counts them only once.
+
+    Their programs must not come from JAX's cache, which gives wrong ones (`layouts`).
+    """
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
-    return os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    return os.environ | {
+        "XLA_FLAGS": flags,
+        "JAX_PLATFORMS": "cpu",
+        "JAX_ENABLE_COMPILATION_CACHE": "false",
+    }
 
 
 @contextlib.contextmanager

@@ -1,7 +1,5 @@
 """The study of GANs on mixtures: generators of which it is known what they capture."""
 
-import dataclasses
-
 import jax
 import numpy as np
 import pytest

@@ -3,14 +3,17 @@
 Several devices are tried in test_sharding.py; the arithmetic of any number of blocks, here.
 """
 
+import contextlib
 import functools
 import re
+import types
 
 import jax
 import numpy as np
 import pytest
 
 import condvendi_jax as cv
+from condvendi_jax import layouts
 from condvendi_jax.layouts import Layout, layout_of, mesh_of, to_host
 
 
@@ -144,3 +147,31 @@ def test_what_is_no_mesh_is_refused(mesh, wrong):
     ):
         with pytest.raises(TypeError, match=says):
             refused()
+
+
+@pytest.mark.parametrize(
+    ("count", "platform", "enabled", "refused"),
+    [
+        (2, "cpu", True, True),
+        (2, "cpu", False, False),
+        (1, "cpu", True, False),
+        (2, "tpu", True, False),
+    ],
+)
+def test_several_cpu_devices_run_no_program_of_a_cache(count, platform, enabled, refused):
+    """What they read back from it gave wrong numbers."""
+    mesh = types.SimpleNamespace(
+        devices=np.array([types.SimpleNamespace(platform=platform)] * count)
+    )
+    before = jax.config.jax_enable_compilation_cache
+    assert jax.config.jax_compilation_cache_dir  # The tests have one.
+    jax.config.update("jax_enable_compilation_cache", enabled)
+    try:
+        with (
+            pytest.raises(ValueError, match="JAX_ENABLE_COMPILATION_CACHE=false")
+            if refused
+            else contextlib.nullcontext()
+        ):
+            layouts._check_no_cache(mesh)
+    finally:
+        jax.config.update("jax_enable_compilation_cache", before)

@@ -397,9 +397,11 @@ def test_the_example_gives_the_same_scores_by_every_way_in_two_processes(tmp_pat
     arguments = ["--devices=1", "--n=201", "--rtol=0.02", f"--output={tmp_path}"]
     arguments += [f"--coordinator=localhost:{port}", "--num_processes=2"]
     command = [sys.executable, "-m", "experiments.many_devices", *arguments]
+    environment = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
     with contextlib.ExitStack() as stack:
         processes = [
-            stack.enter_context(started([*command, f"--process_id={index}"])) for index in (0, 1)
+            stack.enter_context(started([*command, f"--process_id={index}"], env=environment))
+            for index in (0, 1)
         ]
         ends = [process.communicate(timeout=HANG_S) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], ends
