@@ -220,7 +220,7 @@ def _check_no_cache(mesh: Mesh) -> None:
     """
     on_cpus = mesh.devices.size > 1 and mesh.devices.flat[0].platform == "cpu"
     settings = ("jax_enable_compilation_cache", "jax_compilation_cache_dir")
-    if on_cpus and all(jax.config.read(name) for name in settings):
+    if on_cpus and all(getattr(jax.config, name) for name in settings):
         raise ValueError(
             "mesh: on several CPU devices, programs from JAX's compilation cache give wrong "
             "numbers. Switch it off, by JAX_ENABLE_COMPILATION_CACHE=false in the environment."
