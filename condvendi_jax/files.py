@@ -240,7 +240,7 @@ def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     if target is None:
         content = io.BytesIO()
         yield content
-        _write_through(path, content.getbuffer())
+        _write_through(path, content.getvalue())
         return
     temporary = target.with_name(f".condvendi-{secrets.token_hex(8)}")
     with _naming(path):
@@ -489,7 +489,7 @@ def _descriptor(path: pathlib.Path) -> int | None:
     return None
 
 
-def _write_through(path: pathlib.Path, content: memoryview) -> None:
+def _write_through(path: pathlib.Path, content: bytes) -> None:
     descriptor = _descriptor(path)
     with _naming(path):
         if descriptor is None:

@@ -215,7 +215,7 @@ def layout_of(points: np.ndarray | jax.Array, *, mesh: Mesh | None = None) -> La
 def _check_no_cache(mesh: Mesh) -> None:
     """Refuses programs for several devices of a CPU that JAX may read from its cache.
 
-    Seen with JAX 0.7.2, 0.10.2 and 0.12: read back, they confuse the messages between devices.
+    Seen with JAX 0.7, 0.10 and 0.12: read back, they confuse the messages between devices.
     Scores were wrong by up to a fifth, or the process was ended after a minute.
     """
     on_cpus = mesh.devices.size > 1 and mesh.devices.flat[0].platform == "cpu"

@@ -21,7 +21,7 @@ os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 # Every core has a worker: compiling in parts, for several threads, is work for nothing. XLA's older
 # way to write loops for CPUs compiles twice as fast. XLA refuses flags that it does not know, and
 # versions to come may not know these.
-if metadata.version("jaxlib").startswith(("0.7.", "0.8.", "0.9.", "0.10.")):
+if metadata.version("jaxlib").startswith(("0.8.", "0.9.", "0.10.")):
     flags = "--xla_cpu_parallel_codegen_split_count=1 --xla_cpu_use_fusion_emitters=false"
     os.environ.setdefault("XLA_FLAGS", flags)
 # A program need not say which lines of Python each of its operations came from.

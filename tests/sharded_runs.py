@@ -107,7 +107,8 @@ def meshes():
     """Other ways to say where the points are."""
     out = {}
     points = draw_pairs(N, **DIMENSIONS)
-    explicit = jax.make_mesh((DEVICES,), ("rows",))
+    types_of_axes = (jax.sharding.AxisType.Explicit,)
+    explicit = jax.make_mesh((DEVICES,), ("rows",), axis_types=types_of_axes)
     layout = sharding.layout_of(points[0], mesh=explicit)
     out["explicit mesh"] = sharded(kernels(), points, layout)[0].squared_frobenius_norm()
     two = Mesh(np.array(jax.devices()).reshape(2, 4), ("hosts", "devices"))

@@ -109,7 +109,8 @@ def test_arrays_that_are_not_sharded_have_no_mesh(mesh):
 
 
 def test_layouts_are_equal_where_the_devices_and_axes_are(mesh):
-    explicit = jax.make_mesh((1,), ("rows",))
+    types_of_axes = (jax.sharding.AxisType.Explicit,)
+    explicit = jax.make_mesh((1,), ("rows",), axis_types=types_of_axes)
     assert layout_of(np.ones((4, 2)), mesh=explicit) == Layout(mesh, ("rows",), 4)
     assert Layout(mesh, "rows", 5) != Layout(mesh, "rows", 4)
     assert hash(Layout(mesh, "rows", 4)) == hash(layout_of(np.ones((4, 2)), mesh=mesh))

@@ -139,7 +139,11 @@ def test_identical_rows_have_scores_of_exactly_one(dtype):
 def test_small_dtypes_are_cast_before_any_arithmetic(small):
     """Values near the top of uint8 and int8, whose differences and squares would wrap around."""
     spread = np.random.default_rng(0).integers(0, 2, size=(N, 3)) * 120
-    outputs = jnp.asarray(spread.astype(np.float32)).astype(small)
+    try:
+        jnp.ones(N, small).astype(jnp.float32)
+    except jax.errors.JaxRuntimeError:
+        pytest.skip(f"XLA cannot convert {small} on this processor")
+    outputs = jnp.asarray(spread.astype(jnp.dtype(small)))
     exact = np.asarray(outputs.astype(jnp.float32), np.float64)
     bandwidth = 100.0 if small != "bool" else 1.0
     for order in (1, 2):
