@@ -369,7 +369,7 @@ def test_features_inside_a_compiled_step(dtype):
 
     @nnx.jit
     def step(every, outputs, prompts, mask):
-        loss = jnp.ones(outputs.shape[0])  # Not every Flax leaves out what is masked.
+        loss = jnp.ones(outputs.shape[0], jnp.float32)  # Not every Flax leaves out what is masked.
         every.update(outputs=outputs, prompts=prompts, loss=loss, mask=mask)
 
     for start in range(0, N, 10):
