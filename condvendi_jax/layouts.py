@@ -42,8 +42,8 @@ class Layout:
 
     Raises:
       TypeError: the mesh is not a `jax.sharding.Mesh`.
-      ValueError: the mesh has no such axis, n is below 1, or several devices of a CPU would run
-        programs from JAX's cache, which then gave wrong numbers.
+      ValueError: the mesh has no such axis, n is below 1, or the mesh has several CPU
+        devices while JAX's compilation cache is on, which gives wrong numbers there.
     """
 
     mesh: Mesh

@@ -19,8 +19,8 @@ Limit = Literal["smallest", "largest", "equal"]
 # What rounding moves a score by when its rows are permuted, in eps of the dtype relative to the
 # score. Measured under narrow, usual and wide bandwidths, in float32 at n = 10 to 2,000 and in
 # float64 at 10 and 200: where scores are 1 or n, at most 4 at order 2, which sums kernel values,
-# and 205 from eigenvalues; neither grows with n. Elsewhere distances round too: tight clusters far
-# from the origin moved by 2,500.
+# and 205 from eigenvalues. Elsewhere distances round too: the scores of tight clusters far from
+# the origin moved by 2,500.
 _EPS_OF_SUMS = 8
 _EPS_OF_EIGENVALUES = 256
 _MEANINGS = {
