@@ -16,7 +16,7 @@ _VERBS = {
 
 def main(argv: list[str]) -> int | None:
     """Hands the arguments to the verb."""
-    from condvendi_jax import command
+    from condvendi_jax.cli import command
 
     words = argv[1:]
     if not words:
@@ -46,7 +46,7 @@ def _help() -> str:
 def run() -> None:
     """The entry of the console command."""
     try:
-        from condvendi_jax import command
+        from condvendi_jax.cli import command
     except KeyboardInterrupt:
         os.write(2, b"interrupted\n")
         os._exit(130)

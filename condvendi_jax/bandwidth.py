@@ -14,8 +14,8 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from condvendi_jax import scores, validation
-from condvendi_jax.kernels import Gaussian
+from condvendi_jax import validation
+from condvendi_jax.kernels import Cosine, Gaussian, Kernel
 
 Criterion = Literal["std", "variance"]
 _SOURCES = {"std": "RKE section 6", "variance": "CV appendix E.1"}
@@ -83,7 +83,7 @@ def select_bandwidth(
     subset_size: int | None = None,
     partitions: int = 1,
     candidates: Sequence[float] | np.ndarray | None = None,
-    score: Callable[..., jax.Array] = scores.rke,
+    score: Callable[..., jax.Array] | None = None,
     progress: Callable[[], Any] = lambda: None,
 ) -> BandwidthSelection:
     """The smallest bandwidth whose score varies less than a threshold over disjoint subsets.
@@ -106,7 +106,7 @@ def select_bandwidth(
       partitions: how many times the rows are split into subsets; 1 in the papers.
       candidates: the bandwidths tried, ascending; where None, 49 of ratio 2^(1/6) from 1/16 to 16
         times the median distance.
-      score: `score(points, kernel=...)`, `rke` or `vendi` for instance.
+      score: `score(points, kernel=...)`, `vendi` for instance; `rke` where None.
       progress: called after every few partitions.
 
     Raises:
@@ -117,11 +117,38 @@ def select_bandwidth(
       >>> import jax, numpy as np
       >>> import condvendi_jax as cv
       >>> points = np.random.default_rng(0).normal(size=(400, 2)).astype(np.float32)
-      >>> found = cv.select_bandwidth(points, key=jax.random.key(0))
+      >>> found = cv.bandwidth.select_bandwidth(points, key=jax.random.key(0))
       >>> print(found.describe())
       smallest bandwidth with variance < 0.01 over 10 disjoint subsets of 40 (CV appendix E.1)
     """
-    points = _checked(points)
+    return _select(
+        _checked(points),
+        key=key,
+        criterion=criterion,
+        threshold=threshold,
+        subsets=subsets,
+        subset_size=subset_size,
+        partitions=partitions,
+        candidates=candidates,
+        score=score,
+        progress=progress,
+    )
+
+
+def _select(
+    points: jax.Array,
+    *,
+    key: jax.Array,
+    criterion: Criterion = "variance",
+    threshold: float = 0.01,
+    subsets: int = DEFAULT_SUBSETS,
+    subset_size: int | None = None,
+    partitions: int = 1,
+    candidates: Sequence[float] | np.ndarray | None = None,
+    score: Callable[..., jax.Array] | None = None,
+    progress: Callable[[], Any] = lambda: None,
+) -> BandwidthSelection:
+    """`select_bandwidth` of points that were checked before."""
     validation.check_key(key)
     n = points.shape[0]
     if criterion not in _SOURCES:
@@ -138,7 +165,7 @@ def select_bandwidth(
     partitions = validation.check_count(partitions, name="partitions", minimum=1)
     order_key, median_key = jax.random.split(key)
     if candidates is None:
-        median = median_heuristic(points, key=median_key)
+        median = _median(points, median_key)
         candidates = median * 2.0 ** (np.arange(-24, 25) / 6)
     grid = np.asarray(candidates, np.float64)
     ascending = grid.ndim == 1 and grid.size > 0 and (np.diff(grid) > 0).all()
@@ -196,14 +223,15 @@ def _sweep(
     rows: jax.Array,
     sigmas: jax.Array,
     unit: float | None,
-    score: Callable[..., jax.Array],
+    score: Callable[..., jax.Array] | None,
 ) -> jax.Array:
     """The score of each subset of rows `[s, m]` at each bandwidth `[g]`: `[s, g]`."""
 
     def of_subset(chosen: jax.Array) -> jax.Array:
         subset = points[chosen]
-        if score is not scores.rke:
-            return lax.map(lambda sigma: score(subset, kernel=Gaussian(sigma, unit=unit)), sigmas)
+        if score is not None:
+            of_kernel = functools.partial(score, subset)
+            return lax.map(lambda sigma: of_kernel(kernel=Gaussian(sigma, unit=unit)), sigmas)
         # All bandwidths share the distances.
         kernel = Gaussian(1.0, unit=unit)
         prepared = kernel.prepare(subset)
@@ -300,12 +328,53 @@ def bandwidth_by_rule(
       >>> cv.bandwidth_by_rule(points, "median", key=jax.random.key(0))
       RuledBandwidth(bandwidth=3.0, rule='median distance', relative_error=None)
     """
+    check_rule(rule)
+    return _by_rule(_checked(points), rule, key, partitions, progress)
+
+
+def check_rule(rule: str) -> None:
+    """Raises ValueError where there is no such rule."""
     if rule not in RULES:
         raise ValueError(f"rule: expected one of {', '.join(RULES)}, received {rule!r}.")
-    points = validation.as_array(points, name="points")
+
+
+def of_checked(points: jax.Array, rule: str, *, key: jax.Array, name: str) -> RuledBandwidth:
+    """`bandwidth_by_rule` of the points of a call, which were checked before.
+
+    Points without a distance to choose from have an arbitrary bandwidth: every score of them is 1.
+
+    Raises:
+      ValueError: no bandwidth follows the rule on these points, which `name` names.
+    """
+    if points.shape[0] == 1 or bool((points == points[:1]).all()):
+        why = "n = 1" if points.shape[0] == 1 else "all rows are identical"
+        return RuledBandwidth(1.0, f"arbitrary: {why}")
+    try:
+        return _by_rule(points, rule, key)
+    except ValueError as error:
+        raise ValueError(str(error).replace("points:", f"{name}:", 1)) from error
+
+
+def as_given(kernel: Kernel) -> RuledBandwidth:
+    """What is to be said of the bandwidth of a kernel that the caller chose."""
+    if isinstance(kernel, Gaussian):
+        known = validation.is_concrete(kernel.bandwidth)
+        return RuledBandwidth(float(kernel.bandwidth) if known else None, "given")
+    if isinstance(kernel, Cosine):
+        return RuledBandwidth(None, "none: the cosine kernel has no bandwidth")
+    return RuledBandwidth(None, f"given: {kernel!r}")
+
+
+def _by_rule(
+    points: jax.Array,
+    rule: str,
+    key: jax.Array,
+    partitions: int | None = None,
+    progress: Callable[[], Any] = lambda: None,
+) -> RuledBandwidth:
     if rule == "median":
-        return RuledBandwidth(median_heuristic(points, key=key), "median distance")
-    n = np.shape(points)[0]
+        return RuledBandwidth(_median(points, key), "median distance")
+    n = points.shape[0]
     if n < 2 * DEFAULT_SUBSETS:
         raise ValueError(
             f"the rule {rule!r} needs {2 * DEFAULT_SUBSETS} rows, received {n}; give the "
@@ -315,9 +384,7 @@ def bandwidth_by_rule(
         size = min(n // DEFAULT_SUBSETS, _LARGEST_SUBSET)
         partitions = int(np.clip(_PAIRS / (DEFAULT_SUBSETS * size**2), *_PARTITIONS))
     criterion: Criterion = "std" if rule == "std" else "variance"
-    chosen = select_bandwidth(
-        points, key=key, criterion=criterion, partitions=partitions, progress=progress
-    )
+    chosen = _select(points, key=key, criterion=criterion, partitions=partitions, progress=progress)
     return RuledBandwidth(chosen.bandwidth, chosen.describe(), chosen.relative_error)
 
 
@@ -349,10 +416,14 @@ def median_heuristic(points: ArrayLike, *, key: jax.Array) -> float:
       >>> import jax, numpy as np
       >>> import condvendi_jax as cv
       >>> points = np.array([[0.0], [0.0], [3.0]], np.float32)
-      >>> print(f"{cv.median_heuristic(points, key=jax.random.key(0)):.2f}")
+      >>> print(f"{cv.bandwidth.median_heuristic(points, key=jax.random.key(0)):.2f}")
       3.00
     """
-    points = _checked(points)
+    return _median(_checked(points), key)
+
+
+def _median(points: jax.Array, key: jax.Array) -> float:
+    """`median_heuristic` of points that were checked before."""
     validation.check_key(key)
     if points.shape[0] == 1:
         raise ValueError("points: one row has no distance to choose a bandwidth from; give one.")

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from condvendi_jax import spectra, validation
-from condvendi_jax.grams import Gram
+from condvendi_jax import validation
+from condvendi_jax.grams import _eigenvalues as spectra
+from condvendi_jax.grams._grams import Gram
 
 # Within this distance of order 1 the factor 1 / (1 - order) magnifies the rounding of sums.
 NEAR_ONE = 0.1
@@ -57,10 +57,7 @@ class Entropy:
         """The same entropy for n points: a truncation above n becomes n, with a warning."""
         if self.truncation is None or self.truncation <= n:
             return self
-        warnings.warn(
-            f"truncation {self.truncation} exceeds n = {n}: all eigenvalues are kept.",
-            stacklevel=3,
-        )
+        validation.warn(f"truncation {self.truncation} exceeds n = {n}: all eigenvalues are kept.")
         return dataclasses.replace(self, truncation=n)
 
     def fitted(self, n: int) -> Entropy:
@@ -210,7 +207,7 @@ def conditional(entropy: Entropy, gram_x: Gram, gram_t: Gram) -> jax.Array:
       >>> outputs = np.array([[0.0], [1.0], [2.0], [3.0]], np.float32)
       >>> prompts = np.array([[0.0], [0.0], [1.0], [1.0]], np.float32)
       >>> grams = [cv.gram(cv.Gaussian(0.1), points) for points in (outputs, prompts)]
-      >>> print(f"{cv.conditional(cv.von_neumann, *grams):.4f}")
+      >>> print(f"{cv.entropies.conditional(cv.von_neumann, *grams):.4f}")
       0.6931
     """
     if not entropy.needs_spectrum:
@@ -234,7 +231,7 @@ def mutual_information(entropy: Entropy, gram_x: Gram, gram_t: Gram) -> jax.Arra
       >>> outputs = np.array([[0.0], [1.0], [2.0], [3.0]], np.float32)
       >>> prompts = np.array([[0.0], [0.0], [1.0], [1.0]], np.float32)
       >>> grams = [cv.gram(cv.Gaussian(0.1), points) for points in (outputs, prompts)]
-      >>> print(f"{cv.mutual_information(cv.von_neumann, *grams):.4f}")
+      >>> print(f"{cv.entropies.mutual_information(cv.von_neumann, *grams):.4f}")
       0.6931
     """
     return log_scores(*entropies(entropy, gram_x, gram_t)).information

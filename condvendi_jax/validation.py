@@ -10,6 +10,8 @@ from __future__ import annotations
 import functools
 import math
 import numbers
+import os
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
@@ -59,6 +61,17 @@ def outside_transformations(function: _Function) -> _Function:
             ) from error
 
     return cast(_Function, explained)
+
+
+_PACKAGE = os.path.dirname(__file__) + os.sep
+
+
+def warn(message: str) -> None:
+    """Warns at the line of the first caller outside the library."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)
 
 
 def compute_dtype() -> jnp.dtype:
@@ -114,10 +127,9 @@ def check_arrays(
     check_shapes(arrays)
     wide = [name for name, array in arrays.items() if array.dtype == np.float64]
     if wide and compute_dtype() == jnp.float32:
-        warnings.warn(
+        warn(
             f"{' and '.join(wide)}: float64 input is computed in float32 because x64 is off; "
-            "enable it with jax.config.update('jax_enable_x64', True), or --x64 of the command.",
-            stacklevel=4,
+            "enable it with jax.config.update('jax_enable_x64', True), or --x64 of the command."
         )
     return [_cast(array, name, place, (origins or {}).get(name)) for name, array in arrays.items()]
 
@@ -243,10 +255,9 @@ def _warn_of_merged_rows(before: np.ndarray, after: np.ndarray, name: str) -> No
         return
     merged = distinct_rows(before)[0] - distinct
     if merged > 0:
-        warnings.warn(
+        warn(
             f"{name}: {merged} row(s) that differ in {before.dtype} are equal in {after.dtype}, "
-            "and count as duplicates; rescale, or enable x64.",
-            stacklevel=6,
+            "and count as duplicates; rescale, or enable x64."
         )
 
 

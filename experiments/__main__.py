@@ -21,7 +21,7 @@ from absl import flags
 from rich import console
 from rich.table import Column, Table
 
-from condvendi_jax import command
+from condvendi_jax.cli import command
 from experiments import registry
 from experiments.lab import Study, runner, store
 

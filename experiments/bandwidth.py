@@ -28,8 +28,9 @@ from rich.table import Table
 from scipy import stats
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth, uncertainty, validation
-from condvendi_jax.grams import DenseGram
+from condvendi_jax import bandwidth, validation
+from condvendi_jax.grams._grams import DenseGram
+from condvendi_jax.inference import _jackknife as uncertainty
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, style

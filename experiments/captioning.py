@@ -22,8 +22,9 @@ from matplotlib.ticker import NullFormatter
 from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import uncertainty, validation
-from condvendi_jax.points import Points
+from condvendi_jax import validation
+from condvendi_jax.inference import _jackknife as uncertainty
+from condvendi_jax.pairs import Pairs
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, examples, style
@@ -253,7 +254,7 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Scores:
     values, influences = [], []
     for captioner in settings.captioners:
         context.say(captioner)
-        points = Points.checked(
+        points = Pairs(
             pairs.outputs[said.captions[captioner]],
             pairs.prompts[said.photographs[captioner]],
             **kernels,

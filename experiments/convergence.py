@@ -25,8 +25,11 @@ from matplotlib.lines import Line2D
 from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth, memory, methods, uncertainty, validation
+from condvendi_jax import bandwidth, validation
 from condvendi_jax.entropies import log_scores
+from condvendi_jax.grams import _memory as memory
+from condvendi_jax.inference import _jackknife as uncertainty
+from condvendi_jax.spectra import _methods as methods
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, style
@@ -264,7 +267,7 @@ def _method(method: str, n: int) -> str:
     return "stored" if memory.fits(n, validation.compute_dtype()) else "matrix-free"
 
 
-def _entropies(result: cv.ConvergenceCurve) -> np.ndarray:
+def _entropies(result: cv.inference.ConvergenceCurve) -> np.ndarray:
     """H(X), H(T) and H(X, T) of each size, `[3, m]`."""
     return np.stack([result.entropy_outputs, result.entropy_prompts, result.entropy_joint])
 

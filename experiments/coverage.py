@@ -20,7 +20,8 @@ from rich.table import Table
 from sklearn import metrics
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth, uncertainty, validation
+from condvendi_jax import bandwidth, validation
+from condvendi_jax.inference import _jackknife as uncertainty
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, style

@@ -24,8 +24,10 @@ from scipy import special
 from scipy.spatial import distance
 
 import condvendi_jax as cv
-from condvendi_jax import methods, uncertainty, validation
-from condvendi_jax.points import Points
+from condvendi_jax import validation
+from condvendi_jax.inference import _jackknife as uncertainty
+from condvendi_jax.pairs import Pairs
+from condvendi_jax.spectra import _methods as methods
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, style
@@ -241,17 +243,17 @@ def in_random_order(
     return np.stack([by_prompt[p][:least] for p in order])
 
 
-def _points(pairs: PairedEmbeddings, designs: np.ndarray, bandwidths: choices.Bandwidths) -> Points:
+def _points(pairs: PairedEmbeddings, designs: np.ndarray, bandwidths: choices.Bandwidths) -> Pairs:
     """The pairs of some designs `[prompts, k]`, prompt by prompt."""
     arrays = [jnp.asarray(a[designs.ravel()]) for a in (pairs.outputs, pairs.prompts)]
     suited = [
         kernel.suited_to(array)
         for kernel, array in zip(bandwidths.kernels().values(), arrays, strict=True)
     ]
-    return Points(tuple(arrays), tuple(suited), n=designs.size)
+    return Pairs.trusted(tuple(arrays), tuple(suited), n=designs.size)
 
 
-def _order_two(points: Points, designs: np.ndarray, key: jax.Array) -> tuple[float, float]:
+def _order_two(points: Pairs, designs: np.ndarray, key: jax.Array) -> tuple[float, float]:
     """Conditional-RKE and its error by the jackknife over at most 20 groups of prompts."""
     prompts, k = designs.shape
     membership = np.repeat(np.asarray(jax.random.permutation(key, prompts)) % min(20, prompts), k)

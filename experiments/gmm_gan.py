@@ -23,7 +23,8 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth, tables, validation
+from condvendi_jax import bandwidth, validation
+from condvendi_jax.report import _tables as tables
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.generators import checkpoints, mixture_gan
@@ -240,7 +241,9 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Scores:
         references = of_mixture(reference_key, settings.references)
         few = points[: settings.references]
         rke.append([float(cv.rke(points, kernel=kernel)) for kernel in kernels])
-        rrke.append([float(cv.rrke(few, references, kernel=kernel)) for kernel in kernels])
+        rrke.append(
+            [float(cv.baselines.rrke(few, references, kernel=kernel)) for kernel in kernels]
+        )
         shares.append(mixture.good_shares(np.asarray(points)))
         shown.append(np.asarray(points[:_SHOWN], np.float16))
     trace = {} if found is None else found["trace"]

@@ -27,7 +27,8 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import files, validation
+from condvendi_jax import validation
+from condvendi_jax.cli import files
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.generators import diffusion, latent_diffusion

@@ -27,8 +27,9 @@ from rich.table import Table
 from scipy.spatial import distance
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth, tables, validation
-from condvendi_jax.guidance import Guidance, GuidanceState
+from condvendi_jax import bandwidth, validation
+from condvendi_jax.guidance._guidance import Guidance, GuidanceState
+from condvendi_jax.report import _tables as tables
 from experiments import lab
 from experiments.data import PairedEmbeddings, pictures
 from experiments.data.sets import SEED

@@ -26,9 +26,10 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth, methods, validation
+from condvendi_jax import bandwidth, validation
 from condvendi_jax.entropies import log_scores
-from condvendi_jax.points import Points
+from condvendi_jax.pairs import Pairs
+from condvendi_jax.spectra import _methods as methods
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import agreement, choices, style
@@ -208,7 +209,7 @@ def _entropies_of_sets(
     """H(X) in nats of each of some sets `[S, k, d]` at each order, `[orders, S]`."""
 
     def of_one(outputs: jax.Array) -> jax.Array:
-        points = Points.checked(outputs, output_kernel=kernel)
+        points = Pairs(outputs, output_kernel=kernel)
         wanted = [cv.Entropy(order=order) for order in orders]
         found = methods.compute(points, wanted, methods.Exact())
         return jnp.stack([computed.values.outputs for computed in found])
@@ -329,7 +330,7 @@ def _entropies_of_pools(
     """H(X), H(T) and H(X, T) of some pools `[p, n]` of rows, `[p, orders, 3]`."""
 
     def of_one(chosen: jax.Array) -> jax.Array:
-        points = Points.checked(outputs[chosen], prompts[chosen], **kernels)
+        points = Pairs(outputs[chosen], prompts[chosen], **kernels)
         found = methods.compute(points, _POOLED, methods.Exact())
         return jnp.stack([jnp.stack(computed.values) for computed in found])
 

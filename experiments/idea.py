@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import condvendi_jax as cv
-from condvendi_jax import command
+from condvendi_jax.cli import command
 from experiments.lab import style
 
 FIGURES = pathlib.Path(__file__).resolve().parents[1] / "figures"
@@ -40,7 +40,7 @@ def toy() -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
 
 def score(
     prompts: np.ndarray, models: Mapping[str, np.ndarray]
-) -> tuple[dict[str, cv.Decomposition], dict[str, float]]:
+) -> tuple[dict[str, cv.scores.Decomposition], dict[str, float]]:
     """The scores of each model at order 2, and the bandwidths, which the rule chooses for A."""
     chosen = cv.evaluate(models["A"], prompts, orders=[2], errors="none").bandwidths
     widths = {name: rule.bandwidth for name, rule in chosen.items() if rule.bandwidth is not None}
@@ -52,7 +52,7 @@ def score(
     return found, widths
 
 
-def draw() -> tuple[Figure, dict[str, cv.Decomposition]]:
+def draw() -> tuple[Figure, dict[str, cv.scores.Decomposition]]:
     """The picture, and the scores that it shows."""
     kinds, prompts, models = toy()
     found, widths = score(prompts, models)
@@ -84,7 +84,7 @@ def _outputs(axes: Axes, title: str, outputs: np.ndarray, kinds: np.ndarray) -> 
     axes.spines[:].set_color(style.GREY)
 
 
-def _bars(axes: Axes, found: Mapping[str, cv.Decomposition]) -> None:
+def _bars(axes: Axes, found: Mapping[str, cv.scores.Decomposition]) -> None:
     """The three scores of each model, with their values."""
     labels = {}
     for top, (model, scores) in zip((0, 4.4), found.items(), strict=True):

@@ -23,7 +23,8 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import tables, validation
+from condvendi_jax import validation
+from condvendi_jax.report import _tables as tables
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import agreement, choices, models, style

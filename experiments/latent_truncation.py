@@ -22,7 +22,8 @@ from matplotlib.figure import Figure
 from rich.table import Table
 from scipy import stats
 
-from condvendi_jax import clusters, validation
+from condvendi_jax import validation
+from condvendi_jax.scores import clusters
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.data.sets import FOLDER, SEED

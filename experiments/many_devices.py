@@ -24,8 +24,10 @@ from jax.sharding import Mesh
 from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import methods, sharding, validation
-from condvendi_jax.sharding import Layout
+from condvendi_jax import validation
+from condvendi_jax.grams import _sharding as sharding
+from condvendi_jax.grams._sharding import Layout
+from condvendi_jax.spectra import _methods as methods
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices
@@ -147,7 +149,7 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Scored:
         # Where the rows lie on devices already, they say so themselves; else the mesh is named.
         way |= {} if sharding.mesh_of(points[0]) else {"mesh": mesh}
 
-    def call() -> cv.Decomposition:
+    def call() -> cv.scores.Decomposition:
         kernels = settings.bandwidths.kernels()
         return jax.block_until_ready(cv.decompose(*points, **kernels, **way))
 

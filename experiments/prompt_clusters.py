@@ -100,7 +100,7 @@ class State:
     pairs: PairedEmbeddings
     rows: Mapping[str, Sequence[np.ndarray]]
     first: np.ndarray
-    clusterings: Mapping[int, cv.Clustering]
+    clusterings: Mapping[int, cv.clusters.Clustering]
 
 
 def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -> lab.Setup:
@@ -133,7 +133,7 @@ def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -
     )
     keys = jax.random.split(jax.random.key(seed), len(counts))
     clusterings = {
-        count: cv.k_means(pairs.prompts[first], count, key=key, restarts=options.repeats)
+        count: cv.clusters.k_means(pairs.prompts[first], count, key=key, restarts=options.repeats)
         for count, key in zip(counts, keys, strict=True)
     }
     arrays = {"outputs": pairs.outputs, "prompts": pairs.prompts, "models": models}

@@ -172,7 +172,7 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Modes:
     del context
     settings, (pairs, pictures) = setup.settings, setup.state
     kernels = settings.bandwidths[cell.scale].kernels()
-    modes = cv.prompt_modes(
+    modes = cv.clusters.prompt_modes(
         pairs.outputs,
         pairs.prompts,
         **kernels,

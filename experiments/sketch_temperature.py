@@ -28,7 +28,9 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import clusters, tables, validation
+from condvendi_jax import validation
+from condvendi_jax.report import _tables as tables
+from condvendi_jax.scores import clusters
 from experiments import lab
 from experiments.data import PairedEmbeddings, strokes
 from experiments.data.sets import FOLDER, SEED

@@ -21,7 +21,8 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import tables, validation
+from condvendi_jax import validation
+from condvendi_jax.report import _tables as tables
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, examples, style
@@ -252,7 +253,7 @@ def alignment(
 
     def measure(outputs: np.ndarray) -> list[float]:
         turned = turn_outputs(outputs)
-        mid = cv.mutual_information_divergence(
+        mid = cv.baselines.mutual_information_divergence(
             turned.astype(np.float32),
             prompts.astype(np.float32),
             reference_outputs=reference.astype(np.float32),

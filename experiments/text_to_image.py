@@ -22,7 +22,9 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import comparison, tables, validation
+from condvendi_jax import validation
+from condvendi_jax.inference import _compare as comparison
+from condvendi_jax.report import _tables as tables
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, examples, style
@@ -253,7 +255,7 @@ def draw_rows(pairs: PairedEmbeddings, design: Design, key: jax.Array) -> np.nda
     )
 
 
-def _scored(ranking: cv.comparison.Ranking) -> Scored:
+def _scored(ranking: cv.inference.Ranking) -> Scored:
     differences = (
         Difference(d.first, d.second, d.value, d.standard_error, d.adjusted)
         for d in ranking.differences

@@ -24,8 +24,9 @@ from rich.table import Table
 from sklearn.metrics import adjusted_rand_score
 
 import condvendi_jax as cv
-from condvendi_jax import clusters, validation
-from condvendi_jax.points import Points
+from condvendi_jax import validation
+from condvendi_jax.pairs import Pairs
+from condvendi_jax.scores import clusters
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import agreement, choices, style
@@ -136,9 +137,7 @@ def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -
         )
     if options.kernel == "cosine":  # Where a row may be refused, it is named as in its file.
         for rows in prompts:
-            Points.checked(
-                pairs.outputs, rows, output_kernel=cv.Cosine(), prompt_kernel=cv.Cosine()
-            )
+            Pairs(pairs.outputs, rows, output_kernel=cv.Cosine(), prompt_kernel=cv.Cosine())
     pooled = PairedEmbeddings(
         pairs.name,
         outputs=np.concatenate([pairs.outputs] * 2),
@@ -312,7 +311,7 @@ def by_k_means(points: np.ndarray, k: int, restarts: int, key: jax.Array) -> np.
     There are k, or fewer where there are fewer distinct points.
     """
     distinct = len(np.unique(points, axis=0))
-    return cv.k_means(points, min(k, distinct), key=key, restarts=restarts).alternatives
+    return cv.clusters.k_means(points, min(k, distinct), key=key, restarts=restarts).alternatives
 
 
 def values(run: lab.Run, scale: str) -> np.ndarray:

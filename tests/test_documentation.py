@@ -20,8 +20,7 @@ from PIL import Image
 
 import condvendi_jax as cv
 from condvendi_jax import __main__ as command_line
-from condvendi_jax import command
-from condvendi_jax.cli import compare, inputs, score
+from condvendi_jax.cli import command, compare, inputs, score
 from experiments import __main__ as overview
 from experiments import idea, registry
 from experiments.lab import runner, store

@@ -205,7 +205,7 @@ def pointwise_formula(rng: np.random.Generator, budget: Budget, value: Any) -> E
         scores = pmi(z, moments(pairs), 2, value)
         printed += [*scores, scores.mean()]
         named: Any = {"reference_outputs": pairs[:, :2], "reference_prompts": pairs[:, 2:]}
-        library = float(cv.mutual_information_divergence(z[:, :2], z[:, 2:], **named))
+        library = float(cv.baselines.mutual_information_divergence(z[:, :2], z[:, 2:], **named))
         defined += [*log_ratio(z, moments(pairs), 2), library]
     return equal(printed, defined)
 

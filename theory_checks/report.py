@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 import condvendi_jax
-from condvendi_jax import files
+from condvendi_jax.cli import files
 from theory_checks.claim import Kind, Outcome, Tried
 from theory_checks.evidence import Verdict, plain
 from theory_checks.roots import ROOTS

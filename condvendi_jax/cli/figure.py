@@ -8,8 +8,8 @@ import pathlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from condvendi_jax import files
-from condvendi_jax.comparison import Comparison
+from condvendi_jax.cli import files
+from condvendi_jax.inference._compare import Comparison
 
 _COLUMN_IN, _ROW_IN = 2.9, 0.3
 _MARGIN_IN, _CAPTION_IN = 0.8, 0.6

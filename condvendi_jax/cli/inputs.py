@@ -14,7 +14,7 @@ import numpy as np
 from absl import flags
 from rich import progress
 
-from condvendi_jax import files
+from condvendi_jax.cli import files
 
 if TYPE_CHECKING:
     from condvendi_jax.encoders.embedding import LoadedEncoder

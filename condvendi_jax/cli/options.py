@@ -13,22 +13,17 @@ import jax
 import numpy as np
 from absl import flags
 
-from condvendi_jax import (
-    bandwidth,
-    command,
-    estimators,
-    feature_maps,
-    files,
-    methods,
-    provenance,
-    uncertainty,
-    validation,
-)
-from condvendi_jax.comparison import Comparison
-from condvendi_jax.evaluation import Evaluation, Keys
+from condvendi_jax import bandwidth, validation
+from condvendi_jax.cli import command, files, provenance
+from condvendi_jax.inference import _jackknife as uncertainty
+from condvendi_jax.inference._compare import Comparison
+from condvendi_jax.inference._evaluate import Evaluation, Keys
 from condvendi_jax.kernels import Cosine, Gaussian, Kernel
-from condvendi_jax.methods import Auto, Method
-from condvendi_jax.points import NAMES
+from condvendi_jax.pairs import NAMES
+from condvendi_jax.spectra import _estimators as estimators
+from condvendi_jax.spectra import _feature_maps as feature_maps
+from condvendi_jax.spectra import _methods as methods
+from condvendi_jax.spectra._methods import Auto, Method
 
 DEFAULT_RULE = "variance"
 # The flags, of any verb, that name a file to write.

@@ -8,8 +8,8 @@ from typing import Any
 
 from absl import flags
 
-from condvendi_jax import command, evaluation, files
-from condvendi_jax.cli import inputs, options
+from condvendi_jax.cli import command, files, inputs, options
+from condvendi_jax.inference import _evaluate as evaluation
 
 # What a flag that names outputs says they are.
 _SOURCES = {"outputs": "embeddings", "images": "images", "texts": "texts"}

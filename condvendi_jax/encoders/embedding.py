@@ -13,13 +13,13 @@ import os
 import pathlib
 import re
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from condvendi_jax import files
+from condvendi_jax import validation
+from condvendi_jax.cli import files
 from condvendi_jax.encoders.interface import EncoderError, Progress, checked_texts
 from condvendi_jax.encoders.items import decode_image
 
@@ -198,7 +198,7 @@ def embed(
     describe_cut = getattr(loaded.encoder, "describe_cut", None)
     cut = describe_cut(items) if describe_cut and kind == "texts" else None
     if cut:
-        warnings.warn(cut, stacklevel=2)
+        validation.warn(cut)
     shelf = _open_shelf(cache, _identity(loaded, kind))
     digests = [_digest(_content(item)) for item in items]
     counts = collections.Counter(digests)
@@ -324,7 +324,7 @@ def _open_shelf(cache: str | os.PathLike[str] | None, identity: str) -> _Shelf |
     except OSError as error:
         if cache is not None:
             raise
-        warnings.warn(f"embeddings are not kept: {error}", stacklevel=3)
+        validation.warn(f"embeddings are not kept: {error}")
         return None
     return shelf
 
@@ -375,6 +375,6 @@ class _Shelf:
                     embeddings=np.stack(list(rows.values())),
                 )
         except OSError as error:
-            warnings.warn(f"embeddings are no longer kept: {error}", stacklevel=3)
+            validation.warn(f"embeddings are no longer kept: {error}")
             return False
         return True

@@ -9,14 +9,14 @@ import json
 import os
 import pathlib
 import re
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from condvendi_jax import files
+from condvendi_jax import validation
+from condvendi_jax.cli import files
 from condvendi_jax.encoders.interface import EXTRA_COMMAND
 
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff")
@@ -281,7 +281,7 @@ def list_images(folder: str | PathLike[str]) -> list[pathlib.Path]:
             " ".join([f"{folder}: holds no pictures ({', '.join(IMAGE_ENDINGS)}).", *left_out])
         )
     for message in left_out:
-        warnings.warn(message, stacklevel=2)
+        validation.warn(message)
     return sorted(images, key=_natural)
 
 
@@ -381,10 +381,9 @@ def pair_images(
     taken = set(paired)
     left = [image.name for image in images if image not in taken]
     if left:
-        warnings.warn(
+        validation.warn(
             f"{path} does not name {len(left):,} of {len(images):,} pictures, which are left out: "
-            f"{_some(left)}.",
-            stacklevel=2,
+            f"{_some(left)}."
         )
     return paired, column
 

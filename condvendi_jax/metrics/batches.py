@@ -11,9 +11,10 @@ import numpy as np
 from flax import nnx
 from jax.typing import ArrayLike
 
-from condvendi_jax import methods, validation
+from condvendi_jax import validation
 from condvendi_jax.entropies import Entropy, PerTerm
-from condvendi_jax.scores import Decomposition
+from condvendi_jax.scores._decompose import Decomposition
+from condvendi_jax.spectra import _methods as methods
 
 Points = tuple[Any, ...]  # Outputs `[n, d_x]` and, where there are prompts, prompts `[n, d_t]`.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,12 +13,15 @@ from flax import nnx
 from jax import lax
 from jax.typing import ArrayLike
 
-from condvendi_jax import blocks, features, spectra, validation
+from condvendi_jax import validation
 from condvendi_jax.entropies import Entropy, of_squared_norm
+from condvendi_jax.grams import _blocks as blocks
+from condvendi_jax.grams import _eigenvalues as spectra
+from condvendi_jax.grams import _features as features
 from condvendi_jax.kernels import Cosine
 from condvendi_jax.metrics import batches
 from condvendi_jax.metrics.batches import Points
-from condvendi_jax.scores import Decomposition
+from condvendi_jax.scores._decompose import Decomposition
 
 FeatureMap = Callable[[jax.Array], jax.Array]
 
@@ -209,10 +211,9 @@ class FeatureDecomposition(nnx.Metric):
         entropy = Entropy(order=order, truncation=truncation)
         sums, n = self.sums.get_value(), self.n
         if sums.refused:
-            warnings.warn(
+            validation.warn(
                 f"{int(sums.refused)} batch(es) were left out inside jit: their features were not "
-                "finite or all zero.",
-                stacklevel=2,
+                "finite or all zero."
             )
         batches.check_not_empty(self, n)
         entropy = entropy.clamped(n)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from typing import Any
 
 import jax
@@ -12,12 +11,15 @@ import numpy as np
 from flax import nnx
 from jax.typing import ArrayLike
 
-from condvendi_jax import blocks, scores, tiles, validation
+from condvendi_jax import validation
 from condvendi_jax.entropies import Entropy, of_squared_norm
+from condvendi_jax.grams import _blocks as blocks
+from condvendi_jax.grams import _tiles as tiles
 from condvendi_jax.kernels import Kernel, check_kernel
 from condvendi_jax.metrics import batches
 from condvendi_jax.metrics.batches import Points
-from condvendi_jax.scores import Decomposition
+from condvendi_jax.scores import _decompose as scores
+from condvendi_jax.scores._decompose import Decomposition
 
 # Batches are padded to 16, 32, 64 ... rows, so that few sizes are ever compiled.
 _FEWEST_ROWS = 16
@@ -244,7 +246,7 @@ class _StoredPoints(nnx.Metric):
                 says = "the identity and its scores only count points"
             else:
                 continue
-            warnings.warn(f"{name}: under {kernel!r} the Gram is numerically {says}.", stacklevel=4)
+            validation.warn(f"{name}: under {kernel!r} the Gram is numerically {says}.")
 
 
 class StoredDecomposition(_StoredPoints):

@@ -26,12 +26,12 @@ import numpy as np
 from absl import flags
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-from condvendi_jax import command
+from condvendi_jax.cli import command
+from condvendi_jax.cli.files import atomic_writer
 from condvendi_jax.encoders import Encoder, load_efficientnet, load_minilm
 from condvendi_jax.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
 from condvendi_jax.encoders.efficientnet import SIDE
 from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
-from condvendi_jax.files import atomic_writer
 from experiments.data import building
 from experiments.data.sets import EMOJI_FILE
 from experiments.lab import store

@@ -12,9 +12,9 @@ import pathlib
 import numpy as np
 from absl import flags
 
-from condvendi_jax import command
+from condvendi_jax.cli import command
+from condvendi_jax.cli.files import atomic_writer
 from condvendi_jax.encoders import Encoder, load_minilm
-from condvendi_jax.files import atomic_writer
 from experiments.data import building, pictures
 
 

@@ -13,7 +13,7 @@ import pathlib
 import numpy as np
 from absl import flags
 
-from condvendi_jax import command
+from condvendi_jax.cli import command
 from experiments.data import building, pictures
 from experiments.data.sets import FOLDER, SEED
 from experiments.generators import fitting, picture_encoder

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import flags
 
-from condvendi_jax import command
+from condvendi_jax.cli import command
 from condvendi_jax.encoders import Encoder, load_minilm, load_universal
 from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
 from condvendi_jax.encoders.universal import PACKAGE as UNIVERSAL_PACKAGE

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from absl import flags
 
-from condvendi_jax import command
+from condvendi_jax.cli import command
 from condvendi_jax.encoders import Encoder, load_minilm
 from condvendi_jax.encoders.minilm import PACKAGE
 from experiments.data import building, sets

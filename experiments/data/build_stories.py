@@ -21,10 +21,11 @@ import jax
 import numpy as np
 from absl import flags
 
-from condvendi_jax import command, validation
+from condvendi_jax import validation
+from condvendi_jax.cli import command
+from condvendi_jax.cli.files import atomic_writer
 from condvendi_jax.encoders import Encoder, load_minilm
 from condvendi_jax.encoders.minilm import PACKAGE
-from condvendi_jax.files import atomic_writer
 from experiments.data import building, sets
 from experiments.data.build_language import equal_length, first_words
 from experiments.data.pairs import PairedEmbeddings

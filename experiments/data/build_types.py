@@ -25,8 +25,8 @@ import jax
 import numpy as np
 from absl import flags
 
-from condvendi_jax import command
 from condvendi_jax.bandwidth import median_heuristic
+from condvendi_jax.cli import command
 from condvendi_jax.encoders import load_efficientnet, load_minilm, load_universal
 from condvendi_jax.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
 from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE

@@ -22,9 +22,9 @@ import numpy as np
 from absl import flags
 
 import condvendi_jax as cv
+from condvendi_jax.cli.files import atomic_writer, check_targets
 from condvendi_jax.encoders import Encoder
 from condvendi_jax.encoders.items import decode_image
-from condvendi_jax.files import atomic_writer, check_targets
 from experiments.data.pairs import PairedEmbeddings
 from experiments.data.sets import FURTHER, INDEX, LABEL
 from experiments.lab import store

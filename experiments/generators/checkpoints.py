@@ -18,7 +18,7 @@ import safetensors
 import safetensors.numpy
 from flax import nnx
 
-from condvendi_jax import files, provenance
+from condvendi_jax.cli import files, provenance
 from condvendi_jax.encoders.embedding import default_cache
 from experiments.lab import store
 

@@ -22,7 +22,7 @@ import optax
 from absl import flags
 from flax import nnx
 
-from condvendi_jax import command
+from condvendi_jax.cli import command
 from condvendi_jax.encoders.embedding import default_cache
 from experiments.generators import checkpoints
 from experiments.lab import store

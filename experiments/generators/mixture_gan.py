@@ -26,7 +26,8 @@ from jax import lax
 from scipy import optimize
 
 import condvendi_jax as cv
-from condvendi_jax import command, populations
+from condvendi_jax.cli import command
+from condvendi_jax.testing import _populations as populations
 from experiments.generators import checkpoints
 from experiments.lab import store
 

@@ -13,7 +13,7 @@ import condvendi_jax as cv
 @functools.cache
 def rounding(order: float) -> float:
     """How far rounding may move a score, relative to it: no study ranks scores closer than that."""
-    return cv.saturation.rounding(cv.Entropy(order=order), np.float32)
+    return cv.inference.saturation.rounding(cv.Entropy(order=order), np.float32)
 
 
 def levels(values: np.ndarray, order: float = 1.0) -> np.ndarray:

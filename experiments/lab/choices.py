@@ -10,7 +10,7 @@ import jax
 
 import condvendi_jax as cv
 from condvendi_jax import bandwidth
-from condvendi_jax.points import Points
+from condvendi_jax.pairs import Pairs
 from experiments.data import PairedEmbeddings
 from experiments.lab.study import option, positive
 
@@ -154,7 +154,7 @@ def choose(pairs: PairedEmbeddings, options: KernelOptions, seed: int) -> dict[s
     for bandwidths in found.values():
         # Rows are named in the order of the user's files.
         kernels: dict[str, Any] = bandwidths.kernels()
-        Points.checked(pairs.outputs, pairs.prompts, **kernels)
+        Pairs(pairs.outputs, pairs.prompts, **kernels)
     return found
 
 

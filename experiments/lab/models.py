@@ -70,7 +70,7 @@ def score_models(
     *,
     groups: int,
     seed: int,
-    method: cv.Method | None = None,
+    method: cv.spectra.Method | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> ModelScores:
     """The scores of one model or several, with errors.

@@ -22,7 +22,7 @@ import jax
 import numpy as np
 from absl import flags
 
-from condvendi_jax import command, files, provenance
+from condvendi_jax.cli import command, files, provenance
 from experiments import data
 from experiments.lab import store, style
 from experiments.lab.progress import Progress, shown

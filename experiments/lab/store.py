@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from condvendi_jax import files, provenance
+from condvendi_jax.cli import files, provenance
 from experiments.data import SETS
 from experiments.lab.study import Study, cell_name, plain, typed
 

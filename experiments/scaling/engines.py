@@ -14,9 +14,15 @@ import numpy as np
 from jax import lax
 
 import condvendi_jax as cv
-from condvendi_jax import entropies, estimators, memory, methods, provenance, spectra, tiles
+from condvendi_jax import entropies
+from condvendi_jax.cli import provenance
 from condvendi_jax.entropies import log_scores
-from condvendi_jax.points import Points
+from condvendi_jax.grams import _eigenvalues as spectra
+from condvendi_jax.grams import _memory as memory
+from condvendi_jax.grams import _tiles as tiles
+from condvendi_jax.pairs import Pairs
+from condvendi_jax.spectra import _estimators as estimators
+from condvendi_jax.spectra import _methods as methods
 from experiments.scaling import reference
 from experiments.scaling.contestant import Cell, Contestant, load_points
 
@@ -97,7 +103,7 @@ def library_norms(cell: Cell) -> Contestant:
 
     What represents the Grams at this n is the library's choice.
     """
-    points = Points.checked(*_points(cell), **_kernels(cell))
+    points = Pairs(*_points(cell), **_kernels(cell))
 
     def call() -> entropies.PerTerm:
         (computed,) = methods.compute(points, [entropies.renyi(2)], methods.AUTO)
@@ -222,9 +228,9 @@ def _of_matrix(
     return Contestant(ready, read, seconds, _device_bytes)
 
 
-def _gram(cell: Cell, role: str, points: jax.Array) -> cv.DenseGram:
+def _gram(cell: Cell, role: str, points: jax.Array) -> cv.grams.DenseGram:
     bandwidth = cell["bandwidths"][_NAMES.index(role)]
-    return cv.DenseGram.from_points(cv.Gaussian(bandwidth), points)
+    return cv.grams.DenseGram.from_points(cv.Gaussian(bandwidth), points)
 
 
 def spectrum(cell: Cell) -> Contestant:
@@ -285,7 +291,7 @@ def exact(cell: Cell) -> Contestant:
     )
 
 
-def _scores(cell: Cell, method: Callable[[int], cv.Method]) -> Contestant:
+def _scores(cell: Cell, method: Callable[[int], cv.spectra.Method]) -> Contestant:
     """`decompose` by the method of a seed, from points to scores with intervals."""
     decompose = functools.partial(cv.decompose, *_points(cell), **_kernels(cell))
 
@@ -293,7 +299,7 @@ def _scores(cell: Cell, method: Callable[[int], cv.Method]) -> Contestant:
         chosen = method(seed)
         return lambda: jax.block_until_ready(decompose(method=chosen))
 
-    def read(result: cv.Decomposition) -> dict[str, Any]:
+    def read(result: cv.scores.Decomposition) -> dict[str, Any]:
         intervals = result.intervals
         return {
             name: np.log([float(getattr(result, name)), *map(float, getattr(intervals, name))])
@@ -339,7 +345,9 @@ def plain_features(cell: Cell) -> Contestant:
 
     def log_scores_of(outputs: jax.Array, prompts: jax.Array, key: jax.Array) -> Any:
         count = cell["features"] // 2
-        drawn = cv.fourier_features(outputs, prompts, **_kernels(cell), key=key, count=count)
+        drawn = cv.spectra.fourier_features(
+            outputs, prompts, **_kernels(cell), key=key, count=count
+        )
         return log_scores(*map(cv.von_neumann, drawn))
 
     points = _points(cell)
@@ -359,15 +367,15 @@ def jackknife(cell: Cell) -> Contestant:
     """Ours: `evaluate` of order 1 with standard errors, from the arrays on."""
     points, kernels = _points(cell), _kernels(cell)
 
-    def ready(seed: int) -> Callable[[], cv.Evaluation]:
-        def call() -> cv.Evaluation:
+    def ready(seed: int) -> Callable[[], cv.inference.Evaluation]:
+        def call() -> cv.inference.Evaluation:
             found = cv.evaluate(*points, **kernels, orders=[1], errors="all", seed=seed)
             jax.block_until_ready(found.order(1).standard_errors)
             return found
 
         return call
 
-    def read(found: cv.Evaluation) -> dict[str, float]:
+    def read(found: cv.inference.Evaluation) -> dict[str, float]:
         (scored,) = found.orders
         assert scored.standard_errors is not None
         return {name: float(getattr(scored.standard_errors, name)) for name in _SCORES}
@@ -375,7 +383,7 @@ def jackknife(cell: Cell) -> Contestant:
     return Contestant(ready, read, device_bytes=_device_bytes)
 
 
-def _stored_grams(cell: Cell, outputs: jax.Array, prompts: jax.Array) -> list[cv.Gram]:
+def _stored_grams(cell: Cell, outputs: jax.Array, prompts: jax.Array) -> list[cv.grams.Gram]:
     """The Grams of outputs and prompts, and their product."""
     gram_x, gram_t = _gram(cell, "outputs", outputs), _gram(cell, "prompts", prompts)
     return jax.block_until_ready([gram_x, gram_t, gram_x * gram_t])

@@ -124,7 +124,7 @@ def plain_quadrature(cell: Cell) -> Contestant:
 
     outputs, prompts = load_points(cell)
     matrices = [
-        cv.DenseGram.from_points(cv.Gaussian(bandwidth), jnp.asarray(points)).matrix
+        cv.grams.DenseGram.from_points(cv.Gaussian(bandwidth), jnp.asarray(points)).matrix
         for points, bandwidth in zip((outputs, prompts), cell["bandwidths"], strict=True)
     ]
     matrix = matrices[0] * matrices[1] / cell["n"]

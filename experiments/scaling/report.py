@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from absl import flags
 
-from condvendi_jax import command
+from condvendi_jax.cli import command
 from experiments import registry
 from experiments.lab import Run, store
 from experiments.scaling import contests

@@ -1,0 +1,487 @@
+"""The data of a call: outputs, prompts, their kernels, groups and devices, checked once.
+
+Everything else in the library takes a `Pairs` and asks it for its n, its dtype and its Grams. No
+other code needs to know whether the rows lie on one device or on many.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jax.typing import ArrayLike
+
+from condvendi_jax import bandwidth, validation
+from condvendi_jax.bandwidth import RuledBandwidth
+from condvendi_jax.grams import Gram, Layout, ShardedGram, layout_of, represent, to_host
+from condvendi_jax.kernels import Gaussian, Kernel, check_kernel
+
+NAMES: tuple[str, str] = ("outputs", "prompts")
+# Rows compared to find a bandwidth under which the kernel is constant or the identity.
+_PROBED_ROWS = 256
+# All kernel values between different points this near to one, or to zero, say nothing.
+_NEGLIGIBLE = 1e-6
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+_ResultOf = TypeVar("_ResultOf", covariant=True)
+
+
+@jax.tree_util.register_pytree_node_class
+class Pairs:
+    """Outputs, or outputs with their prompts, and a kernel for each.
+
+    A pytree: its leaves are the arrays and the parameters of the kernels.
+
+    Args:
+      outputs: X, embeddings `[n, d_x]` of any real dtype. Arrays that are sharded by rows over
+        several devices stay so.
+      prompts: T, embeddings `[n, d_t]`: row i holds the prompt of output i. None for outputs alone.
+      output_kernel: the kernel of the outputs. Its bandwidth is in the units of `outputs`. Where
+        None, a `Gaussian` whose bandwidth follows `rule`.
+      prompt_kernel: the same for the prompts.
+      rule: 'variance' (CV), 'std' (RKE) or 'median', as `bandwidth_by_rule`; needs a key.
+      key: draws the random subsets of the rule.
+      groups: a label for each row, `[n]`: rows of one label leave together in a jackknife. Where
+        None, rows of equal prompts do.
+      mesh: devices to spread the rows over, for arrays that are not sharded yet.
+      progress: called with a few words before each bandwidth is chosen.
+
+    Attributes:
+      arrays: `[n, d_x]` and, where there are prompts, `[n, d_t]`, in the compute dtype;
+        `[layout.rows, ...]` on several devices.
+      kernels: one for each array, in the form that suits its points.
+      n: the number of pairs.
+      layout: the devices that the rows are spread over; None for one device.
+      groups: the labels, as they were given.
+      bandwidths: by name, the bandwidth of each kernel and the rule that it follows. A `Pairs`
+        that went through `jax.jit` or another transformation has lost these and the groups.
+
+    Raises:
+      TypeError: an array is not of real numbers or is masked, or a kernel is not one.
+      ValueError: an array is not finite, two-dimensional and of at least one row; the lengths
+        differ; a kernel is missing; or the rule finds no bandwidth.
+
+    Examples:
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> prompts = np.repeat([[0.0], [1.0]], 8, axis=0).astype(np.float32)
+      >>> outputs = np.tile([[0.0], [1.0]], (8, 1)).astype(np.float32) + 2 * prompts
+      >>> sharp = cv.Gaussian(0.1)
+      >>> pairs = cv.Pairs(outputs, prompts, output_kernel=sharp, prompt_kernel=sharp)
+      >>> print(f"{cv.decompose(pairs).conditional:.2f}")
+      2.00
+    """
+
+    arrays: tuple[jax.Array, ...]
+    kernels: tuple[Kernel, ...]
+    n: int
+    layout: Layout | None
+    groups: ArrayLike | None
+    bandwidths: Mapping[str, RuledBandwidth]
+
+    def __init__(
+        self,
+        outputs: ArrayLike,
+        prompts: ArrayLike | None = None,
+        *,
+        output_kernel: Kernel | None = None,
+        prompt_kernel: Kernel | None = None,
+        rule: str | None = None,
+        key: jax.Array | None = None,
+        groups: ArrayLike | None = None,
+        mesh: Mesh | None = None,
+        progress: Callable[[str], Any] = lambda _: None,
+    ):
+        given = _check_kernels(prompts is not None, output_kernel, prompt_kernel, rule)
+        arrays, layout, n = _cast(outputs, prompts, given, mesh)
+        kernels, self.bandwidths = _choose(arrays, given, rule, key, progress)
+        self._set(arrays, _suited(kernels, arrays), n, layout)
+        self.groups = groups
+
+    def _set(
+        self,
+        arrays: tuple[jax.Array, ...],
+        kernels: tuple[Kernel, ...],
+        n: int,
+        layout: Layout | None,
+    ) -> None:
+        self.arrays, self.kernels, self.n, self.layout = arrays, kernels, n, layout
+
+    @classmethod
+    def trusted(
+        cls,
+        arrays: tuple[jax.Array, ...],
+        kernels: tuple[Kernel, ...],
+        *,
+        n: int,
+        layout: Layout | None = None,
+    ) -> Pairs:
+        """Pairs of arrays that were checked before: nothing is looked at."""
+        pairs = object.__new__(cls)
+        pairs._set(arrays, kernels, n, layout)
+        pairs.groups, pairs.bandwidths = None, {}
+        return pairs
+
+    @classmethod
+    def of_models(
+        cls,
+        models: Mapping[str, ArrayLike],
+        prompts: ArrayLike | Mapping[str, ArrayLike] | None = None,
+        *,
+        output_kernel: Kernel | None = None,
+        prompt_kernel: Kernel | None = None,
+        rule: str | None = None,
+        key: jax.Array | None = None,
+        groups: ArrayLike | None = None,
+        progress: Callable[[str], Any] = lambda _: None,
+    ) -> dict[str, Pairs]:
+        """The pairs of several models under the same kernels, by the name of the model.
+
+        Args:
+          models: the outputs of each model by its name, embeddings `[n, d_x]` of one encoder.
+          prompts: embeddings `[n, d_t]` that all models share row by row; or those of each model,
+            by its name.
+          output_kernel, prompt_kernel, rule, key, groups, progress: as `Pairs`. A rule is applied
+            to the rows of all models together, as many rows of each.
+
+        Raises:
+          TypeError, ValueError: as `Pairs`, with the name of the model; or there is no model, or
+            the arrays of the models do not fit together.
+        """
+        given = _check_kernels(prompts is not None, output_kernel, prompt_kernel, rule)
+        named = _by_model(models, prompts)
+        first = [array for array in next(iter(named.values())) if array is not None]
+        # One origin for all models, since their rows are compared with each other.
+        origins = [None if a is None else validation.origin_of(np.asarray(a)) for a in first]
+        ready: dict[str, tuple[tuple[jax.Array, ...], Layout | None, int]] = {}
+        for name, (outputs, own_prompts) in named.items():
+            with _naming(name):
+                arrays, layout, n = _cast(outputs, own_prompts, given, None, origins)
+                ready[name] = _gathered(arrays, layout, n), None, n
+        for index, role in enumerate(NAMES[: len(given)]):
+            widths = {name: arrays[index].shape[1] for name, (arrays, _, _) in ready.items()}
+            if len(set(widths.values())) > 1:
+                raise ValueError(
+                    f"{role}: expected one dimension for all models, received {widths}."
+                )
+        shared = not isinstance(prompts, Mapping)
+        pooled = _pooled([arrays for arrays, _, _ in ready.values()], shared, key)
+        kernels, bandwidths = _choose(pooled, given, rule, key, progress)
+        found = {}
+        for name, (arrays, layout, n) in ready.items():
+            with _naming(name):
+                pairs = cls.trusted(arrays, _suited(kernels, arrays), n=n, layout=layout)
+            pairs.groups, pairs.bandwidths = groups, bandwidths
+            found[name] = pairs
+        return found
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The dtype that everything is computed in."""
+        return np.dtype(self.arrays[0].dtype)
+
+    @property
+    def paired(self) -> bool:
+        """Whether there are prompts."""
+        return len(self.arrays) == 2
+
+    @functools.cached_property
+    def prompt_kinds(self) -> tuple[int, np.ndarray]:
+        """How many prompts differ, and the number of its distinct prompt for each row, `[n]`."""
+        return validation.distinct_rows(to_host(self.arrays[1])[: self.n])
+
+    def grams(self, *, in_tiles: bool = False) -> tuple[Gram, ...]:
+        """The Gram of the outputs and, where there are any, of the prompts.
+
+        Args:
+          in_tiles: no Gram of points is an array, however few they are: the quickest way to a norm,
+            without derivatives in forward mode.
+        """
+        return _grams(self, in_tiles)
+
+    def rows(self, chosen: Any) -> Pairs:
+        """Some of the rows, by a slice or by their numbers; of points on one device."""
+        arrays = tuple(array[chosen] for array in self.arrays)
+        return Pairs.trusted(arrays, self.kernels, n=arrays[0].shape[0])
+
+    def at_bandwidth(self, index: int, bandwidth: float) -> Pairs:
+        """The same points, with another bandwidth of one of their Gaussian kernels."""
+        kernels = list(self.kernels)
+        kernels[index] = Gaussian(bandwidth, unit=getattr(kernels[index], "unit", None))
+        return Pairs.trusted(self.arrays, tuple(kernels), n=self.n, layout=self.layout)
+
+    def gathered(self) -> Pairs:
+        """The same points on one device, without padding."""
+        if self.layout is None:
+            return self
+        arrays = _gathered(self.arrays, self.layout, self.n)
+        pairs = Pairs.trusted(arrays, self.kernels, n=self.n)
+        pairs.groups, pairs.bandwidths = self.groups, self.bandwidths
+        return pairs
+
+    def duplicates(self) -> int:
+        """How many rows repeat an earlier one exactly, outputs and prompts together."""
+        host = [to_host(array)[: self.n] for array in self.arrays]
+        return self.n - validation.distinct_rows(np.concatenate(host, axis=1))[0]
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Arrays and kernels are children; n and the layout are static."""
+        return (self.arrays, self.kernels), (self.n, self.layout)
+
+    @classmethod
+    def tree_unflatten(cls, static: tuple[Any, ...], children: tuple[Any, ...]) -> Pairs:
+        """Rebuilds the pairs."""
+        return cls.trusted(*children, n=static[0], layout=static[1])
+
+
+class OfPairs(Protocol[_Parameters, _ResultOf]):
+    """A function of `Pairs`, or of the arrays and kernels that make them."""
+
+    __name__: str
+
+    @overload
+    def __call__(
+        self, pairs: Pairs, /, *args: _Parameters.args, **kwargs: _Parameters.kwargs
+    ) -> _ResultOf: ...
+
+    @overload
+    def __call__(self, outputs: Any, /, *prompts: Any, **kwargs: Any) -> _ResultOf: ...
+
+
+def takes_pairs(
+    function: Callable[Concatenate[Pairs, _Parameters], _Result],
+) -> OfPairs[_Parameters, _Result]:
+    """Lets a function of `Pairs` take arrays in their place.
+
+    `f(outputs, prompts, output_kernel=..., prompt_kernel=..., order=2)` is then short for
+    `f(Pairs(outputs, prompts, output_kernel=..., prompt_kernel=...), order=2)`. `kernel` is another
+    name of `output_kernel`.
+    """
+
+    @functools.wraps(function)
+    def taking(*args: Any, **kwargs: Any) -> Any:
+        if not args and "pairs" in kwargs:
+            args = (kwargs.pop("pairs"),)
+        if args and isinstance(args[0], Pairs):
+            return function(*args, **kwargs)
+        if "kernel" in kwargs:
+            kwargs["output_kernel"] = check_kernel(kwargs.pop("kernel"), name="kernel")
+        making = {name: kwargs.pop(name) for name in _MAKING if name in kwargs}
+        return function(Pairs(*args[:2], **making), *args[2:], **kwargs)
+
+    return cast(OfPairs[_Parameters, _Result], taking)
+
+
+_MAKING = ("outputs", "prompts", "output_kernel", "prompt_kernel", "mesh")
+
+
+def _check_kernels(
+    paired: bool, output_kernel: Kernel | None, prompt_kernel: Kernel | None, rule: str | None
+) -> tuple[Kernel | None, ...]:
+    """The kernel of each array, None where a rule chooses it, or the error that it deserves."""
+    if not paired and prompt_kernel is not None:
+        raise ValueError("prompts: expected beside prompt_kernel, received None.")
+    given = (output_kernel, prompt_kernel) if paired else (output_kernel,)
+    for kernel, name in zip(given, ("output_kernel", "prompt_kernel"), strict=False):
+        if kernel is not None:
+            check_kernel(kernel, name=name)
+        elif rule is None:
+            raise ValueError(
+                f"{name}: expected a kernel such as Gaussian(bandwidth) or Cosine(), or a rule for "
+                "its bandwidth, received None."
+            )
+    if rule is not None:
+        bandwidth.check_rule(rule)
+    return given
+
+
+def _cast(
+    outputs: ArrayLike,
+    prompts: ArrayLike | None,
+    kernels: Sequence[Kernel | None],
+    mesh: Mesh | None,
+    origins: Sequence[np.ndarray | None] | None = None,
+) -> tuple[tuple[jax.Array, ...], Layout | None, int]:
+    """The arrays, looked at, in the compute dtype and on their devices; the layout; and n."""
+    given = (outputs,) if prompts is None else (outputs, prompts)
+    named = {
+        name: validation.as_array(array, name=name)
+        for name, array in zip(NAMES, given, strict=False)
+    }
+    layout = layout_of(named["outputs"], mesh=mesh)
+    if origins is None:
+        origins = [validation.origin_of(array) for array in named.values()]
+    # Only what depends on differences alone may be moved.
+    moved = {
+        name: origin
+        for name, origin, kernel in zip(named, origins, kernels, strict=True)
+        if kernel is None or kernel.shift_invariant
+    }
+    arrays = validation.check_arrays(
+        named, place=jnp.asarray if layout is None else layout.shard, origins=moved
+    )
+    # Of the arrays as they came: those of a layout are padded.
+    return tuple(arrays), layout, named["outputs"].shape[0]
+
+
+def _gathered(
+    arrays: tuple[jax.Array, ...], layout: Layout | None, n: int
+) -> tuple[jax.Array, ...]:
+    if layout is None:
+        return arrays
+    return tuple(jnp.asarray(to_host(array)[:n]) for array in arrays)
+
+
+def _choose(
+    arrays: Sequence[jax.Array],
+    given: Sequence[Kernel | None],
+    rule: str | None,
+    key: jax.Array | None,
+    progress: Callable[[str], Any],
+) -> tuple[tuple[Kernel, ...], dict[str, RuledBandwidth]]:
+    """The kernel of each array, given or by the rule, and where its bandwidth comes from."""
+    kernels: list[Kernel] = []
+    described: dict[str, RuledBandwidth] = {}
+    for index, (name, array, kernel) in enumerate(zip(NAMES, arrays, given, strict=False)):
+        if kernel is None:
+            progress(f"bandwidth of {name}")
+            assert rule is not None  # `_check_kernels` has seen to it.
+            own = jax.random.fold_in(validation.check_key(key), index)
+            described[name] = bandwidth.of_checked(array, rule, key=own, name=name)
+            chosen = described[name].bandwidth
+            assert chosen is not None  # Every rule gives one.
+            kernels.append(Gaussian(chosen))
+        else:
+            described[name] = bandwidth.as_given(kernel)
+            kernels.append(kernel)
+    return tuple(kernels), described
+
+
+def _by_model(
+    models: Mapping[str, ArrayLike], prompts: ArrayLike | Mapping[str, ArrayLike] | None
+) -> dict[str, tuple[Any, Any]]:
+    """The outputs and prompts of each model."""
+    if not isinstance(models, Mapping) or not models:
+        raise ValueError("models: expected the outputs of each model by its name.")
+    for name in models:
+        if not isinstance(name, str):
+            raise TypeError(f"models: expected names that are strings, received {name!r}.")
+    if isinstance(prompts, Mapping) and set(prompts) != set(models):
+        raise ValueError(
+            f"prompts: expected those of {sorted(models)}, received those of {sorted(prompts)}."
+        )
+    return {
+        name: (outputs, prompts[name] if isinstance(prompts, Mapping) else prompts)
+        for name, outputs in models.items()
+    }
+
+
+@contextlib.contextmanager
+def _naming(model: str) -> Iterator[None]:
+    """Puts the name of the model in front of what its arrays raise."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{model}: {error}") from error
+
+
+def _pooled(
+    models: Sequence[tuple[jax.Array, ...]], shared: bool, key: jax.Array | None
+) -> list[jax.Array]:
+    """As many rows of every model, drawn at random where it has more; shared prompts once."""
+    if len(models) == 1:
+        return list(models[0])
+    fewest = min(arrays[0].shape[0] for arrays in models)
+    pooled: list[list[np.ndarray]] = [[] for _ in models[0]]
+    for index, arrays in enumerate(models):
+        n = arrays[0].shape[0]
+        rows = np.arange(n)
+        if n > fewest:
+            drawn = jax.random.permutation(
+                jax.random.fold_in(validation.check_key(key), 100 + index), n
+            )
+            rows = np.sort(np.asarray(drawn)[:fewest])
+        for parts, array in zip(pooled, arrays, strict=True):
+            parts.append(np.asarray(array)[rows])
+    if shared:
+        pooled[1:] = [parts[:1] for parts in pooled[1:]]
+    return [jnp.asarray(np.concatenate(parts)) for parts in pooled]
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _grams(points: Pairs, in_tiles: bool) -> tuple[Gram, ...]:
+    pairs = zip(points.kernels, points.arrays, strict=True)
+    if points.layout is None:
+        return tuple(represent(kernel, array, in_tiles=in_tiles) for kernel, array in pairs)
+    return tuple(
+        ShardedGram.from_points(kernel, array, layout=points.layout) for kernel, array in pairs
+    )
+
+
+def _suited(
+    kernels: Sequence[Kernel], arrays: Sequence[jax.Array], *, names: Sequence[str] = NAMES
+) -> tuple[Kernel, ...]:
+    """The kernels in the form that suits the points.
+
+    Raises where one is not defined on them, and warns where one says nothing of them.
+    """
+    suited = list(kernels)
+    pairs = zip(kernels, arrays, strict=True)
+    known = [index for index, pair in enumerate(pairs) if validation.is_concrete(*pair)]
+    # At once, also for constants inside jit.
+    with jax.ensure_compile_time_eval():
+        for index in known:
+            kernels[index].check_points(arrays[index], name=names[index])
+            suited[index] = kernels[index].suited_to(arrays[index])
+        found = _off_diagonal_ranges([(suited[index], arrays[index]) for index in known])
+        for index, values in zip(known, found, strict=True):
+            rows = min(arrays[index].shape[0], _PROBED_ROWS)
+            _warn_of_extremes(kernels[index], rows, *map(float, values), name=names[index])
+    return tuple(suited)
+
+
+def _warn_of_extremes(
+    kernel: Kernel, rows: int, identical: float, smallest: float, largest: float, *, name: str
+) -> None:
+    """Says so where a kernel cannot tell the points apart, or tells all apart."""
+    compared = f"all kernel values between {rows} rows"
+    if identical:
+        return
+    if smallest > 1 - _NEGLIGIBLE:
+        validation.warn(
+            f"{name}: under {kernel!r} {compared} exceed 1 - 1e-6, the Gram is numerically "
+            "constant and its scores are 1: it cannot tell these embeddings apart.",
+        )
+    elif max(abs(smallest), abs(largest)) < _NEGLIGIBLE:
+        validation.warn(
+            f"{name}: under {kernel!r} {compared} are below 1e-6, the Gram is numerically the "
+            "identity and its scores only count points.",
+        )
+
+
+@jax.jit
+def _off_diagonal_ranges(
+    pairs: Sequence[tuple[Kernel, jax.Array]],
+) -> list[tuple[jax.Array, jax.Array, jax.Array]]:
+    """`_off_diagonal_range` of each: one program, not one a pair."""
+    return [_off_diagonal_range(kernel, points) for kernel, points in pairs]
+
+
+def _off_diagonal_range(
+    kernel: Kernel, points: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Of some rows: whether they are identical, and their least and largest kernel values."""
+    rows = points[:: -(-points.shape[0] // _PROBED_ROWS)]
+    prepared = kernel.prepare(rows)
+    values = kernel.cross(prepared, prepared)
+    # A constant of NumPy: inside of compile-time evaluation JAX would compile its making.
+    diagonal = np.eye(rows.shape[0], dtype=bool)
+    smallest = jnp.min(jnp.where(diagonal, jnp.inf, values))
+    return (rows == rows[:1]).all(), smallest, jnp.max(jnp.where(diagonal, -jnp.inf, values))

@@ -1,0 +1,1 @@
+"""Results in words: tables for terminals, Markdown and CSV."""

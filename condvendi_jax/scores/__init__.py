@@ -1,0 +1,27 @@
+"""The scores of the papers, by clusters and by modes too, and what the papers compare with."""
+
+from condvendi_jax.scores._decompose import (
+    Decomposition,
+    Estimation,
+    Scores,
+    conditional_rke,
+    conditional_vendi,
+    decompose,
+    information_rke,
+    information_vendi,
+    rke,
+    vendi,
+)
+
+__all__ = [
+    "Decomposition",
+    "Estimation",
+    "Scores",
+    "conditional_rke",
+    "conditional_vendi",
+    "decompose",
+    "information_rke",
+    "information_vendi",
+    "rke",
+    "vendi",
+]

@@ -1,0 +1,554 @@
+"""Entropies at any n: every order and truncation from a few hundred products, with an interval.
+
+The estimate is one object, a discrete measure over the eigenvalues of A = K / n, in three parts:
+
+1. *Deflation.* A block Krylov space gives approximate eigenvectors V of the large eigenvalues,
+   which carry most of an entropy and nearly all of its variance. Tr V^T f(A) V is a block Gauss
+   quadrature, with one block more than V was chosen from.
+2. *Stochastic Lanczos quadrature* of what is left, Tr P f(A) P with P = I - V V^T: a random probe z
+   gives the nodes and weights of a Gauss quadrature of z^T P f(A) P z, whose expectation it is
+   (Ubaru, Chen and Saad, 2017).
+3. *Exact moments as control variates.* Tr I = n, Tr A = 1 and Tr A^2 = ||A||_F^2 are known, and so
+   they are of what is left. An f is split into its least-squares quadratic over the nodes, whose
+   trace is known, and a remainder, which is small, and so is its variance.
+
+The interval of an entropy holds the spread over the probes; half the gap between Gauss and
+Gauss-Radau quadrature, which bracket the truth where the derivatives of f keep their signs; the
+coupling that projecting the best eigenvectors off in every Lanczos step ignores; and rounding.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from condvendi_jax import validation
+from condvendi_jax.entropies import Entropy, von_neumann
+from condvendi_jax.grams import _eigenvalues as spectra
+from condvendi_jax.grams import _sharding as sharding
+from condvendi_jax.grams._grams import Gram
+from condvendi_jax.spectra import _krylov as krylov
+from condvendi_jax.spectra import _quadrature as quadrature
+from condvendi_jax.spectra._measures import Estimate, Function, Rule, SpectralMeasure
+
+DEFAULT_RTOL = 2e-3
+# In eps of the dtype: what products leave in the sum and the squares of the Ritz values.
+_MOMENT_ROUNDING = 4
+# A Ritz pair is deflated up to this residual, relative to its value, and projected off in every
+# Lanczos step up to that: the first is followed by a quadrature, the second enters the error.
+_DEFLATED = 0.3
+_PROJECTED = 0.03
+_MAX_STEPS = 96
+_MAX_PROBES = 256
+# A plan doubles the steps at most so often less one, and aims at this part of the tolerance.
+_DOUBLINGS = 4
+_AIMED_AT = 0.9
+# A dual matrix of this side is solved in less time than a measure takes.
+_DUAL_UP_TO = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """How much work a measure takes: `block * sweeps + probes * steps` products with A.
+
+    Attributes:
+      block: columns of a block of the Krylov space that deflates.
+      sweeps: blocks of that space; the last serves the quadrature of the others.
+      probes: random vectors, each an independent estimate of the rest; at least 2.
+      steps: Lanczos steps of each.
+    """
+
+    block: int = 32
+    sweeps: int = 8
+    probes: int = 16
+    steps: int = 16
+
+    def __post_init__(self) -> None:
+        for name, minimum in {"block": 1, "sweeps": 1, "probes": 2, "steps": 1}.items():
+            validation.check_count(getattr(self, name), name=f"budget.{name}", minimum=minimum)
+
+    @property
+    def products(self) -> int:
+        """Matrix-vector products with A."""
+        return self.block * self.sweeps + self.probes * self.steps
+
+
+def spectral_measure(
+    gram: Gram,
+    *,
+    key: jax.Array,
+    rtol: float | None = None,
+    budget: Budget | None = None,
+    entropies: Sequence[Entropy] = (von_neumann,),
+    progress: Callable[[], Any] = lambda: None,
+) -> SpectralMeasure:
+    """The spectral measure of a Gram, from products with it alone.
+
+    Args:
+      gram: of any representation; a tiled or a sharded one is never formed.
+      key: draws the start of the Krylov space and the probes. The same key gives the same numbers
+        on every number of devices, and common random numbers to Grams of equal n.
+      rtol: steps and probes are added until the intervals of all `entropies`, as relative errors
+        of their exponentials, are this narrow on either side; 0.002 where neither is given.
+      budget: takes exactly this work instead.
+      entropies: whose intervals the tolerance is about; any other may be asked of the measure.
+      progress: called after each round of products.
+
+    Returns:
+      The measure, on the host in float64; products are computed in the Gram's dtype. A spectrum
+      that is cheap to know entirely (few features, or no more points than the Krylov space has
+      dimensions) is computed entirely.
+
+    Raises:
+      ValueError: both `rtol` and `budget` are given, or `rtol` is not between 0 and 1.
+      TypeError: `key` is no random key; or inside `jit` or `vmap`, since how many steps are due
+        depends on the numbers.
+
+    Examples:
+      >>> import jax, numpy as np
+      >>> import condvendi_jax as cv
+      >>> points = np.random.default_rng(0).normal(size=(600, 2)).astype(np.float32)
+      >>> gram = cv.gram(cv.Gaussian(0.3), points)
+      >>> measure = cv.spectra.spectral_measure(gram, key=jax.random.key(0))
+      >>> low, high = np.exp(measure.entropy(cv.truncated(20)).interval)
+      >>> bool(0 < high - low < 0.01 * high)
+      True
+    """
+    (sampler,), _ = refine(
+        [gram], entropies, list, key=key, rtol=rtol, budget=budget, progress=progress
+    )
+    return sampler.measure()
+
+
+def refine(
+    grams: Sequence[Gram],
+    entropies: Sequence[Entropy],
+    combine: Callable[[list[Estimate]], Iterable[Estimate]],
+    *,
+    key: jax.Array,
+    rtol: float | None = None,
+    budget: Budget | None = None,
+    progress: Callable[[], Any] = lambda: None,
+    limit: int | None = None,
+) -> tuple[list[Sampler], list[list[Estimate]]]:
+    """Samples the spectra of several Grams until everything asked of them is precise.
+
+    Args:
+      grams: each gets the same probes, so that differences of their entropies are paired.
+      entropies: what is asked of each.
+      combine: from one entropy of all Grams to the quantities, in nats, that `rtol` is about.
+      key, rtol, budget, progress: as for `spectral_measure`.
+      limit: products with each Gram beyond which something else is quicker.
+
+    Returns:
+      The samplers; and for each entropy its estimate for each Gram. Where the limits of steps and
+      probes end the refinement first, a warning says what was reached; the intervals stay honest.
+
+    Raises:
+      ValueError, TypeError: as `spectral_measure`.
+      TooMuchWork: the tolerance is predicted to take more than `limit`; nothing was spent on it.
+    """
+    if rtol is not None and budget is not None:
+        raise ValueError("rtol and budget: expected at most one of them.")
+    validation.check_key(key)
+    if not validation.is_concrete(*grams):
+        raise TypeError(
+            "the spectral measure adapts to numbers and cannot run inside jit or vmap: compute all "
+            "eigenvalues there (method=cv.Exact()), or call it outside."
+        )
+    wanted = DEFAULT_RTOL if rtol is None else validation.check_rtol(rtol)
+    start = Budget() if budget is None else budget
+    if budget is None and all(entropy.of_largest for entropy in entropies):
+        # The Krylov space knows the largest eigenvalue; no probe adds to that.
+        start = dataclasses.replace(start, probes=2, steps=1)
+    samplers = [Sampler(gram, key=key, budget=start, rtol=wanted) for gram in grams]
+    while True:
+        progress()
+        measures = [sampler.measure() for sampler in samplers]
+        rows = [[measure.entropy(entropy) for measure in measures] for entropy in entropies]
+        worst = max((e for row in rows for e in combine(row)), key=lambda e: e.half_width)
+        if budget is not None or worst.half_width <= wanted:
+            return samplers, rows
+        plan = _plan(samplers, measures, entropies, combine, wanted)
+        if limit is not None and (plan is None or plan.products > limit * len(samplers)):
+            raise TooMuchWork
+        if plan is None:
+            validation.warn(
+                f"the spectral measure reached a relative error of {worst.half_width:.1e}, not "
+                f"{wanted:.1e}: a larger rtol, or all eigenvalues (method=cv.Exact()), end sooner."
+            )
+            return samplers, rows
+        for sampler, steps in zip(samplers, plan.steps, strict=True):
+            sampler.deepen(steps)
+            sampler.widen(plan.probes)
+
+
+class TooMuchWork(Exception):
+    """All eigenvalues would take less."""
+
+
+class Plan(NamedTuple):
+    """What is sampled next: steps of each sampler, and probes of all.
+
+    Attributes:
+      products: matrix-vector products, with those that were taken before.
+      steps: for each sampler.
+      probes: common to all, since differences are paired by probe.
+    """
+
+    products: int
+    steps: tuple[int, ...]
+    probes: int
+
+
+def _plan(
+    samplers: Sequence[Sampler],
+    measures: Sequence[SpectralMeasure],
+    entropies: Sequence[Entropy],
+    combine: Callable[[list[Estimate]], Iterable[Estimate]],
+    rtol: float,
+) -> Plan | None:
+    """The fewest products that are predicted to reach the tolerance; None where nothing is left.
+
+    Noise falls with the root of the probes. The gap of the quadratures falls, with every doubling
+    of the steps, by the factor that it fell by at the last one; what neither moves stays. Where
+    none is predicted to do, the steps are doubled: a gap need not fall evenly.
+    """
+    shallow = [measure.at_half_depth() for measure in measures]
+    rows, before = (
+        [[measure.entropy(entropy) for measure in at] for entropy in entropies]
+        for at in (measures, shallow)
+    )
+    factors = [
+        [_fall(deep.gap, half.gap) for deep, half in zip(*pair, strict=True)]
+        for pair in zip(rows, before, strict=True)
+    ]
+    choices = [
+        [sampler.steps]
+        if sampler.complete
+        else sorted({min(sampler.steps * 2**k, _MAX_STEPS) for k in range(_DOUBLINGS)})
+        for sampler in samplers
+    ]
+    probes, batch = samplers[0].probes, samplers[0].batch
+    plans = []
+    for steps in itertools.product(*choices):
+        powers = [math.log2(new / s.steps) for new, s in zip(steps, samplers, strict=True)]
+        predicted = [
+            dataclasses.replace(estimate, gap=estimate.gap * factor**power)
+            for row, column in zip(rows, factors, strict=True)
+            for estimate, factor, power in zip(row, column, powers, strict=True)
+        ]
+        width = len(samplers)
+        found = [
+            estimate
+            for first in range(0, len(predicted), width)
+            for estimate in combine(predicted[first : first + width])
+        ]
+        needed = max(_probes_for(estimate, _AIMED_AT * rtol, batch) for estimate in found)
+        if needed > _MAX_PROBES:
+            continue
+        target = max(probes, int(needed))
+        if target == probes and steps == tuple(s.steps for s in samplers):
+            continue
+        plans.append(Plan(sum(steps) * target, steps, target))
+    if plans:
+        return min(plans)
+    doubled = tuple(options[min(1, len(options) - 1)] for options in choices)
+    deeper = Plan(sum(doubled) * probes, doubled, probes)
+    return deeper if deeper.steps != tuple(s.steps for s in samplers) else None
+
+
+def _fall(deep: float, shallow: float) -> float:
+    """By what factor a gap fell when the steps were doubled; no less than it may fall again."""
+    return min(max(deep / shallow, 0.05), 1.0) if shallow > 0 else 1.0
+
+
+def _probes_for(estimate: Estimate, tolerance: float, batch: int) -> float:
+    """How many probes, in whole batches, bring an estimate within a tolerance; maybe infinite."""
+    left = tolerance - estimate.systematic
+    if left <= 0:
+        return math.inf
+    return math.ceil(estimate.per_probe.size * (estimate.noise / left) ** 2 / batch) * batch
+
+
+class Sensitivity(NamedTuple):
+    """The first-order change of an entropy: dH = sum dA_ij <left_i, right_j> + square d||A||^2.
+
+    Attributes:
+      left, right: `[rows, m]`.
+      square: the factor of the squared Frobenius norm.
+    """
+
+    left: jax.Array
+    right: jax.Array
+    square: float
+
+
+class Sampler:
+    """What a measure is made of, kept so that steps and probes can be added to it.
+
+    Args:
+      gram, key: as for `spectral_measure`.
+      budget: the work to begin with.
+      rtol: decides which Ritz pairs are converged enough to be projected off.
+    """
+
+    def __init__(self, gram: Gram, *, key: jax.Array, budget: Budget, rtol: float):
+        self._gram, self._budget = gram, budget
+        self._start_key, self._probe_key = jax.random.split(key)
+        self.probes, self.steps = budget.probes, budget.steps
+        #: Probes that are drawn at once.
+        self.batch = budget.probes
+        self._norm = float(_squared_norm(gram))
+        self._eps = float(jnp.finfo(gram.dtype).eps)
+        self._batches: list[krylov.Tridiagonals] = []
+        dual = gram.rank_bound < gram.n and gram.rank_bound <= _DUAL_UP_TO
+        # Tr A = 1 bounds the largest eigenvalue from below by ||A||_F^2.
+        rank_one = self._norm >= 1 - spectra.RANK_ONE * self._eps
+        #: Whether all eigenvalues are known, so that nothing was sampled.
+        self.complete = gram.n <= budget.products or dual or rank_one
+        if self.complete:
+            self._eigenvalues = np.ones(1) if rank_one else _host(_all_eigenvalues(gram))
+            return
+        start = jax.random.normal(self._start_key, (gram.n, budget.block), gram.dtype)
+        space = krylov.krylov_space(gram, gram.place(start), sweeps=budget.sweeps)
+        self._deflate(space, budget.block, rtol)
+        self._sample(0)
+
+    def _deflate(self, space: krylov.KrylovSpace, width: int, rtol: float) -> None:
+        """Chooses Ritz vectors of all blocks but the last, which tells what A does to them."""
+        upper = np.triu(_host(space.projected))
+        projected = upper + np.triu(upper, 1).T
+        size = projected.shape[0] - width
+        values, rotation = np.linalg.eigh(projected[:size, :size])
+        values, rotation = values[::-1], rotation[:, ::-1]
+        residuals = np.linalg.norm(projected[size:, :size] @ rotation, axis=0)
+        floor = 4 * self._eps * float(values.max(initial=0.0))
+        deflated = (residuals <= _DEFLATED * values) & (values > floor)
+        limit = min(_PROJECTED, _PROJECTED * math.sqrt(rtol / DEFAULT_RTOL))
+        projected_off = deflated & (residuals <= limit * values)
+        chosen = np.zeros((projected.shape[0], size))
+        chosen[:size] = rotation * deflated[None, :]
+        self._chosen, self._projected_off = chosen, projected_off
+        self._space = projected, _host(space.remainder)
+        self.values, self.residuals = values[deflated], residuals[deflated]
+        self.projected = values[projected_off], residuals[projected_off]
+        self._rules = self._block_rules(floor)
+        self._basis = space.basis
+        self.vectors = krylov.combine(space.basis, self._like(chosen))
+        scaled = self.vectors * self._like(values * deflated)[None, :]
+        self._rest = float(_squared_norm_beside(self._gram, scaled, self.vectors))
+        self.invariant = krylov.combine(space.basis, self._like(chosen * projected_off[None, :]))
+        nodes = self._rules[0].nodes
+        self._largest = float(nodes.max())
+        self._largest_error = self._error_of_largest()
+
+    def _like(self, array: np.ndarray) -> jax.Array:
+        return jnp.asarray(array, self._gram.dtype)
+
+    def _block_rules(self, floor: float) -> tuple[Rule, Rule]:
+        """The block Gauss and Gauss-Radau quadratures of Tr V^T f(A) V."""
+        projected, remainder = self._space
+
+        def rule(matrix: np.ndarray) -> Rule:
+            nodes, vectors = np.linalg.eigh(matrix)
+            shares = vectors[: projected.shape[0]].T @ self._chosen
+            return Rule(np.maximum(nodes, 0), np.sum(np.square(shares), axis=1))
+
+        return rule(projected), rule(quadrature.with_null_space(projected, remainder, floor))
+
+    def _error_of_largest(self) -> float:
+        """Relative, by Kato and Temple: the residual bounds it, and its square over the gap."""
+        projected, remainder = self._space
+        values, vectors = np.linalg.eigh(projected)
+        last = vectors[-remainder.shape[0] :, -1]
+        residual = math.sqrt(max(float(last @ remainder @ last), 0.0))
+        gap = float(values[-1] - values[-2:-1].sum())
+        return min(residual, residual**2 / gap if gap > 0 else residual) / float(values[-1])
+
+    def _sample(self, first: int) -> None:
+        """Draws a batch of probes, one by one so that fewer are a part of more."""
+        gram = self._gram
+        keys = jax.vmap(functools.partial(jax.random.fold_in, self._probe_key))(
+            jnp.arange(first, first + self._budget.probes)
+        )
+        draw = functools.partial(jax.random.rademacher, shape=(gram.n,), dtype=gram.dtype)
+        signs = gram.place(jax.vmap(draw, out_axes=1)(keys))
+        state = krylov.start_lanczos(self.vectors, signs, capacity=self._capacity)
+        self._batches.append(self._advance(state, 0, self.steps))
+
+    @property
+    def _capacity(self) -> int:
+        """Room for the steps. Each capacity is a program to compile, so that there are few."""
+        first = 2 * self._budget.steps
+        return first if self.steps <= first else max(self.steps, _MAX_STEPS)
+
+    def _advance(self, state: krylov.Tridiagonals, first: int, last: int) -> krylov.Tridiagonals:
+        bounds = jnp.asarray(first), jnp.asarray(last)
+        return krylov.lanczos(self._gram, self.invariant, state, *bounds)
+
+    def deepen(self, steps: int) -> None:
+        """Continues every recurrence up to so many steps."""
+        if self.complete:
+            return
+        before, self.steps = self.steps, steps
+        for index, state in enumerate(self._batches):
+            if state.alpha.shape[1] < steps:
+                state = krylov.enlarge(state, capacity=self._capacity)
+            self._batches[index] = self._advance(state, before, steps)
+
+    def widen(self, probes: int) -> None:
+        """Adds batches of probes until there are at least so many."""
+        while self.probes < probes:
+            if not self.complete:
+                self._sample(self.probes)
+            self.probes += self._budget.probes
+
+    def measure(self) -> SpectralMeasure:
+        """The measure of everything sampled so far."""
+        return self._complete_measure() if self.complete else self._sampled_measure()
+
+    def slope(self, entropy: Entropy, gram: Gram) -> jax.Array:
+        """A zero whose gradient is that of the entropy of `gram`, whose values were sampled."""
+        if self.complete:
+            value = entropy(gram)
+            return value - lax.stop_gradient(value)
+        change = self.sensitivity(entropy)
+        norm = gram.squared_frobenius_norm()
+        square = change.square * (norm - lax.stop_gradient(norm))
+        return gram.bilinear_slope(change.left, change.right) + square
+
+    def sensitivity(self, entropy: Entropy) -> Sensitivity:
+        """How the entropy of this sample changes with A, which is what its gradient needs.
+
+        With h = dH / d lambda, dH = Tr h(A) dA. A least-squares line of h over the nodes gives
+        b Tr A dA = (b / 2) d||A||_F^2, exactly; for the remainder r(A) = r(A) V V^T + r(A) P the
+        first term is r(A) V = Q r(T) Y by the block quadrature, and the second, over the probes,
+        the mean of r(A) P z (P z)^T, by Lanczos. What the Lanczos steps projected off is put back
+        from the first.
+
+        Raises:
+          ValueError: all eigenvalues are known, so that the exact gradient is at hand.
+        """
+        if self.complete:
+            raise ValueError("sensitivity: nothing was sampled; differentiate the exact entropy.")
+        measure = self.measure()
+        derivative = measure.derivative(entropy)
+        rules = [measure.deflated[0], measure.sampled[0][0]]
+        nodes, weights = (
+            np.concatenate([part.ravel() for part in p]) for p in zip(*rules, strict=True)
+        )
+        line = np.polynomial.Polynomial.fit(nodes, derivative(nodes), 1, w=np.sqrt(weights))
+
+        def remainder(x: np.ndarray) -> np.ndarray:
+            return derivative(x) - line(x)
+
+        lefts, rights = [self.vectors], [self._images(remainder)]
+        for state in self._batches:
+            alpha, beta, squares = map(_host, (state.alpha, state.beta, state.squares))
+            found, vectors = quadrature.tridiagonal_eigen(
+                alpha[:, : self.steps], beta[:, : self.steps - 1]
+            )
+            first = remainder(np.maximum(found, 0)) * vectors[:, 0, :]
+            roots = np.sqrt(squares / self.probes)
+            coefficients = np.einsum("pkj,pj->pk", vectors, first) * roots[:, None]
+            lefts.append(state.history[:, 0].T * self._like(roots)[None, :])
+            unused = state.alpha.shape[1] - self.steps
+            padded = np.pad(coefficients, ((0, 0), (0, unused)))
+            rights.append(krylov.unroll(state, self._like(padded)))
+        slope = float(line.convert().coef[1:].sum())
+        return Sensitivity(
+            jnp.concatenate(lefts, axis=1), jnp.concatenate(rights, axis=1), slope / 2
+        )
+
+    def _images(self, function: Function) -> jax.Array:
+        """f(A) V, and P f(A) V once more for the vectors that Lanczos never sees, `[rows, k]`."""
+        projected, _ = self._space
+        nodes, vectors = np.linalg.eigh(projected)
+        values = function(np.maximum(nodes, 0))
+        images = vectors @ (values[:, None] * (vectors.T @ self._chosen))
+        outside = images - self._chosen @ (self._chosen.T @ images)
+        return krylov.combine(
+            self._basis, self._like(images + outside * self._projected_off[None, :])
+        )
+
+    def _complete_measure(self) -> SpectralMeasure:
+        values = np.sort(self._eigenvalues[self._eigenvalues > 0])[::-1]
+        zeros = np.zeros((self.probes, 1))
+        everything = Rule(values, np.ones_like(values))
+        rest = float(self._gram.n - values.size)
+        return SpectralMeasure(
+            deflated=(everything, everything),
+            alpha=zeros,
+            beta=zeros,
+            squares=np.full(self.probes, rest),
+            moments=np.array([rest, 0.0, 0.0]),
+            moment_errors=np.zeros(3),
+            projected=(np.zeros(0), np.zeros(0)),
+            squared_norm=self._norm,
+            largest=float(values[0]),
+            largest_error=0.0,
+            eps=self._eps,
+            n=self._gram.n,
+            products=0,
+        )
+
+    def _sampled_measure(self) -> SpectralMeasure:
+        alpha, beta, squares = (
+            np.concatenate([_host(getattr(state, name)) for state in self._batches])
+            for name in ("alpha", "beta", "squares")
+        )
+        alpha, beta = alpha[:, : self.steps], beta[:, : self.steps]
+        count, mass = self.values.size, np.sum(self.values)
+        # A and what deflation takes, V diag(values) V^T, differ by P A P and, in either of the two
+        # corners beside it, by what A takes from the Ritz vectors out of their span. The moments
+        # are those of A P, which has one such corner.
+        square = self._rest - float(np.sum(np.square(self.residuals)))
+        moments = np.array([self._gram.n - count, 1 - mass, square])
+        unit = _MOMENT_ROUNDING * self._eps
+        # The square is a sum of squares of what is left of every entry, rounded like the entry.
+        of_square = math.sqrt(square * self._norm) + square
+        return SpectralMeasure(
+            deflated=self._rules,
+            alpha=alpha,
+            beta=beta,
+            squares=squares,
+            moments=np.maximum(moments, 0),
+            moment_errors=unit * np.array([0.0, mass, of_square]),
+            projected=self.projected,
+            squared_norm=self._norm,
+            largest=self._largest,
+            largest_error=self._largest_error,
+            eps=self._eps,
+            n=self._gram.n,
+            products=self._budget.block * self._budget.sweeps + self.probes * self.steps,
+        )
+
+
+@jax.jit
+def _squared_norm(gram: Gram) -> jax.Array:
+    return gram.squared_frobenius_norm()
+
+
+@jax.jit
+def _squared_norm_beside(gram: Gram, left: jax.Array, right: jax.Array) -> jax.Array:
+    return gram.squared_norm_beside(left, right)
+
+
+@jax.jit
+def _all_eigenvalues(gram: Gram) -> jax.Array:
+    return gram.eigenvalues()
+
+
+def _host(array: jax.Array) -> np.ndarray:
+    """A small array in float64, in every process where there are several."""
+    return np.asarray(sharding.to_host(array), np.float64)

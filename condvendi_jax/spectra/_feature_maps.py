@@ -1,0 +1,325 @@
+"""Finite features of kernels: covariances that cost O(n D^2), linear in n, and approximate.
+
+Random Fourier features (Rahimi and Recht, 2007; FKEA: Ospanov et al., 2024) write a Gaussian kernel
+as the mean of cos(w^T (x - y)) over random frequencies w. A product of Gaussian kernels is one on
+the pairs, so that outputs, prompts and pairs share one draw: the angles of a pair are the sums of
+those of its parts. The Nystroem features of m landmarks (Williams and Seeger, 2001) are
+K_nm K_mm^(-1/2), of any kernel, the pairs' of the same landmarks.
+
+What is approximated is the kernel: where it has many small eigenvalues, most of them are lost. How
+far an entropy is off is in `approximations`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import ArrayLike
+
+from condvendi_jax import validation
+from condvendi_jax.entropies import PerTerm
+from condvendi_jax.grams import _features as features
+from condvendi_jax.grams._grams import FeatureGram
+from condvendi_jax.kernels import Gaussian, Kernel, Product
+from condvendi_jax.pairs import Pairs
+
+DEFAULT_COUNT = 1024
+DEFAULT_LANDMARKS = 512
+# Entries of features that are held at once: 64 MiB of float32 for each of outputs, prompts, pairs.
+_ENTRIES = 2**24
+# Landmarks repeat one another: directions of K_mm below this many eps of the largest are left out.
+_RESOLVED = 32
+
+_product = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
+# Features of blocks of rows `[b, d]` of the parts: one array `[b, D]` for each term that is wanted.
+FeatureMap = Callable[[tuple[jax.Array, ...]], tuple[jax.Array, ...]]
+
+
+def fourier_features(
+    outputs: ArrayLike,
+    prompts: ArrayLike | None = None,
+    *,
+    output_kernel: Kernel,
+    prompt_kernel: Kernel | None = None,
+    key: jax.Array,
+    count: int = DEFAULT_COUNT,
+) -> PerTerm:
+    """Random Fourier features of outputs, prompts and pairs, from one draw of frequencies.
+
+    z(x) = (cos w_j^T x, sin w_j^T x)_j / sqrt(count), w_j ~ N(0, I / bandwidth^2), of unit norm.
+    The mean of <z(x), z(y)> is the kernel, its standard deviation at most 1 / sqrt(2 count). The
+    pairs' angles are the sums of those of their parts.
+
+    As representations. Scores are coarse at order 1, and too small: at n = 2,000 emoji 1,024
+    frequencies lose 0.1 to 0.2 nats. `RandomFeatures` corrects them and says how far they may be
+    off, in memory that does not grow with n.
+
+    Args:
+      outputs: X, embeddings `[n, d_x]`.
+      prompts: T, embeddings `[n, d_t]`, or None.
+      output_kernel: a `Gaussian`, or a product of them.
+      prompt_kernel: the same for the prompts, where there are any.
+      key: draws the frequencies.
+      count: how many frequencies; there are twice as many features.
+
+    Returns:
+      `FeatureGram`s of features `[n, 2 count]`, cosine and sine of a frequency side by side; None
+      for prompts and pairs where there are no prompts. Differentiable in points and bandwidths.
+
+    Raises:
+      TypeError, ValueError: as `decompose`, or a kernel is not Gaussian.
+
+    Examples:
+      >>> import jax, numpy as np
+      >>> import condvendi_jax as cv
+      >>> points = np.array([[0.0], [0.0], [1.0], [1.0]], np.float32)
+      >>> sharp = cv.Gaussian(0.1)
+      >>> grams = cv.spectra.fourier_features(points, output_kernel=sharp, key=jax.random.key(0))
+      >>> grams.outputs.features.shape
+      (4, 2048)
+      >>> print(f"{np.exp(cv.von_neumann(grams.outputs)):.1f}")
+      2.0
+    """
+    points = _points(outputs, prompts, output_kernel, prompt_kernel)
+    terms = PerTerm(True, points.paired, points.paired)
+    frequencies = draw_frequencies(points, key=key, count=count)
+    return _grams(terms, fourier_map(points, frequencies, terms)(points.arrays))
+
+
+def nystroem_features(
+    outputs: ArrayLike,
+    prompts: ArrayLike | None = None,
+    *,
+    output_kernel: Kernel,
+    prompt_kernel: Kernel | None = None,
+    key: jax.Array,
+    landmarks: int = DEFAULT_LANDMARKS,
+) -> PerTerm:
+    """Nystroem features of outputs, prompts and pairs, from the same rows as landmarks.
+
+    z(x) = K_mm^(-1/2) k_m(x), scaled to unit norm: the kernel between x and what the landmarks span
+    of it. A row of which they span nothing else keeps its direction only. As representations; for
+    scores see `Nystroem`, which accounts for what is missing.
+
+    Args:
+      outputs, prompts: as `fourier_features`.
+      output_kernel, prompt_kernel: any kernels.
+      key: draws the landmarks, rows of the points.
+      landmarks: how many, m; all rows where there are fewer.
+
+    Returns:
+      `FeatureGram`s of features `[n, m]`; None for prompts and pairs where there are no prompts.
+
+    Raises:
+      TypeError, ValueError: as `decompose`, or a row's kernel with all landmarks is zero.
+
+    Examples:
+      >>> import jax, numpy as np
+      >>> import condvendi_jax as cv
+      >>> points = np.array([[0.0], [0.0], [1.0], [1.0]], np.float32)
+      >>> grams = cv.spectra.nystroem_features(
+      ...     points, output_kernel=cv.Gaussian(0.3), key=jax.random.key(0), landmarks=4
+      ... )
+      >>> print(grams.outputs.features.shape)
+      (4, 4)
+    """
+    points = _points(outputs, prompts, output_kernel, prompt_kernel)
+    terms = PerTerm(True, points.paired, points.paired)
+    chosen = draw_rows(points.n, key=key, count=landmarks)
+    images = nystroem_map(points, points.rows(chosen).arrays, terms)(points.arrays)
+    norms = [jnp.linalg.norm(image, axis=1, keepdims=True) for image in images]
+    if validation.is_concrete(*norms) and not all(bool((norm > 0).all()) for norm in norms):
+        raise ValueError(
+            "landmarks: expected some near every row, received ones of which a row's kernel is "
+            "zero; give more, or a larger bandwidth."
+        )
+    return _grams(terms, tuple(z / norm for z, norm in zip(images, norms, strict=True)))
+
+
+def _points(
+    outputs: ArrayLike, prompts: ArrayLike | None, output_kernel: Kernel, prompt_kernel: Any
+) -> Pairs:
+    return Pairs(
+        outputs, prompts, output_kernel=output_kernel, prompt_kernel=prompt_kernel
+    ).gathered()
+
+
+def _grams(terms: PerTerm, images: Sequence[jax.Array]) -> PerTerm:
+    """The Grams of the features of the terms that are wanted, None for the others."""
+    found = iter(images)
+    return PerTerm(*(FeatureGram.trusted(next(found)) if term else None for term in terms))
+
+
+def length_scale(kernel: Kernel) -> jax.Array:
+    """The bandwidth of a Gaussian kernel, or of a product of them, which is one.
+
+    Raises:
+      TypeError: the kernel is another.
+    """
+    if isinstance(kernel, Gaussian):
+        return kernel.bandwidth
+    if isinstance(kernel, Product):
+        scales = jnp.stack([length_scale(factor) for factor in kernel.factors])
+        # The largest of them first: squares may leave the range of the dtype.
+        least = jnp.min(scales)
+        return least / jnp.sqrt(jnp.sum(jnp.square(least / scales)))
+    raise TypeError(
+        f"kernel: random Fourier features are of Gaussian kernels and their products, received "
+        f"{kernel!r}; Nystroem features are of any kernel."
+    )
+
+
+def draw_frequencies(points: Pairs, *, key: jax.Array, count: int) -> tuple[jax.Array, ...]:
+    """Frequencies w ~ N(0, I / bandwidth^2) of each part, `[count, d]`.
+
+    Args:
+      points: of Gaussian kernels.
+      key: draws them.
+      count: how many, common to all parts.
+    """
+    count = validation.check_count(count, name="count", minimum=1)
+    scales = [length_scale(kernel) for kernel in points.kernels]
+    keys = jax.random.split(validation.check_key(key), len(scales))
+    return tuple(
+        jax.random.normal(k, (count, part.shape[1]), part.dtype) / scale.astype(part.dtype)
+        for k, part, scale in zip(keys, points.arrays, scales, strict=True)
+    )
+
+
+def draw_rows(n: int, *, key: jax.Array, count: int) -> jax.Array:
+    """The numbers of some of n rows, `[count]`; all where there are fewer."""
+    count = validation.check_count(count, name="landmarks", minimum=1)
+    return jax.random.permutation(validation.check_key(key), n)[:count]
+
+
+def _of_terms(parts: Sequence[Any], joined: Callable[[Any, Any], Any], terms: PerTerm) -> list[Any]:
+    """What belongs to outputs, to prompts and, joined, to pairs, where it is wanted."""
+    everything = [*parts, joined(*parts)] if len(parts) == 2 else list(parts)
+    return [part for part, term in zip(everything, terms, strict=False) if term]
+
+
+def fourier_map(points: Pairs, frequencies: tuple[jax.Array, ...], terms: PerTerm) -> FeatureMap:
+    """Features `[b, 2 count]` of unit norm: cosine and sine of a frequency are neighbours.
+
+    The covariance without a block of them is that of fewer frequencies.
+    """
+    # The angles of far points would have few digits; a shift turns all features alike.
+    origins = [part[0] + jnp.mean(part - part[:1], axis=0) for part in points.arrays]
+    scale = 1 / math.sqrt(frequencies[0].shape[0])
+
+    def waves(angles: jax.Array) -> jax.Array:
+        both = jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=2) * scale
+        return both.reshape(angles.shape[0], -1)
+
+    def of_rows(rows: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        angles = [
+            _product(part - origin[None], w.T)
+            for part, origin, w in zip(rows, origins, frequencies, strict=True)
+        ]
+        return tuple(map(waves, _of_terms(angles, jnp.add, terms)))
+
+    return of_rows
+
+
+def nystroem_map(points: Pairs, landmarks: tuple[jax.Array, ...], terms: PerTerm) -> FeatureMap:
+    """Features `[b, m]`, of a norm up to one: what the landmarks span of a point."""
+
+    def with_landmarks(rows: tuple[jax.Array, ...]) -> list[jax.Array]:
+        crossed = []
+        for kernel, part, chosen in zip(points.kernels, rows, landmarks, strict=True):
+            # Together, since a kernel may move its points to their mean.
+            both = kernel.prepare(jnp.concatenate([part, chosen]))
+            own, of_chosen = (
+                jax.tree.map(lambda leaf, cut=cut: leaf[cut], both)
+                for cut in (slice(part.shape[0]), slice(part.shape[0], None))
+            )
+            crossed.append(kernel.cross(own, of_chosen))
+        return _of_terms(crossed, jnp.multiply, terms)
+
+    roots = [_inverse_root(gram) for gram in with_landmarks(landmarks)]
+
+    def of_rows(rows: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        return tuple(map(_product, with_landmarks(rows), roots))
+
+    return of_rows
+
+
+@functools.partial(jax.jit, static_argnames="terms")
+def residual_squares(
+    points: Pairs, landmarks: tuple[jax.Array, ...], terms: PerTerm
+) -> tuple[jax.Array, ...]:
+    """The squares `[n, n]` of what landmarks leave of few points' kernel, for every term."""
+    crossed = [k.prepare(part) for k, part in zip(points.kernels, points.arrays, strict=True)]
+    exact = [k.cross(part, part) for k, part in zip(points.kernels, crossed, strict=True)]
+    images = nystroem_map(points, landmarks, terms)(points.arrays)
+    return tuple(
+        jnp.square(gram - _product(z, z.T))
+        for gram, z in zip(_of_terms(exact, jnp.multiply, terms), images, strict=True)
+    )
+
+
+def _inverse_root(gram: jax.Array) -> jax.Array:
+    """K^(-1/2) on the directions that rounding leaves to K."""
+    values, vectors = jnp.linalg.eigh(gram)
+    kept = values > _RESOLVED * jnp.finfo(gram.dtype).eps * values[-1]
+    scales = jnp.where(kept, lax.rsqrt(jnp.where(kept, values, 1)), 0)
+    return _product(vectors * scales[None, :], vectors.T)
+
+
+@functools.partial(jax.jit, static_argnames="terms")
+def fourier_covariances(
+    points: Pairs, frequencies: tuple[jax.Array, ...], terms: PerTerm
+) -> tuple[jax.Array, ...]:
+    """Z^T Z / n `[2 count, 2 count]` of every term that is wanted, of trace one."""
+    return _mean_outer_products(fourier_map(points, frequencies, terms), points)
+
+
+@functools.partial(jax.jit, static_argnames=("terms", "groups"))
+def fourier_grams(
+    points: Pairs, frequencies: tuple[jax.Array, ...], terms: PerTerm, groups: int
+) -> tuple[jax.Array, ...]:
+    """Z_g Z_g^T / n `[groups, n, n]` of every term, Z_g the features of a group of frequencies.
+
+    The sum over some groups has the non-zero eigenvalues of their covariance Z^T Z / n. Over all
+    groups its trace is one.
+    """
+
+    def of_group(chosen: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        images = fourier_map(points, chosen, terms)(points.arrays)
+        return tuple(_product(z, z.T) / (groups * points.n) for z in images)
+
+    return lax.map(of_group, tuple(w.reshape(groups, -1, w.shape[1]) for w in frequencies))
+
+
+@functools.partial(jax.jit, static_argnames="terms")
+def nystroem_covariances(
+    points: Pairs, landmarks: tuple[jax.Array, ...], terms: PerTerm
+) -> tuple[jax.Array, ...]:
+    """Z^T Z / n `[m, m]` of every term; what its trace lacks to one the landmarks do not span."""
+    return _mean_outer_products(nystroem_map(points, landmarks, terms), points)
+
+
+def _mean_outer_products(of_rows: FeatureMap, points: Pairs) -> tuple[jax.Array, ...]:
+    """The means of z z^T over all rows, a block of rows at a time."""
+    n = points.n
+    shapes = jax.eval_shape(of_rows, points.arrays)
+    size = max(1, min(n, _ENTRIES // shapes[0].shape[1]))
+
+    def add(k: jax.Array, sums: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        # The last block reaches back over its neighbour: rows that counted there do not again.
+        first = jnp.minimum(k * size, n - size)
+        rows = tuple(lax.dynamic_slice_in_dim(part, first, size) for part in points.arrays)
+        new = (first + jnp.arange(size) >= k * size)[:, None]
+        return tuple(
+            total + features.outer_products(jnp.where(new, z, 0)) / n
+            for total, z in zip(sums, of_rows(rows), strict=True)
+        )
+
+    zeros = tuple(jnp.zeros((shape.shape[1],) * 2, shape.dtype) for shape in shapes)
+    return lax.fori_loop(0, math.ceil(n / size), add, zeros)

@@ -1,0 +1,205 @@
+"""Krylov spaces of a Gram, for its large eigenvalues, and Lanczos recurrences for the rest.
+
+Everything is made of products: products with the Gram, and of tall thin arrays with one another.
+There is no Householder factorisation of a tall array, so that where the vectors are sharded by rows
+XLA turns each inner product into an all-reduce, and this module needs to know nothing of devices.
+What the small matrices that come out say of the spectrum is in `quadrature`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+if TYPE_CHECKING:
+    from condvendi_jax.grams._grams import Gram
+
+_PRECISION = lax.Precision.HIGHEST
+# Directions of a block whose squared length is below this many eps of the largest are left to the
+# next block: the inverse square root of a Gram of columns cannot resolve them.
+_RESOLVED = 100
+# A product with A is right to a few eps of its largest eigenvalue; what is smaller is no direction.
+_NOISE = 8
+
+
+class KrylovSpace(NamedTuple):
+    """A block Krylov space of A = K / n and what A does to it.
+
+    Attributes:
+      basis: Q, `[rows, m]`, orthonormal columns, or zero ones where the space was exhausted.
+      projected: Q^T A Q, `[m, m]`; only its upper triangle is meant.
+      remainder: R^T R, `[b, b]`, for what the last block's image R leaves outside of the space.
+    """
+
+    basis: jax.Array
+    projected: jax.Array
+    remainder: jax.Array
+
+
+class Tridiagonals(NamedTuple):
+    """Lanczos recurrences of several probes, resumable.
+
+    Attributes:
+      following: `[rows, probes]`, the next vector of each; zero where its space is complete.
+      history: `[probes, capacity, rows]`, the orthonormal vectors of each so far.
+      alpha: `[probes, capacity]`, the diagonals.
+      beta: `[probes, capacity]`, the off-diagonals; entry k couples steps k and k + 1.
+      squares: `[probes]`, the squared norms of the projected probes.
+    """
+
+    following: jax.Array
+    history: jax.Array
+    alpha: jax.Array
+    beta: jax.Array
+    squares: jax.Array
+
+
+def product(left: jax.Array, right: jax.Array) -> jax.Array:
+    """The matrix product at full precision."""
+    return jnp.matmul(left, right, precision=_PRECISION)
+
+
+def project_off(vectors: jax.Array, basis: jax.Array) -> jax.Array:
+    """Removes the span of orthonormal (or zero) columns; once leaves rounding of what went."""
+    for _ in range(2):
+        vectors = vectors - product(basis, product(basis.T, vectors))
+    return vectors
+
+
+def _inverse_or_zero(values: jax.Array, positive: jax.Array) -> jax.Array:
+    return jnp.where(positive, 1 / jnp.where(positive, values, 1), 0)
+
+
+def orthonormal(vectors: jax.Array, basis: jax.Array, floor: jax.Array) -> jax.Array:
+    """Orthonormal columns for what `vectors` add to the span of `basis`; zeros for the others.
+
+    Columns are scaled to unit length and multiplied by the inverse square root of their Gram
+    matrix, twice. A factorisation would complete a deficient block with arbitrary directions that
+    are not orthogonal to the basis.
+
+    Args:
+      vectors: `[rows, b]`.
+      basis: `[rows, m]`, orthonormal or zero columns.
+      floor: columns that are not longer than this outside of the basis are rounding.
+    """
+    eps = jnp.finfo(vectors.dtype).eps
+    # In the second round a column of unit length that the basis shortens was rounding as well.
+    for shortest in (floor, jnp.asarray(0.5, vectors.dtype)):
+        vectors = project_off(vectors, basis)
+        norms = jnp.linalg.norm(vectors, axis=0)
+        vectors = vectors * _inverse_or_zero(norms, norms > shortest)[None, :]
+        squares, rotation = jnp.linalg.eigh(product(vectors.T, vectors))
+        resolved = squares > jnp.maximum(_RESOLVED * eps * squares[-1], eps)
+        scales = jnp.sqrt(_inverse_or_zero(squares, resolved))
+        vectors = product(vectors, rotation * scales[None, :])
+    return vectors
+
+
+@functools.partial(jax.jit, static_argnames="sweeps")
+def krylov_space(gram: Gram, start: jax.Array, *, sweeps: int) -> KrylovSpace:
+    """The space of `sweeps` blocks that `start` `[rows, b]` spans under A."""
+    rows, width = start.shape
+    eps = jnp.finfo(start.dtype).eps
+
+    def sweep(k: jax.Array, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        image, largest, basis, projected = carry
+        block = orthonormal(image, basis, _NOISE * eps * largest)
+        basis = lax.dynamic_update_slice_in_dim(basis, block, k * width, axis=1)
+        image = gram.matvec(block)
+        column = product(basis.T, image)
+        projected = lax.dynamic_update_slice_in_dim(projected, column, k * width, axis=1)
+        largest = jnp.maximum(largest, jnp.max(jnp.linalg.norm(image, axis=0)))
+        return image, largest, basis, projected
+
+    size = sweeps * width
+    zero = jnp.zeros((), start.dtype)
+    empty = jnp.zeros((rows, size), start.dtype), jnp.zeros((size, size), start.dtype)
+    image, _, basis, projected = lax.fori_loop(0, sweeps, sweep, (start, zero, *empty))
+    rest = project_off(image, basis)
+    return KrylovSpace(basis, projected, product(rest.T, rest))
+
+
+@jax.jit
+def combine(basis: jax.Array, coefficients: jax.Array) -> jax.Array:
+    """Combinations `[rows, k]` of the columns of a basis, by coefficients `[m, k]`."""
+    return product(basis, coefficients)
+
+
+@functools.partial(jax.jit, static_argnames="capacity")
+def start_lanczos(basis: jax.Array, probes: jax.Array, *, capacity: int) -> Tridiagonals:
+    """The recurrences of P A P before their first step, P the projection off `basis`.
+
+    Args:
+      basis: `[rows, m]`, orthonormal or zero columns.
+      probes: `[rows, probes]`.
+      capacity: how many steps there is room for.
+    """
+    probes = project_off(probes, basis)
+    squares = jnp.sum(jnp.square(probes), axis=0)
+    table = jnp.zeros((probes.shape[1], capacity), probes.dtype)
+    following = probes * _inverse_or_zero(jnp.sqrt(squares), squares > 0)[None, :]
+    return Tridiagonals(
+        following=following,
+        # Padded, not made of zeros: it is to lie on the devices as the probes do.
+        history=jnp.pad(following.T[:, None], ((0, 0), (0, capacity - 1), (0, 0))),
+        alpha=table,
+        beta=table,
+        squares=squares,
+    )
+
+
+@jax.jit
+def lanczos(
+    gram: Gram, basis: jax.Array, state: Tridiagonals, first: jax.Array, last: jax.Array
+) -> Tridiagonals:
+    """Steps `first` ... `last - 1` of the recurrences, with full reorthogonalisation.
+
+    The bounds are traced: one compiled program serves every number of steps up to the capacity.
+    """
+    eps = jnp.finfo(state.alpha.dtype).eps
+
+    def step(k: jax.Array, state: Tridiagonals) -> Tridiagonals:
+        current = state.following
+        history = lax.dynamic_update_index_in_dim(state.history, current.T, k, axis=1)
+        image = project_off(gram.matvec(current), basis)
+        diagonal = jnp.sum(current * image, axis=0)
+        largest = jnp.linalg.norm(image, axis=0)
+        # A probe at a time: its vectors lie together.
+        image = image.T
+        for _ in range(2):
+            along = jnp.einsum("pkn,pn->pk", history, image, precision=_PRECISION)
+            image = image - jnp.einsum("pkn,pk->pn", history, along, precision=_PRECISION)
+        image = image.T
+        norm = jnp.linalg.norm(image, axis=0)
+        # A complete Krylov space leaves a remainder of rounding's size: its direction is noise.
+        norm = jnp.where(norm > _NOISE * eps * largest, norm, 0)
+        return Tridiagonals(
+            following=image * _inverse_or_zero(norm, norm > 0)[None, :],
+            history=history,
+            alpha=state.alpha.at[:, k].set(diagonal),
+            beta=state.beta.at[:, k].set(norm),
+            squares=state.squares,
+        )
+
+    return lax.fori_loop(first, last, step, state)
+
+
+@functools.partial(jax.jit, static_argnames="capacity")
+def enlarge(state: Tridiagonals, *, capacity: int) -> Tridiagonals:
+    """The same recurrences with room for more steps."""
+    more = capacity - state.alpha.shape[1]
+    return state._replace(
+        history=jnp.pad(state.history, ((0, 0), (0, more), (0, 0))),
+        alpha=jnp.pad(state.alpha, ((0, 0), (0, more))),
+        beta=jnp.pad(state.beta, ((0, 0), (0, more))),
+    )
+
+
+@jax.jit
+def unroll(state: Tridiagonals, coefficients: jax.Array) -> jax.Array:
+    """Combinations `[rows, probes]` of the vectors of each probe, by `[probes, capacity]`."""
+    return jnp.einsum("pkn,pk->np", state.history, coefficients, precision=_PRECISION)

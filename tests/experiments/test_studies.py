@@ -1,0 +1,297 @@
+"""Every study that is registered: run, interrupted, resumed, refused other data, redrawn."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from processes import HANG_S, started, wait_until
+from studies import execute
+
+from experiments import __main__ as overview
+from experiments import registry
+from experiments.lab import runner, store
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def flags_of(study, folder, seed):
+    return [study.name, *study.small(folder, seed), f"--output={folder / 'results'}"]
+
+
+def interrupted_before_the_second_cell(study):
+    done = []
+
+    def compute(*arguments):
+        if done:
+            raise KeyboardInterrupt
+        done.append(1)
+        return study.compute(*arguments)
+
+    return dataclasses.replace(study, compute=compute)
+
+
+def computing_only(study, wanted):
+    def compute(setup, cell, context):
+        assert cell in wanted, f"{cell} was computed again"
+        return study.compute(setup, cell, context)
+
+    return dataclasses.replace(study, compute=compute)
+
+
+# One of pairs, one of several models, one whose cells take the results of others, and a training.
+LIFECYCLES = ["convergence", "text_to_image", "gmm_search", "gmm_gan"]
+# Studies whose own tests do not run them as a whole.
+RUN_HERE = ["guided_mixture", "guided_diffusion", "guidance_cost", "human", "scaling", "theorems"]
+
+
+@pytest.mark.parametrize(
+    "name", [LIFECYCLES[0], *(pytest.param(n, marks=pytest.mark.slow) for n in LIFECYCLES[1:])]
+)
+def test_a_study_keeps_resumes_refuses_and_redraws(name, tmp_path, capsys):
+    study = registry.load(name)
+    assert study.name == name
+    flags = flags_of(study, tmp_path, seed=0)
+    undrawn = dataclasses.replace(study, draw=None)  # Drawing takes as long as computing.
+    with pytest.raises(KeyboardInterrupt):
+        runner.execute(interrupted_before_the_second_cell(undrawn), flags)
+    (folder,) = runner.run_folders(study, tmp_path / "results")
+    half = store.read_run(folder, study)
+    assert len(half.results) == 1
+    kept = {path: path.stat().st_mtime_ns for path in folder.glob("[!.]*")}
+
+    runner.execute(computing_only(undrawn, half.missing), flags)
+    run = store.read_run(folder, study)
+    assert not run.missing
+    assert all(path.stat().st_mtime_ns == before for path, before in kept.items())
+    assert all(isinstance(cell, study.cell) for cell in run.results)
+    assert all(isinstance(result, study.result) for result in run.results.values())
+    assert all({"device", "dtype", "date", "seconds"} <= set(p) for p in run.provenance.values())
+
+    drawn = runner.draw(computing_only(study, []), [run], tmp_path / "figures")
+    assert drawn == [] or {path.suffix for path in drawn} == {".png", ".pdf"}
+    assert all(path.stat().st_size > 1000 for path in drawn)
+    capsys.readouterr()
+
+    damaged = next(iter(run.results))
+    (folder / f"{store.cell_name(damaged)}.json").write_text("{")
+    runner.execute(computing_only(undrawn, [damaged]), flags)
+    assert "damaged" in capsys.readouterr().err
+
+    flags_of(study, tmp_path, seed=1)  # Other contents under the same names.
+    with pytest.raises(ValueError, match="other contents"):
+        runner.execute(computing_only(study, []), flags)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUN_HERE)
+def test_a_study_runs_and_is_drawn(name, tmp_path):
+    study = registry.load(name)
+    run = execute(study, tmp_path, *study.small(tmp_path, 0))
+    assert not run.missing
+    assert all(isinstance(result, study.result) for result in run.results.values())
+    for figure in study.draw([run]).values():
+        assert len(figure.axes) >= 1
+        figure.draw_without_rendering()
+
+
+@pytest.mark.slow
+def test_a_finished_run_draws_what_its_saved_results_give(tmp_path):
+    study = registry.load("coverage")
+    flags = flags_of(study, tmp_path, seed=0)
+    with pytest.raises(KeyboardInterrupt):
+        runner.execute(interrupted_before_the_second_cell(study), flags)
+    (folder,) = runner.run_folders(study, tmp_path / "results")
+    assert not list(folder.glob("*.p[nd][gf]"))  # Nothing is drawn of a part.
+
+    runner.execute(study, flags)
+    run = store.read_run(folder, study)
+    drawn = runner.draw(computing_only(study, []), [run], tmp_path / "figures")
+    assert {path.suffix for path in drawn} == {".png", ".pdf"}
+    assert len(list(folder.glob("*.p[nd][gf]"))) == len(drawn)
+    for path in drawn:
+        assert path.read_bytes() == (folder / path.name).read_bytes()
+
+
+# Every study as a command, in one process: starting twenty takes longer than what they say.
+HELP = """
+import contextlib, io, json, runpy, sys
+found = {}
+for name in sys.argv[1:]:
+    sys.argv = [name, "--help"]
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        try:
+            runpy.run_module(f"experiments.{name}", run_name="__main__")
+            status = 0
+        except SystemExit as stop:
+            status = stop.code or 0
+    found[name] = status, out.getvalue()
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+def test_help_exits_with_success_and_names_every_option():
+    command = [sys.executable, "-c", HELP, *registry.NAMES]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S)
+    assert found.returncode == 0, found.stderr
+    helped = json.loads(found.stdout)
+    assert set(helped) == set(registry.NAMES)
+    for name, (status, text) in helped.items():
+        assert status == 0, name
+        assert f"usage: python -m experiments.{name} " in text
+        for field in dataclasses.fields(registry.load(name).options):
+            assert f"  --{field.name}: " in text
+
+
+@pytest.mark.parametrize("name", registry.NAMES)
+def test_committed_results_are_whole_and_drawn(name):
+    """What figures/ shows is what the committed results give, by the study as it is now."""
+    study = registry.load(name)
+    folders = runner.run_folders(study, runner.COMMITTED)
+    assert len(folders) == len(study.committed)
+    for folder in folders:
+        assert not store.read_run(folder, study).missing
+    for figure in study.figures:
+        for suffix in (".png", ".pdf"):
+            assert (ROOT / "figures" / f"{figure}{suffix}").stat().st_size > 5000
+
+
+# Settings for which the data have less than the default asks for, or that the run puts in words.
+RESOLVED = {"coverage": {"rule"}, "guided_diffusion": {"kinds"}, "substitution": {"dimensions"}}
+
+
+@pytest.mark.parametrize("name", registry.NAMES)
+def test_committed_results_are_those_of_the_defaults(name):
+    """Plain settings of the committed runs, whose commands stand in the table of figures."""
+    study = registry.load(name)
+    for given in study.committed:
+        flags = runner.define_flags(study)
+        flags([name, *given])
+        options = runner.options_of(study, flags)
+        folder = study.folder(options, flags["data"].value if "data" in flags else None)
+        settings = store.read_run(runner.COMMITTED / folder, study).settings
+        for field in dataclasses.fields(study.options):
+            asked = getattr(options, field.name)
+            if field.name in RESOLVED.get(name, ()) or not isinstance(asked, int | float | str):
+                continue
+            found = getattr(settings, field.name, asked)
+            assert type(found) is not type(asked) or found == asked, field.name
+
+
+def test_no_figure_is_without_a_study():
+    drawn = {path.stem for path in (ROOT / "figures").iterdir()}
+    known = {name for n in registry.NAMES for name in registry.load(n).figures}
+    assert drawn == known | {"idea"}  # The README's picture, which test_idea.py computes anew.
+
+
+def test_the_table_of_figures_is_that_of_the_registry():
+    text = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
+    (found,) = re.findall(r"<!-- studies -->\n(.*?)<!-- end of studies -->", text, re.DOTALL)
+    assert found == overview.markdown()
+
+
+def command(*arguments, **options):
+    whole = [sys.executable, "-m", "experiments", *arguments]
+    return subprocess.run(whole, capture_output=True, text=True, timeout=HANG_S, **options)
+
+
+@pytest.mark.slow
+def test_the_overview_lists_every_study_and_its_state(tmp_path):
+    found = command(cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    for name in registry.NAMES:
+        assert name in found.stdout
+    assert "complete" in found.stdout
+    assert command("--help").returncode == 0
+
+
+@pytest.mark.slow
+def test_studies_run_and_are_drawn_by_name(tmp_path, capsys):
+    results = tmp_path / "results"
+    found = command("run", "theorems", f"--output={results}")
+    assert found.returncode == 0, found.stderr
+    next((results / "theorems").glob("rke*.json")).write_text("damaged")
+    with pytest.raises(ValueError, match="damaged"):
+        overview.main(["experiments", "draw", "theorems", f"--results={results}"])
+    assert command("run", "theorems", "--seed=1").returncode == 2  # It draws nothing at random.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run"], "which study?"),
+        (["run", "nothing"], "unknown study 'nothing'; the studies are convergence,"),
+        (["paint"], "expected one of list, run, draw, table"),
+        (["draw", "all", "--results=nowhere"], "nowhere: there are no results to draw"),
+        (["draw", "all", "--result=nowhere"], "Unknown command line flag"),
+        (["list", "all"], "unexpected argument 'all'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_a_line(arguments, message):
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        overview.main(["experiments", *arguments])
+    assert "\n" not in str(caught.value)
+
+
+def test_an_interrupt_ends_with_130_keeps_cells_and_the_command_resumes(tmp_path):
+    """By a real signal, in the middle of the cells."""
+    study = registry.load("convergence")
+    _, *flags = flags_of(study, tmp_path, seed=0)
+    flags = [flag for flag in flags if not flag.startswith("--repeats")]
+    whole = [sys.executable, "-m", "experiments", "run", "convergence", *flags, "--repeats=400"]
+    folder = tmp_path / "results" / "convergence-gaussian"
+    with started(whole) as process:
+        wait_until(lambda: len(list(folder.glob("median-*.json"))) > 1, process)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=HANG_S)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    run = store.read_run(folder, study)
+    assert 0 < len(run.results) < 400
+    assert not list(folder.glob("*.png"))
+
+
+def test_children_can_be_interrupted_whatever_the_parent_was_started_with():
+    """Python takes over an ignored SIGINT; the tests must not."""
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    code = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "True"
+
+
+@pytest.mark.slow
+def test_a_suite_started_with_sigint_ignored_restores_it(tmp_path):
+    code = (
+        "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+        "os.execv(sys.executable, [sys.executable, '-m', 'pytest', '-n0', '-p', 'no:cacheprovider',"
+        "'-k', 'children_can_be_interrupted', sys.argv[1]])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code, __file__],
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        cwd=ROOT,
+        env={k: v for k, v in os.environ.items() if not k.startswith("PYTEST")},
+    )
+    assert "1 passed" in found.stdout, found.stdout + found.stderr
+
+
+def test_the_data_of_theorems_are_the_report(tmp_path):
+    study = registry.load("theorems")
+    setups = []
+    for seed in (0, 1):
+        (flag,) = study.small(tmp_path, seed)
+        options = study.options(report=flag.partition("=")[2])
+        setups.append(study.prepare(options, lambda: None, 0))
+    assert not np.array_equal(*(setup.arrays["report"] for setup in setups))
+    (tmp_path / "report.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"--report: report\.json is no whole report"):
+        study.prepare(options, lambda: None, 0)

@@ -1,0 +1,308 @@
+"""What test_sharding.py measures in processes of their own: JAX counts its devices only once.
+
+    python tests/library/sharded_runs.py devices OUT             on 8 virtual CPU devices
+    python tests/library/sharded_runs.py process OUT PORT ID     one of two processes, of 2 devices each
+
+Arrays go to OUT, a .npz file; nothing is asserted here.
+"""
+
+import functools
+import re
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import precision
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from oracles import draw_pairs
+
+import condvendi_jax as cv
+from condvendi_jax.grams import _sharding as sharding
+from condvendi_jax.grams._sharding import Layout, ShardedGram
+from condvendi_jax.spectra import _estimators as estimators
+from condvendi_jax.spectra import _krylov as krylov
+from condvendi_jax.spectra import _methods as methods
+
+DEVICES, PROCESSES, DEVICES_EACH = 8, 2, 2
+N, TILE, BANDWIDTHS = 203, 16, (0.7, 0.5)
+DIMENSIONS = {"d_x": 5, "d_t": 4}
+LARGE_N, LARGE_DIMENSIONS, LARGE_BANDWIDTHS = 3001, {"d_x": 16, "d_t": 8, "modes": 12}, (3.0, 2.0)
+COTANGENT = (0.3, -2.0, 0.7)
+COMPILED_N, CAPACITY = 2400, 5
+MEASURED_N = 401
+# More than the default budget has products, and no multiple of the devices.
+SCORED_N, SCORED = 601, ("stored", "matrix-free")
+MEASURED = (cv.von_neumann, cv.renyi(0.5), cv.renyi(float("inf")), cv.truncated(20))
+
+# name: devices, n, tile, the kernel of the outputs, dtype.
+CASES = {
+    **{f"{count} devices": (count, N, TILE, "gaussian", "float64") for count in (1, 3, 8)},
+    "float32": (8, N, TILE, "gaussian", "float32"),
+    "cosine": (3, N, TILE, "cosine", "float32"),
+    "blocks of padding": (8, 9, TILE, "gaussian", "float64"),
+    "no padding": (8, 64, 3, "gaussian", "float64"),
+}
+
+
+def kernels(of_outputs="gaussian", bandwidths=BANDWIDTHS):
+    """The kernels of the outputs and of the prompts, in the precision of the moment."""
+    gaussian = tuple(map(cv.Gaussian, bandwidths))
+    return (cv.Cosine(), gaussian[1]) if of_outputs == "cosine" else gaussian
+
+
+def vectors(n, dtype="float64"):
+    return np.random.default_rng(1).normal(size=(n, 3)).astype(dtype)
+
+
+def lines(count, name="rows"):
+    """A mesh of the first devices."""
+    return Mesh(np.array(jax.devices()[:count]), (name,))
+
+
+def sharded(pair, points, layout, tile=TILE):
+    return [
+        ShardedGram.from_points(kernel, p, layout=layout, tile_size=tile)
+        for kernel, p in zip(pair, points, strict=True)
+    ]
+
+
+@jax.jit
+def everything(gram_x, gram_t, columns):
+    joint = gram_x * gram_t
+    stored = joint.store()
+    return {
+        "norms": jnp.stack(gram_x.squared_norms_with(gram_t)),
+        "product": joint.matvec(columns),
+        "matrix": stored.matrix,
+        "stored product": stored.matvec(columns),
+        "stored norm": stored.squared_frobenius_norm(),
+        "beside": joint.squared_norm_beside(columns, columns),
+        "stored beside": stored.squared_norm_beside(columns, columns),
+    }
+
+
+def measured(gram_x, gram_t, n, dtype="float64"):
+    """All results for one pair of Grams, in NumPy."""
+    columns = gram_x.place(vectors(n, dtype))
+    return sharding.to_host(everything(gram_x, gram_t, columns))
+
+
+def entropies(gram):
+    """The estimated entropies of one key and budget."""
+    budget = estimators.Budget(block=16, sweeps=2, probes=4, steps=8)
+    measure = estimators.spectral_measure(gram, key=jax.random.key(0), budget=budget)
+    return np.array([measure.entropy(entropy).value for entropy in MEASURED])
+
+
+def representations():
+    out = {}
+    for name, (count, n, tile, kernel, dtype) in CASES.items():
+        with precision.x64(dtype == "float64"):
+            points = draw_pairs(n, dtype=dtype, **DIMENSIONS)
+            layout = sharding.layout_of(points[0], mesh=lines(count))
+            grams = sharded(kernels(kernel), points, layout, tile)
+            out |= {f"{name}/{key}": value for key, value in measured(*grams, n, dtype).items()}
+    return out
+
+
+def meshes():
+    """Other ways to say where the points are."""
+    out = {}
+    points = draw_pairs(N, **DIMENSIONS)
+    types_of_axes = (jax.sharding.AxisType.Explicit,)
+    explicit = jax.make_mesh((DEVICES,), ("rows",), axis_types=types_of_axes)
+    layout = sharding.layout_of(points[0], mesh=explicit)
+    out["explicit mesh"] = sharded(kernels(), points, layout)[0].squared_frobenius_norm()
+    two = Mesh(np.array(jax.devices()).reshape(2, 4), ("hosts", "devices"))
+    for name, axis in {"two axes": ("hosts", "devices"), "one of two axes": "devices"}.items():
+        gram_x, gram_t = sharded(kernels(), points, Layout(two, axis, N))
+        out[f"{name}/norm"] = gram_x.squared_norms_with(gram_t)[2]
+        out[f"{name}/product"] = (gram_x * gram_t).matvec(gram_x.place(vectors(N)))
+    # Rows that lie on devices already, under either type of mesh, say themselves where.
+    for name, mesh in {"auto": lines(DEVICES), "explicit": explicit}.items():
+        rows = jax.device_put(points[0][:200], NamedSharding(mesh, PartitionSpec("rows")))
+        gram = ShardedGram.from_points(cv.Gaussian(BANDWIDTHS[0]), rows, tile_size=TILE)
+        out[f"{name} rows"] = gram.squared_frobenius_norm()
+    gram, _ = sharded(kernels(), points, Layout(lines(4), "rows", N))
+    out["eigenvalues"] = gram.eigenvalues()
+    out["stored eigenvalues"] = gram.store().eigenvalues()
+    out["vector of n"] = gram.matvec(jnp.asarray(vectors(N))[:, 0])
+    out["stored vector of n"] = gram.store().matvec(jnp.asarray(vectors(N))[:, 0])
+    cosine, _ = sharded(kernels("cosine"), points, Layout(lines(4), "rows", N))
+    out["cosine eigenvalues"] = cosine.eigenvalues()
+    out["cosine norm"] = cosine.squared_frobenius_norm()
+    out["cosine product"] = cosine.matvec(cosine.place(vectors(N)))
+    out["cosine vectors of n"] = cosine.matvec(jnp.asarray(vectors(N)))
+    out["mixed product"] = (gram * cosine.store()).matrix
+    out["stored norms"] = jnp.stack(gram.store().squared_norms_with(cosine.store()))
+    return sharding.to_host(out)
+
+
+def gradients():
+    points = tuple(map(jnp.asarray, draw_pairs(N, **DIMENSIONS)))
+
+    def weighted(outputs, prompts, bandwidths, layout):
+        pair = kernels(bandwidths=bandwidths)
+        gram_x, gram_t = sharded(pair, (outputs, prompts), layout)
+        return jnp.array(COTANGENT) @ jnp.stack(gram_x.squared_norms_with(gram_t))
+
+    def slope(points, bandwidths, layout):
+        gram_x, gram_t = sharded(kernels(bandwidths=bandwidths), points, layout)
+        left, right = (layout.place(v) for v in (vectors(N), vectors(N)[::-1]))
+        return (gram_x * gram_t).bilinear_slope(left, right)
+
+    out = {}
+    for count in (3, 4):
+        layout = Layout(lines(count), "rows", N)
+        gradient = jax.jit(jax.grad(weighted, argnums=(0, 1, 2)), static_argnums=3)
+        found = gradient(*points, BANDWIDTHS, layout)
+        for name, value in zip(("outputs", "prompts", "bandwidths"), found, strict=True):
+            out[f"{count}/{name}"] = np.stack(value) if name == "bandwidths" else value
+        slopes = jax.jit(jax.grad(slope, argnums=(0, 1)), static_argnums=2)(
+            points, BANDWIDTHS, layout
+        )
+        for name, value in zip(("slope in points", "slope in bandwidths"), slopes, strict=True):
+            out[f"{count}/{name}"] = np.concatenate([np.ravel(part) for part in value])
+    # In one argument alone, and not compiled.
+    layout = Layout(lines(2), "rows", N)
+    out["prompts alone"] = jax.grad(weighted, argnums=1)(*points, BANDWIDTHS, layout)
+    return sharding.to_host(out)
+
+
+def float32():
+    with precision.x64(False):
+        points = draw_pairs(LARGE_N, dtype=np.float32, **LARGE_DIMENSIONS)
+        layout = Layout(lines(DEVICES), "rows", LARGE_N)
+        gram_x, gram_t = sharded(kernels(bandwidths=LARGE_BANDWIDTHS), points, layout, 128)
+        return {"norms": np.array(gram_x.squared_norms_with(gram_t))}
+
+
+def measures():
+    """Estimated entropies; those of a tiled Gram, on one device, are what they shall be."""
+    points = draw_pairs(MEASURED_N, **DIMENSIONS)
+    tiled = [
+        cv.grams.TiledGram.from_points(k, jnp.asarray(p), tile_size=64)
+        for k, p in zip(kernels(), points, strict=True)
+    ]
+    gram_x, gram_t = sharded(kernels(), points, Layout(lines(DEVICES), "rows", MEASURED_N), 64)
+    return {
+        "one device": entropies(tiled[0] * tiled[1]),
+        "matrix-free": entropies(gram_x * gram_t),
+        "stored": entropies((gram_x * gram_t).store()),
+    }
+
+
+def scores(pairs, ways=SCORED, **options):
+    """All three scores by `decompose`, of order 2 and estimated."""
+    options |= dict(zip(("output_kernel", "prompt_kernel"), kernels(), strict=True))
+    exact = cv.decompose(*pairs, **options, order=2)
+    by_way = [methods.named(name, key=jax.random.key(2), rtol=0.02) for name in ways]
+    found = [cv.decompose(*pairs, **options, method=method) for method in by_way]
+    values = [[r.vendi, r.conditional, r.information] for r in (exact, *found)]
+    assert [r.method for r in found] == list(ways)
+    return {"scores": np.array(values, np.float64), "n": np.array(exact.n)}
+
+
+_ARRAY = re.compile(r"\b[a-z]+\d*\[([\d,]+)\]")
+_GATHER = re.compile(r"= (.*?) (all-gather|all-to-all)(?:-start)?\(")
+_HOP = re.compile(r"= (.*?) collective-permute(?:-start)?\(")
+
+
+def _elements(text):
+    return [int(np.prod([int(d) for d in m.split(",")])) for m in _ARRAY.findall(text)] or [0]
+
+
+def inspected(function, *arguments):
+    """The elements of the largest array on a device, of the largest gather, and of the largest hop.
+
+    Read from the text that XLA compiled for one device.
+    """
+    text = jax.jit(function).lower(*arguments).compile().as_text()
+    gathered = [size for found in _GATHER.findall(text) for size in _elements(found[0])]
+    passed = [size for found in _HOP.findall(text) for size in _elements(found)]
+    return np.array([max(_elements(text)), max(gathered, default=0), max(passed, default=0)])
+
+
+def compiled():
+    points = draw_pairs(COMPILED_N, **DIMENSIONS)
+    layout = Layout(lines(DEVICES), "rows", COMPILED_N)
+    gram_x, gram_t = sharded(kernels(), points, layout, 64)
+    columns = layout.place(vectors(COMPILED_N))
+    stored = gram_x.store()
+
+    def gradient(gram, other):
+        return jax.grad(lambda g: g.squared_norms_with(other)[2], allow_int=True)(gram)
+
+    def prepared(outputs):
+        kernel = cv.Gaussian(BANDWIDTHS[0])
+        return ShardedGram.from_points(kernel, outputs, layout=layout)
+
+    out = {
+        "prepared points": inspected(prepared, layout.shard(points[0])),
+        "norms": inspected(lambda a, b: a.squared_norms_with(b), gram_x, gram_t),
+        "gradient": inspected(gradient, gram_x, gram_t),
+        "product": inspected(lambda a, v: a.matvec(v), gram_x * gram_t, columns),
+        "stored product": inspected(lambda a, v: a.matvec(v), stored, columns),
+        "stored norm": inspected(lambda a: a.squared_frobenius_norm(), stored),
+        "store": inspected(lambda a: a.store(), gram_x),
+    }
+    space = functools.partial(krylov.krylov_space, sweeps=3)
+    zero, last = jnp.asarray(0), jnp.asarray(CAPACITY)
+    for name, gram in {"matrix-free": gram_x, "stored": stored}.items():
+        out[f"{name} space"] = inspected(space, gram, columns)
+        basis = space(gram, columns).basis
+        begin = functools.partial(krylov.start_lanczos, capacity=CAPACITY)
+        state = begin(basis, columns)
+        out[f"{name} start"] = inspected(begin, basis, columns)
+        out[f"{name} lanczos"] = inspected(krylov.lanczos, gram, basis, state, zero, last)
+    return out
+
+
+def devices(path):
+    jax.config.update("jax_enable_x64", True)
+    pairs = draw_pairs(SCORED_N, **DIMENSIONS)
+    runs = {
+        "cases": representations,
+        "meshes": meshes,
+        "gradients": gradients,
+        "float32": float32,
+        "measures": measures,
+        "mesh": lambda: scores(pairs, mesh=lines(4)),
+        "one device": lambda: scores(pairs),
+        "compiled": compiled,
+    }
+    parts = {}
+    for name, run in runs.items():
+        parts[name] = run()
+        jax.clear_caches()  # Programs for eight devices are large.
+    np.savez(path, **{f"{part}/{k}": v for part, found in parts.items() for k, v in found.items()})
+
+
+def process(path, port, index):
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(f"localhost:{port}", PROCESSES, int(index))
+    layout_mesh = lines(PROCESSES * DEVICES_EACH)
+    points = draw_pairs(N, **DIMENSIONS)
+    # Arrays of which every host has its own part.
+    n = N // 4 * 4
+    half = slice(int(index) * n // 2, (int(index) + 1) * n // 2)
+    rows = NamedSharding(layout_mesh, PartitionSpec("rows"))
+    parts = [jax.make_array_from_process_local_data(rows, p[half]) for p in points]
+    grams = sharded(kernels(), parts, sharding.layout_of(parts[0]))
+    out = {f"parts/{key}": value for key, value in measured(*grams, n).items()}
+    # The same call, whatever the arrays are: of this host, whose rows the devices do not divide, or
+    # of all of them together.
+    points = draw_pairs(SCORED_N, **DIMENSIONS)
+    out |= {f"host/{k}": v for k, v in scores(points, mesh=layout_mesh).items()}
+    own = slice(int(index) * 300, int(index) * 300 + 300)
+    parts = [jax.make_array_from_process_local_data(rows, p[own]) for p in points]
+    out |= {f"global/{k}": v for k, v in scores(parts, ("matrix-free",)).items()}
+    np.savez(path, **out)
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_numpy_dtype_promotion", "strict")
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+    {"devices": devices, "process": process}[sys.argv[1]](*sys.argv[2:])

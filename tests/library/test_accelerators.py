@@ -1,0 +1,196 @@
+"""Every main program lowers for accelerators, to nothing that would stop or spoil it there.
+
+No accelerator is needed: programs are traced and lowered for another platform than the one that
+runs the tests, and the text that comes out is read.
+"""
+
+import functools
+import math
+import re
+
+import jax
+import jax.numpy as jnp
+import precision
+import pytest
+
+import condvendi_jax as cv
+from condvendi_jax.grams import _eigenvalues as spectra
+from condvendi_jax.grams import _tiles as tiles
+from condvendi_jax.grams._grams import DenseGram, TiledGram
+from condvendi_jax.scores import _mid as mid
+from condvendi_jax.spectra import _estimators as estimators
+from condvendi_jax.spectra import _krylov as krylov
+
+N = 100_000
+STORED = 25_000
+D_X, D_T, BLOCK = 768, 512, 32
+
+
+def _array(*shape):
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+
+def _points(n=N):
+    return _array(n, D_X), _array(n, D_T)
+
+
+def _tiled(points, sigma=1.0):
+    return TiledGram.from_points(cv.Gaussian(sigma), points, tile_size=tiles.ACCELERATOR_TILE)
+
+
+def _joint(outputs, prompts):
+    return _tiled(outputs) * _tiled(prompts)
+
+
+def _conditional_rke(outputs, prompts, sigma=1.0):
+    return cv.entropies.conditional(cv.renyi(2), _tiled(outputs, sigma), _tiled(prompts))
+
+
+def _prefixes(outputs, prompts):
+    subsets = ((0,), (1,), (0, 1))
+    factors = _joint(outputs, prompts).factors()
+    return tiles.prefix_norms(factors, subsets, tile_size=tiles.ACCELERATOR_TILE)
+
+
+def _sweep(outputs, prompts, sigmas):
+    return jax.vmap(lambda sigma: _conditional_rke(outputs, prompts, sigma))(sigmas)
+
+
+def _product(outputs, prompts, vectors):
+    return _joint(outputs, prompts).matvec(vectors)
+
+
+def _beside(outputs, prompts, left, right):
+    return _joint(outputs, prompts).squared_norm_beside(left, right)
+
+
+def _slope(outputs, prompts, left, right):
+    return _joint(outputs, prompts).bilinear_slope(left, right)
+
+
+def _space(outputs, prompts, start):
+    return krylov.krylov_space(_joint(outputs, prompts), start, sweeps=8)
+
+
+def _lanczos(outputs, prompts, basis, probes, last):
+    state = krylov.start_lanczos(basis, probes, capacity=32)
+    return krylov.lanczos(_joint(outputs, prompts), basis, state, jnp.zeros((), int), last)
+
+
+def _stored(program):
+    return lambda matrix, *others: program(DenseGram.trusted(matrix), *others)
+
+
+_VECTORS = _array(N, BLOCK)
+_BASIS = _array(N, 8 * BLOCK)
+
+TILED = {
+    "order 2": (_conditional_rke, *_points()),
+    "order 2, gradient": (jax.value_and_grad(_conditional_rke, (0, 1, 2)), *_points(), _array()),
+    "order 2, prefixes": (_prefixes, *_points()),
+    "order 2, bandwidths": (_sweep, *_points(), _array(16)),
+    "product": (_product, *_points(), _VECTORS),
+    "rest": (_beside, *_points(), _BASIS, _BASIS),
+    "slope": (jax.grad(_slope, (0, 1)), *_points(), _VECTORS, _VECTORS),
+    "krylov": (_space, *_points(), _VECTORS),
+    "lanczos": (_lanczos, *_points(), _BASIS, _VECTORS, jax.ShapeDtypeStruct((), jnp.int32)),
+}
+
+
+def _update(guide, batch=16):
+    latents, prompts = _array(batch, D_X), _array(batch, D_T)
+    state = jax.eval_shape(lambda: guide.init(latents, prompts))
+    return guide.update, latents, prompts, state
+
+
+def _kernels(kernel=cv.Gaussian):
+    kernels = (kernel(1.0), kernel(2.0)) if kernel is cv.Gaussian else (kernel(), kernel())
+    return dict(zip(("output_kernel", "prompt_kernel"), kernels, strict=True))
+
+
+def _decomposed(outputs, prompts, **options):
+    return cv.decompose(outputs, prompts, **_kernels(**options)).conditional
+
+
+_MATRIX = _array(STORED, STORED)
+_SOME = _array(STORED, BLOCK), _array(STORED, 8 * BLOCK)
+
+STORING = {
+    "store": (lambda *points: _joint(*points).store(), *_points(STORED)),
+    "stored norm": (_stored(lambda gram: gram.squared_frobenius_norm()), _MATRIX),
+    "stored krylov": (_stored(lambda g, v: krylov.krylov_space(g, v, sweeps=8)), _MATRIX, _SOME[0]),
+    "stored rest": (_stored(estimators._squared_norm_beside), _MATRIX, _SOME[1], _SOME[1]),
+    "spectrum": (spectra.spectrum, _MATRIX),
+    "spectrum, gradient": (jax.grad(lambda a: spectra.spectrum(a)[0]), _array(4000, 4000)),
+    "decompose": (_decomposed, *_points(4000)),
+    "decompose, gradient": (jax.grad(_decomposed, (0, 1)), *_points(4000)),
+    "decompose, features": (functools.partial(_decomposed, kernel=cv.Cosine), *_points(4000)),
+    "guidance": _update(cv.guidance.conditional_rke(**_kernels(), window=1000)),
+    "guidance, spectra": _update(cv.guidance.conditional_vendi(**_kernels(), window=300)),
+    "mid": (lambda x, t: mid._pointwise(x, t, mid._fit(x, t, 0.1)), *_points(4000)),
+}
+
+
+PLATFORMS = ("cuda", "tpu")
+# What the platforms bring themselves. Anything else would be a routine of the CPU, a call back to
+# the host, or a detour such as reducing to tridiagonal form, whose bisection is for the CPU.
+LIBRARIES = {
+    "cuda": {"cusolver_syevd_ffi", "cusolver_geqrf_ffi", "cusolver_orgqr_ffi"},
+    "tpu": {"Eigh", "Qr", "ProductOfElementaryHouseholderReflectors"},
+}
+_CALL = re.compile(r"custom_call @\"?([\w.$]+)")
+_ARRAY = re.compile(r"tensor<((?:\d+x)+)(\w+)>")
+
+
+def _lowered(platform, function, *arguments):
+    return jax.jit(function).trace(*arguments).lower(lowering_platforms=(platform,)).as_text()
+
+
+def _calls(text):
+    return set(_CALL.findall(text))
+
+
+def _largest(text):
+    """The elements of the largest array in a program."""
+    return max(math.prod(map(int, dims[:-1].split("x"))) for dims, _ in _ARRAY.findall(text))
+
+
+@pytest.mark.parametrize("name", TILED | STORING)
+def test_a_program_lowers_to_what_the_platform_has_at_full_precision(name):
+    """TensorFloat-32 and bfloat16, the accelerators' defaults, move the kernel by 1e-3."""
+    function, *arguments = (TILED | STORING)[name]
+    traced = jax.jit(function).trace(*arguments)
+    for platform in PLATFORMS:
+        text = traced.lower(lowering_platforms=(platform,)).as_text()
+        assert _calls(text) <= LIBRARIES[platform]
+        assert "f64" not in text
+        products = re.findall(r"stablehlo.dot_general.*", text)
+        assert not [line for line in products if "precision = [HIGHEST, HIGHEST]" not in line]
+        if name in TILED:
+            # The history of 32 probes is the largest, a thousand columns of n.
+            assert _largest(text) <= N * N / 50
+
+
+def test_a_tile_is_summed_without_a_matrix_product():
+    """A library's product would have every product of kernels written to memory first."""
+    text = _lowered("cuda", *TILED["order 2"])
+    products = re.findall(r"stablehlo.dot_general.*-> tensor<(\w+)xf32>", text)
+    # Inner products of two factors, on the diagonal tiles and beside them.
+    assert len(products) == 4
+    assert len(set(products)) == 1
+
+
+def test_the_reading_finds_what_it_looks_for():
+    """Of programs that have a routine of the CPU, a call to the host, an n x n array, float64."""
+    matrix = _array(300, 300)
+    assert _calls(_lowered("cpu", jnp.linalg.eigh, matrix)) - LIBRARIES["cuda"]
+
+    def on_the_host(x):
+        return jax.pure_callback(lambda x: x, matrix, x)
+
+    with pytest.raises(ValueError, match="different from the lowering platform"):
+        _lowered("cuda", on_the_host, matrix)
+    assert _largest(_lowered("cuda", lambda *p: _joint(*p).dense().matrix, *_points(300))) >= 300**2
+    with precision.x64(True):
+        wide = jax.ShapeDtypeStruct((3,), jnp.float64)
+        assert "f64" in _lowered("cuda", jnp.sum, wide)

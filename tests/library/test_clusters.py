@@ -1,0 +1,451 @@
+"""Cluster scores against conditional scores of an indicator prompt kernel, and values by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracles import assert_close, cosine_gram, directional_difference, entropy, gaussian_gram
+
+import condvendi_jax as cv
+from condvendi_jax.scores import clusters
+from condvendi_jax.spectra import _methods as methods
+
+WIDTH = 0.9
+KERNEL = cv.Gaussian(WIDTH)
+ORDERS = (0.5, 1, 1.05, 2, 3, np.inf)
+# The ends and the middle quickly.
+FEW_AND_REST = (1, 2, np.inf, *(pytest.param(o, marks=pytest.mark.slow) for o in (0.5, 1.05, 3)))
+
+
+def clustered(n=40, count=4, seed=0):
+    """Outputs of unequal clusters, one of them a single point, and their labels."""
+    rng = np.random.default_rng(seed)
+    labels = np.r_[0, rng.choice(np.arange(1, count), n - 1, p=np.array([1, 2, 5]) / 8)]
+    outputs = rng.normal(size=(n, 3)) * (0.4 + 0.4 * labels[:, None])
+    return outputs.astype(np.float32).astype(float), labels
+
+
+def oracle(outputs, labels, order, aggregate):
+    """From NumPy spectra: the mean as printed, or H(X, T) - H(T) of the block-diagonal joint."""
+    if aggregate == "arithmetic":
+        scores = {
+            c: np.exp(entropy(gaussian_gram(outputs[labels == c], WIDTH), order=order))
+            for c in labels
+        }
+        return np.mean([scores[c] for c in labels])
+    indicator = (labels[:, None] == labels[None, :]).astype(float)
+    joint = entropy(gaussian_gram(outputs, WIDTH) * indicator, order=order)
+    return np.exp(float(joint - entropy(indicator, order=order)))
+
+
+@pytest.mark.parametrize("aggregate", clusters.AGGREGATES)
+@pytest.mark.parametrize("order", FEW_AND_REST)
+def test_scores_are_the_oracles(order, aggregate, dtype):
+    outputs, labels = clustered()
+    options = {"kernel": cv.Gaussian(WIDTH), "order": order, "aggregate": aggregate}
+    found = cv.clusters.cluster_vendi(outputs.astype(dtype), labels, **options)
+    assert found.shape == ()
+    # Roots of what rounding leaves of zero eigenvalues: the oracle counts them below order 1.
+    loosened = 1e4 if order < 1 and dtype == np.float64 else 10
+    assert_close(found, oracle(outputs, labels, order, aggregate), loosened=loosened)
+
+
+@pytest.mark.parametrize("order", FEW_AND_REST)
+def test_the_aggregate_is_the_conditional_score_of_an_indicator_kernel(order, x64):
+    """CV Theorems 5 and 6 without their error term, for every order."""
+    outputs, labels = clustered()
+    prompts = 100.0 * np.eye(4)[labels]
+    expected = cv.conditional_vendi(
+        outputs, prompts, output_kernel=KERNEL, prompt_kernel=cv.Gaussian(0.1), order=order
+    )
+    options = {"kernel": KERNEL, "aggregate": "conditional"}
+    found = cv.clusters.cluster_vendi(outputs, labels, **options, order=order)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    if order == 2:
+        np.testing.assert_allclose(
+            cv.clusters.cluster_rke(outputs, labels, **options), expected, rtol=1e-12
+        )
+
+
+@pytest.mark.slow
+def test_the_conditional_aggregate_is_at_most_the_mean_where_that_is_proved(x64):
+    """At order 1, and for equal sizes at every order; and above it by hand where it is not."""
+    for seed in range(5):
+        outputs, labels = clustered(seed=seed)
+        equal = np.arange(40) % 4
+        for order, of_labels in [(1, labels), *((o, equal) for o in ORDERS)]:
+            found = [
+                cv.clusters.cluster_vendi(
+                    outputs, of_labels, kernel=KERNEL, order=order, aggregate=kind
+                )
+                for kind in ("conditional", "arithmetic")
+            ]
+            assert found[0] <= found[1] * (1 + 1e-12)
+            if order == 1:
+                assert found[0] < found[1] * (1 - 1e-6)
+    scores = clusters.ClusterScores(np.arange(2), np.array([2, 1]), jnp.array([2.0, 1.9]), 2.0)
+    # Weights 4/5 and 1/5 in the place of 2/3 and 1/3.
+    np.testing.assert_allclose(scores.aggregate("conditional"), 1 / (0.8 / 2 + 0.2 / 1.9))
+    np.testing.assert_allclose(scores.aggregate("arithmetic"), 5.9 / 3)
+    assert scores.aggregate("conditional") > scores.aggregate("arithmetic")
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_two_aggregates_differ_by_the_variance_between_clusters(order, x64):
+    """a c^2 / 2 for scores of relative standard deviation c."""
+    scores = 5 * (1 + 0.01 * np.array([-1.0, 1.0, -1.0, 1.0]))
+    found = clusters.ClusterScores(np.arange(4), np.full(4, 7), jnp.asarray(scores), order)
+    ratio = found.aggregate("arithmetic") / found.aggregate("conditional")
+    assert float(ratio - 1) == pytest.approx(order * 0.01**2 / 2, rel=0.01)
+
+
+def test_large_orders_do_not_overflow(x64):
+    scores = clusters.ClusterScores(np.arange(2), np.array([3, 1]), jnp.array([50.0, 2.0]), 1e4)
+    limit = scores._replace(order=np.inf)
+    # The largest eigenvalues are 3/4 / 50 and 1/4 / 2, and 3/4 of the prompts.
+    assert float(limit.aggregate("conditional")) == pytest.approx(0.75 / 0.125)
+    assert float(scores.aggregate("conditional")) == pytest.approx(6, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [0, 0, 1, 1, 1],
+        ["b", "b", "a", "a", "a"],
+        np.array(["b", "b", "a", "a", "a"], object),
+        np.array([2.5, 2.5, -1, -1, -1]),
+        jnp.array([False, False, True, True, True]),
+    ],
+)
+def test_labels_of_any_plain_kind(labels):
+    outputs = np.array([0, 1, 2, 2, 4], np.float32)[:, None]
+    found = cv.clusters.cluster_rke(outputs, labels, kernel=cv.Gaussian(0.1))
+    assert float(found) == pytest.approx(0.4 * 2 + 0.6 * 9 / 5, rel=1e-5)
+
+
+def test_one_cluster_is_vendi_and_single_points_score_one():
+    outputs, _ = clustered()
+    outputs = outputs.astype(np.float32)
+    whole = cv.clusters.cluster_vendi(outputs, np.zeros(40, int), kernel=KERNEL)
+    np.testing.assert_allclose(whole, cv.vendi(outputs, kernel=KERNEL), rtol=1e-5)
+    for aggregate in clusters.AGGREGATES:
+        alone = cv.clusters.cluster_vendi(
+            outputs, np.arange(40), kernel=KERNEL, aggregate=aggregate
+        )
+        assert float(alone) == pytest.approx(1, abs=1e-6)
+    assert float(cv.clusters.cluster_rke(outputs[:1], [7], kernel=KERNEL)) == 1
+
+
+def test_the_order_of_rows_does_not_matter_and_every_argument_does():
+    outputs, labels = clustered()
+    outputs = outputs.astype(np.float32)
+    base = cv.clusters.cluster_vendi(outputs, labels, kernel=KERNEL)
+    order = np.random.default_rng(1).permutation(40)
+    moved = cv.clusters.cluster_vendi(outputs[order], labels[order], kernel=KERNEL)
+    np.testing.assert_allclose(moved, base, rtol=1e-5)
+    for changed in (
+        cv.clusters.cluster_vendi(1.2 * outputs, labels, kernel=KERNEL),
+        cv.clusters.cluster_vendi(outputs, labels[order], kernel=KERNEL),
+        cv.clusters.cluster_vendi(outputs, labels, kernel=cv.Cosine()),
+        cv.clusters.cluster_vendi(outputs, labels, kernel=KERNEL, order=3),
+        cv.clusters.cluster_vendi(outputs, labels, kernel=KERNEL, aggregate="conditional"),
+    ):
+        assert abs(float(changed / base) - 1) > 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", [1, 2])
+def test_large_clusters_go_by_the_method(order, monkeypatch):
+    """A cluster above the limit gives the same, by whichever method, and the method is asked."""
+    outputs, labels = clustered()
+    outputs = outputs.astype(np.float32)
+    together = cv.clusters.cluster_vendi(outputs, labels, kernel=KERNEL, order=order)
+    asked = []
+
+    class Asked(methods.Exact):
+        def entropies(self, *arguments):
+            asked.append(1)
+            return super().entropies(*arguments)
+
+    monkeypatch.setattr(clusters, "_TOGETHER_UP_TO", 8)
+    apart = cv.clusters.cluster_vendi(outputs, labels, kernel=KERNEL, order=order, method=Asked())
+    np.testing.assert_allclose(apart, together, rtol=1e-5)
+    assert bool(asked) == (order == 1)
+
+
+@pytest.mark.parametrize("aggregate", clusters.AGGREGATES)
+@pytest.mark.parametrize("order", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_gradients_are_finite_differences(order, aggregate, x64):
+    """In outputs and bandwidth at once; and finite where two outputs are equal."""
+    outputs, labels = clustered(n=14)
+    direction = np.random.default_rng(2).normal(size=outputs.shape)
+
+    @jax.jit
+    def score(step):
+        moved, kernel = outputs + step * direction, cv.Gaussian(WIDTH + 0.3 * step)
+        return cv.clusters.cluster_vendi(
+            moved, labels, kernel=kernel, order=order, aggregate=aggregate
+        )
+
+    slope = directional_difference(score, 0.0, 1.0, step=1e-3)
+    np.testing.assert_allclose(jax.grad(score)(0.0), slope, rtol=1e-6)
+    outputs[5] = outputs[6]
+    assert np.isfinite(jax.grad(score)(0.0))
+
+
+@pytest.mark.slow
+def test_errors_of_given_clusters_and_of_clusters_that_are_a_sample():
+    """Of a mean of ones and threes: no error where rows leave, an error where clusters do."""
+    labels = np.repeat(np.arange(20), 12)
+    scattered = np.where(labels % 2, np.tile(np.arange(3), 80), 0)
+    outputs = np.stack([scattered, np.zeros(240)], 1).astype(np.float32)
+
+    def score(x, c):
+        return cv.clusters.cluster_rke(x, c[:, 0], kernel=cv.Gaussian(0.1))
+
+    column = labels[:, None].astype(np.float32)
+    groups = np.arange(240) // 3 % 4
+    within = cv.standard_error(score, outputs, column, groups=groups)
+    between = cv.standard_error(score, outputs, column, key=jax.random.key(0), groups=20)
+    assert float(within) < 1e-5
+    # s / sqrt(m) of twenty scores, half of them 1 and half 3.
+    assert float(between) == pytest.approx(np.sqrt(20 / 19 / 20), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        (
+            {"labels": [0, 1]},
+            ValueError,
+            "expected 4 labels, one .* shape \\(2,\\)",
+        ),
+        ({"labels": np.zeros((4, 1))}, ValueError, "received shape \\(4, 1\\)"),
+        ({"labels": []}, ValueError, "received shape \\(0,\\)"),
+        ({"labels": [0.0, np.nan, 1, 1]}, ValueError, "labels: received NaN in row 1"),
+        ({"labels": [0, None, 1, 1]}, TypeError, "received None in row 1"),
+        ({"labels": np.ma.masked_array([0, 1, 1, 1], [1, 0, 0, 0])}, TypeError, "mask"),
+        ({"labels": [1j, 0, 0, 0]}, TypeError, "received 1j in row 0"),
+        ({"labels": [0, "0", 1, 1]}, TypeError, "received '0' in row 1 after 0 in row 0"),
+        ({"labels": np.array([1j] * 4)}, TypeError, "complex"),
+        ({"labels": np.array(["NaT"] * 4, "M8[D]")}, ValueError, "labels: received NaN in row 0"),
+        ({"outputs": np.full((4, 2), np.nan, np.float32)}, ValueError, "outputs: expected finite"),
+        ({"outputs": np.zeros((0, 2)), "labels": []}, ValueError, "at least one row"),
+        ({"kernel": "gaussian"}, TypeError, "kernel"),
+        ({"order": 0}, ValueError, "order: expected a number above 0"),
+        ({"aggregate": "mean"}, ValueError, "arithmetic, conditional, received 'mean'"),
+        ({"method": "exact"}, TypeError, "method"),
+    ],
+)
+def test_bad_inputs(changes, error, message):
+    outputs = np.arange(8, dtype=np.float32).reshape(4, 2)
+    arguments = {"outputs": outputs, "labels": [0, 0, 1, 1], "kernel": KERNEL} | changes
+    with pytest.raises(error, match=message):
+        cv.clusters.cluster_vendi(arguments.pop("outputs"), arguments.pop("labels"), **arguments)
+
+
+def test_traced_labels_are_refused():
+    outputs = np.arange(8, dtype=np.float32).reshape(4, 2)
+    with pytest.raises(TypeError, match="traced"):
+        jax.jit(lambda c: cv.clusters.cluster_vendi(outputs, c, kernel=KERNEL))(jnp.arange(4))
+
+
+def test_many_clusters_of_many_sizes_are_few_programs():
+    sizes = np.r_[np.arange(1, 65), 97, 128, 129, 700, 1000]
+    assert sorted(clusters._by_size(sizes)) == [4, 8, 16, 32, 64, 128, 192, 768, 1024]
+
+
+@pytest.mark.slow
+def test_under_the_cosine_kernel_too(x64):
+    outputs, labels = clustered()
+    expected = [np.exp(entropy(cosine_gram(outputs[labels == c]))) for c in labels]
+    found = cv.clusters.cluster_vendi(outputs, labels, kernel=cv.Cosine())
+    assert_close(found, np.mean(expected))
+
+
+def blocks(seed=0):
+    """Prompts in four clusters of 2, 3, 5 and 8, far apart, and outputs of growing spread."""
+    rng = np.random.default_rng(seed)
+    kind = rng.permutation(np.repeat(np.arange(4), [2, 3, 5, 8]))
+    prompts = 50.0 * np.eye(4)[kind]
+    outputs = 0.5 * (1 + kind[:, None]) * rng.normal(size=(18, 3))
+    return outputs, prompts, kind
+
+
+def sharp():
+    """In the precision of the test that asks."""
+    return {"output_kernel": cv.Gaussian(WIDTH), "prompt_kernel": cv.Gaussian(1.0)}
+
+
+def test_k_means_finds_separated_clusters_and_says_that_starts_agree():
+    _, prompts, kind = blocks()
+    noise = np.random.default_rng(1).normal(size=prompts.shape)
+    points = (prompts + noise).astype(np.float32)
+    found = cv.clusters.k_means(points, 4, key=jax.random.key(0), restarts=3)
+    assert all(len(set(kind[found.labels == c])) == 1 for c in range(4))
+    assert found.agreement == pytest.approx(1)
+    for c in range(4):
+        members = np.flatnonzero(found.labels == c)
+        np.testing.assert_allclose(found.centres[c], points[members].mean(0), rtol=1e-4, atol=1e-4)
+        squares = np.sum((points[members][:, None] - points[members]) ** 2, axis=(1, 2))
+        assert found.medoids[c] == members[np.argmin(squares)]
+    residual = points - found.centres[found.labels]
+    assert found.inertia == pytest.approx(float(np.sum(residual**2)), rel=1e-4)
+
+
+def test_k_means_reports_its_instability_and_depends_on_the_key():
+    points = np.random.default_rng(0).normal(size=(80, 5)).astype(np.float32)
+    found = cv.clusters.k_means(points, 9, key=jax.random.key(0), restarts=4)
+    assert found.alternatives.shape == (4, 80)
+    np.testing.assert_array_equal(found.alternatives[0], found.labels)
+    assert (np.diff(found.inertias) >= 0).all()
+    assert found.inertias[0] == found.inertia < found.inertias[-1]
+    assert 0 < found.agreement < 0.95
+    again = cv.clusters.k_means(points, 9, key=jax.random.key(0), restarts=4)
+    np.testing.assert_array_equal(again.alternatives, found.alternatives)
+    other = cv.clusters.k_means(points, 9, key=jax.random.key(1), restarts=4)
+    assert (other.alternatives != found.alternatives).any()
+    assert cv.clusters.k_means(points, 9, key=jax.random.key(0), restarts=1).agreement == 1
+
+
+def test_equal_points_are_weighed_and_stay_together():
+    """A centre is the mean of all points, repeated ones as often as they occur."""
+    points = np.array([[0.0], [0.0], [0.0], [1.0], [9.0]], np.float32)
+    found = cv.clusters.k_means(points, 2, key=jax.random.key(0), restarts=3)
+    np.testing.assert_allclose(sorted(found.centres.ravel()), [0.25, 9], rtol=1e-6)
+    assert found.inertia == pytest.approx(0.75)
+    with pytest.raises(ValueError, match="at most the 3 distinct points, received 4"):
+        cv.clusters.k_means(points, 4, key=jax.random.key(0))
+
+
+def test_points_that_float32_distances_would_merge_are_clusters():
+    points = np.stack([np.repeat([0.0, 240.0, 480.0], 5), 1e-3 * np.arange(15)], 1)
+    found = cv.clusters.k_means(points.astype(np.float32), 15, key=jax.random.key(0), restarts=2)
+    assert sorted(found.medoids) == list(range(15))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"count": 0}, ValueError, "count: expected an integer of at least 1"),
+        ({"restarts": 0}, ValueError, "restarts: expected an integer of at least 1"),
+        ({"key": None}, ValueError, "key: expected a random key"),
+        ({"points": np.full((4, 2), np.inf, np.float32)}, ValueError, "points: expected finite"),
+    ],
+)
+def test_what_k_means_refuses(changes, error, message):
+    arguments = {"points": np.eye(4, dtype=np.float32), "count": 2, "key": jax.random.key(0)}
+    arguments |= changes
+    with pytest.raises(error, match=message):
+        cv.clusters.k_means(arguments.pop("points"), arguments.pop("count"), **arguments)
+
+
+def test_modes_of_separated_clusters_are_the_clusters(x64):
+    """Each mode is a cluster: its share, its pairs, and the scores of its outputs alone."""
+    outputs, prompts, kind = blocks()
+    modes = cv.clusters.prompt_modes(outputs, prompts, **sharp(), count=4, directions=2)
+    for mode, cluster, size in zip(modes, (3, 2, 1, 0), (8, 5, 3, 2), strict=True):
+        inside = kind == cluster
+        assert mode.share == pytest.approx(size / 18)
+        np.testing.assert_allclose(mode.weights, inside / size, atol=1e-12)
+        assert mode.size == pytest.approx(size)
+        assert set(mode.pairs(size)) == set(np.flatnonzero(inside))
+        assert mode.direction.max() > 0
+        gram = gaussian_gram(outputs[inside], WIDTH)
+        assert_close(np.float64(mode.vendi), np.exp(entropy(gram)))
+        assert_close(np.float64(mode.rke), np.exp(float(entropy(gram, order=2))))
+        values, vectors = np.linalg.eigh(gram / size)
+        np.testing.assert_allclose(mode.output_shares, values[::-1][:2], rtol=1e-9)
+        along = np.abs(mode.output_directions[inside])
+        np.testing.assert_allclose(along, np.abs(vectors[:, ::-1][:, :2]), atol=1e-9)
+        best = np.flatnonzero(inside)[np.argmax(np.abs(vectors[:, -1]))]
+        assert mode.output_pairs(1)[0, 0] == best
+
+
+@pytest.mark.slow
+def test_modes_of_any_prompts_are_numpys(x64):
+    """K_X o v v^T by its definition, of prompts some of which are equal."""
+    rng = np.random.default_rng(3)
+    prompts = rng.normal(size=(12, 2))[rng.integers(0, 12, 30)]
+    outputs = rng.normal(size=(30, 3))
+    kernels = {"output_kernel": cv.Gaussian(0.9), "prompt_kernel": cv.Gaussian(0.7)}
+    gram_x, gram_t = gaussian_gram(outputs, 0.9), gaussian_gram(prompts, 0.7)
+    values, vectors = np.linalg.eigh(gram_t / 30)
+    for index, mode in enumerate(cv.clusters.prompt_modes(outputs, prompts, **kernels), start=1):
+        v = vectors[:, -index]
+        assert mode.share == pytest.approx(values[-index], rel=1e-10)
+        assert abs(v @ mode.direction) == pytest.approx(1, rel=1e-10)
+        matrix = 30 * gram_x * np.outer(v, v)
+        assert_close(np.float64(mode.vendi), np.exp(entropy(matrix)), loosened=100)
+        assert_close(np.float64(mode.rke), 1 / np.sum((matrix / 30) ** 2), loosened=100)
+        assert mode.size == pytest.approx(1 / np.sum(v**4), rel=1e-9)
+
+
+@pytest.mark.slow
+def test_conditional_vendi_is_at_most_the_mean_of_all_modes(x64):
+    """By concavity; and equal to it where modes have no pair in common."""
+    rng = np.random.default_rng(4)
+    prompts, outputs = rng.normal(size=(16, 2)), rng.normal(size=(16, 3))
+    for t, equal in ((prompts, False), (blocks()[1][:16], True)):
+        kernels = {"output_kernel": KERNEL, "prompt_kernel": cv.Gaussian(0.8)}
+        count = len(np.unique(t, axis=0))
+        modes = cv.clusters.prompt_modes(outputs, t, **kernels, count=count)
+        assert sum(mode.share for mode in modes) == pytest.approx(1)
+        mean = np.exp(sum(mode.share * np.log(mode.vendi) for mode in modes))
+        conditional = float(cv.conditional_vendi(outputs, t, **kernels))
+        assert conditional == pytest.approx(mean) if equal else conditional < 0.99 * mean
+
+
+def test_a_weighted_gram_multiplies_blocks_of_vectors_too(x64):
+    rng = np.random.default_rng(0)
+    points, weights, vectors = (
+        rng.normal(size=(30, 3)),
+        rng.uniform(size=30),
+        rng.normal(size=(30, 4)),
+    )
+    gram = clusters.WeightedGram(cv.gram(cv.Gaussian(0.9), points), jnp.asarray(weights))
+    expected = gaussian_gram(points, 0.9) * np.outer(weights, weights) @ vectors / 30
+    assert_close(gram.matvec(jnp.asarray(vectors)), expected)
+    assert_close(gram.matvec(jnp.asarray(vectors[:, 0])), expected[:, 0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("output_kernel", [cv.Gaussian(0.9), cv.Cosine()])
+def test_modes_without_a_matrix_agree_with_those_of_one(output_kernel, monkeypatch):
+    """Iterated, tiled and estimated, in float32."""
+    rng = np.random.default_rng(5)
+    prompts, outputs = (rng.normal(size=(90, d)).astype(np.float32) for d in (2, 3))
+    options = {"output_kernel": output_kernel, "prompt_kernel": cv.Gaussian(1.0), "count": 2}
+    dense = cv.clusters.prompt_modes(outputs, prompts, **options)
+    monkeypatch.setattr(clusters, "_DENSE_UP_TO", 10)
+    monkeypatch.setattr("condvendi_jax.grams._grams._DENSE_UP_TO", 10)
+    jax.clear_caches()
+    for fits in (True, False):
+        monkeypatch.setattr(clusters.memory, "fits", lambda *_, fits=fits, **__: fits)
+        method = cv.MatrixFree(jax.random.key(0), rtol=0.01)
+        for mode, known in zip(
+            cv.clusters.prompt_modes(outputs, prompts, **options, method=method), dense, strict=True
+        ):
+            assert mode.share == pytest.approx(known.share, rel=1e-4)
+            assert mode.vendi == pytest.approx(known.vendi, rel=0.02)
+            assert mode.rke == pytest.approx(known.rke, rel=1e-4)
+            np.testing.assert_allclose(mode.direction, known.direction, atol=2e-3)
+            np.testing.assert_allclose(mode.output_shares, known.output_shares, atol=1e-4)
+    jax.clear_caches()
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"count": 5}, ValueError, "count: expected at most 4, received 5"),
+        ({"count": 0}, ValueError, "count: expected an integer of at least 1"),
+        ({"directions": 19}, ValueError, "directions: expected at most 18"),
+        ({"method": None}, TypeError, "method"),
+        ({"prompts": np.zeros((3, 4))}, ValueError, "18 outputs and 3 prompts"),
+    ],
+)
+def test_what_prompt_modes_refuse(changes, error, message, x64):
+    outputs, prompts, _ = blocks()
+    arguments = {"outputs": outputs, "prompts": prompts, **sharp()} | changes
+    with pytest.raises(error, match=message):
+        cv.clusters.prompt_modes(arguments.pop("outputs"), arguments.pop("prompts"), **arguments)

@@ -1,0 +1,815 @@
+"""`condvendi score` as a user calls it: in process, and as a command where the process matters."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import fake_encoders
+import jax
+import numpy as np
+import pytest
+from oracles import cosine_gram, draw_pairs, gaussian_gram, scores
+from processes import HANG_S, Terminal, started
+from safetensors.numpy import save_file
+
+import condvendi_jax as cv
+from condvendi_jax import __main__
+from condvendi_jax.cli import inputs, options
+from condvendi_jax.inference._evaluate import Keys
+
+N = 60
+OUTPUTS, PROMPTS = draw_pairs(N, dtype=np.float32)
+PROMPTS = np.repeat(PROMPTS[::2], 2, axis=0)
+COMMAND = (sys.executable, "-m", "condvendi_jax")
+ENVIRONMENT = {**os.environ, "JAX_PLATFORMS": "cpu", "COLUMNS": "120"}
+ENVIRONMENT.pop("PYTHONUNBUFFERED", None)  # Where output is buffered, errors come late.
+X, T = "--outputs=x.npy", "--prompts=t.npy"
+GIVEN = ("--output_bandwidth=0.8", "--prompt_bandwidth=0.6")
+RULED = ("--order=2", "--rule=median")
+
+
+@pytest.fixture(scope="module")
+def files_of_embeddings(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("embeddings")
+    np.save(folder / "x.npy", OUTPUTS)
+    np.save(folder / "t.npy", PROMPTS)
+    np.save(folder / "one.npy", OUTPUTS[:1])
+    np.save(folder / "short.npy", PROMPTS[:-1])
+    np.save(folder / "nan.npy", np.where(np.arange(N)[:, None] == 7, np.nan, OUTPUTS))
+    np.save(folder / "object.npy", np.array([{}], dtype=object))
+    np.save(folder / "labels.npy", np.arange(N)[:, None] % 5)
+    (folder / "labels.txt").write_text("\n".join(f"group {k % 5}" for k in range(N)) + "\n")
+    np.savez(folder / "t.npz", prompts=PROMPTS, labels=np.arange(N))
+    save_file({"prompts": PROMPTS}, folder / "t.safetensors")
+    (folder / "corrupt.npz").write_bytes((folder / "t.npz").read_bytes()[:200])
+    (folder / "bandwidths.json").write_text(
+        json.dumps({"bandwidths": {"outputs": {"bandwidth": 0.8}, "prompts": {"bandwidth": 0.6}}})
+    )
+    (folder / "none.json").write_text(
+        json.dumps({"bandwidths": {"outputs": {"bandwidth": None}, "prompts": {"bandwidth": None}}})
+    )
+    (folder / "prompts.txt").write_text("a cat\na dog\nat last\n")
+    (folder / "answers.txt").write_text("banana\nbread\nanother apple\n")
+    (folder / "numbers.txt").write_text("0.5 1.5\n-1e-3 2\n3 4\n")
+    np.savez(folder / "x.npz", x=OUTPUTS)
+    np.savetxt(folder / "numbers.csv", OUTPUTS, delimiter=",")
+    (folder / "blank.txt").write_text("a\n\nb\n")
+    rows = zip("abc", ("banana", "bread", "another apple"), strict=True)
+    (folder / "qa.jsonl").write_text(
+        "".join(json.dumps({"question": q, "text": text}) + "\n" for q, text in rows)
+    )
+    (folder / "text.jsonl").write_text('{"id": "1", "text": "a"}\n')
+    return folder
+
+
+@pytest.fixture
+def folder(files_of_embeddings, monkeypatch):
+    """Where the files are, which is where the command runs; the precision is as before, after."""
+    before = jax.config.jax_enable_x64
+    monkeypatch.chdir(files_of_embeddings)
+    yield files_of_embeddings
+    jax.config.update("jax_enable_x64", before)
+
+
+@pytest.fixture
+def score(folder, capfd):
+    """Runs `condvendi score` in this process; gives the report, and what was printed."""
+
+    def run(*arguments, name="report.json"):
+        __main__.main(["condvendi", "score", *arguments, f"--json={name}"])
+        out, err = capfd.readouterr()
+        assert err == ""
+        return json.loads((folder / name).read_text()), out
+
+    return run
+
+
+def _started(folder, *arguments, **options):
+    """Runs the command as a process of its own."""
+    command = [*COMMAND, *arguments]
+    options = {"capture_output": True, "text": True, "timeout": 120, "env": ENVIRONMENT} | options
+    found = subprocess.run(command, cwd=folder, **options)
+    return found.returncode, found.stdout, [x for x in found.stderr.splitlines() if x.strip()]
+
+
+def test_pairs_with_given_bandwidths(score):
+    report, out = score(X, "--prompts=t.npz", "--prompts_key=prompts", *GIVEN, "--groups=4")
+    assert (report["n"], report["dtype"], report["kernel"]) == (N, "float32", "gaussian")
+    for role, width in (("outputs", 0.8), ("prompts", 0.6)):
+        expected = {"bandwidth": pytest.approx(width), "rule": "given", "relative_error": None}
+        assert report["bandwidths"][role] == expected
+    assert report["inputs"] == {
+        "outputs": "x.npy",
+        "prompts": "t.npz",
+        "prompts_key": "prompts",
+    }
+    assert (report["seed"], report["groups"]) == (0, 4)
+    assert report["groups_of"] == "rows of one prompt"
+    assert report["provenance"]["versions"]["condvendi_jax"]
+    assert set(report["provenance"]) >= {"device", "x64", "date", "platform", "python"}
+    assert [row["order"] for row in report["scores"]] == [1, 2]
+    for row in report["scores"]:
+        grams = gaussian_gram(OUTPUTS, 0.8), gaussian_gram(PROMPTS, 0.6)
+        for name, value in scores(*grams, order=row["order"]).items():
+            assert row[name] == pytest.approx(value, rel=1e-5)
+            assert f"{value:.3g}"[:3] in out
+            assert row["standard_errors"][name] > 0
+        entropy = row["entropy_joint"] - row["entropy_prompts"]
+        assert np.exp(entropy) == pytest.approx(row["conditional"], rel=1e-5)
+    assert "±" in out
+
+
+def test_flags_alone_are_those_of_score(folder, capfd):
+    __main__.main(["condvendi", X, "--order=2", "--output_bandwidth=1"])
+    assert "60 outputs, float32" in capfd.readouterr().out
+
+
+def test_estimated_scores_come_with_their_intervals(score):
+    options = (X, T, *GIVEN, "--order=1,2", "--errors=none", "--method=matrix-free")
+    (wide, out), (narrow, _) = score(*options, "--rtol=2e-2"), score(*options, "--rtol=5e-3")
+    expected = scores(gaussian_gram(OUTPUTS, 0.8), gaussian_gram(PROMPTS, 0.6))
+    for report, rtol in ((wide, 2e-2), (narrow, 5e-3)):
+        first, second = report["scores"]
+        assert (first["method"], second["method"]) == ("matrix-free", "frobenius")
+        assert second["intervals"] is None
+        for name, value in expected.items():
+            low, high = first["intervals"][name]
+            assert low - (high - low) / 4 < value < high + (high - low) / 4
+            assert (high - low) / 2 <= 1.05 * rtol * value
+    assert f"[{wide['scores'][0]['intervals']['vendi'][0]:.4g}, " in out
+    assert "estimated (matrix-free)" in out
+
+
+def test_bandwidths_are_chosen_by_rule_where_not_given_and_it_says_so(score):
+    options = (X, "--prompts=t.safetensors", "--prompt_bandwidth=0.6", "--order=2", "--groups=4")
+    report, out = score(*options)
+    assert "variance < 0.01" in report["bandwidths"]["outputs"]["rule"]
+    assert "variance < 0.01" in out
+    assert report["bandwidths"]["prompts"]["rule"] == "given"
+    median, out = score(*options, "--rule=median")
+    assert median["bandwidths"]["outputs"]["rule"] == "median distance"
+    assert median["bandwidths"]["outputs"] != report["bandwidths"]["outputs"]
+    other, _ = score(*options, "--seed=1")
+    assert (report["seed"], other["seed"]) == (0, 1)
+    assert other["scores"][0]["standard_errors"] != report["scores"][0]["standard_errors"]
+    assert median["scores"][0]["bandwidth_errors"] is None
+    assert report["scores"][0]["bandwidth_errors"]["vendi"] > 0
+
+
+def test_bandwidths_of_an_earlier_call(score):
+    first, _ = score(X, T, *RULED, name="first.json")
+    second, _ = score(X, T, "--order=2", "--bandwidths_from=first.json", "--seed=5")
+    for role in ("outputs", "prompts"):
+        one, two = (report["bandwidths"][role]["bandwidth"] for report in (first, second))
+        assert one == pytest.approx(two, rel=1e-6)
+    assert second["bandwidths"]["outputs"]["rule"] == "given"
+    assert second["scores"][0]["vendi"] == pytest.approx(first["scores"][0]["vendi"], rel=1e-5)
+
+
+def test_groups_of_a_file(score):
+    found = [
+        score(X, T, *GIVEN, "--order=2", *more)[0]
+        for more in ((), ("--groups_file=labels.npy",), ("--groups_file=labels.txt",))
+    ]
+    assert [report["groups"] for report in found] == [20, 5, 5]
+    assert found[1]["groups_of"] == "given labels"
+    errors = [report["scores"][0]["standard_errors"] for report in found]
+    assert errors[1] == pytest.approx(errors[2])
+    assert errors[0]["vendi"] != pytest.approx(errors[1]["vendi"], rel=1e-3)
+
+
+def test_outputs_alone_give_vendi_and_rke(score):
+    options = ("--kernel=cosine", "--x64", "--order=1,2,inf", "--truncation=2", "--errors=none")
+    report, out = score(X, *options)
+    assert (report["dtype"], report["kernel"]) == ("float64", "cosine")
+    assert [row["order"] for row in report["scores"]] == [1, 2, "inf"]
+    for row, order in zip(report["scores"], (1, 2, np.inf), strict=True):
+        expected = scores(*[cosine_gram(OUTPUTS)] * 2, order=order, truncation=2)["vendi"]
+        assert row["vendi"] == pytest.approx(expected, rel=1e-10)
+        assert row["truncation"] == 2
+        assert "conditional" not in row
+        assert row["standard_errors"] is None
+    assert "no standard errors" in out
+
+
+def test_a_truncation_above_n_is_reported_as_used(score):
+    with pytest.warns(UserWarning, match="truncation 61 exceeds n = 60"):
+        report, out = score(X, "--output_bandwidth=1", "--truncation=61", "--order=2", "--groups=2")
+    assert report["scores"][0]["truncation"] == 60
+    assert "2 (RKE), t = 60" in out
+
+
+def test_one_row_has_no_standard_error_and_a_reason(score):
+    with pytest.warns(UserWarning, match="at least three rows"):
+        report, _ = score("--outputs=one.npy", "--order=1")
+    (row,) = report["scores"]
+    assert row["vendi"] == 1
+    assert row["standard_errors"]["vendi"] is None
+    assert "not a finite number" in row["standard_errors"]["vendi_reason"]
+
+
+def test_texts_and_their_prompts_are_embedded(score, monkeypatch):
+    """Lengths, letters a, sums of codes and ones, as the encoder of the tests has them."""
+    report, out = score(
+        "--texts=answers.txt",
+        "--prompts=prompts.txt",
+        "--text_encoder=fake_encoders:Means",
+        "--cache=cache",
+        *RULED,
+    )
+    assert report["n"] == 3
+    assert report["inputs"] == {
+        "texts": "answers.txt",
+        "prompts": "prompts.txt",
+        "paired_by": "order",
+        "text_encoder": "means",
+        "text_encoder_path": "fake_encoders:Means",
+    }
+    assert "texts embedded by means; prompts embedded by means\n" in out
+    sums = np.array([sum(map(ord, text)) for text in ("banana", "bread", "another apple")])
+    between = np.abs(sums[:, None] - sums)[np.triu_indices(3, 1)]
+    assert report["bandwidths"]["outputs"]["bandwidth"] == pytest.approx(np.median(between), 1e-2)
+    assert "3 pairs" in out
+
+
+def test_pictures_are_embedded(score, folder):
+    from PIL import Image
+
+    (folder / "pictures").mkdir()
+    for name, colour in {"1": "red", "2": "lime", "3": "blue"}.items():
+        Image.new("RGB", (4, 4), colour).save(folder / "pictures" / f"{name}.png")
+    encoder = ("--image_encoder=fake_encoders:Means", "--cache=cache")
+    report, _ = score("--images=pictures", *encoder, *RULED)
+    assert report["n"] == 3
+    assert report["scores"][0]["vendi"] == pytest.approx(3 / (1 + 2 / np.e), rel=1e-5)
+    texts = ("--text_encoder=fake_encoders:Means",)
+    found = []
+    for column in ("image", "photograph", "other"):
+        names = ("x", "y", "z") if column == "other" else ("3.png", "1", "./2.png")
+        rows = zip(names, ("sky", "a rose", "grass"), strict=True)
+        content = f"{column},prompt\n" + "".join(f"{name},{text}\n" for name, text in rows)
+        (folder / "named.csv").write_text(content)
+        report, out = score("--images=pictures", "--prompts=named.csv", *encoder, *texts, *RULED)
+        found.append(report["scores"][0])
+        assert found[-1]["vendi"] == pytest.approx(3 / (1 + 2 / np.e), rel=1e-5)
+        paired_by = "order" if column == "other" else f"image column {column!r}"
+        assert f"outputs paired with prompts by {paired_by}\n" in out
+        named = {} if column == "other" else {"image_column": column}
+        assert report["inputs"] == {
+            "images": "pictures",
+            "prompts": "named.csv",
+            "prompt_column": "prompt",
+            **named,
+            "paired_by": paired_by,
+            "image_encoder": "means",
+            "image_encoder_path": "fake_encoders:Means",
+            "text_encoder": "means",
+            "text_encoder_path": "fake_encoders:Means",
+        }
+    assert found[0] == found[1]
+
+
+def test_columns_and_default_encoders_are_named(score, monkeypatch):
+    monkeypatch.setattr(inputs, "_default", lambda kind: fake_encoders.Others)
+    report, out = score("--texts=qa.jsonl", "--prompts=qa.jsonl", "--cache=cache", *RULED)
+    assert report["inputs"] == {
+        "texts": "qa.jsonl",
+        "prompts": "qa.jsonl",
+        "prompt_column": "question",
+        "text_column": "text",
+        "paired_by": "order",
+        "text_encoder": "others",
+        "text_encoder_path": "fake_encoders:Others",
+    }
+    line = (
+        "texts (column 'text') embedded by others; prompts (column 'question') embedded by others"
+    )
+    assert line in out
+
+
+def test_long_texts_reach_the_default_encoder(score, monkeypatch):
+    received = []
+
+    def make(**options):
+        received.append(options)
+        return fake_encoders.Means()
+
+    monkeypatch.setattr(inputs, "_default", lambda kind: make)
+    for more in ((), ("--long_texts=chunks",), ("--long_texts=cut",)):
+        score("--texts=answers.txt", "--cache=cache", *RULED, *more)
+    assert received == [{}, {"long_texts": "chunks"}, {"long_texts": "cut"}]
+
+
+def test_two_arrays_of_one_file_are_scored(folder, score):
+    np.savez(folder / "both.npz", x=OUTPUTS, t=PROMPTS)
+    keys = ("--outputs_key=x", "--prompts_key=t")
+    report, _ = score("--outputs=both.npz", "--prompts=both.npz", *keys, *RULED)
+    assert report["n"] == N
+
+
+def test_json_through_a_link_and_a_home_folder(score, folder, monkeypatch):
+    (folder / "target.json").touch()
+    (folder / "link.json").symlink_to("target.json")
+    options = (X, "--order=2", "--output_bandwidth=1")
+    score(*options, name="link.json")
+    assert (folder / "link.json").is_symlink()
+    assert json.loads((folder / "target.json").read_text())["n"] == N
+    monkeypatch.setenv("HOME", str(folder))
+    __main__.main(["", "score", "--outputs=~/x.npy", *options[1:], "--json=~/home.json"])
+    assert json.loads((folder / "home.json").read_text())["n"] == N
+
+
+def test_json_to_a_pipe(folder, capfd):
+    os.mkfifo(folder / "pipe")
+    received = []
+    reader = threading.Thread(target=lambda: received.append((folder / "pipe").read_text()))
+    reader.start()
+    __main__.main(["", "score", X, "--order=2", "--output_bandwidth=1", "--json=pipe"])
+    reader.join(timeout=HANG_S)
+    assert json.loads(received[0])["n"] == N
+    assert "60 outputs" in capfd.readouterr().out
+
+
+def test_json_to_standard_output_is_alone_there(folder, capfd):
+    __main__.main(["", "score", X, "--order=2", "--output_bandwidth=1", "--json=/dev/stdout"])
+    out, err = capfd.readouterr()
+    assert json.loads(out)["n"] == N
+    assert "60 outputs" in err
+
+
+WIDTH = "--output_bandwidth=1"
+
+
+def test_earlier_results_are_replaced_and_other_files_are_kept(folder, capfd):
+    arguments = ("", "score", X, "--order=2", WIDTH, "--json=mine.json")
+    (folder / "mine.json").write_text('{"mine": 1}')
+    with pytest.raises(ValueError, match=r"--json: mine\.json exists .* add --overwrite"):
+        __main__.main([*arguments])
+    assert (folder / "mine.json").read_text() == '{"mine": 1}'
+    for more in (("--overwrite",), ("--seed=1",)):
+        __main__.main([*arguments, *more])
+        assert json.loads((folder / "mine.json").read_text())["n"] == N
+    capfd.readouterr()
+
+
+READ = {
+    "outputs": (X, "--json=x.npy"),
+    "prompts": (X, T, "--json=./t.npy"),
+    "bandwidths": (X, "--bandwidths_from=bandwidths.json", "--json=bandwidths.json"),
+    "labels": (X, WIDTH, "--groups_file=labels.txt", "--json=labels.txt"),
+    "texts": ("--texts=answers.txt", "--json=answers.txt"),
+    "texts of prompts": (X, "--prompts=prompts.txt", "--json=prompts.txt"),
+    "an encoder": ("--texts=answers.txt", "--text_encoder=own:E", "--json=own.py"),
+    "a package": ("--texts=answers.txt", "--text_encoder=pack:E", "--json=pack/__init__.py"),
+    "the cache": ("--texts=answers.txt", "--cache=kept", "--json=kept/rows.npz"),
+    "a picture": ("--images=photos", "--json=photos/1.PNG"),
+    "a picture elsewhere": ("--images=photos", "--json=elsewhere.png"),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_file_that_is_read_is_never_replaced(folder, name):
+    (folder / "own.py").write_text("class E: ...")
+    for path in (folder / "pack" / "__init__.py", folder / "kept" / "rows.npz"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("class E: ...")
+    (folder / "photos").mkdir(exist_ok=True)
+    (folder / "photos" / "1.PNG").write_bytes(b"a picture")
+    (folder / "elsewhere.png").write_bytes(b"a picture")
+    link = folder / "photos" / "2.png"
+    link.unlink(missing_ok=True)
+    link.symlink_to(folder / "elsewhere.png")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=r"--json=.* would replace .* reads; choose"):
+        __main__.main(["", "score", *READ[name], "--overwrite"])
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_traceback_of_the_users_own_encoder_follows_its_line(folder):
+    (folder / "raising.py").write_text(
+        "class E:\n    def encode(self, items):\n        return self.weights[items]\n"
+    )
+    words = ("--texts=answers.txt", "--text_encoder=raising:E", "--cache=cache")
+    status, out, err = _started(folder, "score", *words)
+    assert (status, out) == (2, "")
+    assert err[0].startswith("error: the encoder raising:E failed on 'banana': AttributeError: ")
+    assert err[1].startswith("Traceback")
+    assert "return self.weights[items]" in "".join(err)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "import sys; sys.exit(0)",
+        "class E:\n    def __init__(self): raise SystemExit(0)",
+        "class E:\n    def encode(self, items): raise SystemExit(0)",
+    ],
+)
+def test_an_encoder_that_ends_the_program_is_an_error(folder, monkeypatch, body):
+    (folder / "leaving.py").write_text(body)
+    monkeypatch.delitem(sys.modules, "leaving", raising=False)
+    with pytest.raises(ValueError, match="leaving:E.*SystemExit"):
+        words = ("--texts=answers.txt", "--text_encoder=leaving:E", "--cache=cache")
+        __main__.main(["", "score", *words])
+
+
+def test_what_an_encoder_prints_stays_out_of_the_results(folder, capfd):
+    (folder / "loud.py").write_text(
+        "import fake_encoders\nprint('imported')\nclass E(fake_encoders.Means):\n"
+        "    name = 'loud'\n"
+        "    def encode(self, items):\n        print('encoding')\n"
+        "        return super().encode(items)\n"
+    )
+    words = ("--texts=answers.txt", "--text_encoder=loud:E", "--cache=cache", "--json=/dev/stdout")
+    __main__.main(["", "score", *words, *RULED])
+    out, err = capfd.readouterr()
+    assert json.loads(out)["n"] == 3
+    assert "imported" in err and "encoding" in err
+
+
+def test_groups_that_no_error_would_use_are_refused(folder, monkeypatch):
+    """By default, errors of order 1 are left out of many rows."""
+    monkeypatch.setattr("condvendi_jax.inference._evaluate.ERRORS_UP_TO", N - 1)
+    with pytest.raises(ValueError, match="--groups=7 has no effect: --errors=auto computes no"):
+        __main__.main(["", "score", X, WIDTH, "--order=1", "--groups=7"])
+
+
+BAD_INPUTS = {
+    "a flag twice": ((X, X), "--outputs: is given 2 times; give it once"),
+    "flags of a file": (("--flagfile=flags.txt",), "unknown flag --flagfile"),
+    "flags passed over": ((X, "--undefok=rul", "--rul=std"), "unknown flag --undefok"),
+    "nothing": (("--outputs=",), "--outputs: received nothing after the '='"),
+    "no number": (
+        (X, "--output_bandwidth=abc"),
+        "--output_bandwidth: expected a number, received 'abc'",
+    ),
+    "no whole number": (
+        (X, "--truncation=1.5"),
+        "--truncation: expected a whole number, received '1.5'",
+    ),
+    "neither true nor false": ((X, "--x64=perhaps"), "--x64: expected true or false, received"),
+    "no place": ((X, WIDTH, "--json=/dev/null/x"), "--json: /dev/null/x cannot be written"),
+    "a blank label": (
+        (X, WIDTH, "--groups_file=blank.txt"),
+        "--groups_file: blank.txt, line 2: is blank",
+    ),
+    "labels of other formats": (
+        (X, WIDTH, "--groups_file=labels.csv"),
+        "labels.csv: expected a file of labels ending in .txt, .npy",
+    ),
+    "a table of numbers": (
+        ("--outputs=numbers.csv",),
+        "np.save('numbers.npy', np.loadtxt('numbers.csv', delimiter=','))",
+    ),
+    "prompts in a table of numbers": (
+        (X, "--prompts=numbers.csv"),
+        "np.save('numbers.npy', np.loadtxt('numbers.csv', delimiter=','))",
+    ),
+    "missing file": (("--outputs=absent.npy",), "absent.npy: there is no such file"),
+    "corrupt file": ((X, "--prompts=corrupt.npz"), "corrupt.npz: cannot be read"),
+    "pickled object": (
+        ("--outputs=object.npy",),
+        "object.npy: cannot be read as .npy: it holds pickled",
+    ),
+    "wrong key": ((X, "--prompts=t.npz", "--prompts_key=text"), "labels, prompts"),
+    "lengths": ((X, "--prompts=short.npy"), "60 outputs and 59 prompts"),
+    "not a number": (("--outputs=nan.npy",), "row 7"),
+    "order": ((X, WIDTH, "--order=1,none"), "received 'none'"),
+    "no order": ((X, WIDTH, "--order="), "--order"),
+    "order twice": ((X, WIDTH, "--order=1,1.0"), "--order: expected different"),
+    "truncation": ((X, WIDTH, "--truncation=0"), "--truncation: expected"),
+    "bandwidth": (
+        (X, "--output_bandwidth=0"),
+        "--output_bandwidth: expected a finite number above 0",
+    ),
+    "groups": ((X, WIDTH, "--groups=1"), "--groups: expected"),
+    "seed": ((X, WIDTH, f"--seed={2**31}"), r"--seed: expected an integer below 2^31"),
+    "negative seed": ((X, WIDTH, "--seed=-1"), "--seed: expected"),
+    "rtol": ((X, WIDTH, "--rtol=-0.1"), "--rtol: expected a number between 0 and 1, received -0.1"),
+    "kernel": (
+        (X, "--kernel=polynomial"),
+        "--kernel: expected one of gaussian, cosine, received 'polynomial'",
+    ),
+    "method": ((X, "--method=fast"), "--method: expected one of auto, exact, stored, matrix-free"),
+    "unknown flag": ((X, "--bandwith=1"), "bandwith"),
+    "a word": ((X, "t.npy"), "unexpected argument 't.npy'"),
+    "a verb": (("rank",), "expected one of score, compare, received 'rank'"),
+    "folder": ((X, WIDTH, "--json=absent/report.json"), "absent"),
+    "folder for a file": ((X, WIDTH, "--json=."), "directory"),
+    "one array": (
+        (X, "--prompts=./x.npy"),
+        "x.npy: the same array is both the outputs and their prompts",
+    ),
+    "one array of a file": (
+        ("--outputs=x.npz", "--prompts=x.npz", "--prompts_key=x"),
+        "x.npz: the same array is both the outputs and their prompts",
+    ),
+    "one key": (
+        ("--outputs=t.npz", "--prompts=t.npz", "--outputs_key=labels", "--prompts_key=labels"),
+        "t.npz: the same array is both the outputs and their prompts",
+    ),
+    "one column": (
+        ("--texts=text.jsonl", "--prompts=text.jsonl"),
+        "text.jsonl: the column 'text' is both the texts and their prompts",
+    ),
+    "one text file": (
+        ("--texts=answers.txt", "--prompts=answers.txt"),
+        "answers.txt: is both the texts and their prompts",
+    ),
+    "numbers as texts": (("--texts=numbers.txt",), "numbers.txt: expected texts, but each line"),
+    "numbers as prompts": ((X, "--prompts=numbers.txt"), "numbers.txt: expected texts, but"),
+    "long texts of another encoder": (
+        ("--texts=answers.txt", "--long_texts=chunks", "--text_encoder=fake_encoders:Means"),
+        "--long_texts is an option of all-MiniLM-L6-v2, not of --text_encoder",
+    ),
+    "unknown long texts": (
+        ("--texts=answers.txt", "--long_texts=all"),
+        "--long_texts: expected one of cut, chunks, received 'all'",
+    ),
+    "long texts of nothing": (
+        (X, T, "--long_texts=chunks"),
+        "--long_texts: there is nothing here that it would act on",
+    ),
+    "no outputs": ((), "--outputs, --images or --texts is required"),
+    "outputs twice": ((X, "--texts=answers.txt"), "--outputs and --texts: give one or the other"),
+    "groups twice": (
+        (X, WIDTH, "--groups=3", "--groups_file=labels.txt"),
+        "--groups and --groups_file: give one or the other",
+    ),
+    "no labels": ((X, WIDTH, "--groups_file=absent.txt"), "--groups_file: "),
+    "bandwidth of cosine": ((X, WIDTH, "--kernel=cosine"), "cosine kernel has no bandwidth"),
+    "bandwidths of cosine": (
+        (X, T, "--kernel=cosine", "--bandwidths_from=bandwidths.json"),
+        "--bandwidths_from: the cosine kernel has no bandwidth",
+    ),
+    "bandwidth without prompts": (
+        (X, "--prompt_bandwidth=1"),
+        "--prompt_bandwidth without --prompts",
+    ),
+    "bandwidths twice": (
+        (X, WIDTH, "--bandwidths_from=bandwidths.json"),
+        "--output_bandwidth and --bandwidths_from",
+    ),
+    "no bandwidths": (
+        (X, "--bandwidths_from=none.json"),
+        "holds no Gaussian bandwidths of outputs",
+    ),
+    "no such bandwidths": ((X, "--bandwidths_from=absent.json"), "--bandwidths_from: "),
+    "rule without use": ((X, WIDTH, "--rule=std"), "--rule: no bandwidth is left to choose"),
+    "rule of cosine": ((X, "--kernel=cosine", "--rule=variance"), "--rule: no bandwidth"),
+    "rtol of exact": ((X, WIDTH, "--method=exact", "--rtol=0.1"), "--rtol means nothing"),
+    "groups of no error": (
+        (X, WIDTH, "--errors=none", "--groups=5"),
+        "--groups=5 has no effect: --errors=none computes no standard errors. Remove this flag",
+    ),
+    "labels of no error": (
+        (X, WIDTH, "--errors=none", "--groups_file=labels.txt"),
+        "--groups_file=labels.txt has no effect: --errors=none",
+    ),
+}
+NOTHING_TO_ACT_ON = {
+    "outputs_key": ("--texts=answers.txt",),
+    "prompts_key": (X,),
+    "prompt_column": (X, T),
+    "image_column": (X, "--prompts=prompts.txt"),
+    "text_column": (X,),
+    "image_encoder": ("--texts=answers.txt",),
+    "text_encoder": (X, T),
+    "cache": (X, T),
+}
+BAD_INPUTS |= {
+    name: ((*arguments, f"--{name}=a"), f"--{name}: there is nothing here that it would act on")
+    for name, arguments in NOTHING_TO_ACT_ON.items()
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("auto", cv.Auto), ("stored", cv.Stored), ("matrix-free", cv.MatrixFree)]
+)
+def test_an_estimate_has_its_key_of_the_seed_and_its_tolerance(name, kind):
+    given = {"method": name, "seed": 3, "rtol": None, "features": None}
+    found = options.method(given | {"rtol": 0.01})
+    assert type(found) is kind
+    assert found.rtol == 0.01
+    assert (jax.random.key_data(found.key) == jax.random.key_data(Keys(3).probes)).all()
+    assert options.method(given).rtol == 0.002
+    assert options.method(given | {"method": "exact"}) == cv.Exact()
+
+
+def test_finite_features_are_drawn_of_the_seed():
+    given = {"method": "random-features", "seed": 3, "rtol": None, "features": 64}
+    found = options.method(given)
+    assert (type(found), found.count) == (cv.RandomFeatures, 64)
+    assert (jax.random.key_data(found.key) == jax.random.key_data(Keys(3).probes)).all()
+    found = options.method(given | {"method": "nystroem"})
+    assert (type(found), found.landmarks) == (cv.Nystroem, 64)
+    with pytest.raises(ValueError, match="--features: expected a multiple of 8, received 63"):
+        options.method(given | {"features": 63})
+
+
+@pytest.mark.parametrize("name", BAD_INPUTS)
+def test_bad_input_gets_one_clear_line(folder, capfd, name):
+    arguments, message = BAD_INPUTS[name]
+    verb = () if name == "a verb" else ("score",)
+    with pytest.raises((ValueError, OSError)) as error:
+        __main__.main(["condvendi", *verb, *arguments])
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_process_ends_bad_input_with_status_2_and_one_line(folder):
+    status, out, err = _started(folder, "score", "--outputs=absent.npy", "--json=report.json")
+    assert (status, out) == (2, "")
+    assert err == ["error: absent.npy: there is no such file."]
+
+
+def test_a_process_that_scores_ends_with_success(folder):
+    status, out, err = _started(folder, "score", X, T, *GIVEN, "--order=2")
+    assert (status, err) == (0, [])
+    assert "60 pairs, float32" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        ((), 2, "usage: condvendi VERB"),
+        (("--help",), 0, "usage: condvendi VERB"),
+        (("--version",), 0, "0.1.0"),
+        (("score", "--help"), 0, "--[no]x64"),
+        (("compare", "-h"), 0, "--markdown"),
+    ],
+)
+def test_help_and_version(folder, arguments, status, words):
+    found, out, err = _started(folder, *arguments)
+    assert found == status
+    # Without a verb the help is an answer to a mistake, and no output.
+    shown, other = ("\n".join(err), out) if status else (out, "\n".join(err))
+    assert other == ""
+    assert words in shown.replace("--x64", "--[no]x64")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--help",), (X, "--order=2", "--output_bandwidth=1", "--json=seen.json")]
+)
+def test_a_reader_that_has_seen_enough_is_no_error_to_talk_about(folder, arguments):
+    """As in `condvendi score ... | head -1`, with a pipe that nobody reads; files are written."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [*COMMAND, "score", *arguments]
+    found = subprocess.run(
+        command, cwd=folder, stdout=writing, stderr=subprocess.PIPE, env=ENVIRONMENT, timeout=HANG_S
+    )
+    os.close(writing)
+    assert (found.returncode, found.stderr) == (1, b"")
+    assert arguments == ("--help",) or json.loads((folder / "seen.json").read_text())["n"] == N
+
+
+def test_the_table_is_printed_where_a_file_cannot_be_written(folder, capfd, monkeypatch):
+    def full(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("condvendi_jax.cli.files.write_json", full)
+    with pytest.raises(OSError, match="no space left"):
+        __main__.main(["", "score", X, "--order=2", WIDTH, "--json=full.json"])
+    assert "60 outputs" in capfd.readouterr().out
+
+
+def test_an_interrupt_ends_with_130_and_leaves_no_file(folder):
+    """In the middle of a jackknife of minutes, as its progress bar says."""
+    np.save(folder / "large.npy", draw_pairs(700, dtype=np.float32)[0])
+    large = ("--outputs=large.npy", WIDTH, "--order=1", "--groups=600")
+    command = [*COMMAND, "score", *large, "--json=interrupted.json"]
+    with (
+        Terminal() as terminal,
+        started(command, cwd=folder, stderr=terminal.writing, env=ENVIRONMENT) as process,
+    ):
+        terminal.wait_for("errors of order 1: ", process)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=HANG_S)
+        assert process.returncode == 130, terminal.read()
+        assert "Traceback" not in terminal.read()
+    assert not list(folder.glob("*interrupted.json*"))
+
+
+@pytest.mark.parametrize(
+    ("closed", "arguments", "status"),
+    [
+        (">&-", (), 2),
+        (">&-", ("--json=/dev/stdout",), 2),
+        (">&-", ("--json=kept.json",), 0),
+        (">&- 2>&- <&-", ("--json=kept.json",), 0),
+        ("2>&-", (), 0),
+        ("<&-", (), 0),
+    ],
+)
+def test_closed_standard_streams(folder, closed, arguments, status):
+    """Files are written; without any, a closed output is refused, before anything is computed."""
+    (folder / "kept.json").unlink(missing_ok=True)
+    shell = ["sh", "-c", f'exec "$@" {closed}', "sh"]
+    words = ["score", X, "--order=2", WIDTH, *arguments]
+    done = subprocess.run(
+        [*shell, *COMMAND, *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        timeout=HANG_S,
+    )
+    lines = done.stderr.splitlines()
+    assert done.returncode == status, lines
+    refused = status == 2
+    assert [line.partition(",")[0] for line in lines] == (
+        ["error: standard output is closed"] if refused else []
+    )
+    assert ("60 outputs" in done.stdout) == (">&-" not in closed.replace("2>&-", ""))
+    if "--json=kept.json" in arguments:
+        assert json.loads((folder / "kept.json").read_text())["n"] == N
+
+
+def test_a_full_disk_behind_standard_output_is_one_line(folder):
+    if not os.path.exists("/dev/full"):
+        pytest.skip("there is no /dev/full")
+    with open("/dev/full", "w") as full:
+        status, _, err = _started(
+            folder, "--help", capture_output=False, stdout=full, stderr=subprocess.PIPE
+        )
+    assert (status, len(err)) == (2, 1)
+    assert "No space left" in err[0]
+
+
+# The process interrupts itself, so that no timing matters.
+SELF_INTERRUPTED = {
+    "computing": "signal.raise_signal(signal.SIGINT)",
+    "dropped by __del__": """
+class Dropping:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+Dropping()
+time.sleep(60)
+""",
+    "dropped by a callback of the garbage collector": """
+import gc
+gc.callbacks.append(lambda phase, _: phase == "start" and signal.raise_signal(signal.SIGINT))
+gc.collect()
+gc.callbacks.clear()
+time.sleep(60)
+""",
+    "turned into another error": """
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    raise ImportError("no extension module")
+""",
+    "importing": """
+with command.importing():
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        pass
+""",
+    "swallowed": """
+command._PATIENCE = 0.1
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    time.sleep(60)
+""",
+    "cleaning up": """
+try:
+    signal.raise_signal(signal.SIGINT)
+finally:
+    signal.raise_signal(signal.SIGINT)
+    print("clean", flush=True)
+""",
+}
+
+
+@pytest.mark.parametrize("name", SELF_INTERRUPTED)
+def test_an_interrupt_is_one_word_wherever_it_arrives(name):
+    lines = SELF_INTERRUPTED[name].strip().splitlines()
+    program = "import signal, time\nfrom condvendi_jax import command\ndef main(_):\n"
+    program += "".join(f"    {line}\n" for line in lines)
+    program += "command.run(main, parse_flags=False)\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        timeout=HANG_S,
+    )
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+    assert done.stdout == ("clean\n" if name == "cleaning up" else "")
+
+
+def test_an_interrupt_that_the_parent_ignores_stays_ignored():
+    program = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    program += "from condvendi_jax import command\n"
+    program += "command.run(lambda _: signal.raise_signal(signal.SIGINT), parse_flags=False)\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, env=ENVIRONMENT, timeout=HANG_S
+    )
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -1,0 +1,763 @@
+"""Models side by side: rates of false and of true differences, what is paired, what is shown."""
+
+import csv
+import dataclasses
+import io
+import itertools
+import json
+import warnings
+
+import jax
+import numpy as np
+import precision
+import pytest
+from oracles import assert_close
+from rates import covered, is_at_most, is_nominal
+
+import condvendi_jax as cv
+from condvendi_jax.cli import files
+from condvendi_jax.inference import _compare as comparison
+from condvendi_jax.inference import _jackknife as uncertainty
+from condvendi_jax.inference._compare import Difference, Ranking, holm
+from condvendi_jax.testing import _populations as populations
+
+SCORES = ("vendi", "conditional", "information")
+KERNELS = {"output_kernel": cv.Gaussian(2.0), "prompt_kernel": cv.Gaussian(1.5)}
+DRAWS = 200
+GROUPS = 20
+
+
+def _prompts(rng, count, repeats):
+    return np.repeat(rng.normal(size=(count, 2)), repeats, axis=0).astype(np.float32)
+
+
+def _outputs(rng, prompts, spread):
+    """What a model makes of its prompts: X = T + spread * noise."""
+    return (prompts + spread * rng.normal(size=prompts.shape)).astype(np.float32)
+
+
+def _truth(spread):
+    """The population scores at order 2 of prompts N(0, I) and the outputs above, in closed form."""
+    own = np.eye(2)
+    covariance = np.block([[(1 + spread**2) * own, own], [own, own]])
+    population = populations.GaussianMixture(np.zeros((1, 4)), covariance[None], d_x=2)
+    vendi = float(population.rke(kernel=KERNELS["output_kernel"]))
+    conditional = float(population.conditional_rke(**KERNELS))
+    return dict(zip(SCORES, (vendi, conditional, vendi / conditional), strict=True))
+
+
+def _alike(how, draw):
+    """Three models of one population, and their prompts."""
+    rng = np.random.default_rng([draw, 1])
+    prompts = {name: _prompts(rng, 60, 4) for name in "abc"}
+    if how in ("rows", "prompts"):
+        prompts = dict.fromkeys("abc", prompts["a"])
+    if how == "prompts":
+        prompts = {name: rng.permutation(own) for name, own in prompts.items()}
+    models = {name: _outputs(rng, own, 0.5) for name, own in prompts.items()}
+    return models, {"rows": prompts["a"], "alone": None}.get(how, prompts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "how",
+    ["rows", *(pytest.param(how, marks=pytest.mark.slow) for how in ("prompts", "apart", "alone"))],
+)
+def test_false_differences_are_as_rare_as_the_level_says(how):
+    """300 draws of three models of one population, 60 prompts of 4 outputs; without prompts in the
+    analysis, rows of the same prompt are spread over the groups, so each output has its own."""
+    draws, false = 300, {}
+    for draw in range(draws):
+        models, prompts = _alike(how, draw)
+        if prompts is None:
+            rng = np.random.default_rng([draw, 2])
+            models = {name: _outputs(rng, _prompts(rng, 240, 1), 0.5) for name in models}
+        found = cv.compare(models, prompts, **_kernels(prompts), orders=[2], seed=draw)
+        assert found.matched == {"rows": "rows", "prompts": "prompts"}.get(how, "none")
+        for ranking in found.rankings:
+            any_apart = min(d.adjusted for d in ranking.differences) <= found.level
+            false.setdefault(ranking.score, []).append(any_apart)
+            assert any_apart == (len(set(ranking.letters.values())) > 1)
+    assert set(false) == set(SCORES if prompts is not None else SCORES[:1])
+    for score, found in false.items():
+        assert is_at_most(np.mean(found), draws, 0.05), score
+        assert np.mean(found) > 0, score
+
+
+@pytest.mark.slow
+def test_five_prompts_give_a_test_of_its_level():
+    """200 draws of two models of one population, 5 prompts of 20 outputs: the fewest groups."""
+    false = []
+    for draw in range(200):
+        rng = np.random.default_rng([draw, 4])
+        prompts = _prompts(rng, 5, 20)
+        models = {name: _outputs(rng, prompts, 0.5) for name in "ab"}
+        found = cv.compare(models, prompts, **KERNELS, orders=[2], seed=draw)
+        assert found.groups == uncertainty.FEWEST_TESTED
+        false.append([ranking.differences[0].p_value <= 0.05 for ranking in found.rankings])
+    for rate in np.mean(false, axis=0):
+        assert is_at_most(rate, 200, 0.06)
+
+
+def _kernels(prompts):
+    return KERNELS if prompts is not None else {"output_kernel": KERNELS["output_kernel"]}
+
+
+@pytest.fixture(scope="module")
+def different():
+    """Draws of two models whose true scores are known: 100 shared prompts of 4 outputs."""
+    found = {score: [] for score in SCORES}
+    for draw in range(DRAWS):
+        rng = np.random.default_rng([draw, 3])
+        prompts = _prompts(rng, 100, 4)
+        models = {name: _outputs(rng, prompts, s) for name, s in (("a", 0.3), ("b", 0.5))}
+        compared = cv.compare(models, prompts, **KERNELS, orders=[2], seed=draw)
+        for score, rows in found.items():
+            ranking = compared.ranking(score, 2)
+            difference = ranking.difference("a", "b")
+            unpaired = np.hypot(*ranking.standard_errors.values())
+            rows.append(
+                (difference.value, difference.standard_error, unpaired, difference.adjusted)
+            )
+    return {score: np.array(rows).T for score, rows in found.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("score", SCORES)
+def test_paired_intervals_cover_the_true_difference(score, different):
+    values, errors, unpaired, _ = different[score]
+    truth = _truth(0.3)[score] - _truth(0.5)[score]
+    assert is_nominal(covered(values, errors, truth, GROUPS - 1), DRAWS, 0.95)
+    assert 0.85 < errors.mean() / values.std(ddof=1) < 1.2
+    # What independent samples would have is far too wide: the prompts are the same.
+    assert errors.mean() < {"vendi": 0.4, "conditional": 0.85, "information": 0.3}[score] * np.mean(
+        unpaired
+    )
+
+
+def test_a_clear_difference_is_found(different):
+    """By vendi too, where its error without pairing (three times as wide) would hide it."""
+    power = {score: np.mean(rows[3] <= 0.05) for score, rows in different.items()}
+    assert power["conditional"] > 0.99
+    assert power["vendi"] > 0.8
+    values, _, unpaired, _ = different["vendi"]
+    assert np.mean(np.abs(values) > 2.1 * unpaired) < 0.2
+
+
+@pytest.mark.slow
+def test_unmatched_intervals_cover_the_true_difference():
+    values, errors = [], []
+    for draw in range(DRAWS):
+        rng = np.random.default_rng([draw, 4])
+        models = {k: _outputs(rng, _prompts(rng, 300, 1), s) for k, s in (("a", 0.3), ("b", 0.5))}
+        found = cv.compare(models, output_kernel=cv.Gaussian(2.0), orders=[2], seed=draw)
+        difference = found.ranking("vendi", 2).difference("a", "b")
+        values.append(difference.value)
+        errors.append(difference.standard_error)
+    truth = _truth(0.3)["vendi"] - _truth(0.5)["vendi"]
+    assert is_nominal(covered(values, errors, truth, GROUPS - 1), DRAWS, 0.95)
+
+
+@pytest.mark.slow
+def test_rows_of_one_prompt_must_leave_together():
+    """8 outputs of each of 60 prompts: groups of random rows give half of information's error."""
+    errors, values = {"rows": [], "prompts": []}, []
+    for draw in range(DRAWS):
+        rng = np.random.default_rng([draw, 5])
+        prompts = _prompts(rng, 60, 8)
+        models = {name: _outputs(rng, prompts, s) for name, s in (("a", 0.3), ("b", 0.5))}
+        at_random = rng.permutation(np.arange(len(prompts)) % GROUPS)
+        for how, groups in (("rows", at_random), ("prompts", GROUPS)):
+            found = cv.compare(models, prompts, **KERNELS, orders=[2], seed=draw, groups=groups)
+            errors[how].append(found.ranking("information", 2).standard_errors["a"])
+        values.append(found.ranking("information", 2).values["a"])
+    truth = _truth(0.3)["information"]
+    ratio = {how: np.mean(found) / np.std(values, ddof=1) for how, found in errors.items()}
+    rate = {how: covered(values, found, truth, GROUPS - 1) for how, found in errors.items()}
+    assert 0.85 < ratio["prompts"] < 1.2
+    assert is_nominal(rate["prompts"], DRAWS, 0.95)
+    assert 0.3 < ratio["rows"] < 0.6
+    assert rate["rows"] < 0.75
+
+
+@pytest.mark.slow
+def test_one_bandwidth_for_all_ranks_by_the_number_of_modes():
+    """64-dimensional mixtures: with a bandwidth of its own each, nine modes score below four, and
+    the scores do not follow the number of modes."""
+    rng = np.random.default_rng(1)
+    centres = rng.normal(size=(9, 64))
+    centres /= np.linalg.norm(centres, axis=1)[:, None]
+    models = {
+        str(modes): (centres[rng.integers(modes, size=400)] + 0.02 * rng.normal(size=(400, 64)))
+        for modes in (3, 4, 5, 6, 8, 9)
+    }
+    models = {name: outputs.astype(np.float32) for name, outputs in models.items()}
+    with precision.optimised():
+        alone = [cv.evaluate(outputs, orders=[2], errors="none") for outputs in models.values()]
+        found = cv.compare(models, orders=[2])
+    scores = [float(found.order(2).decomposition.vendi) for found in alone]
+    assert scores[-1] < 4
+    assert scores != sorted(scores)
+    assert list(found.ranking("vendi", 2).values) == ["9", "8", "6", "5", "4", "3"]
+    assert (
+        "variance < 0.01 over 10 disjoint subsets of 240, mean of 34"
+        in found.bandwidths["outputs"].rule
+    )
+
+
+def _three(n=40, *, repeats=2, dtype=np.float32, seed=0):
+    """Three models, "one" and "two" alike, of the same repeated prompts."""
+    rng = np.random.default_rng(seed)
+    prompts = _prompts(rng, n // repeats, repeats)
+    spreads = {"one": 0.5, "two": 0.5, "three": 1.5}
+    models = {name: _outputs(rng, prompts, s).astype(dtype) for name, s in spreads.items()}
+    return models, prompts.astype(dtype)
+
+
+@pytest.mark.parametrize("x64_on", [False, True])
+@pytest.mark.parametrize("kind", ["float32", "float64", "int64"])
+def test_models_are_matched_by_prompts_in_any_order_of_rows(kind, x64_on):
+    """Rows permuted in every model but the first give the same groups: the same numbers."""
+    models, prompts = _three()
+    prompts = (1000 * prompts).astype(kind)
+    kernels = KERNELS | {"prompt_kernel": cv.Gaussian(1500.0)}
+    rng = np.random.default_rng(1)
+    own, permuted = {}, {}
+    for name, outputs in models.items():
+        order = rng.permutation(len(outputs)) if permuted else np.arange(len(outputs))
+        permuted[name], own[name] = outputs[order], prompts[order]
+    with jax.enable_x64(x64_on):
+        import warnings
+
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "prompts: float64 input")
+            by_rows = cv.compare(models, prompts, **kernels, orders=[2])
+            by_prompts = cv.compare(permuted, own, **kernels, orders=[2])
+    assert (by_rows.matched, by_prompts.matched) == ("rows", "prompts")
+    for one, two in zip(by_rows.rankings, by_prompts.rankings, strict=True):
+        for a, b in zip(one.differences, two.differences, strict=True):
+            assert a[:2] == b[:2]
+            np.testing.assert_allclose(b[2:], a[2:], rtol=2e-2, atol=1e-9)
+
+
+def test_scores_and_errors_are_those_of_one_model_alone(x64):
+    models, prompts = _three(dtype=np.float64)
+    labels = np.arange(40) % 8
+    found = cv.compare(models, prompts, **KERNELS, orders=[1, 2], truncation=5, groups=labels)
+    for order in (1, 2):
+        for name, outputs in models.items():
+            options = KERNELS | {"order": order, "truncation": 5}
+            scores = cv.decompose(outputs, prompts, **options).scores
+            errors = cv.decomposition_errors(outputs, prompts, **options, groups=labels)
+            for score in SCORES:
+                ranking = found.ranking(score, order)
+                assert_close(ranking.values[name], float(getattr(scores, score)))
+                assert_close(ranking.standard_errors[name], float(getattr(errors, score)))
+
+
+def test_the_error_of_a_difference_is_the_jackknife_of_the_difference(x64):
+    """`standard_error` of score(a) - score(b) as one function of the pairs of rows."""
+    models, prompts = _three(dtype=np.float64)
+    labels = np.arange(40) % 7
+
+    def difference(both, prompts):
+        one, two = (
+            cv.decompose(x, prompts, **KERNELS, order=2) for x in (both[:, :2], both[:, 2:])
+        )
+        return [x - y for x, y in zip(one.scores, two.scores, strict=True)]
+
+    both = np.concatenate([models["one"], models["three"]], axis=1)
+    expected = cv.standard_error(difference, both, prompts, groups=labels)
+    found = cv.compare(models, prompts, **KERNELS, orders=[2], groups=labels)
+    for score, error in zip(SCORES, expected, strict=True):
+        got = found.ranking(score, 2).difference("one", "three")
+        assert_close(got.standard_error, float(error))
+
+
+def test_every_argument_changes_the_comparison():
+    models, prompts = _three()
+    other, other_prompts = _three(seed=1)
+    default = {"models": models, "prompts": prompts, "orders": [1], "groups": 8, "rule": "median"}
+    changes = {
+        "models": other,
+        "prompts": other_prompts,
+        "output_kernel": cv.Gaussian(1.0),
+        "prompt_kernel": cv.Gaussian(1.0),
+        "rule": "variance",
+        "orders": [0.5],
+        "truncation": 3,
+        "groups": 5,
+        "seed": 1,
+    }
+    reference = _numbers(cv.compare(**default))
+    for name, value in changes.items():
+        changed = _numbers(cv.compare(**(default | {name: value})))
+        assert np.abs(changed / reference - 1).max() > 1e-3, name
+
+
+def _numbers(found):
+    pairs = itertools.combinations(sorted(found.models), 2)
+    return np.array(
+        [
+            value
+            for pair in pairs
+            for ranking in found.rankings
+            for value in (ranking.values[pair[0]], *ranking.difference(*pair)[2:4])
+        ]
+    )
+
+
+def test_the_level_decides_on_the_letters_alone():
+    models, prompts = _three()
+    strict, lax = (
+        cv.compare(models, prompts, **KERNELS, orders=[2], level=level)
+        for level in (1e-9, 1 - 1e-9)
+    )
+    assert set(strict.ranking("vendi", 2).letters.values()) == {"a"}
+    assert sorted(lax.ranking("vendi", 2).letters.values()) == ["a", "b", "c"]
+    assert strict.ranking("vendi", 2).differences == lax.ranking("vendi", 2).differences
+
+
+def test_the_models_have_equal_parts_in_the_bandwidth():
+    """Median distances by hand: 1 within each model, 100 between them. Of equal parts half of all
+    pairs are of both models, and most of those at a positive distance; of all rows few."""
+    few = np.tile([[0.0], [1.0]], (20, 1)).astype(np.float32)
+    many = np.tile([[100.0], [101.0]], (200, 1)).astype(np.float32)
+    with pytest.warns(UserWarning, match=r"n differs.*'few': 40, 'many': 400"):
+        found = cv.compare({"few": few, "many": many}, rule="median", orders=[2], groups=4)
+    assert found.bandwidths["outputs"].bandwidth > 90
+
+
+@pytest.mark.slow
+def test_shared_prompts_count_once_in_their_bandwidth():
+    models, prompts = _three(80, repeats=1)
+    found = cv.compare(models, prompts, orders=[2])
+    assert "subsets of 24, " in found.bandwidths["outputs"].rule
+    assert "subsets of 8, " in found.bandwidths["prompts"].rule
+    assert found.units == "rows"
+
+
+@pytest.mark.slow
+def test_estimates_bring_their_intervals():
+    models, prompts = _three(80)
+    method = cv.Stored(jax.random.key(0), rtol=1e-3)
+    found = cv.compare(models, prompts, **KERNELS, orders=[1], groups=4, method=method)
+    exact = cv.compare(models, prompts, **KERNELS, orders=[1], groups=4)
+    for score in SCORES:
+        assert exact.ranking(score, 1).intervals is None
+        for name, (low, high) in found.ranking(score, 1).intervals.items():
+            slack = (high - low) / 4 + 1e-4
+            assert low - slack < exact.ranking(score, 1).values[name] < high + slack
+
+
+def test_errors_of_differences_hold_those_of_the_estimates():
+    """An estimate's own error is the same in all deletions, where no jackknife sees it."""
+    values = {"a": 5.0, "b": 3.0}
+    of_groups = {"a": np.array([0.3, -0.1, 0.2]), "b": np.array([0.1, 0.1, -0.2])}
+    intervals = {"a": (5 - 1.96 * 0.4, 5 + 1.96 * 0.4), "b": (3 - 1.96 * 0.3, 3 + 1.96 * 0.3)}
+    jackknife = np.sqrt((0.2**2 + 0.2**2 + 0.4**2) / 3)
+    (exact,) = comparison._differences(values, of_groups, {})
+    (estimated,) = comparison._differences(values, of_groups, intervals)
+    assert exact.standard_error == pytest.approx(jackknife)
+    assert estimated.standard_error == pytest.approx(np.hypot(jackknife, 0.5))
+    assert estimated.p_value > exact.p_value
+
+
+def test_progress_says_what_is_computed():
+    models, prompts = _three()
+    said = []
+    cv.compare(models, prompts, orders=[1], groups=3, progress=said.append)
+    assert said[:2] == ["bandwidth of outputs", "bandwidth of prompts"]
+    assert said.count("order 1 of two: 4 done") == 1
+
+
+def test_a_warning_says_that_truncation_exceeds_n():
+    models, prompts = _three()
+    with pytest.warns(UserWarning, match="truncation 41 exceeds n = 40"):
+        found = cv.compare(models, prompts, **KERNELS, orders=[2], truncation=41, groups=3)
+    assert found.ranking("vendi", 2).truncation == 40
+
+
+def test_holm_by_hand():
+    """4 * 0.005, 3 * 0.01, 2 * 0.03, and 1 * 0.04, which may not be below the one before."""
+    assert_close(holm([0.01, 0.04, 0.03, 0.005]), [0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.9]) == [1, 1]
+    assert holm([0.2]) == [0.2]
+
+
+def test_holm_is_the_closed_test_of_bonferroni():
+    """The largest size * (least p) of all sets of hypotheses that one of them belongs to."""
+    p = np.random.default_rng(0).uniform(size=5) ** 3
+    sets = [s for m in range(1, 6) for s in itertools.combinations(range(5), m)]
+    expected = [max(min(1, len(s) * p[list(s)].min()) for s in sets if i in s) for i in range(5)]
+    assert_close(holm(p), expected)
+
+
+def _apart(*pairs):
+    return {frozenset(pair) for pair in pairs}
+
+
+@pytest.mark.parametrize(
+    ("apart", "expected"),
+    [
+        ((), "a a a"),
+        (("AB", "AC", "BC"), "a b c"),
+        (("AB", "AC"), "a b b"),
+        (("AC", "BC"), "a a b"),
+        # A is not told from B, nor B from C, and yet A from C.
+        (("AC",), "a ab b"),
+        (("AB",), "a b ab"),
+    ],
+)
+def test_letters_by_hand(apart, expected):
+    found = comparison._letters("ABC", _apart(*apart))
+    assert " ".join(found[model] for model in "ABC") == expected
+
+
+def test_models_share_a_letter_unless_they_are_apart():
+    rng = np.random.default_rng(0)
+    for count in (2, 5, 8):
+        models = [f"model {k}" for k in range(count)]
+        for chance in (0.2, 0.5, 0.8):
+            pairs = itertools.combinations(models, 2)
+            apart = _apart(*(pair for pair in pairs if rng.uniform() < chance))
+            letters = comparison._letters(models, apart)
+            for pair in itertools.combinations(models, 2):
+                shared = set(letters[pair[0]]) & set(letters[pair[1]])
+                assert bool(shared) == (frozenset(pair) not in apart)
+
+
+def test_there_are_letters_for_many_models():
+    models = [f"model {k}" for k in range(60)]
+    letters = comparison._letters(models, _apart(*itertools.combinations(models, 2)))
+    assert len(set(letters.values())) == 60
+    assert all(letter.isalpha() and len(letter) == 1 for letter in letters.values())
+    assert [letters[models[k]] for k in (0, 25, 26)] == ["a", "z", "A"]
+
+
+def _ranking(*apart, score="vendi", order=2.0, truncation=None):
+    values = {"A": 3.0, "B": 2.0, "C": 1.0}
+    pairs = itertools.combinations(values, 2)
+    return Ranking(
+        score,
+        order,
+        truncation,
+        values,
+        standard_errors=dict.fromkeys(values, 0.1),
+        intervals=None,
+        differences=tuple(
+            Difference(a, b, values[a] - values[b], 0.1, 0.02, 0.06) for a, b in pairs
+        ),
+        letters=comparison._letters(list(values), _apart(*apart)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("apart", "words"),
+    [
+        ((), "A, B, C (no significant difference)"),
+        (("AB", "AC", "BC"), "A > B > C"),
+        (("AB", "AC"), "A > B >= C (>=: not told apart)"),
+        (("AC",), "A >= B >= C (>=: not told apart)"),
+    ],
+)
+def test_a_ranking_in_words(apart, words):
+    assert comparison._in_words(_ranking(*apart)) == words
+
+
+@pytest.mark.parametrize(
+    ("score", "order", "truncation", "name"),
+    [
+        ("vendi", 1, None, "Vendi"),
+        ("conditional", 2, None, "Conditional-RKE"),
+        ("information", 1, 1500, "Information-Vendi, t = 1,500"),
+        ("vendi", np.inf, None, "Vendi of order inf"),
+    ],
+)
+def test_names_of_scores(score, order, truncation, name):
+    assert _ranking(score=score, order=order, truncation=truncation).name == name
+
+
+def test_a_difference_may_be_asked_for_in_either_order():
+    ranking = _ranking()
+    forth, back = ranking.difference("A", "C"), ranking.difference("C", "A")
+    assert (forth.first, forth.second, forth.value) == ("A", "C", 2)
+    assert (back.first, back.second, back.value) == ("C", "A", -2)
+    assert forth[3:] == back[3:]
+    with pytest.raises(KeyError, match="'D' and 'A' were not compared"):
+        ranking.difference("D", "A")
+
+
+def test_equal_models_do_not_differ():
+    models, prompts = _three()
+    models = {"a": models["one"], "b": models["one"], "c": models["two"]}
+    found = cv.compare(models, prompts, **KERNELS, orders=[2])
+    for ranking in found.rankings:
+        assert ranking.difference("a", "b")[2:] == (0, 0, 1, 1)
+
+
+@pytest.fixture(scope="module")
+def compared():
+    models, prompts = _three(120, repeats=4)
+    return cv.compare(models, prompts, **KERNELS, orders=[2, np.inf], truncation=30, groups=10)
+
+
+def test_a_comparison_is_plain_data(compared):
+    content = json.loads(json.dumps(files.jsonable(compared.as_dict()), allow_nan=False))
+    assert content["n"] == {"one": 120, "two": 120, "three": 120}
+    assert content["bandwidths"]["prompts"] == {
+        "bandwidth": 1.5,
+        "rule": "given",
+        "relative_error": None,
+    }
+    assert (content["groups"], content["groups_of"]) == (10, "rows of one prompt")
+    assert (content["matched"], content["level"], content["seed"]) == ("rows", 0.05, 0)
+    assert "not of their choice" in content["errors_cover"]
+    assert len(content["rankings"]) == 6
+    for entry, ranking in zip(content["rankings"], compared.rankings, strict=True):
+        assert entry["score"] == ranking.score
+        assert entry["truncation"] == 30
+        assert entry["order"] == (2 if ranking.order == 2 else "inf")
+        assert list(entry["values"].items()) == list(ranking.values.items())
+        assert entry["letters"] == ranking.letters
+        assert entry["differences"][0] == ranking.differences[0]._asdict()
+
+
+def test_csv_has_every_number_unrounded(compared):
+    rows = list(csv.DictReader(io.StringIO(compared.comma_separated())))
+    assert len(rows) == 6 * (3 + 3)
+    for row in rows:
+        ranking = compared.ranking(row["score"], float(row["order"]))
+        assert row["truncation"] == "30"
+        if row["second"]:
+            expected = ranking.difference(row["first"], row["second"])[2:]
+            names = ("value", "standard_error", "p_value", "adjusted_p_value")
+            assert tuple(float(row[name]) for name in names) == expected
+        else:
+            assert float(row["value"]) == ranking.values[row["first"]]
+            assert float(row["standard_error"]) == ranking.standard_errors[row["first"]]
+            assert row["p_value"] == row["adjusted_p_value"] == ""
+
+
+def test_markdown_has_a_row_a_model_and_escapes_bars(compared):
+    renamed = dataclasses.replace(compared, n={"one": 120, "two": 120, "three": 120})
+    lines = renamed.markdown().splitlines()
+    assert lines[0].startswith("| model | n | RKE, t = 30 | Conditional-RKE, t = 30 |")
+    assert lines[1] == "|" + "---|" * 8
+    assert [line.split(" | ")[0] for line in lines[2:5]] == ["| one", "| two", "| three"]
+    assert all(line.count("|") == 9 for line in lines[:5])
+    assert "- outputs of different models are matched row by row" in lines
+    assert "a\\|b" in cv.inference._compare.tables.markdown(["x"], [["a|b"]])
+
+
+def test_the_tables_have_letters_and_say_what_the_errors_are(compared):
+    text = str(compared)
+    for ranking in compared.rankings:
+        assert f"{ranking.name}: " in text
+    row = next(line for line in text.splitlines() if line.startswith("three"))
+    for ranking in compared.rankings:
+        assert f"{ranking.values['three']:.4g}"[:3] in row
+    assert [cell for cell in row.split() if cell.isalpha() and len(cell) == 1] == [
+        ranking.letters["three"] for ranking in compared.rankings
+    ]
+    assert "10 groups of rows of one prompt" in text
+    assert "Holm" in text
+    assert "bandwidth of outputs: 2, given" in text
+
+
+def test_what_was_not_computed_is_said(compared):
+    with pytest.raises(KeyError, match=r"\('vendi', 3\): computed were \('vendi', 2\)"):
+        compared.ranking("vendi", 3)
+
+
+def _changed(name, value):
+    def change(arguments):
+        return arguments | {name: value}
+
+    return change
+
+
+def _model(name, change):
+    def changed(arguments):
+        models = arguments["models"]
+        return arguments | {"models": models | {name: change(models[name])}}
+
+    return changed
+
+
+def _nan_in_row(outputs):
+    return np.where(np.arange(len(outputs))[:, None] == 7, np.nan, outputs)
+
+
+BAD = {
+    "one model": (lambda a: a | {"models": {"one": a["models"]["one"]}}, "at least two models"),
+    "a list": (lambda a: a | {"models": [*a["models"].values()]}, "models by name"),
+    "no name": (lambda a: a | {"models": dict(enumerate(a["models"].values()))}, "received 0"),
+    "prompts of others": (
+        lambda a: a | {"prompts": dict.fromkeys(("one", "two", "four"), a["prompts"])},
+        r"prompts: expected those of \['one', 'three', 'two'\], received those of",
+    ),
+    "dimensions": (
+        _model("two", lambda x: x[:, :1]),
+        "outputs: expected one dimension for all models, received {'one': 2, 'two': 1",
+    ),
+    "lengths": (_model("two", lambda x: x[1:]), "^two: .*39 outputs and 40 prompts"),
+    "not a number": (_model("two", _nan_in_row), "^two: outputs: .*row 7"),
+    "not a number among all rows": (
+        lambda a: {"models": _model("two", _nan_in_row)(a)["models"]},
+        "^two: outputs: .*row 7",
+    ),
+    "not a number in prompts": (
+        lambda a: a | {"prompts": _nan_in_row(a["prompts"])},
+        "^one: prompts: .*row 7",
+    ),
+    "one output": (
+        lambda a: {"models": {k: x[:1] for k, x in a["models"].items()}} | KERNELS_OF_OUTPUTS,
+        "three outputs of each or more",
+    ),
+    "a kernel of no prompts": (_changed("prompts", None), "prompts: expected beside prompt_kernel"),
+    "level": (_changed("level", 1), "level: expected a number between 0 and 1, received 1"),
+    "level in words": (_changed("level", "5%"), "level: expected"),
+    "groups": (_changed("groups", 1), "groups: expected an integer of at least 2"),
+    "labels": (_changed("groups", np.arange(39)), "groups: expected 40 labels"),
+    "order": (_changed("orders", [0]), "order: expected a number above 0"),
+    "same order twice": (_changed("orders", [1, 1.0]), "orders: expected different"),
+    "truncation": (_changed("truncation", 0), "truncation: expected"),
+    "seed": (_changed("seed", -1), "seed: expected"),
+    "rule": (
+        lambda a: a | {"rule": "mean", "output_kernel": None},
+        "rule: expected one of variance, std, median",
+    ),
+    "method": (_changed("method", "exact"), "method: expected cv.Auto"),
+}
+KERNELS_OF_OUTPUTS = {"output_kernel": KERNELS["output_kernel"]}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_refused(name):
+    change, message = BAD[name]
+    models, prompts = _three()
+    with pytest.raises((TypeError, ValueError), match=message):
+        cv.compare(**change({"models": models, "prompts": prompts, **KERNELS}))
+
+
+def test_labels_need_models_of_the_same_rows():
+    models, _ = _three()
+    models["two"] = models["two"][:30]
+    with (
+        pytest.warns(UserWarning, match="n differs"),
+        pytest.raises(ValueError, match="labels need models of the same rows"),
+    ):
+        cv.compare(models, output_kernel=cv.Gaussian(1.0), groups=np.arange(40) % 4)
+
+
+def test_labels_match_models_whatever_their_prompts_say():
+    models, prompts = _three()
+    labels = np.arange(40) // 8
+    found = cv.compare(models, prompts, **KERNELS, orders=[2], groups=labels)
+    assert (found.groups, found.units, found.matched) == (5, "given labels", "labels")
+    assert "matched by the labels of their groups" in str(found)
+
+
+def test_a_model_without_rows_in_some_group_is_named():
+    """Two of the prompts that "a" has are all that "b" has: most groups have none of them."""
+    rng = np.random.default_rng(0)
+    prompts = {"a": _prompts(rng, 20, 2), "b": _prompts(rng, 20, 2)}
+    prompts["b"] = np.tile(prompts["a"][[0, 2]], (20, 1))
+    models = {name: _outputs(rng, own, 0.5) for name, own in prompts.items()}
+    with pytest.raises(ValueError, match="groups: b has no output in some of 20 groups"):
+        cv.compare(models, prompts, **KERNELS)
+
+
+def test_models_without_a_prompt_in_common_are_not_matched():
+    """Five prompts each: as many groups, of the rows of one prompt, in each model by itself."""
+    rng = np.random.default_rng(0)
+    prompts = {name: _prompts(rng, 5, 8) for name in "ab"}
+    models = {name: _outputs(rng, own, 0.5) for name, own in prompts.items()}
+    found = cv.compare(models, prompts, **KERNELS, orders=[2])
+    assert (found.matched, found.groups, found.units) == ("none", 5, "rows of one prompt")
+    for name in "ab":
+        _, labels = np.unique(prompts[name][:, 0], return_inverse=True)
+        expected = cv.decomposition_errors(
+            models[name], prompts[name], **KERNELS, order=2, groups=labels
+        )
+        got = found.ranking("information", 2).standard_errors[name]
+        np.testing.assert_allclose(got, expected.information, rtol=1e-4)
+
+
+def test_one_prompt_for_all_leaves_rows_to_be_grouped():
+    models, prompts = _three()
+    found = cv.compare(models, np.ones_like(prompts), rule="median", orders=[2], groups=8)
+    assert (found.matched, found.groups, found.units) == ("none", 8, "rows")
+    for name in models:
+        vendi, conditional = (found.ranking(s, 2).values[name] for s in ("vendi", "conditional"))
+        np.testing.assert_allclose(conditional, vendi, rtol=1e-6)
+
+
+@pytest.mark.parametrize("distinct", [2, pytest.param(4, marks=pytest.mark.slow), 5])
+def test_too_few_groups_give_no_test(distinct):
+    """Two prompts made equal models differ every time: information is 1 without either."""
+    rng = np.random.default_rng(0)
+    prompts = 3.0 * (np.arange(100) % distinct)[:, None]
+    models = {name: rng.normal(size=(100, 2)) for name in ("first", "second")}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "prompts: 2 distinct prompts|.*float64 input is computed")
+        found = cv.compare(models, prompts, prompt_kernel=KERNELS["prompt_kernel"], orders=[2])
+    assert found.groups == distinct
+    tested = distinct == 5
+    assert (found.untested is None) == tested
+    for ranking in found.rankings:
+        (difference,) = ranking.differences
+        assert np.isfinite([difference.p_value, difference.adjusted]).all() == tested
+        defined = distinct > 2 or ranking.score == "vendi"
+        assert np.isfinite(list(ranking.standard_errors.values())).all() == defined
+        assert all(ranking.letters.values()) == tested
+    words = f"differences are not tested: {distinct} groups of rows of one prompt are too few"
+    assert (words in str(found)) != tested
+    assert ("(in descending order; not tested)" in str(found)) != tested
+    assert "nan" not in str(found) + found.comma_separated()
+
+
+@pytest.mark.slow
+def test_the_noise_of_the_bandwidth_is_said_of_every_model():
+    models, prompts = _three(80)
+    found = cv.compare(models, prompts, orders=[2], groups=8)
+    for ranking in found.rankings:
+        for model, noise in ranking.bandwidth_errors.items():
+            assert 0 < noise < 3 * ranking.standard_errors[model]
+    assert "choice of bandwidth: other draws of the rule's subsets move every score" in str(found)
+    given = cv.compare(models, prompts, **KERNELS, orders=[2], groups=8)
+    assert given.rankings[0].bandwidth_errors is None
+    assert "choice of bandwidth" not in str(given)
+
+
+def test_a_group_that_holds_all_but_one_prompt_leaves_conditional_untested():
+    """Six groups; prompts differ inside one of them alone. RKE of the outputs is tested."""
+    rng = np.random.default_rng(0)
+    groups = np.arange(60) % 6
+    prompts = np.where(groups == 0, np.arange(60), 0)[:, None].astype(np.float32)
+    models = {
+        name: s * rng.normal(size=(60, 2)).astype(np.float32) for name, s in (("a", 1), ("b", 3))
+    }
+    with pytest.warns(UserWarning, match="give no standard errors of conditional and information"):
+        found = cv.compare(models, prompts, **KERNELS, orders=[2], groups=groups)
+    assert all(found.ranking("vendi", 2).letters.values())
+    for score in ("conditional", "information"):
+        assert not any(found.ranking(score, 2).letters.values())
+    assert "differences are not tested: without one of the groups all rows have the same" in str(
+        found
+    )
+    assert "(in descending order; not tested)" in str(found)
+
+
+def test_repeated_prompts_are_described_by_model():
+    rng = np.random.default_rng(0)
+    prompts = {"a": np.repeat(np.arange(20.0), 4), "b": np.repeat([0.0, 1.0], 40)}
+    prompts = {name: own[:, None].astype(np.float32) for name, own in prompts.items()}
+    models = {name: rng.normal(size=(80, 2)).astype(np.float32) for name in "ab"}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "prompts: 2 distinct prompts")
+        found = cv.compare(models, prompts, **KERNELS, orders=[2], groups=2)
+    assert {name: r.distinct for name, r in found.repeated_prompts.items()} == {"a": 20, "b": 2}
+    assert "a: prompts repeat: there are 20" in str(found)
+    assert "b: prompts repeat: there are 2," in str(found)

@@ -1,0 +1,130 @@
+"""What a jackknife is made of: the scores without each group, by every method of having spectra."""
+
+import jax
+import numpy as np
+import pytest
+from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, scores
+
+import condvendi_jax as cv
+from condvendi_jax.entropies import Entropy
+from condvendi_jax.inference import _jackknife as uncertainty
+from condvendi_jax.pairs import Pairs
+
+GAUSSIANS = {"output_kernel": cv.Gaussian(0.75), "prompt_kernel": cv.Gaussian(0.5)}
+COSINES = {"output_kernel": cv.Cosine(), "prompt_kernel": cv.Cosine()}
+N = 24
+# Of unequal size: 9, 8 and 7 rows.
+LABELS = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], [9, 8, 7]))
+
+
+@pytest.mark.parametrize("truncation", [None, 5, N], ids=lambda t: f"t={t}")
+@pytest.mark.parametrize("order", [0.5, 1, np.inf])
+@pytest.mark.parametrize("kernels", [GAUSSIANS, COSINES, None], ids=["gaussian", "dual", "alone"])
+def test_deletions_are_decompositions_of_the_rows_that_are_kept(order, truncation, kernels, x64):
+    """15 to 17 rows are kept: above that a truncation keeps all their eigenvalues. Both cosine
+    Grams and their product have fewer features than rows."""
+    pairs = draw_pairs(N, d_x=3, d_t=2)
+    if kernels is None:
+        kernels, pairs = {"output_kernel": cv.Gaussian(0.75)}, (pairs[0], None)
+    entropy = Entropy(order=order, truncation=truncation)
+    points = Pairs(*pairs, **kernels)
+    groups = uncertainty.group_rows(N, LABELS)
+    calls = []
+    found = uncertainty.delete_groups(
+        points, entropy, groups, method=cv.Exact(), progress=lambda: calls.append(1)
+    )
+    assert len(calls) == (4 if entropy.needs_spectrum else 1)
+    kept = [np.arange(N), *(np.flatnonzero(groups.membership != g) for g in range(3))]
+    for turn, rows in enumerate(kept):
+        grams = _oracle_grams(*(None if p is None else p[rows] for p in pairs), kernels)
+        fitted = None if truncation is None else min(truncation, len(rows))
+        for name, score in scores(*grams, order=order, truncation=fitted).items():
+            got = (
+                getattr(found.whole, name) if turn == 0 else getattr(found.deleted, name)[turn - 1]
+            )
+            # At order 0.5 a mode is the root of its eigenvalue: so is what rounding leaves of it.
+            assert_close(got, score, loosened=1e3 if order < 1 else 1)
+    assert found.intervals is None
+
+
+def _oracle_grams(outputs, prompts, kernels):
+    """Both Grams; without prompts, that of one prompt for all."""
+    if prompts is None:
+        return gaussian_gram(outputs, 0.75), np.ones((len(outputs), len(outputs)))
+    if kernels is COSINES:
+        return cosine_gram(outputs), cosine_gram(prompts)
+    return gaussian_gram(outputs, 0.75), gaussian_gram(prompts, 0.5)
+
+
+def test_wide_cosine_kernels_are_masked_as_matrices(x64):
+    pairs = draw_pairs(N, d_x=40, d_t=30)
+    points = Pairs(*pairs, **COSINES)
+    groups = uncertainty.group_rows(N, LABELS)
+    found = uncertainty.delete_groups(points, Entropy(), groups, method=cv.Exact())
+    rows = groups.membership != 1
+    expected = cv.decompose(*(p[rows] for p in pairs), **COSINES).scores
+    for got, score in zip(found.deleted, expected, strict=True):
+        assert_close(got[1], float(score))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options, rtol", [({"order": 1}, 5e-4), ({"order": 1, "truncation": 80}, 1e-3)]
+)
+def test_errors_of_fine_estimates_are_those_of_all_eigenvalues(options, rtol):
+    pairs = draw_pairs(600, d_x=5, d_t=3, dtype=np.float32)
+    options = (
+        options | GAUSSIANS | {"output_kernel": cv.Gaussian(0.3), "groups": np.arange(600) % 5}
+    )
+    exact = cv.decomposition_errors(*pairs, **options, method=cv.Exact())
+    method = cv.Stored(jax.random.key(0), rtol=rtol)
+    estimated = cv.decomposition_errors(*pairs, **options, method=method)
+    for name, error in exact._asdict().items():
+        np.testing.assert_allclose(getattr(estimated, name), error, rtol=0.25)
+    assert estimated.vendi != exact.vendi
+
+
+@pytest.mark.slow
+def test_errors_that_are_those_of_the_estimates_say_so():
+    """Even points of a circle, every eighth deleted: all deletions are rotations of each other, of
+    one and the same score. What an estimate shows in its place is its own noise."""
+    angles = 2 * np.pi * np.arange(600) / 600
+    circle = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    options = {"output_kernel": cv.Gaussian(0.02), "order": 1, "groups": np.arange(600) % 8}
+    exact = cv.decomposition_errors(circle, **options, method=cv.Exact())
+    with pytest.warns(UserWarning, match="error of vendi is mostly that of the estimated spectra"):
+        coarse = cv.decomposition_errors(
+            circle, **options, method=cv.Stored(jax.random.key(0), rtol=0.1)
+        )
+    assert coarse.vendi > 10 * exact.vendi
+
+
+def test_groups_by_prompt_hold_together_and_are_even():
+    prompts = np.repeat(np.arange(30.0)[:, None], np.arange(30) % 4 + 1, axis=0)
+    groups = uncertainty.group_rows(len(prompts), 6, key=jax.random.key(0), prompts=prompts)
+    assert (groups.count, groups.units) == (6, "rows of one prompt")
+    for prompt in range(30):
+        assert len(set(groups.membership[prompts[:, 0] == prompt])) == 1
+    sizes = np.bincount(groups.membership)
+    assert sizes.max() - sizes.min() <= 4
+    assert_close(groups.fractions, sizes / len(prompts))
+    other = uncertainty.group_rows(len(prompts), 6, key=jax.random.key(1), prompts=prompts)
+    assert (groups.membership != other.membership).any()
+
+
+@pytest.mark.parametrize("prompts", [np.zeros((20, 1)), np.arange(20.0)[:, None], None])
+def test_rows_are_grouped_one_by_one_where_prompts_say_nothing(prompts):
+    groups = uncertainty.group_rows(20, 6, key=jax.random.key(0), prompts=prompts)
+    assert (groups.count, groups.units) == (6, "rows")
+    assert sorted(np.bincount(groups.membership)) == [3, 3, 3, 3, 4, 4]
+
+
+def test_the_error_is_the_root_mean_square_of_the_influences(x64):
+    """Of the mean by hand: without a group of m rows of n it moves by m (x_bar - x_g) / (n - m)."""
+    x = np.random.default_rng(0).normal(size=12)
+    means = x.reshape(3, 4).mean(axis=1)
+    deleted = (x.sum() - 4 * means) / 8
+    fractions = np.full(3, 1 / 3)
+    got = uncertainty.influences(jax.numpy.asarray(x.mean()), jax.numpy.asarray(deleted), fractions)
+    assert_close(np.sqrt(np.mean(np.square(got))), means.std(ddof=1) / np.sqrt(3))
+    assert_close(got, (means - means.mean()) / np.sqrt(2))

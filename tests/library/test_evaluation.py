@@ -1,0 +1,451 @@
+"""Scores with errors in one call: what was chosen, what every argument does, what is shown."""
+
+import json
+import warnings
+
+import jax
+import numpy as np
+import pytest
+from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, scores
+
+import condvendi_jax as cv
+from condvendi_jax.cli import files
+from condvendi_jax.inference import _evaluate as evaluation
+from condvendi_jax.report import _tables as tables
+from condvendi_jax.spectra import _methods as methods
+
+SCORES = ("vendi", "conditional", "information")
+# Powers of two: made outside of x64, they lose nothing.
+KERNELS = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Gaussian(0.5)}
+
+
+def test_scores_and_errors_are_those_of_the_separate_functions(x64):
+    pairs = draw_pairs(40)
+    labels = np.arange(40) % 6
+    found = cv.evaluate(*pairs, **KERNELS, orders=[0.5, 1, 2, np.inf], groups=labels)
+    for order in (0.5, 1, 2, np.inf):
+        expected = scores(*_grams(pairs), order=order)
+        errors = cv.decomposition_errors(*pairs, **KERNELS, order=order, groups=labels)
+        scored = found.order(order)
+        # The zeros of the oracle's spectra are rounding, each a mode at an order below one.
+        loosened = 1e4 if order < 1 else 1
+        for name in SCORES:
+            assert_close(getattr(scored.decomposition, name), expected[name], loosened=loosened)
+            assert_close(getattr(scored.standard_errors, name), getattr(errors, name))
+    assert (found.n, found.dtype, found.groups, found.units) == (40, "float64", 6, "given labels")
+    with pytest.raises(KeyError, match="order 3: computed were"):
+        found.order(3)
+
+
+def _grams(pairs):
+    return [gaussian_gram(p, s) for p, s in zip(pairs, (1.0, 0.5), strict=True)]
+
+
+def test_every_argument_changes_the_evaluation():
+    pairs, other = (draw_pairs(60, seed=s, dtype=np.float32) for s in (0, 1))
+    default = {"outputs": pairs[0], "prompts": pairs[1], "orders": [1], "groups": 8}
+    changes = {
+        "outputs": other[0],
+        "prompts": other[1],
+        "output_kernel": cv.Gaussian(2.0),
+        "prompt_kernel": cv.Gaussian(2.0),
+        "rule": "median",
+        "orders": [0.5],
+        "truncation": 3,
+        "groups": 5,
+        "seed": 1,
+    }
+    reference = _numbers(cv.evaluate(**default))
+    for name, value in changes.items():
+        changed = _numbers(cv.evaluate(**(default | {name: value})))
+        assert np.abs(changed / reference - 1).max() > 1e-3, name
+    # What adds to the result, or leaves something out.
+    assert cv.evaluate(**default, errors="none").orders[0].standard_errors is None
+    said = []
+    cv.evaluate(**default, progress=said.append)
+    assert said[:3] == ["bandwidth of outputs", "bandwidth of prompts", "order 1"]
+    assert said[-2:] == ["errors of order 1: 9 done", "order 1, noise of the bandwidth"]
+
+
+def _numbers(found):
+    (scored,) = found.orders
+    return np.array([*scored.decomposition.scores, *scored.standard_errors])
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (
+            "variance",
+            "variance < 0.01 over 10 disjoint subsets of 6, mean of 400 partitions",
+        ),
+        (
+            "std",
+            "std < 0.01 over 10 disjoint subsets of 6, mean of 400 partitions",
+        ),
+        ("median", "median distance"),
+    ],
+)
+def test_bandwidths_follow_the_rule_in_words(rule, words):
+    outputs, prompts = draw_pairs(60, dtype=np.float32)
+    options = {"orders": [2], "errors": "none", "rule": rule}
+    found = cv.evaluate(outputs, prompts, **options, prompt_kernel=cv.Gaussian(0.6))
+    chosen = found.bandwidths["outputs"]
+    assert words in chosen.rule
+    assert found.bandwidths["prompts"] == (pytest.approx(0.6), "given", None)
+    kernel = cv.Gaussian(chosen.bandwidth)
+    assert_close(found.order(2).decomposition.vendi, float(cv.rke(outputs, kernel=kernel)))
+    assert f"bandwidth of outputs: {chosen.bandwidth:.4g}, " in str(found)
+    assert words in str(found)
+
+
+def test_a_median_by_hand():
+    outputs = np.array([[0.0], [3.0], [3.0], [0.0]], np.float32)
+    found = cv.evaluate(outputs, rule="median", orders=[2], groups=2)
+    assert found.bandwidths["outputs"] == (3.0, "median distance", None)
+
+
+def test_cosine_kernels_have_no_bandwidth(x64):
+    pairs = draw_pairs(40)
+    cosine = {"output_kernel": cv.Cosine(), "prompt_kernel": cv.Cosine()}
+    found = cv.evaluate(*pairs, **cosine, orders=[1, 2], groups=4)
+    for order in (1, 2):
+        expected = scores(*map(cosine_gram, pairs), order=order)
+        for name in SCORES:
+            assert_close(getattr(found.order(order).decomposition, name), expected[name])
+    assert found.bandwidths["outputs"].bandwidth is None
+    assert "bandwidth of outputs: none: the cosine kernel has no bandwidth" in str(found)
+
+
+@pytest.mark.parametrize("rule", ["variance", "median"])
+def test_one_prompt_for_all_rows_brings_no_information(rule):
+    outputs, _ = draw_pairs(60, dtype=np.float32)
+    found = cv.evaluate(outputs, np.ones((60, 2), np.float32), rule=rule, groups=6)
+    for scored in found.orders:
+        assert_close(scored.decomposition.conditional, float(scored.decomposition.vendi))
+        assert_close(scored.decomposition.information, 1)
+        assert scored.standard_errors.vendi > 0
+    assert found.bandwidths["prompts"] == (1.0, "arbitrary: all rows are identical", None)
+    assert found.units == "rows"
+
+
+def test_rows_of_one_prompt_are_one_group():
+    outputs, prompts = draw_pairs(40, dtype=np.float32)
+    prompts = np.repeat(prompts[:8], 5, axis=0)
+    found = cv.evaluate(outputs, prompts, **KERNELS, orders=[2])
+    assert (found.groups, found.units) == (8, "rows of one prompt")
+    expected = cv.decomposition_errors(
+        outputs, prompts, **KERNELS, order=2, groups=np.repeat(np.arange(8), 5)
+    )
+    for got, wanted in zip(found.order(2).standard_errors, expected, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4)
+    assert "8 groups of rows of one prompt" in str(found)
+
+
+def test_outputs_alone():
+    outputs, _ = draw_pairs(40, dtype=np.float32)
+    found = cv.evaluate(outputs, output_kernel=cv.Gaussian(0.8), orders=[1, 2], groups=5)
+    assert found.names == ("vendi",)
+    for scored in found.orders:
+        assert scored.standard_errors.vendi > 0
+        entry = scored.as_dict(found.names)
+        assert "conditional" not in entry and "entropy_joint" not in entry
+        assert entry["vendi"] == pytest.approx(np.exp(entry["entropy_outputs"]), rel=1e-6)
+    assert "conditional" not in str(found)
+    assert "40 outputs" in str(found)
+
+
+def test_one_row_scores_one_and_has_no_error():
+    outputs, prompts = draw_pairs(1, dtype=np.float32)
+    with pytest.warns(UserWarning, match="at least three rows"):
+        found = cv.evaluate(outputs, prompts)
+    for scored in found.orders:
+        assert_close(np.array(scored.decomposition.scores), 1)
+        assert np.isnan(scored.standard_errors).all()
+    assert found.groups is None
+    assert found.bandwidths["outputs"] == (1.0, "arbitrary: n = 1", None)
+
+
+@pytest.mark.parametrize(
+    ("errors", "n", "has"),
+    [
+        ("auto", 40, {1: True, 2: True}),
+        ("auto", 41, {1: False, 2: True}),
+        ("all", 41, {1: True, 2: True}),
+        ("none", 40, {1: False, 2: False}),
+    ],
+)
+def test_which_errors_are_computed(monkeypatch, errors, n, has):
+    """Order 2 needs one pass; the others are left out above a number of rows unless asked for."""
+    assert evaluation.ERRORS_UP_TO == 2000
+    monkeypatch.setattr(evaluation, "ERRORS_UP_TO", 40)
+    pairs = draw_pairs(n, dtype=np.float32)
+    found = cv.evaluate(*pairs, **KERNELS, errors=errors, groups=4)
+    assert {o.decomposition.order: o.standard_errors is not None for o in found.orders} == has
+    said = "no standard errors were computed of order"
+    missing = [{1: "1 (Vendi)", 2: "2 (RKE)"}[order] for order in has if not has[order]]
+    assert (f"{said} {', '.join(missing)}" in str(found)) if missing else said not in str(found)
+    assert ("not of their choice" in str(found)) == any(has.values())
+    assert (found.as_dict()["errors_cover"] is None) == (not any(has.values()))
+
+
+@pytest.mark.slow
+def test_the_noise_of_the_bandwidth_moves_the_scores():
+    """By hand: the scores at bandwidths that are larger by their errors, one at a time."""
+    pairs = draw_pairs(60, dtype=np.float32)
+    found = cv.evaluate(*pairs, orders=[1, 2], groups=8)
+    widths = [found.bandwidths[name] for name in ("outputs", "prompts")]
+    assert all(0 < width.relative_error < 0.05 for width in widths)
+    for order in (1, 2):
+        scores = []
+        for moved in ((0, 0), (1, 0), (0, 1)):
+            kernels = [
+                cv.Gaussian(w.bandwidth * (1 + m * w.relative_error))
+                for w, m in zip(widths, moved, strict=True)
+            ]
+            options = dict(zip(("output_kernel", "prompt_kernel"), kernels, strict=True))
+            scores.append(cv.decompose(*pairs, **options, order=order).scores)
+        of_order = found.order(order)
+        for name in SCORES:
+            whole, *others = (float(getattr(s, name)) for s in scores)
+            expected = np.sqrt(sum((other - whole) ** 2 for other in others))
+            assert expected > 0
+            noise = getattr(of_order.bandwidth_errors, name)
+            np.testing.assert_allclose(noise, expected, rtol=0.05)  # Differences of float32.
+    assert "choice of bandwidth, order 2 (RKE): other draws of the rule's subsets move" in str(
+        found
+    )
+    given = cv.evaluate(*pairs, **KERNELS, orders=[2], groups=8)
+    assert given.order(2).bandwidth_errors is None
+
+
+@pytest.mark.slow
+def test_the_seed_of_the_rule_moves_a_score_as_little_as_is_said():
+    """Six seeds; a normal sample of six has a spread outside of these bounds once in 10,000."""
+    outputs, _ = draw_pairs(200, dtype=np.float32)
+    found = [cv.evaluate(outputs, orders=[2], groups=8, seed=seed).order(2) for seed in range(6)]
+    said = np.mean([float(f.bandwidth_errors.vendi) for f in found])
+    seen = np.std([float(f.decomposition.vendi) for f in found], ddof=1)
+    assert 0.1 < seen / said < 3
+    assert said < np.mean([float(f.standard_errors.vendi) for f in found])
+
+
+def test_two_prompts_give_no_standard_errors():
+    """Without one of them all rows have the same prompt, for which information is 1."""
+    outputs, _ = draw_pairs(60, dtype=np.float32)
+    prompts = (np.arange(60) % 2)[:, None].astype(np.float32)
+    options = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Gaussian(0.5)}
+    with pytest.warns(UserWarning, match="2 distinct prompts in 2 groups give no standard errors"):
+        found = cv.evaluate(outputs, prompts, **options, orders=[2])
+    errors = found.order(2).standard_errors
+    assert np.isnan([float(errors.conditional), float(errors.information)]).all()
+    assert errors.vendi > 0
+    assert "nan" not in str(found)
+    with pytest.warns(UserWarning, match="give no standard errors"):
+        errors = cv.decomposition_errors(
+            outputs, prompts, **options, order=1, groups=np.arange(60) % 2
+        )
+    assert np.isnan(errors.information)
+    three = (np.arange(60) % 3)[:, None].astype(np.float32)
+    found = cv.evaluate(outputs, three, **options, orders=[2])
+    assert all(float(error) > 0 for error in found.order(2).standard_errors)
+
+
+@pytest.mark.slow
+def test_the_seed_is_recorded_and_changes_subsets_and_groups():
+    pairs = draw_pairs(60, dtype=np.float32)
+    zero, again, one = (cv.evaluate(*pairs, orders=[2], groups=7, seed=s) for s in (0, 0, 1))
+    assert (zero.seed, one.seed) == (0, 1)
+    assert zero.as_dict() == again.as_dict()
+    given = [cv.evaluate(*pairs, **KERNELS, orders=[2], groups=7, seed=s).orders[0] for s in (0, 1)]
+    assert given[0].standard_errors != given[1].standard_errors
+    assert given[0].decomposition.vendi == given[1].decomposition.vendi
+    other = [
+        tuple(found.bandwidths[name].bandwidth for name in found.bandwidths)
+        for found in (zero, one)
+    ]
+    assert other[0] != other[1]
+
+
+def test_estimates_come_with_their_intervals():
+    pairs = draw_pairs(80, dtype=np.float32)
+    method = cv.MatrixFree(jax.random.key(0), rtol=1e-2)
+    found = cv.evaluate(*pairs, **KERNELS, orders=[1, 2], errors="none", method=method)
+    one, two = found.orders
+    assert (one.decomposition.method, two.decomposition.method) == ("matrix-free", "frobenius")
+    low, high = one.as_dict(SCORES)["intervals"]["conditional"]
+    exact = cv.decompose(*pairs, **KERNELS).conditional
+    assert low - (high - low) / 4 < exact < high + (high - low) / 4
+    assert two.as_dict(SCORES)["intervals"] is None
+    assert f"[{low:.4g}, {high:.4g}]" in str(found)
+    assert "[low, high]: estimated (matrix-free)" in str(found)
+
+
+@pytest.mark.parametrize(
+    "method", [cv.Exact(), cv.MatrixFree(jax.random.key(0), rtol=1e-2)], ids=lambda m: m.name
+)
+def test_errors_and_scores_share_the_spectra_of_all_rows(monkeypatch, method):
+    pairs = draw_pairs(80, dtype=np.float32)
+    alone = cv.evaluate(*pairs, **KERNELS, orders=[1], errors="none", method=method)
+    of_some, sizes = methods.compute, []
+
+    def compute(points, *arguments):
+        sizes.append(points.n)
+        return of_some(points, *arguments)
+
+    monkeypatch.setattr(methods, "compute", compute)
+    both = cv.evaluate(*pairs, **KERNELS, orders=[1], errors="all", groups=2, method=method)
+    assert both.order(1).as_dict(SCORES)["intervals"] == alone.order(1).as_dict(SCORES)["intervals"]
+    for name in SCORES:
+        values = [getattr(found.order(1).decomposition, name) for found in (alone, both)]
+        np.testing.assert_array_equal(*values)
+    assert both.order(1).decomposition.method == method.name
+    assert 80 not in sizes
+
+
+def test_more_groups_than_rows_are_one_a_row():
+    outputs, _ = draw_pairs(9, dtype=np.float32)
+    for groups in (20, np.int64(20)):
+        found = cv.evaluate(outputs, output_kernel=cv.Gaussian(1.0), orders=[2], groups=groups)
+        assert (found.groups, found.units) == (9, "rows")
+
+
+def test_a_truncation_above_n_is_reported_as_used():
+    pairs = draw_pairs(12, dtype=np.float32)
+    with pytest.warns(UserWarning, match="truncation 13 exceeds n = 12"):
+        found = cv.evaluate(*pairs, **KERNELS, orders=[1], truncation=13, groups=3)
+    assert found.order(1).decomposition.truncation == 12
+    assert "1 (Vendi), t = 12" in str(found)
+
+
+def test_an_evaluation_is_plain_data():
+    pairs = draw_pairs(30, dtype=np.float32)
+    found = cv.evaluate(*pairs, **KERNELS, orders=[1, np.inf], groups=5, seed=4)
+    content = json.loads(json.dumps(files.jsonable(found.as_dict()), allow_nan=False))
+    assert (content["n"], content["dtype"], content["seed"]) == (30, "float32", 4)
+    assert (content["groups"], content["groups_of"]) == (5, "rows")
+    assert [entry["order"] for entry in content["scores"]] == [1, "inf"]
+    for entry, scored in zip(content["scores"], found.orders, strict=True):
+        for name in SCORES:
+            assert entry[name] == float(getattr(scored.decomposition, name))
+            assert entry["standard_errors"][name] == float(getattr(scored.standard_errors, name))
+
+
+def test_float64_in_float32_is_said_once():
+    outputs, prompts = draw_pairs(60)
+    for call in (
+        lambda: cv.evaluate(outputs, prompts, orders=[2]),
+        lambda: cv.compare({"a": outputs, "b": outputs[::-1]}, prompts, orders=[2]),
+    ):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("default")
+            call()
+        (message,) = {str(one.message) for one in caught}
+        assert message.startswith("outputs and prompts: float64 input is computed in float32")
+
+
+def _nan(array):
+    return np.where(np.arange(len(array))[:, None] == 7, np.nan, array)
+
+
+OUTPUTS, PROMPTS = draw_pairs(30, dtype=np.float32)
+BAD = {
+    "no array": ({"outputs": None}, "outputs: expected real numbers"),
+    "shape": ({"outputs": OUTPUTS[0]}, "outputs: expected a two-dimensional array"),
+    "lengths": ({"prompts": PROMPTS[1:]}, "30 outputs and 29 prompts"),
+    "not a number": ({"outputs": _nan(OUTPUTS)}, "outputs: expected finite.*row 7"),
+    "not a number in prompts": ({"prompts": _nan(PROMPTS)}, "prompts: expected finite.*row 7"),
+    "not a number beside a rule": (
+        {"prompts": _nan(PROMPTS), "output_kernel": None},
+        "prompts: expected finite.*row 7",
+    ),
+    "rule": (
+        {"rule": "mean", "output_kernel": None},
+        "rule: expected one of variance, std, median",
+    ),
+    "order": ({"orders": [-1]}, "order: expected a number above 0"),
+    "no order": ({"orders": []}, "orders: expected different numbers"),
+    "order twice": ({"orders": [2, 2.0]}, "orders: expected different numbers"),
+    "truncation": ({"truncation": 0}, "truncation: expected"),
+    "method": ({"method": "exact"}, "method: expected cv.Auto"),
+    "errors": ({"errors": "some"}, "errors: expected 'auto', 'all' or 'none'"),
+    "groups": ({"groups": 1}, "groups: expected an integer of at least 2, received 1"),
+    "labels": ({"groups": np.arange(29)}, "groups: expected 30 labels"),
+    "prompt kernel": (
+        {"prompts": None},
+        "prompts: expected beside prompt_kernel",
+    ),
+    "seed": ({"seed": 2**31}, r"seed: expected an integer below 2\^31"),
+    "few rows": (
+        {"outputs": OUTPUTS[:19], "prompts": PROMPTS[:19], "output_kernel": None},
+        "'variance' needs 20 rows, received 19",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_refused_before_any_score(monkeypatch, name):
+    def compute(*_, **__):
+        pytest.fail("computed")
+
+    monkeypatch.setattr(evaluation.methods, "compute", compute)
+    change, message = BAD[name]
+    with pytest.raises((TypeError, ValueError), match=message):
+        cv.evaluate(**({"outputs": OUTPUTS, "prompts": PROMPTS, **KERNELS} | change))
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [
+        (4.6312, 0.1234, "4.63 ± 0.12"),
+        (1234.5, 12.34, "1234 ± 12"),
+        (0.07799, 0.096, "0.078 ± 0.096"),
+        (-2.0, 0.5, "-2.00 ± 0.50"),
+        (3.0, 0.0, "3 ± 0"),
+        (1.0, 6e-8, "1 ± 6e-08"),
+        (2.5, float("nan"), "2.5"),
+        (2.54321, None, "2.543"),
+    ],
+)
+def test_values_are_rounded_to_what_their_error_leaves(value, error, text):
+    assert tables.with_error(value, error) == text
+
+
+def test_columns_are_aligned():
+    got = tables.aligned(["a", "bc"], [["long", "1"], ["x", "22222"]])
+    assert got.splitlines() == ["a        bc", "-----------", "long      1", "x     22222"]
+
+
+def test_repeated_prompts_that_count_as_alike_are_said():
+    """Two prompts at similarity s, 3 to 1: RKE is 1 / (10/16 + 6/16 s^2), and 1.6 where s is 0."""
+    prompts = np.repeat(np.array([[0.0], [1.0]], np.float32), [45, 15], axis=0)
+    outputs, _ = draw_pairs(60, dtype=np.float32)
+    options = {"output_kernel": cv.Gaussian(1.0), "orders": [2], "errors": "none"}
+    found = cv.evaluate(outputs, prompts, **options, prompt_kernel=cv.Gaussian(1.0))
+    repeated = found.repeated_prompts
+    assert repeated.distinct == 2
+    assert repeated.frequency == pytest.approx(1.6)
+    assert repeated.counted == pytest.approx(1 / (10 / 16 + 6 / 16 * np.exp(-1.0)))
+    assert "prompts repeat: there are 2, of which the prompt kernel tells about 1.31" in str(found)
+    assert found.as_dict()["repeated_prompts"]["distinct"] == 2
+    narrow = cv.evaluate(outputs, prompts, **options, prompt_kernel=cv.Gaussian(0.1))
+    assert narrow.repeated_prompts.counted == pytest.approx(1.6)
+    assert "prompts repeat" not in str(narrow)
+    distinct = np.arange(60, dtype=np.float32)[:, None]
+    found = cv.evaluate(outputs, distinct, **options, prompt_kernel=cv.Gaussian(1.0))
+    assert found.repeated_prompts is None
+
+
+def test_one_answer_to_each_prompt_is_one_only_where_prompts_are_told_apart():
+    rng = np.random.default_rng(0)
+    prompts = np.repeat(rng.normal(size=(10, 3)), 6, axis=0).astype(np.float32)
+    outputs = np.repeat(rng.normal(size=(10, 3)), 6, axis=0).astype(np.float32)
+    options = {"output_kernel": cv.Gaussian(0.5), "orders": [1, 2], "errors": "none"}
+    narrow, wide = (
+        cv.evaluate(outputs, prompts, **options, prompt_kernel=cv.Gaussian(width))
+        for width in (0.01, 3.0)
+    )
+    for order in (1, 2):
+        assert_close(narrow.order(order).decomposition.conditional, 1.0)
+        assert wide.order(order).decomposition.conditional > 2
+    assert "prompts repeat: there are 10," in str(wide)

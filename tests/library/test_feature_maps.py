@@ -1,0 +1,181 @@
+"""Finite features of kernels: FKEA's scores, the kernels they stand for, and sums over rows."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracles import assert_close, draw_pairs, gaussian_gram, renyi
+
+import condvendi_jax as cv
+from condvendi_jax.pairs import Pairs
+from condvendi_jax.spectra import _feature_maps as feature_maps
+
+KEY = jax.random.key(3)
+KERNELS = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Gaussian(2.0)}
+ALL = cv.entropies.PerTerm(True, True, True)
+N = 60
+
+
+def points_of(dtype=np.float64, n=N, kernels=KERNELS):
+    return Pairs(*draw_pairs(n, dtype=dtype), **kernels)
+
+
+def fkea(points, frequencies):
+    """Eigenvalues of the mean outer product of (cos w^T x, sin w^T x) / sqrt(count)."""
+    angles = np.asarray(points, np.float64) @ np.asarray(frequencies, np.float64).T
+    waves = np.concatenate([np.cos(angles), np.sin(angles)], axis=1) / np.sqrt(angles.shape[1])
+    return np.clip(np.linalg.eigvalsh(waves.T @ waves / len(angles)), 0, None)
+
+
+def test_scores_of_fourier_features_are_those_of_fkea(dtype):
+    """Given the same frequencies; of the pairs, whose points are side by side, too."""
+    outputs, prompts = draw_pairs(N, dtype=dtype)
+    points = points_of(dtype)
+    w_x, w_t = feature_maps.draw_frequencies(points, key=KEY, count=16)
+    grams = cv.spectra.fourier_features(outputs, prompts, **KERNELS, key=KEY, count=16)
+    expected = cv.entropies.PerTerm(
+        fkea(outputs, w_x),
+        fkea(prompts, w_t),
+        fkea(np.concatenate([outputs, prompts], axis=1), np.concatenate([w_x, w_t], axis=1)),
+    )
+    covariances = feature_maps.fourier_covariances(points, (w_x, w_t), ALL)
+    for gram, covariance, values in zip(grams, covariances, expected, strict=True):
+        assert gram.features.shape == (N, 32)
+        for order in (1, 2):
+            assert_close(cv.renyi(order)(gram), renyi(values, order), loosened=3)
+        found = np.linalg.eigvalsh(np.asarray(covariance, np.float64))
+        np.testing.assert_allclose(found, values, atol=30 * float(jnp.finfo(dtype).eps))
+
+
+def test_the_mean_over_frequencies_is_the_kernel():
+    """To 5 of its standard deviations, at most 1 / sqrt(2 count); of the pairs, the product."""
+    outputs, prompts = draw_pairs(N, dtype=np.float32)
+    count = 20_000
+    grams = cv.spectra.fourier_features(outputs, prompts, **KERNELS, key=KEY, count=count)
+    k_x, k_t = gaussian_gram(outputs, 1.0), gaussian_gram(prompts, 2.0)
+    for gram, kernel in zip(grams, (k_x, k_t, k_x * k_t), strict=True):
+        features = np.asarray(gram.features, np.float64)
+        np.testing.assert_allclose(features @ features.T, kernel, atol=5 / np.sqrt(2 * count))
+        np.testing.assert_allclose(np.sum(features**2, axis=1), 1, rtol=1e-5)
+
+
+def test_a_product_of_gaussian_kernels_is_one_of_them(x64):
+    product = cv.Gaussian(3.0) * (cv.Gaussian(2.0) * cv.Gaussian(5.0))
+    expected = (1 / 9 + 1 / 4 + 1 / 25) ** -0.5
+    np.testing.assert_allclose(feature_maps.length_scale(product), expected)
+    tiny = cv.Gaussian(3e-200) * cv.Gaussian(4e-200)
+    np.testing.assert_allclose(feature_maps.length_scale(tiny), 2.4e-200)
+    for kernel in (cv.Cosine(), cv.Gaussian(1.0) * cv.Cosine()):
+        with pytest.raises(TypeError, match="of Gaussian kernels and their products, received"):
+            cv.spectra.fourier_features(np.ones((3, 2)), output_kernel=kernel, key=KEY)
+
+
+def test_far_points_keep_the_digits_of_their_angles():
+    """A shift turns all features alike; float32 angles of it would have few digits."""
+    near = draw_pairs(N, dtype=np.float32)[0]
+    far = jnp.asarray(near) + 4096.0
+    options = {"output_kernel": cv.Gaussian(1.0), "key": KEY, "count": 64}
+    expected = cv.von_neumann(cv.spectra.fourier_features(near, **options).outputs)
+    found = cv.von_neumann(cv.spectra.fourier_features(far, **options).outputs)
+    np.testing.assert_allclose(found, expected, rtol=2e-3)
+
+
+@pytest.mark.parametrize("name", ["fourier", "nystroem"])
+def test_sums_over_blocks_of_rows_are_those_over_all(name, monkeypatch, x64):
+    """The last block is not full, and its rows count once; only what is wanted is summed."""
+    points = points_of(n=103)
+    if name == "fourier":
+        drawn = feature_maps.draw_frequencies(points, key=KEY, count=8)
+        make, sums = feature_maps.fourier_map, feature_maps.fourier_covariances
+    else:
+        drawn = points.rows(slice(0, 103, 7)).arrays
+        make, sums = feature_maps.nystroem_map, feature_maps.nystroem_covariances
+    images = make(points, drawn, ALL)(points.arrays)
+    expected = [np.asarray(z).T @ np.asarray(z) / 103 for z in images]
+    monkeypatch.setattr(feature_maps, "_ENTRIES", 20 * images[0].shape[1])
+    sums.clear_cache()
+    for found, one in zip(sums(points, drawn, ALL), expected, strict=True):
+        np.testing.assert_allclose(found, one, atol=1e-14)
+    (joint,) = sums(points, drawn, cv.entropies.PerTerm(False, False, True))
+    np.testing.assert_allclose(joint, expected[2], atol=1e-14)
+    sums.clear_cache()
+
+
+@pytest.mark.parametrize("kernel", [cv.Gaussian(1.0), cv.Cosine(), cv.Gaussian(2.0, unit=1.0)])
+def test_all_points_as_landmarks_give_the_kernel(kernel, x64):
+    outputs, prompts = draw_pairs(N)
+    kernels = {"output_kernel": kernel, "prompt_kernel": cv.Gaussian(2.0)}
+    grams = cv.spectra.nystroem_features(outputs, prompts, **kernels, key=KEY, landmarks=2 * N)
+    exact = [
+        cv.gram(k, p).dense() for k, p in zip(kernels.values(), (outputs, prompts), strict=True)
+    ]
+    for gram, matrix in zip(grams, (*exact, exact[0] * exact[1]), strict=True):
+        np.testing.assert_allclose(gram.features @ gram.features.T, matrix.matrix, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_landmarks_span_a_part_of_the_kernel(x64):
+    """K - Z Z^T is semidefinite, zero at the landmarks, and its squares are as by hand."""
+    points = points_of()
+    chosen = np.arange(0, N, 5)
+    landmarks = points.rows(chosen).arrays
+    images = feature_maps.nystroem_map(points, landmarks, ALL)(points.arrays)
+    squares = feature_maps.residual_squares(points, landmarks, ALL)
+    k_x, k_t = gaussian_gram(points.arrays[0], 1.0), gaussian_gram(points.arrays[1], 2.0)
+    for z, square, kernel in zip(images, squares, (k_x, k_t, k_x * k_t), strict=True):
+        left = kernel - np.asarray(z @ z.T)
+        assert np.linalg.eigvalsh(left)[0] > -1e-9
+        np.testing.assert_allclose(left[:, chosen], 0, atol=1e-5)
+        np.testing.assert_allclose(square, left**2, atol=1e-9)
+        solved = np.linalg.solve(kernel[np.ix_(chosen, chosen)], kernel[chosen])
+        np.testing.assert_allclose(z @ z.T, kernel[:, chosen] @ solved, atol=1e-5)
+
+
+def test_features_are_of_unit_norm_and_alone_without_prompts():
+    outputs = draw_pairs(N, dtype=np.float32)[0]
+    for grams in (
+        cv.spectra.fourier_features(outputs, output_kernel=cv.Gaussian(1.0), key=KEY, count=5),
+        cv.spectra.nystroem_features(outputs, output_kernel=cv.Gaussian(1.0), key=KEY, landmarks=9),
+    ):
+        assert grams.prompts is None and grams.joint is None
+        cv.grams.FeatureGram(grams.outputs.features)
+    assert grams.outputs.features.shape == (N, 9)
+
+
+def test_the_key_draws_and_the_arguments_are_checked():
+    outputs = draw_pairs(N, dtype=np.float32)[0]
+    options = {"output_kernel": cv.Gaussian(1.0)}
+    for make, size in (
+        (cv.spectra.fourier_features, "count"),
+        (cv.spectra.nystroem_features, "landmarks"),
+    ):
+        one, same, other = (
+            make(outputs, **options, key=jax.random.key(k), **{size: 8}).outputs.features
+            for k in (0, 0, 1)
+        )
+        assert (one == same).all() and not np.allclose(one, other)
+        for wrong in (0, 2.0, True):
+            with pytest.raises(ValueError, match=f"{size}: expected an integer of at least 1"):
+                make(outputs, **options, key=KEY, **{size: wrong})
+        with pytest.raises(TypeError, match="key: expected one random key"):
+            make(outputs, **options, key=0)
+    with pytest.raises(ValueError, match="landmarks: expected some near every row"):
+        # Two rows together and two far away: neither place has a landmark in the other.
+        far = np.array([[0.0], [0.1], [1000.0], [1000.1]], np.float32)
+        cv.spectra.nystroem_features(far, **options, key=KEY, landmarks=1)
+
+
+@pytest.mark.slow
+def test_fourier_features_are_differentiable_inside_jit(x64):
+    outputs = jnp.asarray(draw_pairs(N)[0])
+
+    @jax.jit
+    def score(bandwidth):
+        grams = cv.spectra.fourier_features(
+            outputs, output_kernel=cv.Gaussian(bandwidth), key=KEY, count=8
+        )
+        return cv.von_neumann(grams.outputs)
+
+    step = 1e-5
+    difference = (score(1.5 + step) - score(1.5 - step)) / (2 * step)
+    np.testing.assert_allclose(jax.grad(score)(1.5), difference, rtol=1e-6)

@@ -1,0 +1,591 @@
+"""Reading embeddings and writing results, whole or not at all."""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from processes import HANG_S
+from safetensors.numpy import save_file
+
+from condvendi_jax.cli import files
+
+ARRAY = np.arange(6, dtype=np.float32).reshape(3, 2)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    np.save(tmp_path / "one.npy", ARRAY)
+    np.savez(tmp_path / "one.npz", points=ARRAY)
+    np.savez_compressed(tmp_path / "two.npz", points=ARRAY, labels=np.arange(3))
+    save_file({"points": ARRAY}, tmp_path / "one.safetensors")
+    save_file({"points": ARRAY, "labels": np.arange(3)}, tmp_path / "two.safetensors")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("one.npy", None),
+        ("one.npz", None),
+        ("one.npz", "points"),
+        ("two.npz", "points"),
+        ("one.safetensors", None),
+        ("two.safetensors", "points"),
+    ],
+)
+def test_arrays_come_back_as_they_were_written(saved, name, key):
+    got = files.read_array(saved / name, key=key)
+    np.testing.assert_array_equal(got, ARRAY)
+    assert got.dtype == np.float32
+    np.testing.assert_array_equal(files.read_array(str(saved / name), key=key), ARRAY)
+
+
+def test_the_key_chooses_the_array(saved):
+    for name in ("two.npz", "two.safetensors"):
+        np.testing.assert_array_equal(files.read_array(saved / name, key="labels"), np.arange(3))
+
+
+@pytest.mark.parametrize("key", [None, "absent"])
+@pytest.mark.parametrize("name", ["two.npz", "two.safetensors"])
+def test_a_wrong_key_lists_those_found(saved, name, key):
+    with pytest.raises(ValueError, match=rf"{name}: .*keys found are labels, points"):
+        files.read_array(saved / name, key=key)
+
+
+def test_a_single_array_has_no_key(saved):
+    with pytest.raises(ValueError, match=r"one\.npy: .*without a key, received 'points'"):
+        files.read_array(saved / "one.npy", key="points")
+
+
+def test_missing_files_and_other_formats_are_named(tmp_path):
+    with pytest.raises(ValueError, match=r"absent\.npy: there is no such file"):
+        files.read_array(tmp_path / "absent.npy")
+    with pytest.raises(ValueError, match=r"table\.csv: expected a file ending in \.npy, \.npz"):
+        files.read_array(tmp_path / "table.csv")
+    (tmp_path / "folder.npy").mkdir()
+    with pytest.raises(ValueError, match=r"folder\.npy: is a directory, expected a \.npy file"):
+        files.read_array(tmp_path / "folder.npy")
+    os.mkfifo(tmp_path / "pipe.npy")
+    with pytest.raises(ValueError, match=r"pipe\.npy: is no regular file"):
+        files.read_array(tmp_path / "pipe.npy")
+
+
+@pytest.mark.parametrize("name", ["one.npy", "two.npz", "two.safetensors"])
+def test_endings_are_read_in_either_case_and_the_home_folder_is_known(saved, monkeypatch, name):
+    monkeypatch.setenv("HOME", str(saved))
+    (saved / name).rename(saved / name.upper())
+    key = None if name == "one.npy" else "points"
+    np.testing.assert_array_equal(files.read_array(f"~/{name.upper()}", key=key), ARRAY)
+    assert files.expanded("~/x") == saved / "x"
+    assert files.expanded("a~/~") == pathlib.Path("a~/~")
+
+
+def test_the_content_has_to_be_what_the_name_says(saved):
+    shutil.copy(saved / "one.npz", saved / "zip.npy")
+    shutil.copy(saved / "one.npy", saved / "bare.npz")
+    with pytest.raises(ValueError, match=r"zip\.npy: .*content is that of a \.npz file"):
+        files.read_array(saved / "zip.npy")
+    with pytest.raises(ValueError, match=r"bare\.npz: .*content is that of a \.npy file"):
+        files.read_array(saved / "bare.npz")
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_records_and_raw_bytes_are_refused(tmp_path, suffix):
+    save = np.save if suffix == "npy" else np.savez
+    path = tmp_path / f"x.{suffix}"
+    save(path, np.zeros(3, [("x", "f4"), ("y", "f4")]))
+    with pytest.raises(ValueError, match=rf"x\.{suffix}: .*received records"):
+        files.read_array(path)
+    save(path, ARRAY.astype(ml_dtypes.bfloat16))  # NumPy forgets what the two bytes were.
+    with pytest.raises(ValueError, match=rf"x\.{suffix}: .*save float32"):
+        files.read_array(path)
+
+
+def test_bfloat16_is_read_as_float32(tmp_path):
+    path = tmp_path / "x.safetensors"
+    array = np.array([[1.5, -0.0], [3e38, 2.0**-120], [np.inf, 7]], ml_dtypes.bfloat16)
+    half = np.arange(3, dtype=np.float16)
+    # Written by hand, as other programs do: the header's length, the header, the tensors.
+    first, end = half.nbytes, half.nbytes + array.nbytes
+    header = {
+        "first": {"dtype": "F16", "shape": half.shape, "data_offsets": [0, first]},
+        "points": {"dtype": "BF16", "shape": array.shape, "data_offsets": [first, end]},
+    }
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + half.tobytes() + array.tobytes())
+    got = files.read_array(path, key="points")
+    assert got.dtype == np.float32
+    np.testing.assert_array_equal(got, array.astype(np.float32))
+    np.testing.assert_array_equal(files.read_array(path, key="first"), half)
+    with pytest.raises(ValueError, match="keys found are first, points"):
+        files.read_array(path)
+
+
+@contextlib.contextmanager
+def unprivileged():
+    """The superuser may read everything: without that right, for a while."""
+    superuser = os.geteuid() == 0
+    if superuser:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if superuser:
+            os.seteuid(0)
+
+
+def test_what_may_not_be_read_or_written_is_named():
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        folder.chmod(0o755)
+        np.save(folder / "x.npy", ARRAY)
+        (folder / "x.npy").chmod(0)
+        (folder / "closed").mkdir(mode=0o000)
+        folder.chmod(0o555)
+        with unprivileged():
+            with pytest.raises(ValueError, match=r"x\.npy: may not be read"):
+                files.read_array(folder / "x.npy")
+            with pytest.raises(OSError, match="closed/x.npy"):
+                files.read_array(folder / "closed" / "x.npy")
+            for write in (files.check_writable, lambda path: files.write_json(path, 1)):
+                with pytest.raises(PermissionError, match="new.json"):
+                    write(folder / "new.json")
+        folder.chmod(0o755)
+
+
+@pytest.mark.parametrize("name", ["one.npy", "one.npz", "two.npz", "one.safetensors"])
+@pytest.mark.parametrize("kept", [0, 0.5, 0.95])
+def test_damaged_files_are_refused_with_their_path(saved, name, kept):
+    path = saved / name
+    content = path.read_bytes()
+    path.write_bytes(content[: int(kept * len(content))])
+    with pytest.raises(ValueError, match=rf"{name}: cannot be read"):
+        files.read_array(path, key="points" if name == "two.npz" else None)
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("x.csv", "np.save('x.npy', np.loadtxt('x.csv', delimiter=','))"),
+        ("x.parquet", "np.save('x.npy', pandas.read_parquet('x.parquet').to_numpy())"),
+    ],
+)
+def test_other_formats_are_refused_with_the_line_that_converts_them(tmp_path, name, command):
+    with pytest.raises(ValueError, match=re.escape(command)):
+        files.read_array(tmp_path / name)
+
+
+def test_the_line_that_converts_a_csv_file_does(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savetxt("x.csv", ARRAY, delimiter=",")
+    exec(files.convert_command("x.csv"), {"np": np})
+    np.testing.assert_array_equal(files.read_array("x.npy"), ARRAY)
+
+
+class Fuse:
+    """An object whose unpickling would be noticed."""
+
+    def __reduce__(self):
+        return os._exit, (99,)
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_pickled_objects_are_never_loaded(tmp_path, suffix):
+    path = tmp_path / f"fuse.{suffix}"
+    (np.save if suffix == "npy" else np.savez)(path, np.array([Fuse()], dtype=object))
+    with pytest.raises(ValueError, match=rf"fuse\.{suffix}: .* pickled .* never loaded") as error:
+        files.read_array(path)
+    assert "allow_pickle" not in str(error.value)
+    path.write_bytes(b"\x80\x04K\x01.")
+    with pytest.raises(ValueError, match="its content is in another format"):
+        files.read_array(path)
+
+
+def test_json_has_null_and_a_reason_where_a_number_is_not_finite(tmp_path):
+    content = {
+        "nan": float("nan"),
+        "inf": np.float32("inf"),
+        "jax": jnp.asarray(jnp.nan),
+        "fine": np.float64(1.5),
+        "list": [1.0, float("nan")],
+        "array": np.array([np.nan, 2.0]),
+        "deep": {"nan": np.nan},
+        "count": np.int64(3),
+        "flag": np.bool_(True),
+        "none": None,
+    }
+    files.write_json(tmp_path / "result.json", content)
+    text = (tmp_path / "result.json").read_text()
+    assert "NaN" not in text
+    assert "Infinity" not in text
+    read = json.loads(text)
+    for name in ("nan", "inf", "jax"):
+        assert read[name] is None
+        assert "not a finite number" in read[f"{name}_reason"]
+    assert read["deep"]["nan"] is None
+    assert "not a finite number" in read["deep"]["nan_reason"]
+    assert (read["fine"], read["count"], read["flag"], read["none"]) == (1.5, 3, True, None)
+    reason = {"value": None, "reason": "not a finite number: nan"}
+    assert read["list"] == [1.0, reason]
+    assert read["array"] == [reason, 2.0]
+
+
+def test_nothing_is_left_of_a_write_that_fails(tmp_path):
+    path = tmp_path / "result.json"
+    path.write_text("before")
+
+    def interrupted():
+        with files.atomic_writer(path) as stream:
+            stream.write(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert path.read_text() == "before"
+    assert [p.name for p in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_a_file_appears_under_its_name_only_when_complete(tmp_path):
+    path = tmp_path / "result.bin"
+    with files.atomic_writer(path) as stream:
+        stream.write(b"whole")
+        assert not path.exists()
+    assert path.read_bytes() == b"whole"
+
+
+def test_a_folder_that_cannot_be_written_is_found_out_beforehand(tmp_path):
+    files.check_writable(tmp_path / "result.json")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(OSError, match="absent"):
+        files.check_writable(tmp_path / "absent" / "result.json")
+    with pytest.raises(OSError, match=tmp_path.name):
+        files.check_writable(tmp_path)
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(OSError, match="loop"):
+        files.check_writable(tmp_path / "loop")
+
+
+# --- nothing is lost -----------------------------------------------------------------------------
+
+
+def _refused(message, targets, sources=(), *, overwrite=True):
+    with pytest.raises((ValueError, OSError), match=message) as error:
+        files.check_targets(targets, {"--outputs": sources}, overwrite=overwrite)
+    assert "\n" not in str(error.value)
+
+
+def _same_file(folder, route):
+    """Another name of x.npy, or one that would be the same file."""
+    (folder / "sub").mkdir()
+    other = folder / "other.npy"
+    if route == "dots":
+        return folder / "sub" / ".." / "x.npy"
+    if route == "link":
+        other.symlink_to("x.npy")
+    elif route == "hard link":
+        os.link(folder / "x.npy", other)
+    elif route == "linked folder":
+        (folder / "sub2").symlink_to(folder)
+        other = folder / "sub2" / "x.npy"
+    return folder / "x.npy" if route == "same" else other
+
+
+@pytest.mark.parametrize("route", ["same", "dots", "link", "hard link", "linked folder"])
+def test_a_file_that_is_read_is_never_written(tmp_path, route):
+    np.save(tmp_path / "x.npy", ARRAY)
+    target = _same_file(tmp_path, route)
+    _refused(r"--json=.* would replace .*x\.npy", {"--json": target}, [tmp_path / "x.npy"])
+    _refused("--csv=.* and --json=.* are the same", {"--csv": tmp_path / "x.npy", "--json": target})
+
+
+def test_two_outputs_that_are_yet_to_be_written_are_told_apart(tmp_path):
+    (tmp_path / "link.csv").symlink_to("o.csv")
+    for other in ("o.csv", "./o.csv", "O.csv", "link.csv"):
+        _refused("are the same file", {"--csv": tmp_path / "o.csv", "--json": tmp_path / other})
+    _refused("are the same file", {"--csv": "/dev/stdout", "--json": "/dev/fd/1"})
+    fine = {"--csv": tmp_path / "o.csv", "--json": tmp_path / "p.csv", "--plot": None}
+    files.check_targets(fine, {"--outputs": [tmp_path / "absent.npy"]}, overwrite=False)
+    files.check_targets(
+        {"--csv": os.devnull, "--json": os.devnull}, {"--outputs": [os.devnull]}, overwrite=False
+    )
+    assert _paths(tmp_path) == ["link.csv"]
+
+
+def test_an_existing_file_of_others_is_kept_unless_told_otherwise(tmp_path):
+    foreign = {
+        "notes.json": b'{"provenance": {"versions": {"condvendi_jax": "0.1.0"}}}',
+        "list.json": b"[1]",
+        "deep.json": b"[" * 100_000,
+        "notes.md": b"# written by condvendi_jax\n",
+        "table.csv": b"score,order\n",
+        "photo.png": b"\x89PNG and more",
+        "binary": bytes(range(256)),
+    }
+    for name, content in foreign.items():
+        (tmp_path / name).write_bytes(content)
+        _refused(
+            "exists and is not an unchanged result", {"--json": tmp_path / name}, overwrite=False
+        )
+        files.check_targets({"--json": tmp_path / name}, {}, overwrite=True)
+        assert (tmp_path / name).read_bytes() == content
+    (tmp_path / "empty").touch()
+    if os.access(tmp_path, os.W_OK):
+        _refused("names a folder, expected a file", {"--json": f"{tmp_path / 'new'}/"})
+    files.check_targets({"--json": tmp_path / "empty"}, {}, overwrite=False)
+
+
+def test_own_results_are_replaced_until_somebody_changes_them(tmp_path):
+    own = {"--json": tmp_path / "own.json", "--markdown": tmp_path / "own.md"}
+    files.write_report(own["--json"], {"value": 0.1, "nan": np.nan, "deep": {"x": np.arange(3)}})
+    own["--markdown"].write_text(files.marked("| a |\n"))
+    files.check_targets(own, {}, overwrite=False)
+    changes = {
+        "--json": lambda text: text.replace("0.1", "0.2"),
+        "--markdown": lambda text: "# My notes\n" + text,
+    }
+    for flag, change in changes.items():
+        before = own[flag].read_text()
+        own[flag].write_text(change(before))
+        _refused("exists and is not an unchanged result", own, overwrite=False)
+        own[flag].write_text(before)
+    own["--json"].write_text(json.dumps(json.loads(own["--json"].read_text())))  # The same content.
+    files.check_targets(own, {}, overwrite=False)
+
+
+def test_a_write_protected_result_is_kept(tmp_path, monkeypatch):
+    path = tmp_path / "own.json"
+    files.write_report(path, {})
+    monkeypatch.setattr(files.os, "access", lambda *_: False)  # The superuser may write it.
+    _refused("write-protected", {"--json": path}, overwrite=False)
+
+
+def test_a_file_in_a_folder_that_is_read_is_never_replaced(tmp_path):
+    (tmp_path / "clone").mkdir()
+    (tmp_path / "clone" / "1.png").write_bytes(b"picture")
+    _refused("would replace a file in", {"--json": tmp_path / "clone/1.png"}, [tmp_path / "clone"])
+    new = {"--json": tmp_path / "clone" / "new.json"}
+    files.check_targets(new, {"--source": [tmp_path / "clone"]}, overwrite=False)
+
+
+def test_what_cannot_be_written_is_named_with_its_flag(tmp_path):
+    _refused("--json: .*absent.*cannot be written", {"--json": tmp_path / "absent" / "x.json"})
+    _refused("--json: .*cannot be written .*is a directory", {"--json": tmp_path})
+    if os.path.isdir("/proc"):
+        _refused("--json: /proc/nope cannot be written", {"--json": "/proc/nope"})
+
+
+def test_standard_output_must_not_go_into_an_input(tmp_path):
+    np.save(tmp_path / "x.npy", ARRAY)
+    before = (tmp_path / "x.npy").read_bytes()
+    program = """
+from condvendi_jax import files
+try:
+    files.check_targets({}, {'--outputs': ['x.npy']}, overwrite=True)
+except ValueError as error:
+    open('error', 'w').write(str(error))
+"""
+    for name, words in (("stdout", "standard output"), ("stderr", "standard error")):
+        with open(tmp_path / "x.npy", "ab") as stream:
+            subprocess.run(
+                [sys.executable, "-c", program], cwd=tmp_path, check=True, **{name: stream}
+            )
+        message = (tmp_path / "error").read_text()
+        assert message.startswith(f"{words} goes into x.npy, which --outputs reads")
+        assert (tmp_path / "x.npy").read_bytes() == before
+
+
+# --- links, pipes and devices --------------------------------------------------------------------
+
+
+def _paths(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_stays_and_its_target_is_replaced(tmp_path, there):
+    (tmp_path / "far").mkdir()
+    target, link = tmp_path / "far" / "target.json", tmp_path / "link.json"
+    if there:
+        target.write_text("before")
+    link.symlink_to("far/target.json")  # Relative to the link, not to where the process runs.
+    again = tmp_path / "again.json"
+    again.symlink_to(link)
+    files.check_writable(again)
+    assert target.exists() == there
+    with files.atomic_writer(again) as stream:
+        stream.write(b"after")
+        stream.flush()
+        assert (target.read_text() if there else target.exists()) == ("before" if there else False)
+    assert target.read_text() == "after"
+    assert os.readlink(link) == "far/target.json"
+    assert again.is_symlink()
+    assert not target.is_symlink()
+    assert _paths(tmp_path) == ["again.json", "far", "link.json"]
+    assert _paths(tmp_path / "far") == ["target.json"]
+
+
+def test_a_link_into_no_directory_is_refused(tmp_path):
+    (tmp_path / "link.json").symlink_to(tmp_path / "absent" / "x.json")
+    for write in (files.check_writable, lambda path: files.write_json(path, 1)):
+        with pytest.raises(FileNotFoundError, match=r"link\.json: there is no directory .*absent"):
+            write(tmp_path / "link.json")
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_a_new_file_has_the_umasks_mode_and_an_old_one_its_own(tmp_path, umask, mode):
+    old = tmp_path / "old.json"
+    old.write_text("before")
+    old.chmod(0o640)
+    before = os.umask(umask)
+    try:
+        files.write_json(tmp_path / "new.json", 1)
+        files.write_json(old, 1)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "new.json").stat().st_mode) == mode
+    assert stat.S_IMODE(old.stat().st_mode) == 0o640
+    assert old.read_text() == "1\n"
+
+
+def test_the_home_folder_is_known_in_writing(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    files.check_writable("~/x.json")
+    files.write_json("~/x.json", [1])
+    assert json.loads((tmp_path / "x.json").read_text()) == [1]
+
+
+def test_a_pipe_is_written_through_and_asking_does_not_wait(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "link").symlink_to(pipe)
+    files.check_writable(pipe)  # Nobody reads yet: opening it would wait for ever.
+    for name in ("pipe", "link"):
+        read = []
+        reader = threading.Thread(target=lambda r=read: r.append(pipe.read_text()), daemon=True)
+        reader.start()
+        files.write_json(tmp_path / name, {"x": list(range(20_000))})
+        reader.join(timeout=HANG_S)
+        assert json.loads(read[0])["x"][-1] == 19_999
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert _paths(tmp_path) == ["link", "pipe"]
+
+
+def test_nothing_of_a_write_that_fails_reaches_a_pipe():
+    reading, writing = os.pipe()
+    with contextlib.suppress(KeyboardInterrupt), files.atomic_writer(f"/dev/fd/{writing}") as out:
+        out.write(b"half")
+        raise KeyboardInterrupt
+    os.close(writing)
+    assert os.read(reading, 10) == b""
+    os.close(reading)
+
+
+def test_devices_are_written_through(tmp_path):
+    null = os.stat(os.devnull)
+    files.check_writable(os.devnull)
+    files.write_json(os.devnull, {"x": 1})
+    (tmp_path / "link").symlink_to(os.devnull)
+    files.write_json(tmp_path / "link", {"x": 1})
+    assert os.path.samestat(os.stat(os.devnull), null)
+    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
+    assert (tmp_path / "link").is_symlink()
+    reading, writing = os.openpty()
+    name = os.ttyname(writing)
+    files.check_writable(name)
+    files.write_json(name, [1])
+    assert b"1" in os.read(reading, 100)
+    for descriptor in (reading, writing):
+        os.close(descriptor)
+
+
+def test_a_socket_is_refused(tmp_path):
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+        for write in (files.check_writable, lambda path: files.write_json(path, 1)):
+            with pytest.raises(OSError, match="socket: is neither a file nor a pipe"):
+                write(tmp_path / "socket")
+
+
+def test_a_file_behind_a_descriptor_is_continued(tmp_path):
+    path = tmp_path / "log"
+    with open(path, "wb") as stream:
+        stream.write(b"before\n")
+        stream.flush()
+        inode = path.stat().st_ino
+        name = f"/dev/fd/{stream.fileno()}"
+        (tmp_path / "link").symlink_to(name)
+        files.check_writable(name)
+        files.write_json(name, 1)
+        files.write_json(tmp_path / "link", 2)
+        stream.write(b"after\n")
+    assert path.read_text() == "before\n1\n2\nafter\n"
+    assert path.stat().st_ino == inode
+    assert _paths(tmp_path) == ["link", "log"]
+
+
+def test_a_descriptor_that_cannot_be_written_is_refused(tmp_path):
+    path = tmp_path / "log"
+    path.write_text("before")
+    with open(path, "rb") as stream:
+        name = f"/dev/fd/{stream.fileno()}"
+        with pytest.raises(OSError, match=name):
+            files.check_writable(name)
+        with pytest.raises(OSError, match=name):
+            files.write_json(name, 1)
+    for write in (files.check_writable, lambda path: files.write_json(path, 1)):
+        with pytest.raises(OSError, match=name):  # It is closed.
+            write(name)
+    assert path.read_text() == "before"
+
+
+def test_standard_output_is_known_by_its_names(tmp_path):
+    (tmp_path / "link").symlink_to("/dev/stdout")
+    for name in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", tmp_path / "link"):
+        if os.path.exists(os.path.dirname(name)):
+            assert files.is_standard_output(name), name
+    for name in ("/dev/stderr", "/dev/fd/0", os.devnull, tmp_path / "absent", tmp_path):
+        assert not files.is_standard_output(name), name
+
+
+PROGRAM = """
+import os, sys
+from condvendi_jax import files
+os.dup2(1, 9)
+sys.stdout.write("table\\n")
+files.check_writable("/dev/stdout")
+files.write_json("/dev/stdout", 1)
+sys.stdout.write("end\\n")
+names = ["/dev/stdout", "/dev/fd/9", os.devnull, "log"]
+files.write_json("answers", [files.is_standard_output(name) for name in names])
+"""
+
+
+@pytest.mark.parametrize("kind", ["pipe", "file", "null"])
+def test_standard_output_is_written_in_order_wherever_it_goes(tmp_path, kind):
+    log = tmp_path / "log"
+    log.touch()
+    buffered = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    with contextlib.ExitStack() as stack:
+        path = os.devnull if kind == "null" else log
+        out = subprocess.PIPE if kind == "pipe" else stack.enter_context(open(path, "wb"))
+        command = [sys.executable, "-c", PROGRAM]
+        done = subprocess.run(command, stdout=out, cwd=tmp_path, env=buffered, check=True)
+    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
+    written = done.stdout if kind == "pipe" else log.read_bytes()
+    assert written == (b"" if kind == "null" else b"table\n1\nend\n")
+    answers = json.loads((tmp_path / "answers").read_text())
+    assert answers == [True, kind != "null", False, kind == "file"]

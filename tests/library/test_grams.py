@@ -1,0 +1,250 @@
+"""One interface, three representations: they agree on every method, products included."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracles import assert_close, cosine_gram, draw_pairs, eigenvalues, gaussian_gram
+
+import condvendi_jax as cv
+from condvendi_jax.grams import _grams as grams
+
+N = 50
+
+
+def _tiled(tile_size):
+    return lambda kernel, points: cv.grams.TiledGram.from_points(
+        kernel, points, tile_size=tile_size
+    )
+
+
+def _features(kernel, points):
+    assert isinstance(kernel, cv.Cosine)
+    return cv.grams.FeatureGram(kernel.prepare(points))
+
+
+# A tile is a multiple of 16 rows: 50 rows are four tiles, the last padded, or one.
+REPRESENTATIONS = {
+    "dense": cv.grams.DenseGram.from_points,
+    "tiled-16": _tiled(16),
+    "tiled-1000": _tiled(1000),
+    "features": _features,
+}
+
+
+def _single(name, dtype):
+    points = jnp.asarray(draw_pairs(N, dtype=dtype)[0])
+    return REPRESENTATIONS[name](cv.Cosine(), points), cosine_gram(points)
+
+
+def _product_of(name, other):
+    def build(_, dtype):
+        x, t = map(jnp.asarray, draw_pairs(N, dtype=dtype))
+        left = REPRESENTATIONS[name](cv.Cosine(), x)
+        if other == "features":
+            return left * _features(cv.Cosine(), t), cosine_gram(x) * cosine_gram(t)
+        right = REPRESENTATIONS[other](cv.Gaussian(0.6), t)
+        return left * right, cosine_gram(x) * gaussian_gram(t, 0.6)
+
+    return build
+
+
+CASES = {name: _single for name in REPRESENTATIONS} | {
+    f"{a} * {b}": _product_of(a, b)
+    for a in ("dense", "tiled-16", "features")
+    for b in ("tiled-1000", "features")
+}
+
+
+@pytest.mark.parametrize(
+    "name, dtype",
+    [
+        *(pytest.param(name, "float64", marks=pytest.mark.slow) for name in CASES),
+        *((name, "float32") for name in REPRESENTATIONS),
+    ],
+    indirect=["dtype"],
+)
+def test_all_representations_agree_on_every_method(name, dtype):
+    gram, expected = CASES[name](name, dtype)
+    assert (gram.n, gram.dtype) == (N, dtype)
+    assert_close(gram.squared_frobenius_norm(), np.sum((expected / N) ** 2))
+    vectors = np.random.default_rng(1).normal(size=(N, 3)).astype(dtype)
+    assert_close(gram.matvec(jnp.asarray(vectors)), expected @ vectors / N)
+    assert_close(gram.matvec(jnp.asarray(vectors[:, 0])), expected @ vectors[:, 0] / N)
+    assert_close(gram.store().matvec(jnp.asarray(vectors)), expected @ vectors / N)
+    rest = np.sum((expected / N - vectors @ vectors.T) ** 2)
+    for held in (gram, gram.store()):
+        assert_close(held.squared_norm_beside(*map(jnp.asarray, (vectors, vectors))), rest)
+    assert np.sum(eigenvalues(expected) > 1e-12) <= gram.rank_bound <= N
+    assert_close(gram.eigenvalues(), eigenvalues(expected))
+    assert_close(gram.dense().matrix, expected)
+    assert (jnp.diagonal(gram.dense().matrix) == 1).all()
+    leaves, structure = jax.tree.flatten(gram)
+    rebuilt = jax.tree.unflatten(structure, leaves)
+    assert_close(rebuilt.squared_frobenius_norm(), np.sum((expected / N) ** 2))
+
+
+def test_three_norms_are_those_of_the_grams(dtype):
+    x, t = map(jnp.asarray, draw_pairs(N, dtype=dtype))
+    of_x, of_t = gaussian_gram(x, 0.8), cosine_gram(t)
+    expected = [np.sum((k / N) ** 2) for k in (of_x, of_t, of_x * of_t)]
+    for build in (cv.grams.DenseGram.from_points, _tiled(16)):
+        norms = build(cv.Gaussian(0.8), x).squared_norms_with(_features(cv.Cosine(), t))
+        assert_close(jnp.stack(norms), expected)
+
+
+@pytest.mark.parametrize("tile_size", [16, 23, 50, 64])
+def test_a_stored_gram_is_written_without_gaps(tile_size, dtype):
+    points = jnp.asarray(draw_pairs(N, dtype=dtype)[0])
+    stored = _tiled(tile_size)(cv.Gaussian(0.6), points).store()
+    assert isinstance(stored, cv.grams.DenseGram)
+    assert_close(stored.matrix, gaussian_gram(points, 0.6))
+    assert (jnp.diagonal(stored.matrix) == 1).all()
+
+
+@pytest.mark.parametrize("name", REPRESENTATIONS)
+def test_the_bilinear_slope_is_the_gradient_of_the_bilinear_form(name, x64):
+    points = jnp.asarray(draw_pairs(N)[0])
+    left, right = np.random.default_rng(2).normal(size=(2, N, 4))
+    kernel = cv.Cosine() if name == "features" else cv.Gaussian(0.6)
+
+    def form(points, scale):
+        values = jax.vmap(jax.vmap(kernel, (None, 0)), (0, None))(points * scale, points * scale)
+        return jnp.sum(jnp.where(jnp.eye(N, dtype=bool), 0, values) * (left @ right.T)) / N
+
+    def slope(points, scale):
+        gram = REPRESENTATIONS[name](kernel, points * scale)
+        return 3 * gram.bilinear_slope(jnp.asarray(left), jnp.asarray(right))
+
+    value, gradients = jax.value_and_grad(slope, argnums=(0, 1))(points, 1.0)
+    assert value == 0
+    for found, expected in zip(gradients, jax.grad(form, (0, 1))(points, 1.0), strict=True):
+        np.testing.assert_allclose(found, 3 * expected, atol=1e-9)
+
+
+def test_few_features_have_few_products(dtype):
+    x, t = (jnp.asarray(a[:, :2]) for a in draw_pairs(N, dtype=dtype))
+    joint = _features(cv.Cosine(), x) * _features(cv.Cosine(), t)
+    assert isinstance(joint, cv.grams.FeatureGram)
+    assert joint.rank_bound == 4
+    expected = cosine_gram(x) * cosine_gram(t)
+    assert_close(joint.eigenvalues(), eigenvalues(expected))
+    assert_close(joint.squared_frobenius_norm(), np.sum((expected / N) ** 2))
+    wide = jnp.asarray(draw_pairs(N, dtype=dtype, d_x=40)[0])
+    assert isinstance(_features(cv.Cosine(), wide) * _features(cv.Cosine(), x), cv.grams.TiledGram)
+
+
+def test_gram_chooses_by_kernel_and_size():
+    points = jnp.ones((40, 3)) * jnp.arange(40.0)[:, None] + 1
+    assert isinstance(cv.gram(cv.Cosine(), points), cv.grams.FeatureGram)
+    assert isinstance(cv.gram(cv.Cosine(), points[:3]), cv.grams.DenseGram)
+    assert isinstance(cv.gram(cv.Gaussian(1.0), points), cv.grams.DenseGram)
+    assert isinstance(cv.gram(cv.Gaussian(1.0), jnp.ones((3000, 1))), cv.grams.TiledGram)
+
+
+def test_gram_takes_a_tile_size():
+    gram = cv.gram(cv.Gaussian(1.0), jnp.ones((40, 3)), tile_size=24)
+    assert isinstance(gram, cv.grams.TiledGram)
+    assert gram.tile_size == 24
+    assert (gram * cv.gram(cv.Gaussian(1.0), jnp.ones((40, 3)), tile_size=16)).tile_size == 16
+
+
+def test_more_features_than_points_are_valid(x64):
+    features = cv.Cosine().prepare(jnp.asarray(draw_pairs(6, d_x=9)[0]))
+    assert_close(cv.grams.FeatureGram(features).eigenvalues(), eigenvalues(cosine_gram(features)))
+
+
+def test_grams_of_different_length_do_not_multiply():
+    with pytest.raises(ValueError, match=r"received 4 and 3"):
+        cv.gram(cv.Gaussian(1.0), jnp.eye(4)) * cv.gram(cv.Gaussian(1.0), jnp.eye(3))
+
+
+def test_a_dense_gram_has_no_factors():
+    with pytest.raises(ValueError, match="points are not stored"):
+        cv.grams.DenseGram(jnp.eye(3)).factors()
+
+
+def test_only_grams_multiply():
+    with pytest.raises(TypeError):
+        cv.grams.DenseGram(jnp.eye(3)) * 2
+
+
+def test_the_diagonal_is_exactly_one_where_a_matrix_product_is_not():
+    points = draw_pairs(60, dtype=np.float32, d_x=40)[0]
+    inner = cv.Cosine().cross(*[cv.Cosine().prepare(jnp.asarray(points))] * 2)
+    assert (jnp.diagonal(inner) != 1).any()
+    gram = cv.grams.TiledGram.from_points(cv.Cosine(), jnp.asarray(points))
+    assert (jnp.diagonal(gram.dense().matrix) == 1).all()
+
+
+def _valid(dtype=np.float64):
+    return gaussian_gram(draw_pairs(12)[0], 0.7).astype(dtype)
+
+
+def _spoilt(entry, value, both=False):
+    matrix = _valid()
+    matrix[entry] = value
+    if both:
+        matrix[entry[::-1]] = value
+    return matrix
+
+
+DISTANCES = np.abs(np.arange(5.0)[:, None] - np.arange(5.0)[None, :])
+
+
+@pytest.mark.parametrize(
+    ("matrix", "error", "says"),
+    [
+        (DISTANCES, ValueError, r"unit diagonal.*distances.*off by 1 in row 0"),
+        (3 * _valid(), ValueError, r"unit diagonal.*sqrt.*off by 2 in row 0"),
+        (_spoilt((3, 5), 0.9), ValueError, r"a symmetric matrix.*in row [35]"),
+        (_spoilt((3, 5), 1.5, both=True), ValueError, r"entries in \[-1, 1\].*off by 0.5 in row 3"),
+        (_spoilt((4, 4), np.nan), ValueError, r"finite.*row 4"),
+        (_spoilt((4, 4), 1 + 1e-6), ValueError, r"unit diagonal.*off by 1e-06 in row 4"),
+        (_valid()[:5], ValueError, r"square array .*\(5, 12\)"),
+        (_valid()[0], ValueError, r"square array .*\(12,\)"),
+        (np.zeros((0, 0)), ValueError, r"square array .*\(0, 0\)"),
+        (_valid() + 0j, TypeError, "real numbers.*complex"),
+        (_valid().astype(str), TypeError, "real numbers"),
+    ],
+)
+@pytest.mark.parametrize("of_jax", [False, True])
+def test_a_matrix_that_is_no_gram_is_refused(matrix, error, says, of_jax, x64):
+    if of_jax and matrix.dtype.kind in "fc":
+        matrix = jnp.asarray(matrix)
+    with pytest.raises(error, match="^matrix: .*" + says):
+        cv.von_neumann(cv.grams.DenseGram(matrix))
+
+
+def test_a_gram_given_as_a_matrix_is_that_of_its_points(dtype):
+    found = cv.grams.DenseGram(_valid(dtype))
+    assert found.dtype == dtype
+    assert_close(found.eigenvalues(), eigenvalues(_valid()))
+    # What float32 leaves of a unit diagonal is no flaw, in whatever it is computed then.
+    assert cv.grams.DenseGram(_valid(np.float32) * np.float32(1 + 1e-6)).n == 12
+
+
+def test_a_matrix_is_cast_as_embeddings_are():
+    with pytest.warns(UserWarning, match="matrix: float64 input is computed in float32"):
+        found = cv.grams.DenseGram(_valid())
+    assert found.dtype == np.float32
+    assert cv.grams.DenseGram(np.eye(3, dtype=int)).dtype == np.float32
+
+
+def test_tracers_and_what_the_library_makes_are_not_looked_at(monkeypatch):
+    def looked_at(_):
+        raise AssertionError
+
+    given = cv.grams.DenseGram(_valid(np.float32))
+    monkeypatch.setattr(grams, "_deviations", looked_at)
+    points = jnp.asarray(draw_pairs(12, dtype=np.float32)[0])
+    made = cv.grams.DenseGram.from_points(cv.Gaussian(0.7), points)
+    tiled = cv.grams.TiledGram.from_points(cv.Cosine(), points)
+    for gram in (made * given, given * tiled, tiled.dense(), tiled.store()):
+        assert gram.n == 12
+    value = jax.jit(lambda gram: cv.renyi(2)(gram))(given)
+    assert_close(
+        jax.jit(lambda matrix: cv.renyi(2)(cv.grams.DenseGram(matrix)))(given.matrix), value
+    )
+    with pytest.raises(AssertionError):
+        cv.grams.DenseGram(given.matrix)

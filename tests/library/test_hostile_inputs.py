@@ -1,0 +1,471 @@
+"""What a hostile user tried: each number is right, or refused in words that are true."""
+
+import os
+import signal
+import sys
+import time
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracles import assert_close, conditional_rke_gradient, draw_pairs, gaussian_gram, scores
+from processes import started
+
+import condvendi_jax as cv
+from condvendi_jax import bandwidth, metrics, validation
+from condvendi_jax.grams import _memory as memory
+from condvendi_jax.spectra import _methods as methods
+
+KEY = jax.random.key(0)
+
+
+def kernels(output_bandwidth, prompt_bandwidth=1.0):
+    return {
+        "output_kernel": cv.Gaussian(output_bandwidth),
+        "prompt_kernel": cv.Gaussian(prompt_bandwidth),
+    }
+
+
+def with_outlier(n=120, d=8):
+    points = np.random.default_rng(0).normal(size=(n, d)).astype(np.float32)
+    points[17] = 1e6
+    return points, 1.5
+
+
+def tight_clusters(n=120):
+    rng = np.random.default_rng(1)
+    centres = np.where(rng.random((n, 1)) < 0.5, -1.0, 1.0)
+    return (centres + 1e-3 * rng.normal(size=(n, 3))).astype(np.float32), 1e-3
+
+
+def far_from_the_origin():
+    points, sigma = tight_clusters()
+    return (points[:, :1] + np.float32(64)), 1e-3
+
+
+def tiny():
+    return 1e-20 * np.random.default_rng(2).normal(size=(60, 3)).astype(np.float32), 1e-20
+
+
+def huge():
+    return 1e25 * np.random.default_rng(2).normal(size=(60, 3)).astype(np.float32), 1e25
+
+
+def narrow_beside_one():
+    points, sigma = tiny()
+    points[5] = 1
+    return points, sigma
+
+
+UNRESOLVED = [with_outlier, tight_clusters, far_from_the_origin, tiny, huge, narrow_beside_one]
+
+
+@pytest.mark.parametrize(
+    ("make", "order"),
+    [
+        *((make, 2) for make in UNRESOLVED),
+        *(pytest.param(make, 1, marks=pytest.mark.slow) for make in (with_outlier, tight_clusters)),
+    ],
+    ids=lambda part: getattr(part, "__name__", part),
+)
+def test_bandwidths_below_the_rounding_of_a_matrix_product(make, order):
+    """RKE was 2.27 for 104.65, and 2.66 for 30.3."""
+    points, sigma = make()
+    # The oracle's own range is no matter: lengths are measured in bandwidths.
+    gram = gaussian_gram(points.astype(np.float64) / sigma, 1.0)
+    prompts = draw_pairs(len(points), dtype=np.float32)[1]
+    expected = scores(gram, gaussian_gram(prompts, 1.0), order=order)
+    found = cv.decompose(points, prompts, **kernels(sigma), order=order)
+    for name, value in expected.items():
+        assert_close(getattr(found, name), value, loosened=10)
+    assert_close(
+        cv.vendi(points, kernel=cv.Gaussian(sigma), order=order), expected["vendi"], loosened=10
+    )
+    tiled = cv.gram(cv.Gaussian(sigma), points, tile_size=16).squared_frobenius_norm()
+    assert_close(tiled, np.mean(gram**2), loosened=10)
+
+
+def test_the_form_by_differences_is_taken_only_where_it_is_needed():
+    plain = np.random.default_rng(0).normal(size=(500, 64)).astype(np.float32)
+    for sigma in (0.5, 8.0, 1e3):
+        assert cv.Gaussian(sigma).suited_to(jnp.asarray(plain)).unit is None
+    for make in UNRESOLVED:
+        points, sigma = make()
+        assert cv.Gaussian(sigma).suited_to(jnp.asarray(points)).unit is not None
+
+
+def test_units_are_the_callers_to_give_inside_jit():
+    points, sigma = tight_clusters()
+    expected = scores(gaussian_gram(points, sigma), np.ones((120, 120)), order=2)["vendi"]
+
+    def score(points, sigma, unit):
+        return cv.rke(points, kernel=cv.Gaussian(sigma, unit=unit))
+
+    assert_close(jax.jit(score, static_argnums=2)(points, sigma, 1e-3), expected, loosened=10)
+    for bad in (0, -1.0, np.inf, "1", True):
+        with pytest.raises((TypeError, ValueError), match="unit: expected"):
+            cv.Gaussian(1.0, unit=bad)
+
+
+def test_the_gradient_by_differences_is_that_of_the_formula():
+    outputs, sigma = tight_clusters(60)
+    prompts = draw_pairs(60, dtype=np.float32)[1]
+    expected = conditional_rke_gradient(
+        outputs.astype(np.float64),
+        prompts.astype(np.float64),
+        (sigma, 1.0),
+    )
+    found = jax.grad(
+        lambda x: cv.conditional_rke(
+            x, prompts, output_kernel=cv.Gaussian(sigma, unit=sigma), prompt_kernel=cv.Gaussian(1.0)
+        )
+    )(jnp.asarray(outputs))
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
+
+
+def test_streams_resolve_what_calls_do():
+    points, sigma = with_outlier()
+    expected = scores(gaussian_gram(points, sigma), np.ones((120, 120)), order=2)["vendi"]
+    metric = metrics.RKE(kernel=cv.Gaussian(sigma), tile_size=32)
+    for part in np.array_split(points, 3):
+        metric.update(outputs=part)
+    assert_close(metric.compute(), expected, loosened=10)
+
+
+def test_a_sweep_of_bandwidths_resolves_its_narrow_end():
+    points, sigma = tight_clusters(400)
+    grid = [sigma, 10.0]
+    found = bandwidth.select_bandwidth(points, key=KEY, subsets=2, candidates=grid, threshold=1e9)
+    order = np.asarray(jax.random.permutation(jax.random.split(KEY)[0], 400))
+    subsets = [points[rows] for rows in order.reshape(2, 200)]
+    expected = [
+        np.mean(
+            [scores(gaussian_gram(s, b), np.ones((200, 200)), order=2)["vendi"] for s in subsets]
+        )
+        for b in grid
+    ]
+    assert_close(np.float32(found.means), expected, loosened=10)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e20, 1e25])
+def test_the_median_distance_at_any_scale(scale):
+    points = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    expected = bandwidth.median_heuristic(points, key=KEY)
+    found = bandwidth.median_heuristic(points * np.float32(scale), key=KEY)
+    assert found == pytest.approx(scale * expected, rel=1e-5)
+
+
+FAR = {
+    "int64 + 2^40": lambda x: x + 2**40,
+    "uint64 + 2^63": lambda x: x.astype(np.uint64) + np.uint64(2**63),
+    "float64 + 1e8": lambda x: x + 1e8,
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*float64 input is computed in float32")
+@pytest.mark.parametrize("name", FAR)
+def test_points_are_moved_near_the_origin_before_they_are_cast(name):
+    """Scores were 1 for 31.6, and 1 for 7.86."""
+    near = np.random.default_rng(0).integers(0, 40, size=(80, 2))
+    points = FAR[name](near)
+    expected = scores(gaussian_gram(near, 3.0), gaussian_gram(near, 5.0), order=2)
+    found = cv.decompose(points, points, **kernels(3.0, 5.0), order=2)
+    assert_close(found.vendi, expected["vendi"])
+    assert_close(found.conditional, expected["conditional"])
+    assert_close(cv.gram(cv.Gaussian(3.0), points).squared_frobenius_norm(), 1 / expected["vendi"])
+    assert_close(
+        cv.baselines.rrke(points, points[:50], kernel=cv.Gaussian(3.0)),
+        float(cv.baselines.rrke(near, near[:50], kernel=cv.Gaussian(3.0))),
+    )
+    median = bandwidth.median_heuristic(points, key=KEY)
+    assert median == pytest.approx(bandwidth.median_heuristic(near, key=KEY), rel=1e-6)
+    metric = metrics.StoredDecomposition(**kernels(3.0, 5.0))
+    other = metrics.StoredDecomposition(**kernels(3.0, 5.0))
+    for target, part in ((metric, slice(0, 30)), (metric, slice(30, 50)), (other, slice(50, 80))):
+        target.update(outputs=points[part], prompts=points[part])
+    metric.merge(other)
+    assert_close(metric.compute(order=2).conditional, expected["conditional"])
+
+
+@pytest.mark.filterwarnings("ignore:.*float64 input is computed in float32")
+@pytest.mark.parametrize("name", FAR)
+def test_errors_of_a_users_score_are_those_near_the_origin(name):
+    """The score moves the rows; a cast before it would merge them."""
+    near = np.random.default_rng(0).integers(0, 40, size=(40, 2))
+
+    def error(points):
+        return cv.standard_error(
+            lambda x, t: cv.conditional_rke(x, t, **kernels(3.0, 5.0)),
+            points,
+            points[::-1],
+            key=KEY,
+            groups=5,
+        )
+
+    assert_close(error(FAR[name](near)), float(error(near)))
+
+
+@pytest.mark.filterwarnings("ignore:.*float64 input is computed in float32")
+def test_gaussians_of_pairs_move_too():
+    rng = np.random.default_rng(0)
+    x, t = rng.normal(size=(60, 2)), rng.normal(size=(60, 3))
+    near = cv.baselines.mutual_information_divergence(
+        x, t, reference_outputs=x[:40], reference_prompts=t[:40]
+    )
+    far = cv.baselines.mutual_information_divergence(
+        x + 1e8, t - 1e8, reference_outputs=x[:40] + 1e8, reference_prompts=t[:40] - 1e8
+    )
+    np.testing.assert_allclose(far, near, rtol=1e-3)
+
+
+def test_rows_that_a_cast_merges_are_told():
+    points = np.arange(20, dtype=np.int64)[:, None] + 2**40
+    with pytest.warns(
+        UserWarning, match=r"outputs: 1[0-9] row\(s\) that differ in int64 are equal"
+    ):
+        cv.rke(points, kernel=cv.Cosine())
+    merged = np.array([[0.0], [1.0], [1.0 + 1e-12]])
+    with pytest.warns(UserWarning) as caught:
+        cv.rke(merged, kernel=cv.Gaussian(1.0))
+    assert any(
+        "1 row(s) that differ in float64 are equal in float32" in str(w.message) for w in caught
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cv.rke(np.arange(20)[:, None], kernel=cv.Gaussian(1.0))
+
+
+@pytest.mark.filterwarnings("ignore:.*float64 input is computed in float32")
+def test_numbers_beyond_float32_are_said_to_be_that():
+    points = np.ones((3, 1))
+    points[1] = 1e300
+    for kernel in (cv.Gaussian(1.0), cv.Cosine()):
+        with pytest.raises(
+            ValueError, match=r"outputs: 1 row.* beyond the range of float32.* row 1"
+        ):
+            cv.rke(points, kernel=kernel)
+
+
+@pytest.mark.parametrize("sigma", [1e-42, 1e-300, 1e300])
+def test_bandwidths_that_float32_cannot_hold_are_said_to_be_that(sigma):
+    with pytest.raises(ValueError, match="is beyond what float32 resolves"):
+        cv.Gaussian(sigma)
+
+
+@pytest.mark.parametrize("sigma", [b"1", np.bool_(True), np.array(True), None, "1", [1.0, 2.0]])
+def test_what_is_no_bandwidth(sigma):
+    with pytest.raises((TypeError, ValueError), match="bandwidth: expected"):
+        cv.Gaussian(sigma)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1.0, 1e25])
+def test_one_row_at_any_scale(scale):
+    row = np.full((1, 2), scale, np.float32)
+    assert cv.rke(row, kernel=cv.Gaussian(1.0)) == 1
+    assert cv.vendi(row, kernel=cv.Cosine()) == 1
+    with pytest.raises(ValueError, match="one row has no distance"):
+        bandwidth.median_heuristic(row, key=KEY)
+    with pytest.warns(UserWarning, match="at least three rows"):
+        found = cv.evaluate(row, orders=[2])
+    assert found.order(2).decomposition.vendi == 1
+
+
+def test_masked_arrays_are_refused():
+    points = np.ma.masked_array(np.ones((4, 2)), mask=[[True, False]] * 4)
+    for call in (
+        lambda: cv.rke(points, kernel=cv.Gaussian(1.0)),
+        lambda: cv.evaluate(points),
+        lambda: cv.compare({"a": points, "b": points}),
+        lambda: bandwidth.median_heuristic(points, key=KEY),
+        lambda: metrics.RKE(kernel=cv.Gaussian(1.0)).update(outputs=points),
+        lambda: cv.baselines.mutual_information_divergence(points, points),
+    ):
+        with pytest.raises(TypeError, match=r"(outputs|points): a masked array"):
+            call()
+
+
+def test_tensors_of_another_framework_are_converted():
+    torch = pytest.importorskip("torch")
+    points = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    plain = torch.tensor(points)
+    expected = cv.rke(points, kernel=cv.Gaussian(1.0))
+    assert cv.rke(plain.clone().requires_grad_(), kernel=cv.Gaussian(1.0)) == expected
+    assert_close(
+        cv.rke(plain.to(torch.bfloat16), kernel=cv.Gaussian(1.0)), float(expected), loosened=1e4
+    )
+    assert cv.evaluate(plain, rule="median", orders=[2]).n == 20
+
+
+class _Tensor:
+    """Like a tensor of a framework that is not installed here."""
+
+    dtype = "framework.bfloat16"
+
+    def __init__(self, values, steps=()):
+        self.values, self.steps = values, steps
+
+    def detach(self):
+        return _Tensor(self.values, (*self.steps, "detach"))
+
+    def cpu(self):
+        return _Tensor(self.values, (*self.steps, "cpu"))
+
+    def float(self):
+        assert self.steps == ("detach", "cpu")
+        return self.values
+
+
+def test_what_no_framework_can_convert_is_named():
+    points = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    expected = cv.rke(points, kernel=cv.Gaussian(1.0))
+    assert cv.rke(_Tensor(points), kernel=cv.Gaussian(1.0)) == expected
+
+    class Broken:
+        def __array__(self, *_, **__):
+            raise RuntimeError("on another device")
+
+    with pytest.raises(TypeError, match="outputs: expected an array .*Broken.*on another device"):
+        cv.rke(Broken(), kernel=cv.Gaussian(1.0))
+
+
+def test_a_matrix_that_is_no_gram_has_no_entropy():
+    points = np.random.default_rng(0).normal(size=(10, 3))
+    distances = np.linalg.norm(points[:, None] - points[None], axis=-1).astype(np.float32)
+    for matrix in (
+        distances,
+        2 * np.eye(10, dtype=np.float32),
+        np.triu(np.ones((10, 10), np.float32)),
+    ):
+        with pytest.raises(ValueError, match="matrix"):
+            cv.von_neumann(cv.grams.DenseGram(matrix))
+    with pytest.raises(ValueError, match="features: expected rows of unit norm.* in row 3"):
+        cv.grams.FeatureGram(
+            np.where(np.arange(10)[:, None] == 3, 2, np.eye(10)).astype(np.float32)
+        )
+
+
+def test_memory_that_runs_out_is_a_clear_error(monkeypatch):
+    def fail(_):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.")
+
+    outputs, prompts = draw_pairs(30, dtype=np.float32)
+    monkeypatch.setattr(methods, "_eigenvalues", fail)
+    with pytest.raises(ValueError, match=r"Memory ran out.*n = 30.*cv.Auto\(key"):
+        cv.decompose(outputs, prompts, **kernels(1.0))
+    monkeypatch.setattr(methods, "_store", fail)
+    with pytest.raises(ValueError, match=r"Memory ran out.*n = 30"):
+        cv.decompose(outputs, prompts, **kernels(1.0), method=cv.Stored(KEY))
+
+
+INTERRUPTED = """
+import sys
+import numpy as np
+import condvendi_jax as cv
+points = np.random.default_rng(0).normal(size=(12000, 3)).astype(np.float32)
+print("started", flush=True)
+try:
+    cv.vendi(points, kernel=cv.Gaussian(0.3))
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    import os
+    os._exit(130)
+"""
+
+
+def test_all_eigenvalues_are_interrupted_at_once():
+    """They take minutes, in one call of LAPACK, and the process ends well before."""
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    with started([sys.executable, "-c", INTERRUPTED], env=environment) as process:
+        assert process.stdout.readline() == "started\n"
+        time.sleep(4)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=90)
+    assert (out, process.returncode) == ("interrupted\n", 130)
+
+
+def test_the_smallest_of_all_limits_counts(monkeypatch):
+    monkeypatch.setattr(memory, "machine_memory", lambda: 100)
+    monkeypatch.setattr(memory, "container_limit", lambda: 70)
+    monkeypatch.setattr(memory, "process_limit", lambda: 80)
+    assert memory.limit() == 70
+
+
+def test_the_min_entropy_takes_the_krylov_space_alone(monkeypatch, x64):
+    """It took 25 times the products: steps were added that its error does not depend on."""
+    points = draw_pairs(900, d_x=5, dtype=np.float64)[0]
+    budgets = []
+    original = methods.estimators.Sampler.__init__
+
+    def counting(self, gram, *, key, budget, rtol):
+        original(self, gram, key=key, budget=budget, rtol=rtol)
+        budgets.append(self)
+
+    monkeypatch.setattr(methods.estimators.Sampler, "__init__", counting)
+    kernel = cv.Gaussian(0.5)
+    found = cv.decompose(points, output_kernel=kernel, order=np.inf, method=cv.Stored(KEY))
+    exact = 1 / np.linalg.eigvalsh(gaussian_gram(points, 0.5) / 900)[-1]
+    low, high = found.intervals.vendi
+    assert low <= exact <= high
+    assert high / low - 1 < 1e-3
+    (sampler,) = budgets
+    assert sampler.measure().products < 300
+
+
+def test_unconditional_order_two_has_an_error():
+    points = draw_pairs(60, dtype=np.float32)[0]
+    options = {"output_kernel": cv.Gaussian(0.8), "order": 2, "key": KEY}
+    found = cv.decomposition_errors(points, **options)
+    expected = cv.standard_error(lambda x: cv.rke(x, kernel=cv.Gaussian(0.8)), points, key=KEY)
+    assert_close(found.vendi, float(expected), loosened=10)
+    assert found.information == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda p: cv.standard_error(jnp.mean, p, key=0), "key: expected one random key"),
+        (lambda p: bandwidth.median_heuristic(p, key=3), "key: expected one random key"),
+        (lambda p: bandwidth.select_bandwidth(p, key="k"), "key: expected one random key"),
+        (
+            lambda p: cv.spectra.spectral_measure(cv.gram(cv.Cosine(), p), key=1),
+            "key: expected one",
+        ),
+        (lambda p: cv.vendi(p, kernel=cv.Gaussian(1.0), mesh="rows"), "mesh: expected"),
+    ],
+)
+def test_arguments_of_another_kind_are_named(call, message):
+    with pytest.raises(TypeError, match=message):
+        call(draw_pairs(40, dtype=np.float32)[0])
+
+
+def test_two_rows_have_no_standard_error():
+    """Without either every score is 1, and their spread was 0."""
+    outputs, prompts = draw_pairs(2, dtype=np.float32)
+    for order in (1, 2):
+        with pytest.warns(UserWarning, match="at least three rows"):
+            errors = cv.decomposition_errors(
+                outputs, prompts, **kernels(1.0), order=order, key=KEY, groups=2
+            )
+        assert np.isnan(jnp.stack(errors)).all()
+
+
+@pytest.mark.parametrize("seed", [-1, 2**31, 2**70, 1.5, True])
+def test_seeds_that_would_repeat_another_are_refused(seed):
+    with pytest.raises(ValueError, match="seed: expected"):
+        cv.evaluate(np.ones((3, 1), np.float32), seed=seed)
+
+
+def test_a_truncation_above_n_is_reported_as_used():
+    outputs, prompts = draw_pairs(20, dtype=np.float32)
+    with pytest.warns(UserWarning, match="truncation 100 exceeds n = 20"):
+        found = cv.evaluate(outputs, prompts, rule="median", truncation=100, orders=[1])
+    assert found.as_dict()["scores"][0]["truncation"] == 20
+
+
+def test_distinct_rows_are_counted_in_the_order_of_their_first():
+    rows = np.array([[0.0, 1.0], [2.0, 3.0], [-0.0, 1.0], [2.0, 3.0], [0.0, 2.0]], np.float32)
+    count, kinds = validation.distinct_rows(rows)
+    assert count == 3
+    assert kinds.tolist() == [0, 1, 0, 1, 2]

@@ -1,0 +1,178 @@
+"""Where points lie on a mesh: blocks, padding, what arrays say of themselves.
+
+Several devices are tried in test_sharding.py; the arithmetic of any number of blocks, here.
+"""
+
+import contextlib
+import functools
+import re
+import types
+
+import jax
+import numpy as np
+import pytest
+
+import condvendi_jax as cv
+from condvendi_jax.grams import _layouts as layouts
+from condvendi_jax.grams._layouts import Layout, layout_of, mesh_of, to_host
+
+
+@pytest.fixture
+def mesh():
+    return jax.sharding.Mesh(np.array(jax.devices()[:1]), ("rows",))
+
+
+class Blocks(Layout):
+    """A layout of as many blocks as are asked for, on one device."""
+
+    count = 1
+
+    @property
+    def blocks(self):
+        return self.count
+
+
+def of_blocks(mesh, n, count):
+    return type("Blocks", (Blocks,), {"count": count})(mesh, "rows", n)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+@pytest.mark.parametrize("n", [1, 7, 8, 24, 25])
+def test_every_point_is_inside_exactly_one_block(mesh, n, count):
+    layout = of_blocks(mesh, n, count)
+    assert layout.rows == layout.blocks * layout.block_rows
+    assert n <= layout.rows < n + count
+    # Seen in a longer block, as tiles pad it.
+    inside = [np.asarray(layout.inside(k, layout.block_rows + 3)) for k in range(count)]
+    assert sum(block.sum() for block in inside) == n
+    assert not any(block[layout.block_rows :].any() for block in inside)
+    flat = np.concatenate([block[: layout.block_rows] for block in inside])
+    assert flat[:n].all()
+    assert not flat[n:].any()
+
+
+def test_points_are_padded_with_the_first_and_vectors_with_zeros(mesh):
+    layout = of_blocks(mesh, 5, 4)
+    points = np.arange(10, dtype=np.float32).reshape(5, 2) + 1
+    sharded, placed = np.asarray(layout.shard(points)), np.asarray(layout.place(points))
+    assert sharded.shape == placed.shape == (8, 2)
+    np.testing.assert_array_equal(sharded[:5], points)
+    np.testing.assert_array_equal(sharded[5:], np.tile(points[:1], (3, 1)))
+    np.testing.assert_array_equal(placed[:5], points)
+    assert not placed[5:].any()
+    traced = jax.jit(layout.shard)(points)
+    np.testing.assert_array_equal(traced, sharded)
+
+
+def test_points_that_lie_right_already_stay(mesh, x64):
+    layout = Layout(mesh, "rows", 4)
+    points = layout.shard(np.ones((4, 2)))
+    assert points.dtype == np.float64
+    assert points.sharding == layout.sharding
+    np.testing.assert_array_equal(layout.shard(points), points)
+
+
+@pytest.mark.parametrize("n", [3, 5])
+def test_another_number_of_points_is_refused(mesh, n):
+    layout = Layout(mesh, "rows", 4)
+    with pytest.raises(ValueError, match=re.escape(f"layout's n = 4, received shape ({n}, 2)")):
+        layout.shard(np.ones((n, 2), np.float32))
+
+
+def test_what_is_no_layout_is_refused(mesh):
+    with pytest.raises(ValueError, match=re.escape("expected one or more of the mesh's axes")):
+        Layout(mesh, "columns", 4)
+    with pytest.raises(ValueError, match="at least one point, received 0"):
+        Layout(mesh, "rows", 0)
+    with pytest.raises(ValueError, match="at least one point, received 0"):
+        layout_of(3.0, mesh=mesh)
+
+
+def test_two_axes_make_one_ring():
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("a", "b"))
+    layout = layout_of(np.ones((4, 2)), mesh=mesh)
+    assert layout.axis == ("a", "b")
+    assert layout.spec == jax.sharding.PartitionSpec(("a", "b"))
+    assert layout.blocks == 1
+
+
+def test_arrays_that_are_not_sharded_have_no_mesh(mesh):
+    points = jax.numpy.ones((4, 2))
+    assert mesh_of(points) is None
+    assert mesh_of(np.ones((4, 2))) is None
+    assert layout_of(points) is None
+    seen = []
+    jax.jit(lambda array: seen.append(mesh_of(array)))(points)
+    assert seen == [None]
+    one = jax.device_put(points, Layout(mesh, "rows", 4).sharding)
+    assert mesh_of(one) is None
+
+
+def test_layouts_are_equal_where_the_devices_and_axes_are(mesh):
+    types_of_axes = (jax.sharding.AxisType.Explicit,)
+    explicit = jax.make_mesh((1,), ("rows",), axis_types=types_of_axes)
+    assert layout_of(np.ones((4, 2)), mesh=explicit) == Layout(mesh, ("rows",), 4)
+    assert Layout(mesh, "rows", 5) != Layout(mesh, "rows", 4)
+    assert hash(Layout(mesh, "rows", 4)) == hash(layout_of(np.ones((4, 2)), mesh=mesh))
+
+
+def test_to_host_gives_numpy():
+    tree = to_host({"a": jax.numpy.ones(3), "b": 2.0})
+    assert isinstance(tree["a"], np.ndarray)
+    np.testing.assert_array_equal(tree["a"], np.ones(3))
+    assert tree["b"] == 2
+
+
+def test_a_device_holds_its_rows_of_a_stored_matrix(mesh):
+    """One device holds them all; the devices of a CPU share a memory, and hold the padding too."""
+    assert Layout(mesh, "rows", 50).stored_share == 1
+
+
+def test_the_constraint_is_part_of_the_program(mesh):
+    layout = Layout(mesh, "rows", 4)
+    constrained = functools.partial(jax.tree.map, layout.constrain)
+    text = str(jax.make_jaxpr(constrained)({"a": np.ones((4, 2), np.float32)}))
+    assert "sharding_constraint" in text
+
+
+@pytest.mark.parametrize("wrong", ["rows", ("rows",), 8, "devices", "abstract"])
+def test_what_is_no_mesh_is_refused(mesh, wrong):
+    made = {"devices": jax.devices(), "abstract": mesh.abstract_mesh}
+    wrong = made.get(wrong, wrong) if isinstance(wrong, str) else wrong
+    points = np.ones((4, 2), np.float32)
+    says = r"^mesh: expected a jax.sharding.Mesh.*received " + re.escape(repr(wrong))
+    for refused in (
+        lambda: Layout(wrong, "rows", 4),
+        lambda: layout_of(points, mesh=wrong),
+        lambda: cv.vendi(points, kernel=cv.Gaussian(1.0), mesh=wrong),
+    ):
+        with pytest.raises(TypeError, match=says):
+            refused()
+
+
+@pytest.mark.parametrize(
+    ("count", "platform", "enabled", "refused"),
+    [
+        (2, "cpu", True, True),
+        (2, "cpu", False, False),
+        (1, "cpu", True, False),
+        (2, "tpu", True, False),
+    ],
+)
+def test_several_cpu_devices_run_no_program_of_a_cache(count, platform, enabled, refused):
+    """What they read back from it gave wrong numbers."""
+    mesh = types.SimpleNamespace(
+        devices=np.array([types.SimpleNamespace(platform=platform)] * count)
+    )
+    before = jax.config.jax_enable_compilation_cache
+    assert jax.config.jax_compilation_cache_dir  # The tests have one.
+    jax.config.update("jax_enable_compilation_cache", enabled)
+    try:
+        with (
+            pytest.raises(ValueError, match="JAX_ENABLE_COMPILATION_CACHE=false")
+            if refused
+            else contextlib.nullcontext()
+        ):
+            layouts._check_no_cache(mesh)
+    finally:
+        jax.config.update("jax_enable_compilation_cache", before)

@@ -1,0 +1,300 @@
+"""Entropies of a discrete measure whose spectrum is known, with nothing left to sample or much."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from oracles import renyi, shifted
+from scipy.stats import t as student
+
+import condvendi_jax as cv
+from condvendi_jax.spectra import _measures as measures
+from condvendi_jax.spectra import _quadrature as quadrature
+from condvendi_jax.spectra._measures import Estimate, Rule, SpectralMeasure
+
+N, DEFLATED = 60, 6
+EPS = float(np.finfo(np.float64).eps)
+
+
+def spectrum(rate=0.9):
+    values = rate ** np.arange(N)
+    return values / values.sum()
+
+
+def measured(values, *, probes=4, steps=4, deflated=DEFLATED, seed=0):
+    """A measure of a diagonal matrix, its leading eigenvalues deflated exactly."""
+    rest = values[deflated:]
+    generator = np.random.default_rng(seed)
+    # Normal: of signs, every probe of a diagonal matrix is exact.
+    vectors = generator.normal(size=(probes, rest.size))
+    alpha, beta = np.zeros((probes, steps)), np.zeros((probes, steps))
+    for k, start in enumerate(vectors):
+        basis = [start / np.linalg.norm(start)]
+        for step in range(steps):
+            image = rest * basis[-1]
+            alpha[k, step] = image @ basis[-1]
+            for _ in range(2):
+                image = image - sum((image @ q) * q for q in basis)
+            beta[k, step] = np.linalg.norm(image)
+            basis.append(image / (beta[k, step] or 1.0))
+    head = Rule(values[:deflated], np.ones(deflated))
+    moments = np.array([rest.size, rest.sum(), np.sum(rest**2)])
+    return SpectralMeasure(
+        deflated=(head, head),
+        alpha=alpha,
+        beta=beta,
+        squares=np.sum(vectors**2, axis=1),
+        moments=moments,
+        moment_errors=np.zeros(3),
+        projected=(values[:deflated], np.zeros(deflated)),
+        squared_norm=float(np.sum(values**2)),
+        largest=float(values[0]),
+        largest_error=0.0,
+        eps=EPS,
+        n=N,
+        products=probes * steps,
+    )
+
+
+ENTROPIES = [
+    (1, None),
+    (2, None),
+    (3, None),
+    (0.7, None),
+    (math.inf, None),
+    (1, 5),
+    (2, 5),
+    (1, 20),
+]
+
+
+def exact_entropy(values, order, truncation):
+    return float(renyi(values if truncation is None else shifted(values, truncation), order))
+
+
+@pytest.mark.parametrize(("order", "truncation"), ENTROPIES)
+def test_where_every_eigenvalue_is_a_node_every_entropy_is_exact(order, truncation):
+    """All that has weight is deflated, and nothing is left to sample."""
+    values = spectrum(0.5)[:24] / spectrum(0.5)[:24].sum()
+    measure = measured(np.concatenate([values, np.zeros(N - 24)]), steps=1, deflated=24)
+    found = measure.entropy(cv.Entropy(order=order, truncation=truncation))
+    expected = exact_entropy(values, order, truncation)
+    assert found.value == pytest.approx(expected, abs=1e-9)
+    assert found.half_width < 1e-6
+
+
+@pytest.mark.parametrize(("order", "truncation"), ENTROPIES)
+def test_a_sampled_rest_is_within_its_interval(order, truncation):
+    values = spectrum()
+    expected = exact_entropy(values, order, truncation)
+    entropy = cv.Entropy(order=order, truncation=truncation)
+    found = [measured(values, probes=8, seed=seed).entropy(entropy) for seed in range(10)]
+    covered = [low <= expected <= high for low, high in (estimate.interval for estimate in found)]
+    assert sum(covered) >= 8
+    assert np.mean([estimate.value for estimate in found]) == pytest.approx(expected, abs=0.02)
+    assert all(estimate.half_width < 0.3 for estimate in found)
+
+
+def test_moments_are_exact_control_variates():
+    """A trace of a quadratic is known whatever the probes: their values have no part in it."""
+    values = spectrum()
+    measure = measured(values, seed=1)
+    trace = measure.trace(lambda x: 3 + 2 * x - 5 * x**2)
+    assert trace.per_probe == pytest.approx(
+        np.full(4, 3 * N + 2 - 5 * np.sum(values**2)), rel=1e-10
+    )
+    assert trace.gap < 1e-9
+
+
+def test_moments_that_rounding_has_spoiled_are_not_used():
+    values = spectrum()
+    exact = np.sum(values**2)
+    clean = measured(values)
+    spoiled = measured(values)
+    spoiled = SpectralMeasure(**vars(clean) | {"moment_errors": np.array([1e3, 1e3, 1e3])})
+    assert clean.trace(lambda x: x**2).rounding < 1e-9
+    found = spoiled.trace(lambda x: x**2)
+    assert found.rounding > 1e-9 or measures.half_interval(found.per_probe) > 1e-9
+    assert found.mean == pytest.approx(exact, rel=0.2)
+
+
+def test_the_gap_is_half_the_distance_of_the_two_quadratures():
+    values = spectrum()
+    measure = measured(values, probes=5, steps=3, deflated=0)
+    (gauss, radau), *_ = measure.sampled
+    assert gauss.nodes.shape == (5, 3)
+    assert radau.nodes.shape == (5, 4)
+    assert gauss.weights.sum(axis=1) == pytest.approx(measure.squares)
+    fields = {k: v for k, v in vars(measure).items() if k != "sampled"}
+    alone = SpectralMeasure(**fields | {"moment_errors": np.full(3, 1e6)})
+    ones = [np.sum(r.weights * measures._plogp(r.nodes), axis=1).mean() for r in (gauss, radau)]
+    trace = alone.trace(measures._plogp)
+    assert trace.gap == pytest.approx(abs(ones[0] - ones[1]) / 2)
+
+
+def test_a_deeper_quadrature_has_a_smaller_gap():
+    gaps = [measured(spectrum(), steps=s).entropy(cv.von_neumann).gap for s in (2, 4, 8)]
+    assert gaps[0] > gaps[1] > gaps[2] > 0
+
+
+def test_more_that_is_deflated_leaves_less_to_the_probes():
+    noises = [measured(spectrum(), deflated=d).entropy(cv.von_neumann).noise for d in (2, 10, 30)]
+    assert noises[0] > 2 * noises[1] > 4 * noises[2] > 0
+
+
+def test_the_thresholds_are_the_t_th_eigenvalue():
+    values = spectrum()
+    measure = measured(values)
+    for t in (1, 3, DEFLATED):
+        assert measure.thresholds(t) == pytest.approx((values[t - 1], values[t - 1]))
+    found = np.array([measure.thresholds(t) for t in (DEFLATED, 12, 20, 30, 50)])
+    assert np.all(np.diff(found, axis=0) <= 0)
+    # Where eigenvalues are apart, the ranks between the nodes are known better than by a step.
+    truth = np.log(values[np.array([11, 19, 29])])
+    apart, piled = np.abs(np.log(found[1:4]) - truth[:, None]).T
+    assert apart.mean() < piled.mean()
+
+
+def test_eigenvalues_that_pile_up_are_not_spread():
+    """Of 40 that are equal the threshold is their value; between the nodes beside it is not."""
+    values = np.concatenate([spectrum()[:20], np.full(40, 1e-9)])
+    measure = measured(values, probes=16, steps=10, seed=3)
+    for t in (35, 45):
+        apart, piled = measure.thresholds(t)
+        assert apart > 2 * piled > 1e-9 > piled / 2
+        assert measures._Top(measure, t).tau == piled
+
+
+def test_a_kink_is_within_what_its_cell_may_add():
+    """A hinge over even eigenvalues, by the trapezoids of two nodes: at worst m d / 8."""
+    values = np.linspace(1, 0.5, N)
+    measure = measured(values / values.sum(), deflated=0, steps=2, seed=1)
+    low, high = measure.sampled[0][0].nodes[0]
+    count = measure.sampled[0][0].weights.mean(axis=1)
+    alone = dataclasses.replace(
+        measure, alpha=measure.alpha[:1], beta=measure.beta[:1], squares=measure.squares[:1]
+    )
+    at = low + (high - low) / 2
+    found = alone._within_cell(measures.Kink(at, lambda x: 3 * x))
+    assert found == pytest.approx(count[0] * 3 * (high - low) / 8)
+    even = np.linspace(low, high, 10_001)
+    missed = abs(1.5 * (high - at) - np.mean(3 * np.maximum(even - at, 0)))
+    assert found == pytest.approx(count[0] * missed, rel=1e-3)
+    steep = measures.Kink(at, lambda x: 1e3 * x)
+    assert measure.trace(lambda x: x, steep).gap == measure._within_cell(steep)
+    assert alone._within_cell(measures.Kink(2 * high, lambda x: 3 * x)) == 0
+    whole = alone.sampled[0][0].weights[0, 0] * 3 * low
+    assert alone._within_cell(measures.Kink(low / 2, lambda x: 3 * x)) == pytest.approx(whole)
+    assert alone._within_cell(measures.Kink(1e-18, lambda x: 3 * x)) == 0
+
+
+def test_truncated_entropies_keep_their_intervals_wherever_the_kink_lies():
+    """Hundreds of eigenvalues lie between nodes; without the cell one interval in ten misses."""
+    n = 1500
+    values = (1 + np.arange(n)) ** -2.0
+    values /= values.sum()
+    errors = []
+    for seed in range(3):
+        measure = measured(values, probes=8, steps=10, deflated=20, seed=seed)
+        measure = dataclasses.replace(measure, n=n)
+        for t in (60, 150, 300, 450, 600, 750, 900):
+            estimate = measure.entropy(cv.truncated(t))
+            missed = estimate.value - exact_entropy(values, 1, t)
+            errors.append(missed / estimate.half_width)
+    assert np.mean(np.abs(errors) <= 1) >= 0.97
+    # Nor are they wide beyond need.
+    assert np.sqrt(np.mean(np.square(errors))) > 0.1
+
+
+@pytest.mark.parametrize("t", [3, 6])
+def test_the_shift_gives_the_kept_ones_a_sum_of_one(t):
+    values = spectrum()
+    top = measures._Top(measured(values), t)
+    assert top.kept.mean == pytest.approx(values[:t].sum(), rel=1e-9)
+    assert t * top.shift + top.kept.mean == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("order", "truncation"), [(1, None), (3, None), (0.7, None), (1, 4), (2, 4)]
+)
+def test_the_derivative_is_that_of_differences(order, truncation):
+    """d H / d lambda_i, of the entropy as a function of all eigenvalues and not of their shares."""
+    values = spectrum(0.6)[:DEFLATED]
+    values = values / values.sum()
+    whole = np.concatenate([values, np.zeros(N - DEFLATED)])
+    slope = measured(whole, steps=1).derivative(cv.Entropy(order=order, truncation=truncation))
+
+    def entropy(values):
+        kept = (
+            values
+            if truncation is None
+            else values[:truncation] + (1 - values[:truncation].sum()) / truncation
+        )
+        if order == 1:
+            return -np.sum(kept * np.log(kept))
+        return np.log(np.sum(kept**order)) / (1 - order)
+
+    # Truncated, the t-th has a kink: the t + 1-st takes its place when it shrinks.
+    for index in (i for i in range(DEFLATED) if i + 1 != truncation):
+        step = 1e-6 * np.eye(DEFLATED)[index]
+        expected = (entropy(values + step) - entropy(values - step)) / 2e-6
+        assert slope(values)[index] == pytest.approx(expected, abs=2e-6), index
+
+
+def test_a_truncation_above_n_is_refused():
+    with pytest.raises(ValueError, match=f"at most n = {N}, received {N + 1}"):
+        measured(spectrum()).entropy(cv.truncated(N + 1))
+
+
+def test_order_two_takes_the_norm():
+    found = measured(spectrum()).entropy(cv.renyi(2))
+    assert found.value == pytest.approx(-math.log(np.sum(spectrum() ** 2)))
+    assert (found.noise, found.gap) == (0, 0)
+
+
+def test_an_interval_is_students_and_what_is_systematic():
+    values = np.array([1.0, 1.2, 0.9, 1.1])
+    estimate = Estimate(values, gap=0.1, coupling=0.02, rounding=0.003)
+    error = np.std(values, ddof=1) / 2
+    assert estimate.standard_error == pytest.approx(error)
+    assert estimate.noise == pytest.approx(student.ppf(0.975, 3) * error)
+    assert estimate.systematic == pytest.approx(0.123)
+    low, high = estimate.interval
+    assert (low + high) / 2 == pytest.approx(1.05)
+    assert (high - low) / 2 == pytest.approx(estimate.noise + 0.123)
+
+
+def test_a_difference_is_paired_and_its_errors_add():
+    one = Estimate(np.array([1.0, 2.0, 3.0]), gap=0.1, rounding=0.01)
+    other = Estimate(np.array([0.5, 1.5, 2.5]), gap=0.2, coupling=0.03)
+    difference, total = one - other, one + other
+    assert difference.noise == pytest.approx(0, abs=1e-12)
+    assert difference.value == pytest.approx(0.5)
+    assert total.value == pytest.approx(3.5)
+    for found in (difference, total):
+        assert found.gap == pytest.approx(0.3)
+        assert (found.coupling, found.rounding) == (0.03, 0.01)
+
+
+def test_residuals_of_what_is_projected_off_widen_the_interval():
+    values = spectrum()
+    clean = measured(values)
+    fields = {k: v for k, v in vars(clean).items() if k != "sampled"}
+    loose = SpectralMeasure(**fields | {"projected": (values[:DEFLATED], np.full(DEFLATED, 1e-2))})
+    assert clean.entropy(cv.von_neumann).coupling == 0
+    assert loose.entropy(cv.von_neumann).coupling > 0
+    # To second order in the residuals.
+    half = SpectralMeasure(**fields | {"projected": (values[:DEFLATED], np.full(DEFLATED, 5e-3))})
+    ratio = loose.entropy(cv.von_neumann).coupling / half.entropy(cv.von_neumann).coupling
+    assert ratio == pytest.approx(4)
+
+
+def test_the_quadratures_are_those_of_the_recurrences():
+    measure = measured(spectrum(), steps=5)
+    (gauss, radau), second, *_ = measure.sampled
+    nodes, weights = quadrature.gauss(measure.alpha, measure.beta[:, :4])
+    np.testing.assert_allclose(gauss.nodes, nodes)
+    np.testing.assert_allclose(gauss.weights, weights * measure.squares[:, None])
+    assert second[0].nodes.shape == (4, 4)
+    assert len(measure.sampled) == 4

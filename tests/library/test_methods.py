@@ -1,0 +1,339 @@
+"""How scores are computed: which way is taken, and that all ways agree."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracles import cosine_gram, draw_pairs, gaussian_gram, scores
+
+import condvendi_jax as cv
+from condvendi_jax.grams import _memory as memory
+from condvendi_jax.inference import _jackknife as uncertainty
+from condvendi_jax.pairs import Pairs
+from condvendi_jax.spectra import _methods as methods
+
+N = 700
+KEY = jax.random.key(5)
+KERNELS = {"output_kernel": cv.Gaussian(0.5), "prompt_kernel": cv.Gaussian(0.6)}
+ESTIMATED = [cv.Stored, cv.MatrixFree]
+ROOM_FOR_8000 = 4 * 8000 * 8000 * 4
+
+
+def pairs(dtype=np.float64, n=N):
+    return draw_pairs(n, d_x=5, d_t=3, dtype=dtype)
+
+
+def oracle_scores(outputs, prompts, **entropy):
+    return scores(gaussian_gram(outputs, 0.5), gaussian_gram(prompts, 0.6), **entropy)
+
+
+def chosen(method=None, *, n=100, kernel=None, arrays=2, d=3):
+    """The name of the method that runs."""
+    points = Pairs(
+        tuple([jnp.ones((n, d), jnp.float32)] * arrays),
+        tuple([kernel or cv.Gaussian(1.0)] * arrays),
+        n=n,
+    )
+    method = cv.Auto(KEY) if method is None else method
+    terms = methods.ALL_TERMS if arrays == 2 else methods.OUTPUTS
+    return method.suited_to(methods.grams_of_terms(points), terms).name
+
+
+def test_the_way_goes_by_kernel_n_memory_and_key(monkeypatch):
+    monkeypatch.setattr(memory, "limit", lambda: ROOM_FOR_8000)
+    assert chosen(n=4096) == "exact"
+    assert chosen(n=4097) == "stored"
+    assert chosen(cv.Auto(), n=4097) == "exact"
+    assert chosen(n=8001) == "matrix-free"
+    assert chosen(cv.MatrixFree(KEY), n=100) == "matrix-free"
+    assert chosen(n=20_000, kernel=cv.Cosine(), arrays=1) == "exact"
+    assert chosen(n=20_000, kernel=cv.Cosine(), d=40) == "matrix-free"
+    assert chosen(cv.Stored(KEY), n=5000, kernel=cv.Cosine(), arrays=1) == "stored"
+
+
+@pytest.mark.slow
+def test_an_estimate_that_would_take_longer_than_all_eigenvalues_is_not_made(monkeypatch):
+    """`Auto` keeps to what is quicker; `Stored` to what it was told."""
+    monkeypatch.setattr(methods, "_EXACT_UP_TO", 100)
+    of = functools.partial(cv.decompose, *pairs(np.float32), **KERNELS)
+    assert of(method=cv.Auto(KEY, rtol=0.02)).method == "stored"
+    found = of(method=cv.Auto(KEY, rtol=3e-4))
+    assert (found.method, found.estimation) == ("exact", None)
+    with pytest.warns(UserWarning, match="reached a relative error"):
+        assert of(method=cv.Stored(KEY, rtol=3e-4)).method == "stored"
+
+
+def test_few_points_are_summed_in_tiles_and_differentiated_as_arrays(x64):
+    """One number by either, with derivatives of every mode where they are asked for."""
+    outputs, prompts = map(jnp.asarray, pairs(n=60))
+    score = functools.partial(cv.conditional_rke, prompts=prompts, **KERNELS)
+    value, slope = jax.jvp(score, (outputs,), (jnp.ones_like(outputs),))
+    np.testing.assert_allclose(score(outputs), value, rtol=1e-12)
+    np.testing.assert_allclose(slope, jnp.sum(jax.grad(score)(outputs)), atol=1e-10)
+
+
+def test_few_products_of_features_are_solved_in_the_dual_at_any_n(monkeypatch):
+    monkeypatch.setattr(memory, "limit", lambda: ROOM_FOR_8000)
+    assert chosen(n=20_000, kernel=cv.Cosine(), d=3) == "exact"
+
+
+def test_what_does_not_fit_is_refused(monkeypatch):
+    monkeypatch.setattr(memory, "limit", lambda: ROOM_FOR_8000)
+    for method in (cv.Exact(), cv.Stored(KEY), cv.Auto()):
+        with pytest.raises(ValueError, match=r"n = 8001 points need about.*cv.Auto\(key"):
+            chosen(method, n=8001)
+
+
+@pytest.mark.parametrize("method", ["exact", None, cv.Exact, 1])
+def test_a_method_is_an_object(method):
+    for call in (
+        lambda: cv.decompose(*pairs(np.float32, 20), **KERNELS, method=method),
+        lambda: cv.vendi(np.ones((3, 1), np.float32), kernel=cv.Cosine(), order=2, method=method),
+        lambda: cv.decomposition_errors(*pairs(np.float32, 20), **KERNELS, key=KEY, method=method),
+    ):
+        with pytest.raises(TypeError, match=r"method: expected cv.Auto\(key=...\), cv.Exact"):
+            call()
+
+
+@pytest.mark.parametrize("method", [cv.Auto, cv.Stored, cv.MatrixFree])
+def test_keys_and_tolerances_are_checked_where_they_are_given(method):
+    for rtol in (-1e-3, 0, 1, np.nan, "small", True):
+        with pytest.raises(ValueError, match="rtol: expected a number between 0 and 1"):
+            method(KEY, rtol=rtol)
+    for key in (0, "key", jax.random.split(KEY), np.zeros(3)):
+        with pytest.raises(TypeError, match="key: expected one random key"):
+            method(key)
+    assert method(jax.random.PRNGKey(0)).rtol == 2e-3
+
+
+def test_an_estimate_needs_a_key_and_all_eigenvalues_none():
+    for method in ESTIMATED:
+        with pytest.raises(TypeError, match="key"):
+            method()
+        with pytest.raises(ValueError, match="key: expected a random key"):
+            method(None)
+    with pytest.raises(TypeError):
+        cv.Exact(KEY)
+
+
+def test_methods_have_names_for_command_lines():
+    names = ["auto", "exact", "stored", "matrix-free", "random-features", "nystroem"]
+    assert list(methods.BY_NAME) == names
+    for name, kind in methods.BY_NAME.items():
+        assert type(methods.named(name, key=KEY, rtol=0.1)) is kind
+    assert methods.named("stored", key=KEY, rtol=0.1).rtol == 0.1
+    assert methods.named("stored", key=KEY).rtol == 2e-3
+    assert methods.named("random-features", key=KEY, features=16).count == 16
+    assert methods.named("nystroem", key=KEY, features=16).landmarks == 16
+    assert methods.named("nystroem", key=KEY).landmarks == 512
+    with pytest.raises(ValueError, match="method: expected one of auto, exact, stored"):
+        methods.named("fast", key=KEY)
+
+
+@pytest.mark.slow
+def test_long_exact_work_is_announced_with_the_remedy(monkeypatch):
+    monkeypatch.setattr(methods, "_LONG_ABOVE", 50)
+    with pytest.warns(
+        UserWarning, match=r"n = 60 points take some .* minutes.*cv.Auto\(key"
+    ) as caught:
+        cv.decompose(*pairs(np.float32, 60), **KERNELS)
+    assert len(caught) == 1
+    cv.decompose(*pairs(np.float32, 60), **KERNELS, order=2)
+    cv.vendi(pairs(np.float32, 60)[0], kernel=cv.Cosine())
+
+
+@pytest.mark.parametrize(
+    "method, order, truncation, dtype",
+    [
+        (cv.Stored, 1, None, "float32"),
+        (cv.MatrixFree, 1, None, "float64"),
+        pytest.param(cv.Stored, 1, 80, "float32", marks=pytest.mark.slow),
+    ],
+    indirect=["dtype"],
+)
+def test_estimates_agree_with_all_eigenvalues_within_their_intervals(
+    method, order, truncation, dtype
+):
+    options = KERNELS | {"order": order, "truncation": truncation}
+    oracle = oracle_scores(*pairs(dtype), order=order, truncation=truncation)
+    rtol = 1e-2
+    result = cv.decompose(*pairs(dtype), **options, method=method(KEY, rtol=rtol))
+    assert result.method == method.name
+    assert result.n == N
+    for name, truth in oracle.items():
+        value = float(getattr(result, name))
+        low, high = getattr(result.estimation.intervals, name)
+        slack = (high - low) / 4
+        assert low - slack <= truth <= high + slack
+        assert high - low <= 2.1 * rtol * value
+        assert low < value < high
+        assert 0 < getattr(result.estimation.standard_errors, name) < high - low
+
+
+def test_single_scores_are_those_of_the_decomposition(x64):
+    outputs, prompts = pairs()
+    options = {"method": cv.Stored(KEY, rtol=5e-3)}
+    whole = cv.decompose(outputs, prompts, **KERNELS, **options)
+    conditional = cv.conditional_vendi(outputs, prompts, **KERNELS, **options)
+    information = cv.information_vendi(outputs, prompts, **KERNELS, **options)
+    np.testing.assert_allclose(conditional, whole.conditional, rtol=5e-3)
+    np.testing.assert_allclose(information, whole.information, rtol=1e-12)
+    np.testing.assert_allclose(
+        cv.vendi(outputs, kernel=KERNELS["output_kernel"], **options), whole.vendi, rtol=5e-3
+    )
+
+
+@pytest.mark.parametrize("method", [cv.Exact(), cv.Stored(KEY, rtol=5e-3)])
+def test_without_prompts_a_decomposition_is_that_of_one_prompt_for_all(method, x64):
+    n = 60 if method.name == "exact" else N
+    outputs, _ = pairs(n=n)
+    kernel = KERNELS["output_kernel"]
+    found = cv.decompose(outputs, output_kernel=kernel, method=method)
+    assert found.method == method.name
+    assert found.vendi == cv.vendi(outputs, kernel=kernel, method=method)
+    assert found.vendi == found.conditional
+    assert (found.entropy_prompts, found.information) == (0, 1)
+    low, high = found.intervals.vendi
+    assert found.intervals.conditional == (low, high)
+    assert found.intervals.information == (1, 1)
+    if method.name == "exact":
+        assert found.estimation is None
+        assert low == high == found.vendi
+    else:
+        assert low < found.vendi < high
+        assert found.estimation.standard_errors.vendi > 0
+        assert found.estimation.standard_errors.information == 0
+    if method.name == "exact":
+        same = {"output_kernel": kernel, "prompt_kernel": cv.Gaussian(1.0)}
+        one_prompt = cv.decompose(outputs, np.zeros((n, 1)), **same)
+        np.testing.assert_allclose(one_prompt.scores, found.scores, rtol=1e-9)
+
+
+def test_prompts_and_their_kernel_come_together():
+    outputs, prompts = pairs(np.float32, 20)
+    with pytest.raises(ValueError, match="prompt_kernel: expected beside prompts"):
+        cv.decompose(outputs, prompts, output_kernel=cv.Gaussian(1.0))
+    with pytest.raises(ValueError, match="prompts: expected beside prompt_kernel"):
+        cv.decompose(outputs, **KERNELS)
+
+
+def test_order_two_is_exact_by_any_method(x64):
+    outputs, prompts = pairs(n=50)
+    for method in (cv.Auto(KEY), cv.Exact(), cv.Stored(KEY), cv.MatrixFree(KEY)):
+        result = cv.decompose(outputs, prompts, **KERNELS, order=2, method=method)
+        assert result.method == "frobenius"
+        assert result.estimation is None
+
+
+def test_several_entropies_of_one_call_keep_their_order(x64):
+    """Those of a norm and those of a spectrum are computed apart."""
+    points = Pairs(*pairs(n=50), **KERNELS)
+    wanted = (cv.von_neumann, cv.renyi(2), cv.truncated(5), cv.renyi(3))
+    found = methods.compute(points, wanted, cv.Exact())
+    assert [each.method for each in found] == ["exact", "frobenius", "exact", "exact"]
+    for entropy, each in zip(wanted, found, strict=True):
+        (alone,) = methods.compute(points, (entropy,), cv.Exact())
+        np.testing.assert_allclose(each.values, alone.values, rtol=1e-12)
+
+
+def test_a_narrower_tolerance_gives_a_narrower_interval(x64):
+    widths = []
+    for rtol in (1e-2, 1e-3):
+        result = cv.decompose(*pairs(), **KERNELS, method=cv.Stored(KEY, rtol=rtol))
+        ends = np.log(result.estimation.intervals)
+        widths.append(float((ends[:, 1] - ends[:, 0]).max()) / 2)
+    assert widths[1] <= 1e-3 < widths[0] <= 1e-2
+
+
+def test_another_key_gives_another_number_and_the_same_key_the_same(x64):
+    one, same, other = (
+        float(cv.conditional_vendi(*pairs(), **KERNELS, method=cv.Stored(jax.random.key(k))))
+        for k in (0, 0, 1)
+    )
+    assert one == same != other
+
+
+@pytest.mark.slow
+def test_cosine_marginals_are_solved_in_the_dual_beside_an_estimated_joint():
+    outputs, prompts = draw_pairs(N, d_x=40, d_t=30, dtype=np.float32, modes=30)
+    kernels = {"output_kernel": cv.Cosine(), "prompt_kernel": cv.Cosine()}
+    exact = scores(cosine_gram(outputs), cosine_gram(prompts))
+    found = cv.decompose(outputs, prompts, **kernels, method=cv.Stored(KEY, rtol=0.01))
+    np.testing.assert_allclose(found.vendi, exact["vendi"], rtol=1e-4)
+    assert found.estimation.standard_errors.vendi == 0
+    low, high = found.estimation.intervals.conditional
+    assert low - (high - low) / 4 <= exact["conditional"] <= high + (high - low) / 4
+    assert found.estimation.standard_errors.conditional > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "method, order, truncation",
+    [(cv.MatrixFree, 1, None), (cv.Stored, 1, 80)],
+)
+def test_the_estimated_gradient_follows_the_exact_one(method, order, truncation, x64):
+    outputs, prompts = map(jnp.asarray, pairs())
+
+    def score(outputs, bandwidth, **options):
+        return cv.conditional_vendi(
+            outputs,
+            prompts,
+            output_kernel=cv.Gaussian(bandwidth),
+            prompt_kernel=KERNELS["prompt_kernel"],
+            order=order,
+            truncation=truncation,
+            **options,
+        )
+
+    gradient = jax.value_and_grad(score, argnums=(0, 1))
+    value, exact = gradient(outputs, 0.5)
+    estimate, found = gradient(outputs, 0.5, method=method(KEY))
+    np.testing.assert_allclose(estimate, value, rtol=3e-3)
+    np.testing.assert_allclose(found[1], exact[1], rtol=0.02)
+    error = jnp.linalg.norm(found[0] - exact[0]) / jnp.linalg.norm(exact[0])
+    assert error < 0.12
+    assert abs(jnp.vdot(found[0], exact[0]) / jnp.vdot(exact[0], exact[0]) - 1) < 0.01
+
+
+def test_inside_jit_only_all_eigenvalues_can_be_had(x64):
+    outputs, prompts = map(jnp.asarray, pairs(n=60))
+
+    def score(outputs, **options):
+        return cv.conditional_vendi(outputs, prompts, **KERNELS, **options)
+
+    np.testing.assert_allclose(
+        jax.jit(lambda x: score(x, method=cv.Auto(KEY)))(outputs), score(outputs)
+    )
+    with pytest.raises(TypeError, match="inside jit or vmap"):
+        jax.jit(lambda x: score(x, method=cv.Stored(KEY)))(outputs)
+
+
+@pytest.mark.slow
+def test_a_curve_says_size_by_size_how_it_was_computed(monkeypatch, x64):
+    monkeypatch.setattr(methods, "_EXACT_UP_TO", 300)
+    sizes = (200, 300, N)
+    wanted = [cv.von_neumann, cv.truncated(80), cv.renyi(2)]
+    curves = [
+        uncertainty.convergence_curve(*pairs(), sizes, **KERNELS, entropies=wanted, method=method)
+        for method in (cv.Exact(), cv.Auto(KEY), cv.Auto(KEY, rtol=1e-3))
+    ]
+    for one, other, _ in zip(*curves, strict=True):
+        assert (one.sizes, other.sizes) == (sizes, sizes)
+        low, high = other.intervals.conditional
+        if one.order == 2:
+            assert other.methods == ("frobenius",) * 3
+            np.testing.assert_array_equal(low, high)
+            continue
+        assert one.methods == ("exact",) * 3
+        assert other.methods == ("exact", "exact", "stored")
+        np.testing.assert_allclose(other.conditional[:2], one.conditional[:2])
+        np.testing.assert_allclose(low[:2], high[:2])
+        assert low[2] - 0.01 < one.conditional[2] < high[2] + 0.01
+        assert 0 < high[2] - low[2] < 0.1
+        assert other.standard_errors.conditional.shape == (3,)
+        assert (other.standard_errors.conditional > 0).tolist() == [False, False, True]
+    tighter = curves[2][0]
+    low, high = tighter.intervals.conditional
+    assert (high[2] - low[2]) / 2 <= 1e-3 * tighter.conditional[2] * 1.01

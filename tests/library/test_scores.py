@@ -1,0 +1,247 @@
+"""The scores against the papers' definitions, peers and examples worked by hand."""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, scores
+
+import condvendi_jax as cv
+
+N = 30
+BANDWIDTHS = (0.4, 0.3)
+# A kernel of whole numbers under which different points are unlike: exp(-50) or less.
+DISCRETE = 0.1
+
+
+def _kernels(bandwidths=BANDWIDTHS):
+    return {
+        "output_kernel": cv.Gaussian(bandwidths[0]),
+        "prompt_kernel": cv.Gaussian(bandwidths[1]),
+    }
+
+
+def _oracle_grams(outputs, prompts, bandwidths=BANDWIDTHS):
+    return [gaussian_gram(p, s) for p, s in zip((outputs, prompts), bandwidths, strict=True)]
+
+
+def _named(result):
+    return {name: getattr(result, name) for name in ("vendi", "conditional", "information")}
+
+
+@pytest.mark.parametrize(
+    ("order", "truncation"), [(0.5, None), (1, None), (1, 5), (2, None), (np.inf, 7)]
+)
+def test_decomposition_is_that_of_the_oracle(order, truncation, dtype):
+    pairs = draw_pairs(N, dtype=dtype)
+    result = cv.decompose(*pairs, **_kernels(), order=order, truncation=truncation)
+    expected = scores(*_oracle_grams(*pairs), order=order, truncation=truncation)
+    for name, got in _named(result).items():
+        assert_close(got, expected[name])
+    recorded = (result.order, result.truncation, result.n, result.dtype)
+    assert recorded == (order, truncation, N, dtype.name)
+
+
+def test_every_score_is_a_part_of_the_decomposition(x64):
+    pairs = draw_pairs(N)
+    first = cv.decompose(*pairs, **_kernels(), order=1, truncation=6)
+    second = cv.decompose(*pairs, **_kernels(), order=2)
+    options = {"order": 1, "truncation": 6}
+    assert_close(cv.vendi(pairs[0], kernel=cv.Gaussian(0.4), **options), first.vendi)
+    assert_close(cv.conditional_vendi(*pairs, **_kernels(), **options), first.conditional)
+    assert_close(cv.information_vendi(*pairs, **_kernels(), **options), first.information)
+    assert_close(cv.rke(pairs[0], kernel=cv.Gaussian(0.4)), second.vendi)
+    assert_close(cv.conditional_rke(*pairs, **_kernels()), second.conditional)
+    assert_close(cv.information_rke(*pairs, **_kernels()), second.information)
+    entropies = (second.entropy_outputs, second.entropy_prompts, second.entropy_joint)
+    grams = [cv.gram(cv.Gaussian(s), p) for p, s in zip(pairs, BANDWIDTHS, strict=True)]
+    for got, gram in zip(entropies, (*grams, grams[0] * grams[1]), strict=True):
+        assert_close(got, cv.renyi(2)(gram))
+
+
+def test_mixed_kernels_and_the_dual_of_cosine(dtype):
+    pairs = draw_pairs(N, dtype=dtype)
+    kernels = {"output_kernel": cv.Cosine(), "prompt_kernel": cv.Gaussian(0.3)}
+    for order in (1, 2):
+        expected = scores(cosine_gram(pairs[0]), gaussian_gram(pairs[1], 0.3), order=order)
+        for name, got in _named(cv.decompose(*pairs, **kernels, order=order)).items():
+            assert_close(got, expected[name])
+
+
+@pytest.mark.filterwarnings("ignore")  # The package reaches into namespaces that SciPy deprecates.
+@pytest.mark.parametrize("order", [0.5, 1, 2, np.inf])
+def test_vendi_is_that_of_the_vendi_score_package(order, x64):
+    vendi = pytest.importorskip("vendi_score.vendi")
+    points = draw_pairs(N)[0]
+    theirs = vendi.score_K(gaussian_gram(points, 0.4), q="inf" if np.isinf(order) else order)
+    assert_close(cv.vendi(points, kernel=cv.Gaussian(0.4), order=order), theirs)
+
+
+def test_rke_is_that_of_the_rke_score_package(dtype):
+    rke_score = pytest.importorskip("rke_score")
+    points = draw_pairs(N, dtype=dtype)[0]
+    theirs = rke_score.RKE(kernel_bandwidth=[0.4]).compute_rke_mc_frobenius_norm(
+        points.astype(np.float64)
+    )
+    assert_close(cv.rke(points, kernel=cv.Gaussian(0.4)), 1 / theirs[0.4])
+
+
+@pytest.mark.parametrize("order", [0.5, 1, 2, np.inf])
+def test_modes_within_prompts_are_counted_by_hand(order, x64):
+    """Two prompts, of three equally frequent outputs each: 6 = 3 within a prompt * 2 by prompts."""
+    prompts = jnp.repeat(jnp.arange(2.0), 6)[:, None]
+    outputs = jnp.tile(jnp.arange(3.0), 4)[:, None] + 3 * prompts
+    result = cv.decompose(outputs, prompts, **_kernels((DISCRETE, DISCRETE)), order=order)
+    # Distances between equal points are rounding's, and count by their square root at order 0.5.
+    loosened = 1 if order >= 1 else 1e5
+    assert_close(jnp.stack(list(_named(result).values())), [6, 3, 2], loosened=loosened)
+
+
+def test_outputs_that_repeat_the_prompt_add_nothing():
+    points = draw_pairs(N, dtype=np.float32)[0]
+    kernels = _kernels((DISCRETE, DISCRETE))
+    result = cv.decompose(np.round(points), np.round(points), **kernels)
+    assert_close(result.conditional, 1.0)
+    assert_close(result.information, float(result.vendi))
+
+
+def test_information_at_order_two_falls_below_one_on_a_star():
+    """Pairs (0, j) and (j, 0), j = 1 ... 20: 1/40 of the pairs agree in both coordinates and
+    1/4 + 1/80 in either, so that Information-RKE is (1/40) / (21/80)^2."""
+    leaves = jnp.arange(1.0, 21)
+    zeros = jnp.zeros(20)
+    outputs = jnp.concatenate([zeros, leaves])[:, None]
+    prompts = jnp.concatenate([leaves, zeros])[:, None]
+    pairs, kernels = (outputs, prompts), _kernels((DISCRETE, DISCRETE))
+    assert_close(cv.information_rke(*pairs, **kernels), 80**2 / 40 / 21**2)
+    assert float(cv.information_vendi(*pairs, **kernels)) >= 1
+
+
+def test_all_rows_doubled_leave_every_score_unchanged(x64):
+    """Exact duplicates are valid, and only weights matter."""
+    pairs = draw_pairs(N)
+    doubled = [np.concatenate([p, p]) for p in pairs]
+    for order in (1, 2):
+        one, two = (cv.decompose(*p, **_kernels(), order=order) for p in (pairs, doubled))
+        for name, got in _named(two).items():
+            assert_close(got, float(_named(one)[name]))
+
+
+PAIRED = (
+    cv.decompose,
+    cv.conditional_vendi,
+    cv.information_vendi,
+    cv.conditional_rke,
+    cv.information_rke,
+)
+
+
+@pytest.mark.parametrize("function", [*PAIRED, cv.vendi, cv.rke], ids=lambda f: f.__name__)
+def test_every_argument_changes_the_score(function):
+    outputs, prompts = draw_pairs(N, dtype=np.float32)
+    other_outputs, other_prompts = draw_pairs(N, seed=1, dtype=np.float32)
+    paired = function in PAIRED
+    default = {"outputs": outputs} | (
+        {"prompts": prompts, **_kernels()} if paired else {"kernel": cv.Gaussian(0.4)}
+    )
+    changes = {
+        "outputs": other_outputs,
+        "prompts": other_prompts,
+        "output_kernel": cv.Gaussian(0.8),
+        "prompt_kernel": cv.Gaussian(0.8),
+        "kernel": cv.Gaussian(0.8),
+        "order": 3,
+        "truncation": 4,
+    }
+
+    def evaluate(**arguments):
+        return np.array(jax.tree.leaves(function(**arguments)), np.float64)
+
+    reference = evaluate(**default)
+    # These leave the scores of few points alone; test_methods.py and test_sharding.py are of them.
+    elsewhere = {"count_duplicates", "method", "key", "rtol", "mesh"}
+    for name in set(inspect.signature(function).parameters) - elsewhere:
+        changed = evaluate(**(default | {name: changes[name]}))
+        assert np.abs(changed / reference - 1).max() > 1e-3, name
+
+
+def test_no_gaussian_score_moves_when_a_constant_is_added_to_all_rows():
+    outputs, prompts = draw_pairs(200, dtype=np.float32)
+    far = [p + np.float32(1e4) for p in (outputs, prompts)]
+    for order in (1, 2):
+        near = _named(cv.decompose(outputs, prompts, **_kernels((1.0, 1.0)), order=order))
+        moved = _named(cv.decompose(*far, **_kernels((1.0, 1.0)), order=order))
+        for name, got in moved.items():
+            np.testing.assert_allclose(got, near[name], rtol=1e-3, err_msg=name)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_scores_of_bandwidths_by_vmap_are_those_of_separate_calls(order, x64):
+    pairs = draw_pairs(N)
+    grid = jnp.array([0.3, 0.6, 1.2])
+
+    def score(bandwidth):
+        return cv.decompose(*pairs, **_kernels((bandwidth, 0.3)), order=order).information
+
+    assert_close(jax.vmap(score)(grid), [float(score(s)) for s in grid])
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_scores_of_batches_of_sample_sets_by_vmap_are_those_of_separate_calls(order, x64):
+    batch = [jnp.stack(p) for p in zip(*(draw_pairs(N, seed=s) for s in range(3)), strict=True)]
+
+    def score(outputs, prompts):
+        return cv.decompose(outputs, prompts, **_kernels(), order=order).conditional
+
+    separate = [float(score(x, t)) for x, t in zip(*batch, strict=True)]
+    assert_close(jax.vmap(score)(*batch), separate)
+
+
+def test_scores_compile_into_larger_programs():
+    pairs = draw_pairs(N, dtype=np.float32)
+    inside = jax.jit(lambda x, t: cv.decompose(x, t, **_kernels(), order=2))(*pairs)
+    assert isinstance(inside, cv.scores.Decomposition)
+    assert_close(inside.conditional, float(cv.conditional_rke(*pairs, **_kernels())))
+
+
+@jax.tree_util.register_static
+class Laplace(cv.Kernel):
+    """A user's own kernel: the function of two points and nothing else."""
+
+    def __call__(self, x, y):
+        return jnp.exp(-jnp.sum(jnp.abs(x - y)))
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_a_kernel_of_two_points_alone_is_enough(order, x64):
+    pairs = draw_pairs(N)
+    city_block = [np.exp(-np.abs(p[:, None] - p[None]).sum(axis=-1)) for p in pairs]
+    kernels = {"output_kernel": Laplace(), "prompt_kernel": Laplace()}
+    expected = scores(*city_block, order=order)
+    for name, got in _named(cv.decompose(*pairs, **kernels, order=order)).items():
+        assert_close(got, expected[name])
+    tiled = cv.gram(Laplace(), pairs[0], tile_size=16).squared_frobenius_norm()
+    assert_close(tiled, np.mean(city_block[0] ** 2))
+
+
+def test_large_samples_are_streamed_and_agree_with_the_dense_oracle():
+    """Above the size up to which a Gram is stored."""
+    pairs = draw_pairs(2100, dtype=np.float32)
+    expected = scores_by_norms(*_oracle_grams(*pairs, (1.0, 1.0)))
+    assert_close(cv.conditional_rke(*pairs, **_kernels((1.0, 1.0))), expected)
+
+
+def scores_by_norms(gram_x, gram_t):
+    """CV eq. 11."""
+    return np.sum(gram_t**2) / np.sum((gram_x * gram_t) ** 2)
+
+
+def test_duplicates_are_valid_and_counted_on_request():
+    outputs, prompts = draw_pairs(20, dtype=np.float32)
+    doubled = [np.concatenate([a, a[:5]]) for a in (outputs, prompts)]
+    kernels = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Gaussian(1.0)}
+    assert cv.decompose(*doubled, **kernels, order=2).duplicates is None
+    assert cv.decompose(*doubled, **kernels, order=2, count_duplicates=True).duplicates == 5
+    assert cv.decompose(outputs, prompts, **kernels, count_duplicates=True).duplicates == 0

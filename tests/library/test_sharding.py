@@ -1,0 +1,435 @@
+"""Sharded Grams against NumPy, on 1 to 8 virtual devices and in two real processes.
+
+The measuring runs in processes of its own (sharded_runs.py), once for all tests of this module.
+"""
+
+import contextlib
+import fcntl
+import os
+import socket
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import sharded_runs as runs
+from oracles import assert_close, cosine_gram, draw_pairs, eigenvalues, gaussian_gram, scores
+from processes import HANG_S, on_devices, started
+from scipy.spatial.distance import cdist
+
+import condvendi_jax as cv
+from condvendi_jax.grams import _memory as memory
+from condvendi_jax.grams._sharding import Layout, ShardedGram
+from condvendi_jax.pairs import Pairs
+from experiments import many_devices
+from experiments.lab import store
+
+
+def start(devices, *arguments):
+    return started([sys.executable, runs.__file__, *map(str, arguments)], env=on_devices(devices))
+
+
+def finish(*commands):
+    """Waits for all; ends all where one fails or hangs, since the others would wait for it."""
+    with contextlib.ExitStack() as stack:
+        for process in [stack.enter_context(command) for command in commands]:
+            _, errors = process.communicate(timeout=HANG_S)
+            assert process.returncode == 0, errors
+
+
+def load(path):
+    with np.load(path) as stored:
+        return dict(stored)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """A folder that all workers of one run of pytest have in common."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
+@contextlib.contextmanager
+def one_at_a_time(path):
+    """Lets the worker that comes first measure, and the others wait for its result."""
+    with open(path, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture(scope="module")
+def found(shared):
+    """Everything measured on 8 virtual devices."""
+    path = shared / "sharding-devices.npz"
+    with one_at_a_time(shared / "sharding-devices.lock"):
+        if not path.exists():
+            finish(start(runs.DEVICES, "devices", path))
+    return load(path)
+
+
+@pytest.fixture(scope="module")
+def of_processes(shared):
+    """What each of two processes found, on two devices of each."""
+    paths = [shared / f"sharding-{index}.npz" for index in range(runs.PROCESSES)]
+    with one_at_a_time(shared / "sharding-processes.lock"):
+        if not all(path.exists() for path in paths):
+            with socket.socket() as probe:
+                probe.bind(("localhost", 0))
+                port = probe.getsockname()[1]
+            finish(*(start(runs.DEVICES_EACH, "process", p, port, k) for k, p in enumerate(paths)))
+    return [load(path) for path in paths]
+
+
+def oracle_grams(n=runs.N, kernel="gaussian"):
+    outputs, prompts = draw_pairs(n, **runs.DIMENSIONS)
+    widths = runs.BANDWIDTHS
+    x = cosine_gram(outputs) if kernel == "cosine" else gaussian_gram(outputs, widths[0])
+    return x, gaussian_gram(prompts, widths[1])
+
+
+def part(found, prefix):
+    return {k[len(prefix) + 1 :]: v for k, v in found.items() if k.startswith(prefix + "/")}
+
+
+def assert_right(values, n, count, *, kernel="gaussian", dtype="float64"):
+    """All results for one pair of Grams, and that the padding is zero."""
+    x, t = oracle_grams(n, kernel)
+    rows, joint = -(-n // count) * count, x * t
+    product = joint @ runs.vectors(n) / n
+    assert {value.dtype.name for value in values.values()} == {dtype}
+    assert_close(values["norms"], [np.mean(k**2) for k in (x, t, joint)])
+    assert_close(values["stored norm"], np.mean(joint**2))
+    beside = np.sum((joint / n - runs.vectors(n) @ runs.vectors(n).T) ** 2)
+    for name in ("beside", "stored beside"):
+        assert_close(values[name], beside)
+    assert_close(values["matrix"][:n, :n], joint)
+    assert values["matrix"].shape == (rows, rows)
+    assert not values["matrix"][n:].any()
+    assert not values["matrix"][:, n:].any()
+    for name in ("product", "stored product"):
+        assert values[name].shape == (rows, 3)
+        assert_close(values[name][:n], product)
+        assert not values[name][n:].any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", runs.CASES)
+def test_sharded_grams_are_those_of_numpy(case, found):
+    count, n, _, kernel, dtype = runs.CASES[case]
+    values = part(found, f"cases/{case}")
+    assert_right(values, n, count, kernel=kernel, dtype=dtype)
+    assert (np.diag(values["matrix"])[:n] == 1).all()
+
+
+@pytest.mark.slow
+def test_the_mesh_may_have_explicit_axes_or_two(found):
+    meshes = part(found, "meshes")
+    x, t = oracle_grams()
+    assert_close(meshes["explicit mesh"], np.mean(x**2))
+    for name in ("two axes", "one of two axes"):
+        assert_close(meshes[f"{name}/norm"], np.mean((x * t) ** 2))
+        assert_close(meshes[f"{name}/product"][: runs.N], x * t @ runs.vectors(runs.N) / runs.N)
+
+
+@pytest.mark.slow
+def test_rows_that_are_sharded_already_stay_where_they_are(found):
+    expected = np.mean(gaussian_gram(draw_pairs(runs.N, **runs.DIMENSIONS)[0][:200], 0.7) ** 2)
+    for name in ("auto rows", "explicit rows"):
+        assert_close(found[f"meshes/{name}"], expected)
+
+
+@pytest.mark.slow
+def test_a_small_sharded_gram_has_all_eigenvalues(found):
+    x, _ = oracle_grams()
+    for name in ("eigenvalues", "stored eigenvalues"):
+        assert_close(found[f"meshes/{name}"], eigenvalues(x))
+
+
+@pytest.mark.slow
+def test_finite_features_need_no_ring(found):
+    cosine, _ = oracle_grams(kernel="cosine")
+    product = cosine @ runs.vectors(runs.N) / runs.N
+    assert_close(found["meshes/cosine norm"], np.mean(cosine**2))
+    assert_close(found["meshes/cosine eigenvalues"], eigenvalues(cosine))
+    assert_close(found["meshes/cosine product"][: runs.N], product)
+    assert_close(found["meshes/cosine vectors of n"], product)
+    assert not found["meshes/cosine product"][runs.N :].any()
+
+
+@pytest.mark.slow
+def test_products_of_vectors_that_were_not_placed(found):
+    x, _ = oracle_grams()
+    for name in ("vector of n", "stored vector of n"):
+        assert_close(found[f"meshes/{name}"], x @ runs.vectors(runs.N)[:, 0] / runs.N)
+
+
+@pytest.mark.slow
+def test_stored_and_ring_grams_multiply(found):
+    x, cosine = oracle_grams()[0], oracle_grams(kernel="cosine")[0]
+    assert_close(found["meshes/mixed product"][: runs.N, : runs.N], x * cosine)
+    norms = [np.mean(k**2) for k in (x, cosine, x * cosine)]
+    assert_close(found["meshes/stored norms"], norms)
+
+
+def norm_gradient(weights, points, bandwidth):
+    """d sum_ij K_ij^2 w_ij / n^2 in the points and in the bandwidth, for K_ij^2 w_ij given."""
+    n = len(points)
+    pull = weights.sum(axis=1)[:, None] * points - weights @ points
+    squares = cdist(points, points, "sqeuclidean")
+    in_bandwidth = 2 * np.sum(weights * squares) / bandwidth**3 / n**2
+    return -4 * pull / bandwidth**2 / n**2, in_bandwidth
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [3, 4])
+def test_the_gradient_is_that_of_the_formula(count, found):
+    """In points and bandwidths, where the last hop is whole (3 devices) and divided (4)."""
+    values = part(found, f"gradients/{count}")
+    pairs = draw_pairs(runs.N, **runs.DIMENSIONS)
+    x, t = oracle_grams()
+    of_x, of_t, of_joint = runs.COTANGENT
+    squares = (of_x * x**2 + of_joint * (x * t) ** 2, of_t * t**2 + of_joint * (x * t) ** 2)
+    for k, name in enumerate(("outputs", "prompts")):
+        in_points, in_bandwidth = norm_gradient(squares[k], pairs[k], runs.BANDWIDTHS[k])
+        np.testing.assert_allclose(values[name], in_points, rtol=1e-9, atol=1e-14)
+        np.testing.assert_allclose(values["bandwidths"][k], in_bandwidth, rtol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [3, 4])
+def test_the_slope_of_a_bilinear_form_is_that_of_the_formula(count, found):
+    values = part(found, f"gradients/{count}")
+    pairs = draw_pairs(runs.N, **runs.DIMENSIONS)
+    x, t = oracle_grams()
+    inner = runs.vectors(runs.N) @ runs.vectors(runs.N)[::-1].T
+    weights = x * t * (inner + inner.T) / 2 / runs.N
+    in_points, in_bandwidths = [], []
+    for points, width in zip(pairs, runs.BANDWIDTHS, strict=True):
+        pull = weights.sum(axis=1)[:, None] * points - weights @ points
+        in_points.append(-2 * pull.ravel() / width**2)
+        in_bandwidths.append(np.sum(weights * cdist(points, points, "sqeuclidean")) / width**3)
+    assert_close(values["slope in points"], np.concatenate(in_points))
+    assert_close(values["slope in bandwidths"], in_bandwidths)
+
+
+@pytest.mark.slow
+def test_the_gradient_in_one_argument_alone(found):
+    np.testing.assert_allclose(
+        found["gradients/prompts alone"], found["gradients/3/prompts"], rtol=1e-9, atol=1e-14
+    )
+
+
+@pytest.mark.slow
+def test_float32_is_within_a_millionth_of_float64_at_three_thousand_points(found):
+    x, t = (
+        np.exp(-cdist(*2 * [p.astype(np.float64)], "sqeuclidean") / s**2)
+        for p, s in zip(
+            draw_pairs(runs.LARGE_N, dtype=np.float32, **runs.LARGE_DIMENSIONS),
+            runs.LARGE_BANDWIDTHS,
+            strict=True,
+        )
+    )
+    expected = [x.mean(), t.mean(), (x * t).mean()]
+    assert found["float32/norms"].dtype == np.float32
+    np.testing.assert_allclose(found["float32/norms"], expected, rtol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["matrix-free", "stored"])
+def test_the_measure_does_not_depend_on_the_devices(way, found):
+    """Random numbers are drawn whole, so that only the order of sums differs."""
+    expected = found["measures/one device"]
+    np.testing.assert_allclose(found[f"measures/{way}"], expected, rtol=1e-8)
+
+
+SQUARE = runs.COMPILED_N**2
+BLOCK = SQUARE // runs.DEVICES
+
+
+@pytest.mark.slow
+def test_the_compiled_rings_hold_no_block_of_the_matrix_and_gather_nothing(found):
+    compiled = part(found, "compiled")
+    # A block of rows, padded to whole tiles, of at most 5 columns.
+    rows = runs.COMPILED_N // runs.DEVICES + 64
+    block = 5 * rows
+    for name in ("prepared points", "norms", "gradient", "product"):
+        largest, gathered, passed = compiled[name]
+        assert largest < BLOCK / 50, name
+        assert gathered == 0, name
+        assert passed <= block, name
+    for name in ("norms", "gradient", "product"):
+        assert compiled[name][2] > 0, name
+    for name in ("matrix-free space", "matrix-free start", "matrix-free lanczos"):
+        # The vectors of the recurrences are the largest that there is, and they are sharded.
+        assert compiled[name][0] <= max(4096, runs.CAPACITY * 3 * rows), name
+        assert compiled[name][1] == 0, name
+
+
+@pytest.mark.slow
+def test_the_compiled_stored_gram_gathers_vectors_only(found):
+    compiled = part(found, "compiled")
+    vectors = runs.COMPILED_N * 3
+    # The control: a reader of compiled text that finds no block here would find none anywhere.
+    for name in ("stored product", "stored norm", "store", "stored space", "stored lanczos"):
+        assert compiled[name][0] == BLOCK, name
+    for name in ("stored product", "stored space", "stored lanczos"):
+        assert compiled[name][1] == vectors, name
+    assert compiled["store"][1] == compiled["stored norm"][1] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("index", range(runs.PROCESSES))
+def test_each_process_may_bring_its_own_rows(index, of_processes):
+    outputs, prompts = (p[:200] for p in draw_pairs(runs.N, **runs.DIMENSIONS))
+    grams = [gaussian_gram(p, s) for p, s in zip((outputs, prompts), runs.BANDWIDTHS, strict=True)]
+    joint = grams[0] * grams[1]
+    values = part(of_processes[index], "parts")
+    assert_close(values["norms"], [np.mean(k**2) for k in (*grams, joint)])
+    assert_close(values["matrix"], joint)
+    assert_close(values["product"], joint @ runs.vectors(200) / 200)
+
+
+@pytest.mark.slow
+def test_the_scores_on_a_mesh_are_those_of_one_device(found):
+    np.testing.assert_allclose(found["mesh/scores"], found["one device/scores"], rtol=1e-8)
+    assert found["mesh/n"] == runs.SCORED_N
+    exact = [oracle_scores(runs.SCORED_N, order=order) for order in (2, 1, 1)]
+    np.testing.assert_allclose(found["mesh/scores"][0], exact[0], rtol=1e-10)
+    np.testing.assert_allclose(found["mesh/scores"][1:], exact[1:], rtol=0.02)
+
+
+def oracle_scores(n, *, order):
+    points = (p[:n] for p in draw_pairs(runs.SCORED_N, **runs.DIMENSIONS))
+    grams = [gaussian_gram(p, s) for p, s in zip(points, runs.BANDWIDTHS, strict=True)]
+    return list(scores(*grams, order=order).values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("index", range(runs.PROCESSES))
+def test_the_scores_in_two_processes(index, found, of_processes):
+    """Of arrays that every host has, and of arrays of which each has its own rows."""
+    values = of_processes[index]
+    np.testing.assert_allclose(values["host/scores"], found["one device/scores"], rtol=1e-8)
+    assert (values["host/n"], values["global/n"]) == (runs.SCORED_N, 600)
+    np.testing.assert_allclose(values["global/scores"][0], oracle_scores(600, order=2), rtol=1e-10)
+    np.testing.assert_allclose(
+        values["global/scores"][1:], [oracle_scores(600, order=1)], rtol=0.02
+    )
+
+
+@pytest.fixture
+def mesh():
+    return runs.lines(1)
+
+
+def test_what_does_not_fit_together_is_refused(mesh):
+    points = np.ones((4, 2), np.float32)
+    kernel, layout = cv.Gaussian(1.0), Layout(mesh, "rows", 4)
+    gram = ShardedGram.from_points(kernel, points, layout=layout)
+    shorter = ShardedGram.from_points(kernel, points[:3], layout=Layout(mesh, "rows", 3))
+    with pytest.raises(ValueError, match="not sharded by rows; give layout="):
+        ShardedGram.from_points(kernel, points)
+    for call in (gram.__mul__, gram.squared_norms_with, gram.store().__mul__):
+        with pytest.raises(ValueError, match="expected another"):
+            call(shorter)
+    with pytest.raises(ValueError, match="the points are not stored"):
+        gram.store().factors()
+    with pytest.raises(TypeError):
+        gram * 2.0
+
+
+def test_gathered_points_are_on_one_device_without_padding(mesh):
+    pairs = tuple(map(jnp.asarray, draw_pairs(5, dtype=np.float32)))
+    padded = tuple(jnp.pad(array, ((0, 3), (0, 0))) for array in pairs)
+    points = Pairs.trusted(padded, runs.kernels(), n=5, layout=Layout(mesh, "rows", 5))
+    gathered = points.gathered()
+    assert gathered.layout is None
+    for found, expected in zip(gathered.arrays, pairs, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert gathered.gathered() is gathered
+
+
+def test_the_tile_size_changes_the_program_and_not_the_result(mesh):
+    points = draw_pairs(50, dtype=np.float32)[0]
+    layout = Layout(mesh, "rows", 50)
+    grams = [
+        ShardedGram.from_points(cv.Gaussian(0.7), points, layout=layout, tile_size=size)
+        for size in (16, 64)
+    ]
+    texts = [str(jax.make_jaxpr(lambda g: g.squared_frobenius_norm())(gram)) for gram in grams]
+    assert texts[0] != texts[1]
+    assert_close(grams[0].squared_frobenius_norm(), float(grams[1].squared_frobenius_norm()))
+
+
+def test_sharded_grams_do_not_mix_with_others(mesh):
+    points = draw_pairs(50, dtype=np.float32)[0]
+    gram = ShardedGram.from_points(cv.Gaussian(0.7), points, layout=Layout(mesh, "rows", 50))
+    other = cv.gram(cv.Gaussian(0.7), points)
+    for either in (gram, gram.store()):
+        for call in (either.__mul__, either.__rmul__, either.squared_norms_with):
+            with pytest.raises(ValueError, match="expected another"):
+                call(other)
+
+
+def test_the_rank_of_finite_features_is_bounded(mesh):
+    points = draw_pairs(50, dtype=np.float32, d_x=5)[0]
+    layout = Layout(mesh, "rows", 50)
+    assert ShardedGram.from_points(cv.Cosine(), points, layout=layout).rank_bound == 5
+    assert ShardedGram.from_points(cv.Gaussian(0.7), points, layout=layout).rank_bound == 50
+
+
+def test_a_sharded_gram_too_large_for_one_device_is_refused(mesh, monkeypatch):
+    monkeypatch.setattr(memory, "limit", lambda: 1000)
+    points = draw_pairs(50, dtype=np.float32)[0]
+    gram = ShardedGram.from_points(cv.Gaussian(0.7), points, layout=Layout(mesh, "rows", 50))
+    for either in (gram, gram.store()):
+        with pytest.raises(ValueError, match="need about"):
+            either.eigenvalues()
+
+
+@pytest.mark.slow
+def test_the_example_gives_the_same_scores_by_every_way_in_two_processes(tmp_path):
+    """The second shares the folder: it must neither wait for the lock nor for cells of its own."""
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
+    arguments = ["--devices=1", "--n=201", "--rtol=0.02", f"--output={tmp_path}"]
+    arguments += [f"--coordinator=localhost:{port}", "--num_processes=2"]
+    command = [sys.executable, "-m", "experiments.many_devices", *arguments]
+    environment = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+    with contextlib.ExitStack() as stack:
+        processes = [
+            stack.enter_context(started([*command, f"--process_id={index}"], env=environment))
+            for index in (0, 1)
+        ]
+        ends = [process.communicate(timeout=HANG_S) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], ends
+    assert "201 pairs, 2 x cpu of 2 processes" in ends[0][0]
+    assert "pairs" not in ends[1][0]
+    run = store.read_run(tmp_path / "many_devices-2x1", many_devices.STUDY)
+    assert run.settings.processes == 2
+    assert not run.missing
+    scored = {(cell.way, cell.devices): found for cell, found in run.results.items()}
+    assert len(scored) == 5
+    for way in ("order 2", "stored"):
+        one, both = scored[way, "one"], scored[way, "all"]
+        assert one.conditional == pytest.approx(both.conditional, rel=1e-4)
+        assert one.vendi == pytest.approx(both.vendi, rel=1e-4)
+    stored, free = scored["stored", "all"], scored["matrix-free", "all"]
+    assert free.conditional == pytest.approx(stored.conditional, rel=1e-4)
+    low, high = stored.vendi_interval
+    assert low < stored.vendi < high
+    exact = scored["order 2", "all"]
+    assert exact.vendi_interval == (exact.vendi, exact.vendi)
+
+
+def test_the_example_refuses_half_an_address():
+    for options, message in (
+        ({"process_id": 1}, "--coordinator: several processes"),
+        ({"coordinator": "localhost:1", "num_processes": 2}, "--process_id: expected beside"),
+        ({"n": 1}, "--n: expected an integer of at least 2"),
+        ({"devices": 0}, "--devices"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            many_devices.prepare(many_devices.Options(**options), lambda: None, 0)

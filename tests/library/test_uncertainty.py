@@ -1,0 +1,349 @@
+"""Standard errors: formulas, agreement of the one-pass form, coverage; convergence curves."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracles import assert_close, draw_pairs
+from scipy import stats
+
+import condvendi_jax as cv
+from condvendi_jax import validation
+from condvendi_jax.inference._jackknife import (
+    convergence_curve,
+    decomposition_errors,
+    settled_from,
+    standard_error,
+)
+
+KERNELS = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.6)}
+KEY = jax.random.key(0)
+
+
+def _three(outputs, prompts, **options):
+    result = cv.decompose(outputs, prompts, **KERNELS, **options)
+    return result.vendi, result.conditional, result.information
+
+
+def test_error_of_a_mean_is_that_of_elementary_statistics(x64):
+    """Deleting single rows of a mean gives s / sqrt(n) exactly."""
+    values = np.random.default_rng(0).normal(size=(15, 1))
+    error = standard_error(jnp.mean, values, key=KEY, groups=15)
+    assert_close(error, values.std(ddof=1) / np.sqrt(15))
+
+
+def test_equal_groups_give_the_usual_jackknife_over_groups(x64):
+    """The mean of g group means has the error s / sqrt(g) of those means."""
+    values = np.random.default_rng(0).normal(size=(12, 1))
+    labels = np.repeat(["a", "b", "c", "d"], 3)
+    means = values.reshape(4, 3).mean(axis=1)
+    assert_close(standard_error(jnp.mean, values, groups=labels), means.std(ddof=1) / 2)
+
+
+def test_unequal_groups_follow_the_weighted_formula(x64):
+    """Busing, Meijer and van der Leeden (1999), written out for three groups of 1, 2 and 5."""
+    values = np.random.default_rng(0).normal(size=(8, 1))
+    labels = np.array([0, 1, 1, 2, 2, 2, 2, 2])
+    whole, g, n = np.exp(values.mean()), 3, 8
+    deleted = np.array([np.exp(values[labels != j].mean()) for j in range(g)])
+    m = np.bincount(labels)
+    centre = g * whole - np.sum((1 - m / n) * deleted)
+    pseudo = n / m * whole - (n / m - 1) * deleted
+    expected = np.sqrt(np.mean((pseudo - centre) ** 2 / (n / m - 1)))
+    assert_close(standard_error(lambda v: jnp.exp(jnp.mean(v)), values, groups=labels), expected)
+
+
+@pytest.mark.parametrize("groups", [5, np.arange(40) % 7])
+def test_one_pass_errors_at_order_two_are_the_generic_ones(groups, x64):
+    pairs = draw_pairs(40)
+    score = functools.partial(_three, order=2)
+    expected = standard_error(score, *pairs, key=KEY, groups=groups)
+    got = decomposition_errors(*pairs, **KERNELS, order=2, key=KEY, groups=groups)
+    assert_close(jnp.stack(got), expected)
+
+
+def test_errors_of_other_orders_are_the_generic_ones(x64):
+    pairs = draw_pairs(40)
+    options = {"order": 1, "truncation": 5}
+    expected = standard_error(lambda x, t: _three(x, t, **options), *pairs, key=KEY, groups=4)
+    got = decomposition_errors(*pairs, **KERNELS, **options, key=KEY, groups=4)
+    assert_close(jnp.stack(got), expected)
+
+
+def test_a_decomposition_is_a_pytree_of_scalars():
+    """As the docstring offers; its structure holds n, which differs once rows are deleted."""
+    pairs = draw_pairs(40, dtype=np.float32)
+    decomposed = functools.partial(cv.decompose, **KERNELS, order=2)
+
+    def entropy(outputs, prompts):
+        return decomposed(outputs, prompts).entropy_joint
+
+    got = standard_error(decomposed, *pairs, key=KEY, groups=4)
+    assert_close(got.entropy_joint, standard_error(entropy, *pairs, key=KEY, groups=4))
+
+
+def test_every_argument_changes_the_errors():
+    pairs, other = (draw_pairs(40, seed=s, dtype=np.float32) for s in (0, 1))
+    default = {
+        "outputs": pairs[0],
+        "prompts": pairs[1],
+        **KERNELS,
+        "order": 2,
+        "key": KEY,
+        "groups": 8,
+    }
+    changes = {
+        "outputs": other[0],
+        "prompts": other[1],
+        "output_kernel": cv.Gaussian(2.0),
+        "prompt_kernel": cv.Gaussian(2.0),
+        "order": 1,
+        "truncation": 3,
+        "key": jax.random.key(1),
+        "groups": 5,
+    }
+    reference = np.array(decomposition_errors(**default))
+    for name, value in changes.items():
+        changed = np.array(decomposition_errors(**(default | {name: value})))
+        assert np.abs(changed / reference - 1).max() > 1e-2, name
+
+
+@pytest.mark.slow
+def test_labels_that_hold_dependent_rows_together_widen_the_error():
+    """Every pair eight times: rows deleted one by one leave their copies behind."""
+    pairs = [np.repeat(p, 8, axis=0) for p in draw_pairs(40, dtype=np.float32)]
+    labels = np.repeat(np.arange(40), 8)
+    shuffled = np.random.default_rng(0).permutation(labels)
+    together, apart = (
+        decomposition_errors(*pairs, **KERNELS, order=2, groups=g).vendi for g in (labels, shuffled)
+    )
+    assert float(together) > 2 * float(apart)
+
+
+def test_labels_need_no_key_and_may_be_words():
+    pairs = draw_pairs(12, dtype=np.float32)
+    numbers = np.arange(12) % 3
+    words = np.array(["blue", "red", "green"])[numbers]
+    one, two = (
+        decomposition_errors(*pairs, **KERNELS, order=2, groups=g) for g in (numbers, words)
+    )
+    assert_close(jnp.stack(one), np.array(two), loosened=10)
+
+
+def _coverage(draws, score_and_error, groups):
+    """How often the t-interval of a draw covers the mean over all draws, and the mean ratio of the
+    error to the spread over draws."""
+    values, errors = np.array([score_and_error(draw) for draw in range(draws)], np.float64).T
+    width = stats.t.ppf(0.975, groups - 1) * errors
+    covered = np.mean(np.abs(values - values.mean()) < width)
+    return covered, errors.mean() / values.std(ddof=1)
+
+
+def _within_binomial_band(covered, draws, *, nominal=0.95, false_alarm=1e-3):
+    low, high = stats.binom.ppf([false_alarm / 2, 1 - false_alarm / 2], draws, nominal) / draws
+    return low <= covered <= high
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vendi", "conditional", "information"])
+def test_errors_at_order_two_cover_at_their_nominal_rate(name, order_two_draws):
+    """200 draws of 200 pairs, 20 groups; a right method fails with probability 1e-3 per score."""
+    values, errors = order_two_draws[name]
+    covered, ratio = _coverage(200, lambda k: (values[k], errors[k]), 20)
+    assert _within_binomial_band(covered, 200)
+    assert 0.85 < ratio < 1.2
+
+
+@pytest.fixture(scope="module")
+def order_two_draws():
+    found = {name: ([], []) for name in ("vendi", "conditional", "information")}
+    for draw in range(200):
+        pairs = _fresh_pairs(200, draw)
+        result = cv.decompose(*pairs, **KERNELS, order=2)
+        errors = decomposition_errors(*pairs, **KERNELS, order=2, key=jax.random.key(draw))
+        for name, (values, spreads) in found.items():
+            values.append(float(getattr(result, name)))
+            spreads.append(float(getattr(errors, name)))
+    return found
+
+
+def _fresh_pairs(n, draw):
+    """Independent draws of one mixture: the centres stay, the points do not."""
+    rng = np.random.default_rng(1000 + draw)
+    centres = np.random.default_rng(0).normal(size=(4, 5))
+    points = centres[rng.integers(4, size=n)] + 0.5 * rng.normal(size=(n, 5))
+    return points[:, :3].astype(np.float32), points[:, 3:].astype(np.float32)
+
+
+@pytest.mark.slow
+def test_errors_at_order_one_cover_at_their_nominal_rate():
+    """160 draws of 64 pairs, 8 equal groups; a right method fails with probability 1e-3."""
+    score = functools.partial(cv.conditional_vendi, **KERNELS)
+
+    def score_and_error(draw):
+        pairs = _fresh_pairs(64, draw)
+        return score(*pairs), standard_error(score, *pairs, key=jax.random.key(draw), groups=8)
+
+    covered, ratio = _coverage(160, score_and_error, 8)
+    assert _within_binomial_band(covered, 160)
+    assert 0.8 < ratio < 1.3
+
+
+@pytest.mark.slow
+def test_the_bootstrap_is_biased_low_because_it_duplicates_rows():
+    """At n = 300; a resample holds 63% of the rows, and its repeats are pairs of similarity one."""
+    outputs = np.random.default_rng(0).normal(size=(300, 3)).astype(np.float32)
+    kernel = cv.Gaussian(0.5)
+    for score, at_least in ((cv.rke, 0.08), (cv.vendi, 0.15)):
+        whole = float(score(outputs, kernel=kernel))
+        resamples = [np.random.default_rng(k).integers(300, size=300) for k in range(12)]
+        replicates = np.array([float(score(outputs[r], kernel=kernel)) for r in resamples])
+        assert replicates.max() < whole
+        assert 1 - replicates.mean() / whole > at_least
+
+
+def test_a_standard_error_of_one_row_is_nan_with_a_warning():
+    pairs = draw_pairs(1, dtype=np.float32)
+    with pytest.warns(UserWarning, match="NaN for n = 1"):
+        assert np.isnan(standard_error(jnp.mean, pairs[0], key=KEY))
+    for order in (1, 2):
+        with pytest.warns(UserWarning, match="NaN for n = 1"):
+            errors = decomposition_errors(*pairs, **KERNELS, order=order, key=KEY)
+        assert np.isnan(jnp.stack(errors)).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"groups": 1}, "groups: expected an integer of at least 2, received 1"),
+        ({"groups": 2.5}, "groups: expected"),
+        ({"groups": 13}, "groups: expected at most n = 12, received 13"),
+        ({"groups": np.arange(11)}, "groups: expected 12 labels, one for each row, received shape"),
+        ({"groups": np.zeros(12)}, "groups: expected at least two distinct labels"),
+        ({"groups": [*np.arange(11.0), np.nan]}, "groups: received NaN in row 11"),
+        ({"key": None}, "key: expected a random key"),
+    ],
+)
+def test_bad_groups_are_refused_before_the_score_is_evaluated(options, message):
+    def score(_):
+        pytest.fail("evaluated")
+
+    outputs = np.ones((12, 1), np.float32)
+    with pytest.raises(ValueError, match=message):
+        standard_error(score, outputs, **({"key": KEY, "groups": 4} | options))
+
+
+def test_errors_warn_of_a_truncation_beyond_n_and_not_of_one_beyond_the_deletions():
+    pairs = draw_pairs(12, dtype=np.float32)
+    options = {**KERNELS, "key": KEY, "groups": 4}
+    decomposition_errors(*pairs, **options, truncation=11)
+    with pytest.warns(UserWarning, match="truncation 13 exceeds n = 12"):
+        decomposition_errors(*pairs, **options, truncation=13)
+
+
+def test_progress_is_called_once_an_evaluation():
+    pairs = draw_pairs(12, dtype=np.float32)
+    for order, expected in ((1, 5), (2, 1)):
+        calls = []
+        decomposition_errors(
+            *pairs, **KERNELS, order=order, key=KEY, groups=4, progress=lambda c=calls: c.append(1)
+        )
+        assert len(calls) == expected
+
+
+def test_convergence_curve_is_that_of_separate_decompositions(x64):
+    pairs = draw_pairs(24)
+    entropies = (cv.von_neumann, cv.renyi(2), cv.truncated(15))
+    sizes, calls = (1, 20), []
+    curves = convergence_curve(
+        *pairs, sizes, **KERNELS, entropies=entropies, progress=lambda: calls.append(1)
+    )
+    assert len(calls) == len(sizes)
+    for entropy, curve in zip(entropies, curves, strict=True):
+        assert (curve.sizes, curve.order, curve.truncation) == (
+            sizes,
+            entropy.order,
+            entropy.truncation,
+        )
+        assert curve.dtype == "float64"
+        for k, size in enumerate(sizes):
+            truncation = entropy.truncation and min(entropy.truncation, size)
+            separate = _three(
+                *(p[:size] for p in pairs), order=entropy.order, truncation=truncation
+            )
+            got = [curve.vendi[k], curve.conditional[k], curve.information[k]]
+            assert_close(jnp.stack(got), separate)
+    assert [curve.order for curve in convergence_curve(*pairs, sizes, **KERNELS)] == [1, 2]
+
+
+@pytest.mark.parametrize("sizes", [(), (0, 5), (5, 5), (6, 5), (5, 13), (2.5,)])
+def test_sizes_ascend_within_the_data(sizes):
+    pairs = draw_pairs(12, dtype=np.float32)
+    with pytest.raises(ValueError, match="sizes: expected"):
+        convergence_curve(*pairs, sizes, **KERNELS)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([5, 9.9, 10.1, 10], 20),
+        ([10, 10, 10, 10], 10),
+        ([10, 5, 10, 10], 30),
+        ([1, 2, 3, 4], None),
+        ([1, 2, 3, np.nan], None),
+    ],
+)
+def test_a_curve_settles_where_it_stays_near_its_last_value(values, expected):
+    assert settled_from([10, 20, 30, 40], values, tolerance=0.02) == expected
+
+
+def test_a_wider_tolerance_settles_earlier():
+    values = [5, 9, 9.9, 10]
+    assert settled_from([10, 20, 30, 40], values, tolerance=0.2) == 20
+    assert settled_from([10, 20, 30, 40], values, tolerance=0.02) == 30
+
+
+def test_labels_of_two_kinds_are_refused(x64):
+    """NumPy would make the number 1 and the string "1" one label."""
+    outputs, _ = draw_pairs(12)
+    with pytest.raises(TypeError, match="groups: .* all strings, received '1' in row 1 after 1"):
+        standard_error(jnp.mean, outputs, groups=[1, "1", *range(2, 12)])
+
+
+_KERNEL = {"output_kernel": cv.Gaussian(1.0)}
+_UNTRACEABLE = {
+    "evaluate": lambda x: cv.evaluate(x, **_KERNEL, orders=[2]).n,
+    "compare": lambda x: cv.compare({"a": x, "b": x}, **_KERNEL, orders=[2]).groups,
+    "select_bandwidth": lambda x: cv.bandwidth.select_bandwidth(x, key=KEY).bandwidth,
+    "bandwidth_by_rule": lambda x: cv.bandwidth_by_rule(x, "variance", key=KEY).bandwidth,
+    "median_heuristic": lambda x: cv.bandwidth.median_heuristic(x, key=KEY),
+    "standard_error": lambda x: standard_error(jnp.mean, x, key=KEY),
+    "decomposition_errors": lambda x: decomposition_errors(x, **_KERNEL, order=1, key=KEY).vendi,
+    "convergence_curve": lambda x: cv.convergence_curve(x, None, [10, 40], **_KERNEL)[0].vendi,
+    "k_means": lambda x: cv.clusters.k_means(x, 3, key=KEY).labels,
+}
+
+
+@pytest.mark.parametrize("name", _UNTRACEABLE)
+def test_what_depends_on_numbers_says_so_inside_jit(name):
+    outputs, _ = draw_pairs(40, dtype=np.float32)
+    with pytest.raises(TypeError, match=f"{name}: cannot run inside jax.jit, jax.vmap or jax.grad"):
+        jax.jit(_UNTRACEABLE[name])(outputs)
+
+
+def test_labels_that_a_common_dtype_would_make_equal_stay_apart():
+    kinds, numbers = validation.check_labels([2**53, 2**53 + 1, 0.5, np.int8(3)], 4)
+    assert len(kinds) == 4
+    assert numbers.tolist() == [2, 3, 0, 1]
+    dates = np.array(["2026-01-02", "2026-01-01", "2026-01-02"], "M8[D]")
+    assert validation.check_labels(dates, 3)[1].tolist() == [1, 0, 1]
+
+
+def test_an_error_of_the_callers_own_function_is_left_alone():
+    def score(points):
+        return jax.jit(lambda z: 1.0 if z.sum() > 0 else 2.0)(points)
+
+    with pytest.raises(jax.errors.TracerBoolConversionError):
+        standard_error(score, np.ones((12, 2), np.float32), key=KEY, groups=4)

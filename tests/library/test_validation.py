@@ -1,0 +1,317 @@
+"""What every bad input gets, row by row: an error that names it, a warning, or the right number."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracles import assert_close, draw_pairs, gaussian_gram, scores
+
+import condvendi_jax as cv
+from condvendi_jax import bandwidth
+from condvendi_jax.grams import _memory as memory
+from condvendi_jax.inference import _jackknife as uncertainty
+
+KEY = jax.random.key(0)
+N = 20
+OUTPUTS, PROMPTS = draw_pairs(N, dtype=np.float32)
+
+
+def _kernels(kernel):
+    return {"output_kernel": kernel, "prompt_kernel": kernel}
+
+
+def _paired(function, **options):
+    return lambda x, t, kernel: function(x, t, **_kernels(kernel), **options)
+
+
+PAIRED = {
+    "decompose": _paired(cv.decompose),
+    "conditional_vendi": _paired(cv.conditional_vendi),
+    "information_vendi": _paired(cv.information_vendi),
+    "conditional_rke": _paired(cv.conditional_rke),
+    "information_rke": _paired(cv.information_rke),
+    "decomposition_errors": _paired(uncertainty.decomposition_errors, key=KEY, groups=3),
+    "one_pass_errors": _paired(uncertainty.decomposition_errors, key=KEY, groups=3, order=2),
+    "convergence_curve": lambda x, t, kernel: uncertainty.convergence_curve(
+        x, t, (2,), **_kernels(kernel)
+    ),
+}
+WITH_KERNEL = {
+    "vendi": lambda x, kernel: cv.vendi(x, kernel=kernel),
+    "rke": lambda x, kernel: cv.rke(x, kernel=kernel),
+    "gram": lambda x, kernel: cv.gram(kernel, x),
+    **{
+        name: lambda x, kernel, function=function: function(x, PROMPTS, kernel)
+        for name, function in PAIRED.items()
+    },
+}
+WITHOUT_KERNEL = {
+    "standard_error": lambda x, _: uncertainty.standard_error(
+        lambda _: pytest.fail("evaluated"), x, key=KEY, groups=3
+    ),
+    "select_bandwidth": lambda x, _: bandwidth.select_bandwidth(x, key=KEY),
+    "median_heuristic": lambda x, _: bandwidth.median_heuristic(x, key=KEY),
+}
+EVERYTHING = WITH_KERNEL | WITHOUT_KERNEL
+every_function = pytest.mark.parametrize("name", EVERYTHING)
+
+
+def _changed(value, row=7):
+    changed = OUTPUTS.copy()
+    changed[row, 1] = value
+    return changed
+
+
+@every_function
+@pytest.mark.parametrize(
+    ("array", "error", "message"),
+    [
+        (_changed(np.nan), ValueError, r"(outputs|points): .*NaN or infinity.*first of them row 7"),
+        (_changed(-np.inf), ValueError, r"(outputs|points): .*NaN or infinity.*first.* row 7"),
+        (np.zeros((0, 3), np.float32), ValueError, r"(outputs|points): .*shape \(0, 3\)"),
+        (np.zeros((N, 0), np.float32), ValueError, r"(outputs|points): .*shape \(20, 0\)"),
+        (OUTPUTS[:, 0], ValueError, r"(outputs|points): .*\[n, d\], received shape \(20,\)"),
+        (OUTPUTS[None], ValueError, r"(outputs|points): .*received shape \(1, 20, 3\)"),
+        (OUTPUTS.astype(object), TypeError, r"(outputs|points): .*dtype object"),
+        (OUTPUTS.astype(str), TypeError, r"(outputs|points): .*dtype <U"),
+        (OUTPUTS.astype(complex), TypeError, r"(outputs|points): .*dtype complex"),
+    ],
+    ids=["nan", "infinity", "no rows", "no columns", "1-d", "3-d", "object", "str", "complex"],
+)
+def test_bad_arrays_are_refused(name, array, error, message):
+    with pytest.raises(error, match=message):
+        EVERYTHING[name](array, cv.Gaussian(1.0))
+
+
+@pytest.mark.parametrize("name", PAIRED)
+def test_prompts_are_checked_like_outputs(name):
+    bad = PROMPTS.copy()
+    bad[5] = np.nan
+    with pytest.raises(ValueError, match=r"prompts: .*NaN.*first of them row 5"):
+        PAIRED[name](OUTPUTS, bad, cv.Gaussian(1.0))
+
+
+@pytest.mark.parametrize("name", PAIRED)
+def test_different_lengths_are_refused_with_both(name):
+    with pytest.raises(ValueError, match="received 20 outputs and 19 prompts"):
+        PAIRED[name](OUTPUTS, PROMPTS[:-1], cv.Gaussian(1.0))
+
+
+def test_a_score_of_pairs_has_its_standard_error_checked_too():
+    with pytest.raises(ValueError, match="received 20 outputs and 19 prompts"):
+        uncertainty.standard_error(lambda x, t: 0.0, OUTPUTS, PROMPTS[:-1], key=KEY)
+
+
+@pytest.mark.parametrize("name", WITH_KERNEL)
+def test_a_zero_row_has_no_direction(name):
+    zero = OUTPUTS.copy()
+    zero[3] = 0
+    for kernel in (cv.Cosine(), cv.Gaussian(1.0) * cv.Cosine()):
+        with pytest.raises(ValueError, match=r"(outputs|points): .*zero row.*first of them row 3"):
+            WITH_KERNEL[name](zero, kernel)
+
+
+@pytest.mark.parametrize("name", WITH_KERNEL)
+def test_what_is_not_a_kernel_is_refused(name):
+    with pytest.raises(TypeError, match=r"kernel: expected a kernel such as Gaussian"):
+        WITH_KERNEL[name](OUTPUTS, "gaussian")
+
+
+def test_one_row_has_scores_of_one():
+    for kernel in (cv.Gaussian(1.0), cv.Cosine()):
+        for order in (0.5, 1, 2, np.inf):
+            result = cv.decompose(OUTPUTS[:1], PROMPTS[:1], **_kernels(kernel), order=order)
+            found = (result.vendi, result.conditional, result.information)
+            assert [float(score) for score in found] == [1, 1, 1]
+
+
+def test_identical_rows_have_scores_of_exactly_one(dtype):
+    constant = np.full((65, 3), 1.234, dtype)
+    kernels = {"output_kernel": cv.Cosine(), "prompt_kernel": cv.Gaussian(1.0)}
+    for order in (0.3, 1, 2):
+        result = cv.decompose(constant, constant[:, :2], **kernels, order=order)
+        for score in (result.vendi, result.conditional, result.information):
+            # An ulp of the diagonal, where the kernel is an inner product.
+            np.testing.assert_allclose(score, 1, rtol=4 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("small", ["float16", jnp.bfloat16, "int32", "uint8", "int8", "bool"])
+def test_small_dtypes_are_cast_before_any_arithmetic(small):
+    """Values near the top of uint8 and int8, whose differences and squares would wrap around."""
+    spread = np.random.default_rng(0).integers(0, 2, size=(N, 3)) * 120
+    try:
+        jnp.ones(N, small).astype(jnp.float32)
+    except jax.errors.JaxRuntimeError:
+        pytest.skip(f"XLA cannot convert {small} on this processor")
+    outputs = jnp.asarray(spread.astype(jnp.dtype(small)))
+    exact = np.asarray(outputs.astype(jnp.float32), np.float64)
+    bandwidth = 100.0 if small != "bool" else 1.0
+    for order in (1, 2):
+        got = cv.vendi(outputs, kernel=cv.Gaussian(bandwidth), order=order)
+        expected = scores(*[gaussian_gram(exact, bandwidth)] * 2, order=order)["vendi"]
+        assert got.dtype == jnp.float32
+        assert_close(got, expected)
+
+
+def test_lists_of_numbers_are_arrays():
+    """Two points at distance 5: k^2 = exp(-25 / 2.5^2)."""
+    assert_close(cv.rke([[0, 0], [3, 4]], kernel=cv.Gaussian(2.5)), 2 / (1 + np.exp(-4)))
+
+
+def test_float64_is_computed_in_float32_with_one_warning_where_x64_is_off():
+    wide = [p.astype(np.float64) for p in (OUTPUTS, PROMPTS)]
+    with pytest.warns(UserWarning, match="outputs and prompts: float64") as caught:
+        result = cv.decompose(*wide, **_kernels(cv.Gaussian(1.0)))
+    assert len(caught) == 1
+    assert (result.dtype, result.vendi.dtype) == ("float32", jnp.float32)
+
+
+def test_float64_stays_float64_where_x64_is_on(x64):
+    result = cv.decompose(OUTPUTS, PROMPTS, **_kernels(cv.Gaussian(1.0)))
+    assert (result.dtype, result.vendi.dtype) == ("float64", jnp.float64)
+
+
+@pytest.mark.parametrize("value", [0, 0.0, -1.0, float("nan"), float("inf"), np.float32(0)])
+def test_bandwidths_are_finite_and_above_zero(value):
+    with pytest.raises(ValueError, match=r"bandwidth: expected a finite number above 0, received"):
+        cv.Gaussian(value)
+
+
+def test_bandwidths_are_scalars():
+    with pytest.raises(ValueError, match=r"bandwidth: expected a scalar, received shape \(1,\)"):
+        cv.Gaussian([1.0])
+
+
+@pytest.mark.parametrize("value", [None, "wide", 1j])
+def test_bandwidths_are_numbers(value):
+    with pytest.raises(TypeError, match=r"bandwidth: expected a positive number"):
+        cv.Gaussian(value)
+
+
+@pytest.mark.parametrize(
+    "value", [2, np.float64(2), np.float16(2), np.array(2.0), jnp.array(2), jnp.bfloat16(2)]
+)
+def test_scalars_of_any_kind_are_the_same_bandwidth(value):
+    expected = float(cv.rke(OUTPUTS, kernel=cv.Gaussian(2.0)))
+    assert float(cv.rke(OUTPUTS, kernel=cv.Gaussian(value))) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "score", "message"),
+    [
+        (1e6, 1, "constant.*cannot tell"),
+        (1e25, 1, "constant.*cannot tell"),
+        (1e-4, N, "identity.*only count"),
+        (1e-25, N, "identity.*only count"),
+    ],
+)
+def test_bandwidths_that_say_nothing_are_computed_with_a_warning(value, score, message):
+    kernel = cv.Gaussian(value)
+    for order in (1, 2):
+        with pytest.warns(UserWarning, match=rf"outputs: .*Gaussian\(bandwidth.*{message}"):
+            assert_close(cv.vendi(OUTPUTS, kernel=kernel, order=order), score)
+
+
+@pytest.mark.parametrize("value", [1e-3, 1e-25])
+@pytest.mark.parametrize("order", [1, 2])
+def test_duplicates_under_a_tiny_bandwidth_still_count_once(value, order):
+    """Their distance is zero, not the rounding of |x|^2, and 0 / 0 after underflow is not NaN."""
+    doubled = 10 * np.concatenate([OUTPUTS, OUTPUTS])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert_close(cv.vendi(doubled, kernel=cv.Gaussian(value), order=order), N)
+
+
+def test_embeddings_whose_squares_overflow_are_never_a_silent_nan():
+    """Scaled by 1e20 with their bandwidth: the right score, or an error that says what is wrong."""
+    try:
+        got = cv.rke(OUTPUTS * np.float32(1e20), kernel=cv.Gaussian(1e20))
+    except ValueError as error:
+        assert "outputs" in str(error)
+    else:
+        assert_close(got, float(cv.rke(OUTPUTS, kernel=cv.Gaussian(1.0))))
+
+
+ORDERED = {
+    "vendi": lambda **kw: cv.vendi(OUTPUTS, kernel=cv.Gaussian(1.0), **kw),
+    "decompose": lambda **kw: cv.decompose(OUTPUTS, PROMPTS, **_kernels(cv.Gaussian(1.0)), **kw),
+    "conditional_vendi": lambda **kw: cv.conditional_vendi(
+        OUTPUTS, PROMPTS, **_kernels(cv.Gaussian(1.0)), **kw
+    ),
+    "information_vendi": lambda **kw: cv.information_vendi(
+        OUTPUTS, PROMPTS, **_kernels(cv.Gaussian(1.0)), **kw
+    ),
+    "decomposition_errors": lambda **kw: uncertainty.decomposition_errors(
+        OUTPUTS, PROMPTS, **_kernels(cv.Gaussian(1.0)), key=KEY, groups=3, **kw
+    ),
+    "entropy": lambda **kw: cv.entropies.Entropy(**kw),
+}
+
+
+@pytest.mark.parametrize("name", ORDERED)
+@pytest.mark.parametrize("order", [0, -1, float("nan"), -np.inf, "two", None, True, 1j])
+def test_orders_are_above_zero(name, order):
+    with pytest.raises(ValueError, match=r"order: expected a number above 0.*von Neumann.*inf"):
+        ORDERED[name](order=order)
+
+
+@pytest.mark.parametrize("name", ORDERED)
+@pytest.mark.parametrize("truncation", [0, -3, 2.5, "5", True])
+def test_truncations_are_integers_of_at_least_one(name, truncation):
+    with pytest.raises(ValueError, match=r"truncation: expected None or an integer of at least 1"):
+        ORDERED[name](truncation=truncation)
+
+
+@pytest.mark.parametrize("order", [np.float32(2), np.int64(2), 2])
+def test_orders_of_any_kind_are_the_same(order):
+    assert_close(ORDERED["vendi"](order=order), float(ORDERED["vendi"](order=2.0)))
+
+
+@pytest.mark.parametrize("name", ["vendi", "decompose", "conditional_vendi", "information_vendi"])
+def test_truncation_beyond_n_clamps_with_one_warning(name):
+    with pytest.warns(UserWarning, match="truncation 100 exceeds n = 20") as caught:
+        clamped = ORDERED[name](truncation=100)
+    assert len(caught) == 1
+    expected = ORDERED[name](truncation=N)
+    first, second = (getattr(result, "conditional", result) for result in (clamped, expected))
+    assert_close(first, float(second))
+
+
+def test_what_does_not_fit_in_memory_is_refused_with_the_alternative(monkeypatch):
+    monkeypatch.setattr(memory, "limit", lambda: 4 * N * N * 4 - 1)
+    message = r"n = 20 points need about .* GiB.*method=cv.Auto.key=.*order 2"
+    paired, wide = _kernels(cv.Gaussian(1.0)), draw_pairs(N, d_x=12, d_t=12, dtype=np.float32)
+    for refused in (
+        lambda: cv.vendi(OUTPUTS, kernel=cv.Gaussian(1.0)),
+        lambda: cv.decompose(OUTPUTS, PROMPTS, **paired),
+        lambda: cv.decompose(OUTPUTS, PROMPTS, **paired, order=2, truncation=4),
+        lambda: cv.conditional_vendi(*wide, **_kernels(cv.Cosine())),
+        lambda: uncertainty.convergence_curve(OUTPUTS, PROMPTS, (5, N), **paired),
+        lambda: cv.gram(cv.Gaussian(1.0), OUTPUTS, tile_size=16).eigenvalues(),
+    ):
+        with pytest.raises(ValueError, match=message):
+            refused()
+    cv.gram(cv.Gaussian(1.0), OUTPUTS, tile_size=16).squared_frobenius_norm()
+    cv.vendi(OUTPUTS, kernel=cv.Cosine())
+
+
+def test_memory_is_found_out_before_anything_is_allocated():
+    points = jnp.zeros((1_000_000, 1))
+    with pytest.raises(ValueError, match=r"n = 1000000 points need about"):
+        cv.vendi(points, kernel=cv.Gaussian(1.0))
+
+
+@pytest.mark.parametrize("tile_size", [0, -16, 2.5, True])
+def test_tile_sizes_are_positive_integers(tile_size):
+    with pytest.raises(ValueError, match="tile_size: expected an integer of at least 1"):
+        cv.gram(cv.Gaussian(1.0), OUTPUTS, tile_size=tile_size)
+
+
+def test_values_are_not_looked_at_inside_jit():
+    """Nothing can raise there; shapes are checked all the same."""
+    score = jax.jit(lambda x: cv.rke(x, kernel=cv.Gaussian(1.0)))
+    assert np.isnan(score(_changed(np.nan)))
+    with pytest.raises(ValueError, match="received shape"):
+        score(OUTPUTS[0])
