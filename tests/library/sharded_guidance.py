@@ -1,6 +1,6 @@
 """Guidance whose memory is spread over devices: JAX counts its devices only once a process.
 
-python tests/library/sharded_guidance.py        on 4 virtual CPU devices; prints the largest difference
+python tests/library/sharded_guidance.py  on 4 virtual CPU devices; prints the largest difference
 """
 
 import subprocess

@@ -7,6 +7,7 @@ import pytest
 from oracles import assert_close, cosine_gram, directional_difference, entropy, gaussian_gram
 
 import condvendi_jax as cv
+from condvendi_jax.grams._weighted import WeightedGram
 from condvendi_jax.scores import clusters
 from condvendi_jax.spectra import _methods as methods
 
@@ -403,7 +404,7 @@ def test_a_weighted_gram_multiplies_blocks_of_vectors_too(x64):
         rng.uniform(size=30),
         rng.normal(size=(30, 4)),
     )
-    gram = clusters.WeightedGram(cv.gram(cv.Gaussian(0.9), points), jnp.asarray(weights))
+    gram = WeightedGram(cv.gram(cv.Gaussian(0.9), points), jnp.asarray(weights))
     expected = gaussian_gram(points, 0.9) * np.outer(weights, weights) @ vectors / 30
     assert_close(gram.matvec(jnp.asarray(vectors)), expected)
     assert_close(gram.matvec(jnp.asarray(vectors[:, 0])), expected[:, 0])

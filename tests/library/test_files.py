@@ -392,7 +392,7 @@ def test_standard_output_must_not_go_into_an_input(tmp_path):
     np.save(tmp_path / "x.npy", ARRAY)
     before = (tmp_path / "x.npy").read_bytes()
     program = """
-from condvendi_jax import files
+from condvendi_jax.cli import files
 try:
     files.check_targets({}, {'--outputs': ['x.npy']}, overwrite=True)
 except ValueError as error:
@@ -563,7 +563,7 @@ def test_standard_output_is_known_by_its_names(tmp_path):
 
 PROGRAM = """
 import os, sys
-from condvendi_jax import files
+from condvendi_jax.cli import files
 os.dup2(1, 9)
 sys.stdout.write("table\\n")
 files.check_writable("/dev/stdout")

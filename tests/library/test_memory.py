@@ -79,7 +79,7 @@ def test_the_limits_of_the_process_are_kept(name):
     program = f"""
 import resource
 import condvendi_jax as cv
-from condvendi_jax import memory
+from condvendi_jax.grams import _memory as memory
 before = memory.limit()
 _, hard = resource.getrlimit(resource.{name})
 resource.setrlimit(resource.{name}, (before - 4096, hard))
