@@ -1,7 +1,7 @@
 """What test_sharding.py measures in processes of their own: JAX counts its devices only once.
 
     python tests/library/sharded_runs.py devices OUT  on 8 virtual CPU devices
-    python tests/library/sharded_runs.py process OUT PORT ID  one of two processes, of 2 devices each
+    python tests/library/sharded_runs.py process OUT PORT ID  one of two processes, 2 devices each
 
 Arrays go to OUT, a .npz file; nothing is asserted here.
 """

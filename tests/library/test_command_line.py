@@ -791,7 +791,7 @@ finally:
 @pytest.mark.parametrize("name", SELF_INTERRUPTED)
 def test_an_interrupt_is_one_word_wherever_it_arrives(name):
     lines = SELF_INTERRUPTED[name].strip().splitlines()
-    program = "import signal, time\nfrom condvendi_jax import command\ndef main(_):\n"
+    program = "import signal, time\nfrom condvendi_jax.cli import command\ndef main(_):\n"
     program += "".join(f"    {line}\n" for line in lines)
     program += "command.run(main, parse_flags=False)\n"
     done = subprocess.run(
@@ -807,7 +807,7 @@ def test_an_interrupt_is_one_word_wherever_it_arrives(name):
 
 def test_an_interrupt_that_the_parent_ignores_stays_ignored():
     program = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
-    program += "from condvendi_jax import command\n"
+    program += "from condvendi_jax.cli import command\n"
     program += "command.run(lambda _: signal.raise_signal(signal.SIGINT), parse_flags=False)\n"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, env=ENVIRONMENT, timeout=HANG_S
