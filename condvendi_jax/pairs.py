@@ -100,7 +100,10 @@ class Pairs:
         progress: Callable[[str], Any] = lambda _: None,
     ):
         given = _check_kernels(prompts is not None, output_kernel, prompt_kernel, rule)
-        arrays, layout, n = _cast(outputs, prompts, given, mesh)
+        named = _named(outputs, prompts)
+        n = named["outputs"].shape[0]
+        layout = layout_of(named["outputs"], mesh=mesh)
+        arrays = _cast(named, given, layout)
         kernels, self.bandwidths = _choose(arrays, given, rule, key, progress)
         self._set(arrays, _suited(kernels, arrays), n, layout)
         self.groups = groups
@@ -156,28 +159,38 @@ class Pairs:
             the arrays of the models do not fit together.
         """
         given = _check_kernels(prompts is not None, output_kernel, prompt_kernel, rule)
-        named = _by_model(models, prompts)
-        first = [array for array in next(iter(named.values())) if array is not None]
-        # One origin for all models, since their rows are compared with each other.
-        origins = [None if a is None else validation.origin_of(np.asarray(a)) for a in first]
-        ready: dict[str, tuple[tuple[jax.Array, ...], Layout | None, int]] = {}
-        for name, (outputs, own_prompts) in named.items():
+        shared = not isinstance(prompts, Mapping)
+        named = {}
+        for name, (outputs, own) in _by_model(models, prompts).items():
             with _naming(name):
-                arrays, layout, n = _cast(outputs, own_prompts, given, None, origins)
-                ready[name] = _gathered(arrays, layout, n), None, n
-        for index, role in enumerate(NAMES[: len(given)]):
-            widths = {name: arrays[index].shape[1] for name, (arrays, _, _) in ready.items()}
+                named[name] = _named(outputs, own)
+        first = next(iter(named.values()))
+        for role in first:
+            widths = {name: arrays[role].shape[1] for name, arrays in named.items()}
             if len(set(widths.values())) > 1:
                 raise ValueError(
                     f"{role}: expected one dimension for all models, received {widths}."
                 )
-        shared = not isinstance(prompts, Mapping)
-        pooled = _pooled([arrays for arrays, _, _ in ready.values()], shared, key)
+        # One origin for all models, since their rows are compared with each other.
+        origins = {role: validation.origin_of(array) for role, array in first.items()}
+        ready: dict[str, tuple[jax.Array, ...]] = {}
+        common: tuple[jax.Array, ...] = ()
+        for name, arrays in named.items():
+            if common:
+                arrays = {"outputs": arrays["outputs"]}
+            with _naming(name):
+                layout, n = layout_of(arrays["outputs"]), arrays["outputs"].shape[0]
+                own = _gathered(_cast(arrays, given, layout, origins), layout, n)
+            ready[name] = own + common
+            if shared:
+                common = ready[name][1:]
+        pooled = _pooled(list(ready.values()), shared, key)
         kernels, bandwidths = _choose(pooled, given, rule, key, progress)
         found = {}
-        for name, (arrays, layout, n) in ready.items():
+        for name, of_model in ready.items():
             with _naming(name):
-                pairs = cls.trusted(arrays, _suited(kernels, arrays), n=n, layout=layout)
+                suited = _suited(kernels, of_model)
+            pairs = cls.trusted(of_model, suited, n=of_model[0].shape[0])
             pairs.groups, pairs.bandwidths = groups, bandwidths
             found[name] = pairs
         return found
@@ -269,11 +282,19 @@ def takes_pairs(
     def taking(*args: Any, **kwargs: Any) -> Any:
         if not args and "pairs" in kwargs:
             args = (kwargs.pop("pairs"),)
-        if args and isinstance(args[0], Pairs):
-            return function(*args, **kwargs)
-        if "kernel" in kwargs:
-            kwargs["output_kernel"] = check_kernel(kwargs.pop("kernel"), name="kernel")
+        kernel = kwargs.pop("kernel", None)
         making = {name: kwargs.pop(name) for name in _MAKING if name in kwargs}
+        if args and isinstance(args[0], Pairs):
+            if making or kernel is not None:
+                raise TypeError(
+                    f"{function.__name__}: received Pairs and {', '.join(making) or 'kernel'}; "
+                    "expected Pairs alone, which have arrays and kernels."
+                )
+            return function(*args, **kwargs)
+        if kernel is not None:
+            if "output_kernel" in making:
+                raise TypeError("kernel: received beside output_kernel, which it is short for.")
+            making["output_kernel"] = check_kernel(kernel, name="kernel")
         return function(Pairs(*args[:2], **making), *args[2:], **kwargs)
 
     return cast(OfPairs[_Parameters, _Result], taking)
@@ -293,42 +314,44 @@ def _check_kernels(
         if kernel is not None:
             check_kernel(kernel, name=name)
         elif rule is None:
+            beside = " beside prompts" if name == "prompt_kernel" else ""
             raise ValueError(
-                f"{name}: expected a kernel such as Gaussian(bandwidth) or Cosine(), or a rule for "
-                "its bandwidth, received None."
+                f"{name}: expected{beside} a kernel such as Gaussian(bandwidth) or Cosine(), "
+                "received None."
             )
     if rule is not None:
         bandwidth.check_rule(rule)
     return given
 
 
-def _cast(
-    outputs: ArrayLike,
-    prompts: ArrayLike | None,
-    kernels: Sequence[Kernel | None],
-    mesh: Mesh | None,
-    origins: Sequence[np.ndarray | None] | None = None,
-) -> tuple[tuple[jax.Array, ...], Layout | None, int]:
-    """The arrays, looked at, in the compute dtype and on their devices; the layout; and n."""
+def _named(outputs: ArrayLike, prompts: ArrayLike | None) -> dict[str, Any]:
+    """The arrays by name, of shapes that fit together; no value was looked at yet."""
     given = (outputs,) if prompts is None else (outputs, prompts)
     named = {
         name: validation.as_array(array, name=name)
         for name, array in zip(NAMES, given, strict=False)
     }
-    layout = layout_of(named["outputs"], mesh=mesh)
+    validation.check_shapes(named)
+    return named
+
+
+def _cast(
+    named: Mapping[str, Any],
+    kernels: Sequence[Kernel | None],
+    layout: Layout | None,
+    origins: Mapping[str, np.ndarray | None] | None = None,
+) -> tuple[jax.Array, ...]:
+    """The arrays, looked at once, in the compute dtype and on their devices."""
     if origins is None:
-        origins = [validation.origin_of(array) for array in named.values()]
+        origins = {name: validation.origin_of(array) for name, array in named.items()}
     # Only what depends on differences alone may be moved.
     moved = {
-        name: origin
-        for name, origin, kernel in zip(named, origins, kernels, strict=True)
+        name: origins[name]
+        for name, kernel in zip(named, kernels, strict=False)
         if kernel is None or kernel.shift_invariant
     }
-    arrays = validation.check_arrays(
-        named, place=jnp.asarray if layout is None else layout.shard, origins=moved
-    )
-    # Of the arrays as they came: those of a layout are padded.
-    return tuple(arrays), layout, named["outputs"].shape[0]
+    place = jnp.asarray if layout is None else layout.shard
+    return tuple(validation.check_arrays(named, place=place, origins=moved))
 
 
 def _gathered(

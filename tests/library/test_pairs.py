@@ -1,0 +1,105 @@
+"""The data of a call: what makes a `Pairs`, and what functions of pairs take in its place."""
+
+import jax
+import numpy as np
+import pytest
+from oracles import assert_close, draw_pairs
+
+import condvendi_jax as cv
+from condvendi_jax import bandwidth
+
+KERNELS = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.9)}
+KEY = jax.random.key(0)
+N = 40
+
+
+def test_pairs_and_what_makes_them_give_the_same_score():
+    outputs, prompts = draw_pairs(N, dtype=np.float32)
+    pairs = cv.Pairs(outputs, prompts, **KERNELS)
+    for score in (cv.conditional_rke, cv.information_rke):
+        assert float(score(pairs)) == float(score(outputs, prompts, **KERNELS))
+    alone = cv.rke(cv.Pairs(outputs, output_kernel=KERNELS["output_kernel"]))
+    assert_close(cv.rke(outputs, kernel=KERNELS["output_kernel"]), alone)
+    assert_close(cv.rke(pairs), alone)
+
+
+def test_a_rule_chooses_the_bandwidth_of_every_kernel_that_is_missing():
+    outputs, prompts = draw_pairs(N, dtype=np.float32)
+    pairs = cv.Pairs(outputs, prompts, prompt_kernel=cv.Cosine(), rule="median", key=KEY)
+    expected = bandwidth.median_heuristic(outputs, key=jax.random.fold_in(KEY, 0))
+    assert float(pairs.kernels[0].bandwidth) == pytest.approx(expected)
+    assert pairs.bandwidths["outputs"].rule == "median distance"
+    assert pairs.bandwidths["prompts"].bandwidth is None
+
+
+def test_models_share_kernels_and_keep_their_rows():
+    outputs, prompts = draw_pairs(N, dtype=np.float32)
+    models = {"a": outputs, "b": 2 * outputs[::-1]}
+    found = cv.Pairs.of_models(models, prompts, rule="median", key=KEY)
+    assert [*found] == ["a", "b"]
+    a, b = found.values()
+    assert float(a.kernels[0].bandwidth) == float(b.kernels[0].bandwidth)
+    assert a.arrays[1] is b.arrays[1]
+    np.testing.assert_allclose(
+        np.asarray(b.arrays[0])[0] - np.asarray(b.arrays[0])[1],
+        2 * (outputs[-1] - outputs[-2]),
+        rtol=1e-5,
+    )
+    pooled = np.concatenate([*models.values()])
+    expected = bandwidth.median_heuristic(pooled, key=jax.random.fold_in(KEY, 0))
+    assert float(a.kernels[0].bandwidth) == pytest.approx(expected)
+
+
+def test_models_far_from_the_origin_are_moved_by_the_same_row():
+    """Cast to float32 by themselves, their rows could not be compared with each other."""
+    outputs = np.arange(6.0)[:, None] + 2.0**40
+    models = {"a": outputs, "b": outputs + 1}
+    with pytest.warns(UserWarning, match="computed in float32"):
+        found = cv.Pairs.of_models(models, output_kernel=cv.Gaussian(1.0))
+    a, b = (np.asarray(pairs.arrays[0]) for pairs in found.values())
+    np.testing.assert_array_equal(b - a, np.ones((6, 1), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda x, t, p: cv.Pairs(x), ValueError, "output_kernel: expected a kernel"),
+        (
+            lambda x, t, p: cv.Pairs(x, t, output_kernel=cv.Cosine()),
+            ValueError,
+            "prompt_kernel: expected beside prompts",
+        ),
+        (lambda x, t, p: cv.Pairs(x, **KERNELS), ValueError, "prompts: expected beside"),
+        (lambda x, t, p: cv.Pairs(x, rule="mean", key=KEY), ValueError, "rule: expected one of"),
+        (lambda x, t, p: cv.Pairs(x, rule="median"), ValueError, "key: expected a random key"),
+        (lambda x, t, p: cv.rke(x, kernel=3), TypeError, "kernel: expected a kernel"),
+        (
+            lambda x, t, p: cv.rke(x, kernel=cv.Cosine(), output_kernel=cv.Cosine()),
+            TypeError,
+            "kernel: received beside output_kernel",
+        ),
+        (lambda x, t, p: cv.decompose(p, **KERNELS), TypeError, "expected Pairs alone"),
+        (lambda x, t, p: cv.Pairs.of_models({}), ValueError, "output_kernel"),
+        (
+            lambda x, t, p: cv.Pairs.of_models({}, output_kernel=cv.Cosine()),
+            ValueError,
+            "models: expected",
+        ),
+        (
+            lambda x, t, p: cv.Pairs.of_models({"a": x, "b": x[:, :1]}, output_kernel=cv.Cosine()),
+            ValueError,
+            "outputs: expected one dimension for all models",
+        ),
+        (
+            lambda x, t, p: cv.Pairs.of_models(
+                {"a": x, "b": x * np.nan}, output_kernel=cv.Cosine()
+            ),
+            ValueError,
+            "b: outputs: expected finite numbers",
+        ),
+    ],
+)
+def test_what_makes_no_pairs_is_refused(call, error, words):
+    outputs, prompts = draw_pairs(N, dtype=np.float32)
+    with np.errstate(divide="ignore", invalid="ignore"), pytest.raises(error, match=words):
+        call(outputs, prompts, cv.Pairs(outputs, prompts, **KERNELS))
