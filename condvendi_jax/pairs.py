@@ -17,16 +17,11 @@ import numpy as np
 from jax.sharding import Mesh
 from jax.typing import ArrayLike
 
-from condvendi_jax import bandwidth, validation
-from condvendi_jax.bandwidth import RuledBandwidth
+from condvendi_jax import kernel_choice, validation
+from condvendi_jax.bandwidth import RuledBandwidth, as_given
 from condvendi_jax.grams import Gram, Layout, ShardedGram, layout_of, represent, to_host
+from condvendi_jax.kernel_choice import NAMES
 from condvendi_jax.kernels import Gaussian, Kernel, check_kernel
-
-NAMES: tuple[str, str] = ("outputs", "prompts")
-# Rows compared to find a bandwidth under which the kernel is constant or the identity.
-_PROBED_ROWS = 256
-# All kernel values between different points this near to one, or to zero, say nothing.
-_NEGLIGIBLE = 1e-6
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -59,9 +54,8 @@ class Pairs:
       kernels: one for each array, in the form that suits its points.
       n: the number of pairs.
       layout: the devices that the rows are spread over; None for one device.
-      groups: the labels, as they were given.
-      bandwidths: by name, the bandwidth of each kernel and the rule that it follows. A `Pairs`
-        that went through `jax.jit` or another transformation has lost these and the groups.
+      groups: the labels, as they were given. A `Pairs` that went through `jax.jit` or another
+        transformation has lost them, and the rules of its bandwidths.
 
     Raises:
       TypeError: an array is not of real numbers or is masked, or a kernel is not one.
@@ -84,7 +78,7 @@ class Pairs:
     n: int
     layout: Layout | None
     groups: ArrayLike | None
-    bandwidths: Mapping[str, RuledBandwidth]
+    _ruled: Mapping[str, RuledBandwidth]
 
     def __init__(
         self,
@@ -99,23 +93,12 @@ class Pairs:
         mesh: Mesh | None = None,
         progress: Callable[[str], Any] = lambda _: None,
     ):
-        given = _check_kernels(prompts is not None, output_kernel, prompt_kernel, rule)
+        given = kernel_choice.check(prompts is not None, output_kernel, prompt_kernel, rule)
         named = _named(outputs, prompts)
-        n = named["outputs"].shape[0]
-        layout = layout_of(named["outputs"], mesh=mesh)
-        arrays = _cast(named, given, layout)
-        kernels, self.bandwidths = _choose(arrays, given, rule, key, progress)
-        self._set(arrays, _suited(kernels, arrays), n, layout)
-        self.groups = groups
-
-    def _set(
-        self,
-        arrays: tuple[jax.Array, ...],
-        kernels: tuple[Kernel, ...],
-        n: int,
-        layout: Layout | None,
-    ) -> None:
-        self.arrays, self.kernels, self.n, self.layout = arrays, kernels, n, layout
+        self.n, self.groups = named["outputs"].shape[0], groups
+        self.layout = layout_of(named["outputs"], mesh=mesh)
+        self.arrays = _cast(named, given, self.layout)
+        self.kernels, self._ruled = kernel_choice.choose(self.arrays, given, rule, key, progress)
 
     @classmethod
     def trusted(
@@ -128,8 +111,8 @@ class Pairs:
     ) -> Pairs:
         """Pairs of arrays that were checked before: nothing is looked at."""
         pairs = object.__new__(cls)
-        pairs._set(arrays, kernels, n, layout)
-        pairs.groups, pairs.bandwidths = None, {}
+        pairs.arrays, pairs.kernels, pairs.n, pairs.layout = arrays, kernels, n, layout
+        pairs.groups, pairs._ruled = None, {}
         return pairs
 
     @classmethod
@@ -158,7 +141,7 @@ class Pairs:
           TypeError, ValueError: as `Pairs`, with the name of the model; or there is no model, or
             the arrays of the models do not fit together.
         """
-        given = _check_kernels(prompts is not None, output_kernel, prompt_kernel, rule)
+        given = kernel_choice.check(prompts is not None, output_kernel, prompt_kernel, rule)
         shared = not isinstance(prompts, Mapping)
         named = {}
         for name, (outputs, own) in _by_model(models, prompts).items():
@@ -185,14 +168,13 @@ class Pairs:
             if shared:
                 common = ready[name][1:]
         pooled = _pooled(list(ready.values()), shared, key)
-        kernels, bandwidths = _choose(pooled, given, rule, key, progress)
+        kernels, ruled = kernel_choice.by_rule(pooled, given, rule, key, progress)
         found = {}
-        for name, of_model in ready.items():
+        for name, own in ready.items():
             with _naming(name):
-                suited = _suited(kernels, of_model)
-            pairs = cls.trusted(of_model, suited, n=of_model[0].shape[0])
-            pairs.groups, pairs.bandwidths = groups, bandwidths
-            found[name] = pairs
+                suited = kernel_choice.suited(kernels, own)
+            found[name] = cls.trusted(own, suited, n=own[0].shape[0])
+            found[name].groups, found[name]._ruled = groups, ruled
         return found
 
     @property
@@ -204,6 +186,14 @@ class Pairs:
     def paired(self) -> bool:
         """Whether there are prompts."""
         return len(self.arrays) == 2
+
+    @property
+    def bandwidths(self) -> dict[str, RuledBandwidth]:
+        """The bandwidth of each kernel by name, and where it comes from."""
+        return {
+            name: self._ruled.get(name) or as_given(kernel)
+            for name, kernel in zip(NAMES, self.kernels, strict=False)
+        }
 
     @functools.cached_property
     def prompt_kinds(self) -> tuple[int, np.ndarray]:
@@ -236,7 +226,7 @@ class Pairs:
             return self
         arrays = _gathered(self.arrays, self.layout, self.n)
         pairs = Pairs.trusted(arrays, self.kernels, n=self.n)
-        pairs.groups, pairs.bandwidths = self.groups, self.bandwidths
+        pairs.groups, pairs._ruled = self.groups, self._ruled
         return pairs
 
     def duplicates(self) -> int:
@@ -303,27 +293,6 @@ def takes_pairs(
 _MAKING = ("outputs", "prompts", "output_kernel", "prompt_kernel", "mesh")
 
 
-def _check_kernels(
-    paired: bool, output_kernel: Kernel | None, prompt_kernel: Kernel | None, rule: str | None
-) -> tuple[Kernel | None, ...]:
-    """The kernel of each array, None where a rule chooses it, or the error that it deserves."""
-    if not paired and prompt_kernel is not None:
-        raise ValueError("prompts: expected beside prompt_kernel, received None.")
-    given = (output_kernel, prompt_kernel) if paired else (output_kernel,)
-    for kernel, name in zip(given, ("output_kernel", "prompt_kernel"), strict=False):
-        if kernel is not None:
-            check_kernel(kernel, name=name)
-        elif rule is None:
-            beside = " beside prompts" if name == "prompt_kernel" else ""
-            raise ValueError(
-                f"{name}: expected{beside} a kernel such as Gaussian(bandwidth) or Cosine(), "
-                "received None."
-            )
-    if rule is not None:
-        bandwidth.check_rule(rule)
-    return given
-
-
 def _named(outputs: ArrayLike, prompts: ArrayLike | None) -> dict[str, Any]:
     """The arrays by name, of shapes that fit together; no value was looked at yet."""
     given = (outputs,) if prompts is None else (outputs, prompts)
@@ -360,31 +329,6 @@ def _gathered(
     if layout is None:
         return arrays
     return tuple(jnp.asarray(to_host(array)[:n]) for array in arrays)
-
-
-def _choose(
-    arrays: Sequence[jax.Array],
-    given: Sequence[Kernel | None],
-    rule: str | None,
-    key: jax.Array | None,
-    progress: Callable[[str], Any],
-) -> tuple[tuple[Kernel, ...], dict[str, RuledBandwidth]]:
-    """The kernel of each array, given or by the rule, and where its bandwidth comes from."""
-    kernels: list[Kernel] = []
-    described: dict[str, RuledBandwidth] = {}
-    for index, (name, array, kernel) in enumerate(zip(NAMES, arrays, given, strict=False)):
-        if kernel is None:
-            progress(f"bandwidth of {name}")
-            assert rule is not None  # `_check_kernels` has seen to it.
-            own = jax.random.fold_in(validation.check_key(key), index)
-            described[name] = bandwidth.of_checked(array, rule, key=own, name=name)
-            chosen = described[name].bandwidth
-            assert chosen is not None  # Every rule gives one.
-            kernels.append(Gaussian(chosen))
-        else:
-            described[name] = bandwidth.as_given(kernel)
-            kernels.append(kernel)
-    return tuple(kernels), described
 
 
 def _by_model(
@@ -446,65 +390,3 @@ def _grams(points: Pairs, in_tiles: bool) -> tuple[Gram, ...]:
     return tuple(
         ShardedGram.from_points(kernel, array, layout=points.layout) for kernel, array in pairs
     )
-
-
-def _suited(
-    kernels: Sequence[Kernel], arrays: Sequence[jax.Array], *, names: Sequence[str] = NAMES
-) -> tuple[Kernel, ...]:
-    """The kernels in the form that suits the points.
-
-    Raises where one is not defined on them, and warns where one says nothing of them.
-    """
-    suited = list(kernels)
-    pairs = zip(kernels, arrays, strict=True)
-    known = [index for index, pair in enumerate(pairs) if validation.is_concrete(*pair)]
-    # At once, also for constants inside jit.
-    with jax.ensure_compile_time_eval():
-        for index in known:
-            kernels[index].check_points(arrays[index], name=names[index])
-            suited[index] = kernels[index].suited_to(arrays[index])
-        found = _off_diagonal_ranges([(suited[index], arrays[index]) for index in known])
-        for index, values in zip(known, found, strict=True):
-            rows = min(arrays[index].shape[0], _PROBED_ROWS)
-            _warn_of_extremes(kernels[index], rows, *map(float, values), name=names[index])
-    return tuple(suited)
-
-
-def _warn_of_extremes(
-    kernel: Kernel, rows: int, identical: float, smallest: float, largest: float, *, name: str
-) -> None:
-    """Says so where a kernel cannot tell the points apart, or tells all apart."""
-    compared = f"all kernel values between {rows} rows"
-    if identical:
-        return
-    if smallest > 1 - _NEGLIGIBLE:
-        validation.warn(
-            f"{name}: under {kernel!r} {compared} exceed 1 - 1e-6, the Gram is numerically "
-            "constant and its scores are 1: it cannot tell these embeddings apart.",
-        )
-    elif max(abs(smallest), abs(largest)) < _NEGLIGIBLE:
-        validation.warn(
-            f"{name}: under {kernel!r} {compared} are below 1e-6, the Gram is numerically the "
-            "identity and its scores only count points.",
-        )
-
-
-@jax.jit
-def _off_diagonal_ranges(
-    pairs: Sequence[tuple[Kernel, jax.Array]],
-) -> list[tuple[jax.Array, jax.Array, jax.Array]]:
-    """`_off_diagonal_range` of each: one program, not one a pair."""
-    return [_off_diagonal_range(kernel, points) for kernel, points in pairs]
-
-
-def _off_diagonal_range(
-    kernel: Kernel, points: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Of some rows: whether they are identical, and their least and largest kernel values."""
-    rows = points[:: -(-points.shape[0] // _PROBED_ROWS)]
-    prepared = kernel.prepare(rows)
-    values = kernel.cross(prepared, prepared)
-    # A constant of NumPy: inside of compile-time evaluation JAX would compile its making.
-    diagonal = np.eye(rows.shape[0], dtype=bool)
-    smallest = jnp.min(jnp.where(diagonal, jnp.inf, values))
-    return (rows == rows[:1]).all(), smallest, jnp.max(jnp.where(diagonal, -jnp.inf, values))
