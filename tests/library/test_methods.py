@@ -31,7 +31,7 @@ def oracle_scores(outputs, prompts, **entropy):
 
 def chosen(method=None, *, n=100, kernel=None, arrays=2, d=3):
     """The name of the method that runs."""
-    points = Pairs(
+    points = Pairs.trusted(
         tuple([jnp.ones((n, d), jnp.float32)] * arrays),
         tuple([kernel or cv.Gaussian(1.0)] * arrays),
         n=n,
@@ -213,7 +213,7 @@ def test_without_prompts_a_decomposition_is_that_of_one_prompt_for_all(method, x
 
 def test_prompts_and_their_kernel_come_together():
     outputs, prompts = pairs(np.float32, 20)
-    with pytest.raises(ValueError, match="prompt_kernel: expected beside prompts"):
+    with pytest.raises(ValueError, match="prompt_kernel: expected a kernel"):
         cv.decompose(outputs, prompts, output_kernel=cv.Gaussian(1.0))
     with pytest.raises(ValueError, match="prompts: expected beside prompt_kernel"):
         cv.decompose(outputs, **KERNELS)
