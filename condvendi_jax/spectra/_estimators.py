@@ -16,7 +16,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -53,13 +53,13 @@ _DUAL_UP_TO = 4096
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """How much work a measure takes: `block * sweeps + probes * steps` products with A.
+    """The work of a measure: `block * sweeps + probes * steps` products with A.
 
     Attributes:
       block: columns of a block of the Krylov space that deflates.
       sweeps: blocks of that space; the last serves the quadrature of the others.
       probes: random vectors, each an independent estimate of the rest; at least 2.
-      steps: Lanczos steps of each.
+      steps: Lanczos steps of each probe.
     """
 
     block: int = 32
@@ -276,9 +276,7 @@ def _probes_for(estimate: Estimate, tolerance: float, batch: int) -> float:
 class Sensitivity(NamedTuple):
     """The first-order change of an entropy: dH = sum dA_ij <left_i, right_j> + square d||A||^2.
 
-    Attributes:
-      left, right: `[rows, m]`.
-      square: the factor of the squared Frobenius norm.
+    `left` and `right` are `[rows, m]`.
     """
 
     left: jax.Array
@@ -287,12 +285,9 @@ class Sensitivity(NamedTuple):
 
 
 class Sampler:
-    """What a measure is made of, kept so that steps and probes can be added to it.
+    """The parts of a measure, kept so that steps and probes can be added.
 
-    Args:
-      gram, key: as for `spectral_measure`.
-      budget: the work to begin with.
-      rtol: decides which Ritz pairs are converged enough to be projected off.
+    It begins with the work of `budget`; `rtol` decides which Ritz pairs are projected off.
     """
 
     def __init__(self, gram: Gram, *, key: jax.Array, budget: Budget, rtol: float):
@@ -310,7 +305,7 @@ class Sampler:
         #: Whether all eigenvalues are known, so that nothing was sampled.
         self.complete = gram.n <= budget.products or dual or rank_one
         if self.complete:
-            self._eigenvalues = np.ones(1) if rank_one else _host(_all_eigenvalues(gram))
+            self._eigenvalues = np.ones(1) if rank_one else _host(all_eigenvalues(gram))
             return
         start = jax.random.normal(self._start_key, (gram.n, budget.block), gram.dtype)
         space = krylov.krylov_space(gram, gram.place(start), sweeps=budget.sweeps)
@@ -318,7 +313,7 @@ class Sampler:
         self._sample(0)
 
     def _deflate(self, space: krylov.KrylovSpace, width: int, rtol: float) -> None:
-        """Chooses Ritz vectors of all blocks but the last, which tells what A does to them."""
+        """Chooses Ritz vectors of all blocks but the last, which gives their residuals."""
         upper = np.triu(_host(space.projected))
         projected = upper + np.triu(upper, 1).T
         size = projected.shape[0] - width
@@ -360,7 +355,10 @@ class Sampler:
         return rule(projected), rule(quadrature.with_null_space(projected, remainder, floor))
 
     def _error_of_largest(self) -> float:
-        """Relative, by Kato and Temple: the residual bounds it, and its square over the gap."""
+        """The relative error of the largest eigenvalue: the residual, or its square over the gap.
+
+        The second is the theorem of Kato and Temple.
+        """
         projected, remainder = self._space
         values, vectors = np.linalg.eigh(projected)
         last = vectors[-remainder.shape[0] :, -1]
@@ -369,7 +367,7 @@ class Sampler:
         return min(residual, residual**2 / gap if gap > 0 else residual) / float(values[-1])
 
     def _sample(self, first: int) -> None:
-        """Draws a batch of probes, one by one so that fewer are a part of more."""
+        """Draws a batch of probes, one key each, so that more probes begin with the fewer."""
         gram = self._gram
         keys = jax.vmap(functools.partial(jax.random.fold_in, self._probe_key))(
             jnp.arange(first, first + self._budget.probes)
@@ -390,7 +388,7 @@ class Sampler:
         return krylov.lanczos(self._gram, self.invariant, state, *bounds)
 
     def deepen(self, steps: int) -> None:
-        """Continues every recurrence up to so many steps."""
+        """Continues every recurrence up to this many steps."""
         if self.complete:
             return
         before, self.steps = self.steps, steps
@@ -400,7 +398,7 @@ class Sampler:
             self._batches[index] = self._advance(state, before, steps)
 
     def widen(self, probes: int) -> None:
-        """Adds batches of probes until there are at least so many."""
+        """Adds batches of probes until there are at least this many."""
         while self.probes < probes:
             if not self.complete:
                 self._sample(self.probes)
@@ -423,17 +421,11 @@ class Sampler:
     def sensitivity(self, entropy: Entropy) -> Sensitivity:
         """How the entropy of this sample changes with A, which is what its gradient needs.
 
-        With h = dH / d lambda, dH = Tr h(A) dA. A least-squares line of h over the nodes gives
-        b Tr A dA = (b / 2) d||A||_F^2, exactly; for the remainder r(A) = r(A) V V^T + r(A) P the
-        first term is r(A) V = Q r(T) Y by the block quadrature, and the second, over the probes,
-        the mean of r(A) P z (P z)^T, by Lanczos. What the Lanczos steps projected off is put back
-        from the first.
-
-        Raises:
-          ValueError: all eigenvalues are known, so that the exact gradient is at hand.
+        With h = dH / d lambda, dH = Tr h(A) dA. A least-squares line of h over the nodes, of slope
+        b, gives b Tr A dA = (b / 2) d||A||_F^2, exactly. The remainder is r(A) V V^T + r(A) P: the
+        block quadrature gives r(A) V = Q r(T) Y, and Lanczos, over the probes, the mean of
+        r(A) P z (P z)^T. What the Lanczos steps projected off is taken from the first.
         """
-        if self.complete:
-            raise ValueError("sensitivity: nothing was sampled; differentiate the exact entropy.")
         measure = self.measure()
         derivative = measure.derivative(entropy)
         rules = [measure.deflated[0], measure.sampled[0][0]]
@@ -464,7 +456,7 @@ class Sampler:
         )
 
     def _images(self, function: Function) -> jax.Array:
-        """f(A) V, and P f(A) V once more for the vectors that Lanczos never sees, `[rows, k]`."""
+        """f(A) V, and P f(A) V again for the vectors that Lanczos projects off, `[rows, k]`."""
         projected, _ = self._space
         nodes, vectors = np.linalg.eigh(projected)
         values = function(np.maximum(nodes, 0))
@@ -479,7 +471,7 @@ class Sampler:
         zeros = np.zeros((self.probes, 1))
         everything = Rule(values, np.ones_like(values))
         rest = float(self._gram.n - values.size)
-        return SpectralMeasure(
+        return self._measure(
             deflated=(everything, everything),
             alpha=zeros,
             beta=zeros,
@@ -487,11 +479,8 @@ class Sampler:
             moments=np.array([rest, 0.0, 0.0]),
             moment_errors=np.zeros(3),
             projected=(np.zeros(0), np.zeros(0)),
-            squared_norm=self._norm,
             largest=float(values[0]),
             largest_error=0.0,
-            eps=self._eps,
-            n=self._gram.n,
             products=0,
         )
 
@@ -500,31 +489,29 @@ class Sampler:
             np.concatenate([_host(getattr(state, name)) for state in self._batches])
             for name in ("alpha", "beta", "squares")
         )
-        alpha, beta = alpha[:, : self.steps], beta[:, : self.steps]
         count, mass = self.values.size, np.sum(self.values)
-        # A and what deflation takes, V diag(values) V^T, differ by P A P and, in either of the two
-        # corners beside it, by what A takes from the Ritz vectors out of their span. The moments
-        # are those of A P, which has one such corner.
+        # A - V diag(values) V^T consists of P A P and, in either of the two corners beside it, the
+        # part of A V outside of the span of V. Tr P A^2 P has one such corner.
         square = self._rest - float(np.sum(np.square(self.residuals)))
         moments = np.array([self._gram.n - count, 1 - mass, square])
         unit = _MOMENT_ROUNDING * self._eps
-        # The square is a sum of squares of what is left of every entry, rounded like the entry.
+        # The square is a sum of squares over the entries of what is left, rounded like the entries.
         of_square = math.sqrt(square * self._norm) + square
-        return SpectralMeasure(
+        return self._measure(
             deflated=self._rules,
-            alpha=alpha,
-            beta=beta,
+            alpha=alpha[:, : self.steps],
+            beta=beta[:, : self.steps],
             squares=squares,
             moments=np.maximum(moments, 0),
             moment_errors=unit * np.array([0.0, mass, of_square]),
             projected=self.projected,
-            squared_norm=self._norm,
             largest=self._largest,
             largest_error=self._largest_error,
-            eps=self._eps,
-            n=self._gram.n,
             products=self._budget.block * self._budget.sweeps + self.probes * self.steps,
         )
+
+    def _measure(self, **parts: Any) -> SpectralMeasure:
+        return SpectralMeasure(squared_norm=self._norm, eps=self._eps, n=self._gram.n, **parts)
 
 
 @jax.jit
@@ -537,11 +524,13 @@ def _squared_norm_beside(gram: Gram, left: jax.Array, right: jax.Array) -> jax.A
     return gram.squared_norm_beside(left, right)
 
 
+# Compiled alone, because compiling it takes most of the time of a first call: one program serves
+# outputs, prompts and pairs, at every order and truncation.
 @jax.jit
-def _all_eigenvalues(gram: Gram) -> jax.Array:
+def all_eigenvalues(gram: Gram) -> jax.Array:
     return gram.eigenvalues()
 
 
 def _host(array: jax.Array) -> np.ndarray:
-    """A small array in float64, in every process where there are several."""
+    """A small array in float64, in every process."""
     return np.asarray(sharding.to_host(array), np.float64)

@@ -236,7 +236,7 @@ class Exact(GramMethod):
 
     def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
         _warn_of_long_work(grams, terms)
-        return self._of_spectra(grams, wanted, terms, _eigenvalues)
+        return self._of_spectra(grams, wanted, terms, estimators.all_eigenvalues)
 
     def of_subsets(self, points: Pairs, terms: Terms) -> OfRows:
         """From Grams of one size, whichever rows are left out: one program serves all subsets."""
@@ -645,13 +645,6 @@ def _warn_of_long_work(grams: Grams, terms: Terms) -> None:
             "on two CPU cores; method=cv.Auto(key=jax.random.key(0)) estimates the scores, with an "
             "interval, in a small part of that."
         )
-
-
-# Compiled alone, because compiling it takes most of the time of a first call: one program serves
-# outputs, prompts and pairs, at every order and truncation.
-@jax.jit
-def _eigenvalues(gram: Gram) -> jax.Array:
-    return gram.eigenvalues()
 
 
 @jax.jit
