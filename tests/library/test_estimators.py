@@ -83,17 +83,11 @@ def test_every_entropy_lies_in_its_interval_widened_by_half(name, dtype):
         if not error <= 1.5 * found.half_width + 1e-12:
             misses.append((entropy, error, found))
     assert not misses
-
-
-@pytest.mark.parametrize(
-    "name",
-    [name for name in SPECTRA if name not in ("rank beyond the Krylov space", "exponential")],
-)
-def test_intervals_are_not_only_wide_at_order_one(name, dtype):
-    gram, values = with_spectrum(SPECTRA[name], dtype)
-    found = spectral_measure(gram, key=KEY, budget=SMALL).entropy(cv.von_neumann)
-    assert abs(found.value - exact(cv.von_neumann, values)) < 2e-3
-    assert found.half_width < 5e-3
+    # Nor are the intervals wide beyond need.
+    if name not in ("rank beyond the Krylov space", "exponential"):
+        found = measure.entropy()
+        assert abs(found.value - exact(cv.von_neumann, values)) < 2e-3
+        assert found.half_width < 5e-3
 
 
 @pytest.mark.slow
@@ -216,22 +210,6 @@ def test_features_are_solved_in_the_dual():
     measure = spectral_measure(cv.gram(cv.Cosine(), points), key=KEY, budget=SMALL)
     assert measure.products == 0
     assert measure.deflated[0].nodes.size <= 6
-
-
-@pytest.mark.slow
-def test_a_difference_is_paired_by_probe(x64):
-    outputs, prompts = draw_pairs(N)
-    gram_x = cv.grams.DenseGram.from_points(cv.Gaussian(0.5), outputs)
-    gram_t = cv.grams.DenseGram.from_points(cv.Gaussian(0.5), prompts)
-    joint, marginal = (
-        spectral_measure(g, key=KEY, budget=SMALL).entropy() for g in (gram_x * gram_t, gram_t)
-    )
-    difference = joint - marginal
-    expected = float(cv.entropies.conditional(cv.von_neumann, gram_x, gram_t))
-    assert abs(difference.value - expected) <= 1.5 * difference.half_width
-    np.testing.assert_allclose(difference.per_probe, joint.per_probe - marginal.per_probe)
-    assert difference.systematic == pytest.approx(joint.systematic + marginal.systematic)
-    assert (joint + marginal).value == pytest.approx(joint.value + marginal.value)
 
 
 def test_the_same_key_gives_the_same_numbers_and_another_key_others(x64):
@@ -422,26 +400,6 @@ def test_it_does_not_run_inside_jit():
     gram, _ = with_spectrum(np.ones(600), np.float32)
     with pytest.raises(TypeError, match="inside jit or vmap"):
         jax.jit(lambda gram: spectral_measure(gram, key=KEY).entropy().value)(gram)
-
-
-@pytest.mark.parametrize(
-    "entropy",
-    [cv.von_neumann, cv.renyi(3), cv.renyi(0.7), cv.renyi(float("inf")), cv.truncated(60)],
-    ids=str,
-)
-def test_the_derivative_of_an_entropy_is_the_derivative(entropy, x64):
-    """Against finite differences of the exact entropy in each of a few eigenvalues."""
-    values = np.sort(SPECTRA["power law"] / SPECTRA["power law"].sum())[::-1]
-    gram, _ = with_spectrum(values)
-    measure = spectral_measure(gram, key=KEY, budget=Budget(64, 4, 4, 8))
-    derivative = measure.derivative(entropy)
-    for index in (0, 3, 20, 50):
-        step = 1e-5 * values[index]
-        moved = [values.copy(), values.copy()]
-        moved[0][index] += step
-        moved[1][index] -= step
-        slope = (exact(entropy, moved[0]) - exact(entropy, moved[1])) / (2 * step)
-        assert float(derivative(values[index])) == pytest.approx(slope, rel=2e-3, abs=2e-3)
 
 
 @pytest.mark.parametrize(
