@@ -293,7 +293,7 @@ class _Estimating(GramMethod):
 
         with memory.explained(grams["outputs"].n, grams["outputs"].dtype):
             held = self._held(grams)
-            refined = estimators.refine(
+            samplers, estimates, within_limit = estimators.refine(
                 [held[name] for name in terms],
                 wanted,
                 scores,
@@ -301,22 +301,15 @@ class _Estimating(GramMethod):
                 rtol=self.rtol,
                 limit=limit,
             )
-        if not refined.within_limit:
+        if not within_limit:
             return None
-        differentiable = [grams[name] for name in terms]
+        asked = [grams[name] for name in terms]
         found = []
-        for entropy, row in zip(wanted, refined.estimates, strict=True):
-            values = [
-                jnp.asarray(estimate.value, gram.dtype)
-                for estimate, gram in zip(row, differentiable, strict=True)
-            ]
-            if not validation.is_concrete(*differentiable):
-                values = [
-                    value + sampler.slope(entropy, gram)
-                    for value, sampler, gram in zip(
-                        values, refined.samplers, differentiable, strict=True
-                    )
-                ]
+        for entropy, row in zip(wanted, estimates, strict=True):
+            values = [jnp.asarray(estimate.value, asked[0].dtype) for estimate in row]
+            if not validation.is_concrete(*asked):
+                slopes = [s.slope(entropy, gram) for s, gram in zip(samplers, asked, strict=True)]
+                values = jax.tree.map(jnp.add, values, slopes)
             found.append(_computed(terms, values, row, self.name))
         return found
 

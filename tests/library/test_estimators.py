@@ -355,11 +355,8 @@ def test_repeated_rows_count_once(x64):
     found = spectral_measure(gram, key=KEY, budget=SMALL).entropy()
     reference = float(jnp.log(cv.vendi(points[::4], kernel=cv.Gaussian(0.3))))
     assert abs(found.value - reference) <= 1.5 * found.half_width + 1e-10
-
-
-def test_identical_rows_have_no_entropy(dtype):
-    gram = cv.gram(cv.Gaussian(1.0), np.ones((600, 2), dtype), tile_size=128)
-    assert spectral_measure(gram, key=KEY).entropy().value == 0
+    same = cv.gram(cv.Gaussian(1.0), np.ones((600, 2)), tile_size=128)
+    assert spectral_measure(same, key=KEY).entropy().value == 0
 
 
 @pytest.mark.parametrize(

@@ -84,18 +84,6 @@ def test_where_every_eigenvalue_is_a_node_every_entropy_is_exact(order, truncati
     assert found.half_width < 1e-6
 
 
-@pytest.mark.parametrize(("order", "truncation"), ENTROPIES)
-def test_a_sampled_rest_is_within_its_interval(order, truncation):
-    values = spectrum()
-    expected = exact_entropy(values, order, truncation)
-    entropy = cv.Entropy(order=order, truncation=truncation)
-    found = [measured(values, probes=8, seed=seed).entropy(entropy) for seed in range(10)]
-    covered = [low <= expected <= high for low, high in (estimate.interval for estimate in found)]
-    assert sum(covered) >= 8
-    assert np.mean([estimate.value for estimate in found]) == pytest.approx(expected, abs=0.02)
-    assert all(estimate.half_width < 0.3 for estimate in found)
-
-
 def test_moments_are_exact_control_variates():
     """A trace of a quadratic is known whatever the probes: their values have no part in it."""
     values = spectrum()

@@ -130,14 +130,6 @@ def test_spectra_of_rows_and_blocks_that_are_apart(name, dtype):
         assert_close(spectra.spectrum(jnp.asarray(gram / _N, dtype)), expected / expected.sum())
 
 
-def test_vendi_of_an_isolated_first_row(dtype):
-    """Points at 100, 0 and 1/2: the eigenvalues are 1/3 and (1 +- exp(-1/8)) / 3."""
-    near = np.exp(-1 / 8)
-    p = np.array([1, 1 + near, 1 - near]) / 3
-    points = np.array([[100.0], [0.0], [0.5]], dtype)
-    assert_close(cv.vendi(points, kernel=cv.Gaussian(1.0)), np.exp(-np.sum(p * np.log(p))))
-
-
 def test_scores_of_one_hot_pairs(dtype):
     """Conditional-Vendi is the number of distinct pairs over that of distinct prompts, weighted."""
     for seed in range(10):
