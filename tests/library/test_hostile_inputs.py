@@ -351,7 +351,7 @@ def test_memory_that_runs_out_is_a_clear_error(monkeypatch):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.")
 
     outputs, prompts = draw_pairs(30, dtype=np.float32)
-    monkeypatch.setattr(methods, "_eigenvalues", fail)
+    monkeypatch.setattr(methods.estimators, "all_eigenvalues", fail)
     with pytest.raises(ValueError, match=r"Memory ran out.*n = 30.*cv.Auto\(key"):
         cv.decompose(outputs, prompts, **kernels(1.0))
     monkeypatch.setattr(methods, "_store", fail)
