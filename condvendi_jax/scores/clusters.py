@@ -25,7 +25,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from condvendi_jax import entropies, validation
-from condvendi_jax.entropies import Entropy, PerTerm, von_neumann
+from condvendi_jax.entropies import Entropy, von_neumann
 from condvendi_jax.grams import Gram
 from condvendi_jax.grams import _eigenvalues as spectra
 from condvendi_jax.grams import _memory as memory
@@ -477,7 +477,7 @@ def prompt_modes(
       share 0.67, size 8: vendi 4.00
       share 0.33, size 4: vendi 1.00
     """
-    methods.check_method(method)
+    methods.check_gram_method(method)
     points = Pairs(
         outputs, prompts, output_kernel=output_kernel, prompt_kernel=prompt_kernel
     ).gathered()
@@ -496,15 +496,12 @@ def prompt_modes(
         direction = (vector / np.sqrt(often))[kind]
         direction *= np.sign(direction[np.argmax(np.abs(direction))])
         gram = weighted(of_outputs, direction)
-        (computed,) = method.suited_to(PerTerm(gram, None, None), methods.OUTPUTS).entropies(
-            PerTerm(gram, None, None), (von_neumann,), methods.OUTPUTS
-        )
         shares, along = _leading(gram, directions)
         found.append(
             PromptMode(
                 share=float(share),
                 direction=direction,
-                vendi=math.exp(float(computed.values.outputs)),
+                vendi=math.exp(methods.entropy_of(gram, von_neumann, method)),
                 rke=1 / float(_squared_norm(gram)),
                 output_shares=shares,
                 output_directions=along,

@@ -1,17 +1,15 @@
-"""Entropies of a kernel's Gram out of finite features of it, and how far they may be off.
+"""Entropies of a kernel's Gram from finite features, and bounds of their error.
 
-With fewer frequencies an entropy of random Fourier features is smaller, on average: what a half of
-them and seven eighths of them give shows how it grows, and where to. Nystroem's eigenvalues are
-below those of the kernel, one by one, and the trace says by how much together: that leaves some
-entropies possible and no others.
+Random Fourier features: an entropy grows with the number of frequencies, and subsets of them show
+its limit. Nystroem features: each eigenvalue is below that of the kernel, and the trace and the
+norm of the difference leave some entropies possible and no others.
 
-Everything here is small, and but for the spectra float64 on the host.
+Everything is small and, except for the spectra, float64 on the host.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -22,31 +20,30 @@ import numpy as np
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.grams import _eigenvalues as spectra
 from condvendi_jax.grams import _features as features
-from condvendi_jax.spectra._measures import Estimate, half_interval, standard_error
+from condvendi_jax.spectra._measures import ROUNDING, Estimate, half_interval, standard_error
 
-# Groups of frequencies that are left out in turn: seven degrees of freedom.
+# Groups of frequencies that are left out in turn: Student's t has seven degrees of freedom, and the
+# 13 subsets below are few enough spectra.
 GROUPS = 8
 # Every group is in half of these, so that what is linear in a group cancels in their mean.
 _HALVES = ((0, 1, 2, 3), (4, 5, 6, 7), (0, 2, 4, 6), (1, 3, 5, 7))
 _WITHOUT = tuple(tuple(g for g in range(GROUPS) if g != left) for left in range(GROUPS))
 _SUBSETS = (tuple(range(GROUPS)), *_WITHOUT, *_HALVES)
-# The bias is a power of the number of frequencies, up to this one.
+# The largest power s of a bias c D^-s: far above 1, at which the jackknife leaves nothing.
 _STEEPEST = 6.0
-# How many corrections the rest may be; a logarithm's, which has no limit, is larger than any.
+# The rest is at most this many times the jackknife's correction: where the entropy grows like
+# log D, no finite rest fits.
 _FURTHEST = 8.0
-# In eps of the dtype: what products leave in a trace, as in `measures`.
-_ROUNDING = 30
 
 
 def fourier_estimates(matrix: jax.Array, wanted: Sequence[Entropy], n: int) -> list[Estimate]:
-    """Entropies of the kernel of which these are random Fourier features.
+    """Entropies of the kernel, from the covariance of its random Fourier features.
 
-    An entropy H_D of D frequencies approaches H as H - c D^-s. The delete-group jackknife, of eight
-    groups, removes a bias with s = 1; half of the frequencies tell s, and so what is left where
-    the spectrum falls slowly, which is s < 1, up to the bound log n. The estimate is a third of the
-    way on, near where measurements were, and two thirds of it are in the `gap`; below order 1 it is
-    not carried on, and the gap is wider. The squared norm, and so the order 2, has s = 1 exactly:
-    there the jackknife leaves no bias.
+    An entropy H_D of D frequencies approaches H as H - c D^-s. The delete-group jackknife removes
+    the bias for s = 1. Halves of the frequencies give s, and so the rest of the bias, up to the
+    bound log n. A third of the rest is added, which is near the truth in experiments, and two
+    thirds are in the `gap`. Below order 1 nothing is added, and the gap is wider. The squared norm
+    has s = 1 exactly, so that order 2 has no bias.
 
     Args:
       matrix: the covariance `[2 D, 2 D]`, of trace one, the features of a frequency side by side
@@ -56,31 +53,27 @@ def fourier_estimates(matrix: jax.Array, wanted: Sequence[Entropy], n: int) -> l
       n: the number of points.
 
     Returns:
-      An estimate of each, of a pseudo-value `[8]` a group: with those of other covariances of the
-      same frequencies they pair up.
+      An estimate of each, with a pseudo-value for each group, `[8]`: they pair up with those of
+      other covariances of the same frequencies.
     """
-    found = {}
-    if any(entropy.needs_spectrum for entropy in wanted):
-        found[True] = _spectra_of_subsets(matrix)
-        spectra.check_spectra(*found[True])
+    needed = any(entropy.needs_spectrum for entropy in wanted)
+    of_subsets = _spectra_of_subsets(matrix) if needed else []
+    spectra.check_spectra(*of_subsets)
     norms = np.asarray(_norms_of_subsets(matrix), np.float64)
     eps = float(jnp.finfo(matrix.dtype).eps)
     estimates = []
     for entropy in wanted:
         if entropy.needs_spectrum:
-            of_subsets = [_entropy(entropy, values) for values in found[True]]
-            values = np.concatenate([np.asarray(part, np.float64) for part in of_subsets])
-            estimate = _extrapolated(values, _limit(entropy, n), below_one=entropy.order < 1)
+            values = np.concatenate(
+                [np.asarray(_entropy(entropy, part), np.float64) for part in of_subsets]
+            )
+            limit = math.log(min(n, entropy.truncation or n))
+            estimate = _extrapolated(values, limit, below_one=entropy.order < 1)
         else:
             estimate = _of_squared_norms(norms, n)
-        rounding = _ROUNDING * eps * max(estimate.value, 1.0)
+        rounding = ROUNDING * eps * max(estimate.value, 1.0)
         estimates.append(Estimate(estimate.per_probe, estimate.gap, 0.0, rounding))
     return estimates
-
-
-def _limit(entropy: Entropy, n: int) -> float:
-    """The largest entropy that there is."""
-    return math.log(min(n, entropy.truncation or n))
 
 
 @jax.jit
@@ -98,8 +91,8 @@ def _spectra_of_subsets(matrix: jax.Array) -> list[jax.Array]:
         part = groups[chosen][:, :, chosen]
         return normalised(part.reshape(part.shape[0] * part.shape[1], -1))
 
-    by_size = [jnp.array([list(s) for s in subsets]) for _, subsets in _by_size()]
-    return [jax.lax.map(of_subset, subsets) for subsets in by_size]
+    by_size = (_SUBSETS[:1], _WITHOUT, _HALVES)
+    return [jax.lax.map(of_subset, jnp.array(subsets)) for subsets in by_size]
 
 
 def _members(matrix: jax.Array) -> jax.Array:
@@ -108,10 +101,6 @@ def _members(matrix: jax.Array) -> jax.Array:
 
 
 _summed = functools.partial(jnp.tensordot, axes=1, precision="highest")
-
-
-def _by_size() -> list[tuple[int, list[tuple[int, ...]]]]:
-    return [(size, list(subsets)) for size, subsets in itertools.groupby(_SUBSETS, key=len)]
 
 
 @jax.jit
@@ -146,7 +135,7 @@ def _jackknife(values: np.ndarray) -> tuple[float, np.ndarray]:
 
 
 def _of_squared_norms(norms: np.ndarray, n: int) -> Estimate:
-    """The order 2: the norm has a bias of c / D, and its logarithm follows to second order."""
+    """Order 2: the norm has a bias of c / D, and its logarithm one of second order."""
     added, pseudo = _jackknife(norms)
     norm = min(max(norms[0] + added, 1 / n), 1.0)
     relative = standard_error(pseudo) / norm
@@ -155,19 +144,16 @@ def _of_squared_norms(norms: np.ndarray, n: int) -> Estimate:
 
 
 def _extrapolated(values: np.ndarray, limit: float, *, below_one: bool = False) -> Estimate:
-    """The entropies of all subsets, carried to infinitely many frequencies.
+    """The entropies `[13]` of all subsets, extrapolated to infinitely many frequencies.
 
-    Args:
-      values: `[13]`, one for each of the subsets.
-      limit: the largest entropy that there is.
-      below_one: whether the order is. There the jackknife takes too large a step once the features
-        span the points: the gap goes back to where it began.
+    Below order 1 the jackknife takes too large a step once the features span the points, so that
+    the gap reaches back to where it began. `limit` is the largest possible entropy.
     """
     added, pseudo = _jackknife(values)
     corrected = min(max(float(np.mean(pseudo)), 0.0), limit)
     halved = float(values[0] - np.mean(values[1 + GROUPS :]))
     if abs(added) <= standard_error(pseudo) or added * halved <= 0:
-        # Noise, of which no power can be told.
+        # Noise: it determines no power.
         shift, gap = 0.0, abs(added)
     else:
         rest = min(max(corrected + _rest(added, halved), 0.0), limit) - corrected
@@ -178,11 +164,11 @@ def _extrapolated(values: np.ndarray, limit: float, *, below_one: bool = False) 
 
 
 def _rest(added: float, halved: float) -> float:
-    """What H - c D^-s still lacks after the jackknife, from what this and a halving change."""
+    """What H - c D^-s lacks after the jackknife, from the change by it and by a halving."""
     furthest = math.copysign(_FURTHEST * abs(added), added)
 
     def changes(s: float) -> tuple[float, float]:
-        """Of c D^-s = 1: what the jackknife adds, and what a halving takes."""
+        """For c D^-s = 1: what the jackknife adds, and what a halving takes away."""
         return (GROUPS - 1) * math.expm1(s * math.log(GROUPS / (GROUPS - 1))), 2**s - 1
 
     def ratio(s: float) -> float:
@@ -205,23 +191,22 @@ def nystroem_estimates(
 ) -> list[Estimate]:
     """Entropies of the kernel whose Nystroem features have this covariance.
 
-    The landmarks span a part of the Gram, A = A_m + R with both semidefinite. So each eigenvalue of
-    A is at least that of A_m, and all together exceed it by Tr R: entropies are largest where that
-    lies on the smallest eigenvalues, as level as it can be. And the k largest of A exceed those of
-    A_m by at most the k largest of R (Ky Fan), which is at most the root of k ||R||_F^2: entropies
-    are smallest where each of these is reached. Both are so for truncated entropies too, of their
-    t. Between them the estimate takes R to have equal eigenvalues, and the vectors of none of A_m.
+    The landmarks span a part of the Gram, A = A_m + R with both semidefinite. Each eigenvalue of A
+    is at least that of A_m, and all together exceed it by Tr R: entropies are largest where Tr R
+    raises the smallest eigenvalues to one level. The k largest of A exceed those of A_m by at most
+    the k largest of R (Ky Fan), at most sqrt(k) ||R||_F: entropies are smallest where each of these
+    is attained. Truncated entropies follow from their t eigenvalues. For the estimate between the
+    two ends, R has equal eigenvalues and eigenvectors orthogonal to those of A_m.
 
     Args:
       covariance: `[m, m]`, of a trace up to one.
-      residual: values `[groups + 1]` of ||R||_F^2, from a sample of pairs of points: of all of it,
-        and without each group of points. One value where it is of all points.
+      residual: ||R||_F^2 as `residual_norms` gives it.
       wanted: the entropies, of truncations up to n.
       n: the number of points.
 
     Returns:
-      An estimate of each. In its interval is all that the trace and the norm leave possible; that
-      of the norm is one of 95%.
+      An estimate of each. Its interval holds all that the trace, and the 95% interval of the norm,
+      leave possible.
     """
     trace = float(jnp.trace(covariance))
     missing = max(1 - trace, 0.0)
@@ -241,11 +226,10 @@ def nystroem_estimates(
 
 
 def residual_norms(squares: np.ndarray, n: int) -> np.ndarray:
-    """||R||_F^2 from the squares `[s, s]` of n R between s of n points, as a jackknife needs them.
+    """||R||_F^2 from the squares `[s, s]` of n R between s of n points.
 
     Returns:
-      `[1]` where the points are all; else, without the rest of s / groups, `[groups + 1]`: of all
-      of them, and without each group.
+      `[1]` where s = n; else `[groups + 1]`, of all of the sample and without each group of it.
     """
     s = squares.shape[0]
     if s == n:
@@ -270,7 +254,7 @@ def _between(
     share = np.arange(t + 1) / t
     gains = np.minimum(np.sqrt(np.arange(t + 1) * most), missing)
     if t < values.size:
-        # What a truncation keeps is not known: at worst, the k largest gain and the others do not.
+        # At worst, only the k largest of those that a truncation keeps gain.
         gains = gains * (1 - share) + (1 - values[:t].sum()) * share
     equal = round(missing**2 / square) if square > 0 else 1
     beside = np.concatenate([values, np.full(equal, missing / equal)])
@@ -283,7 +267,7 @@ def _between(
         )
     )
     value, middle = min(max(value, low), max(low, high)), (low + high) / 2
-    rounding = _ROUNDING * eps * max(high, 1.0)
+    rounding = ROUNDING * eps * max(high, 1.0)
     return Estimate(
         np.full(2, value),
         gap=max(high - low, 0.0) / 2,
@@ -297,7 +281,7 @@ def _levelled(values: np.ndarray, mass: float) -> np.ndarray:
     ascending = values[::-1]
     counts = np.arange(1, values.size + 1)
     levels = (np.cumsum(ascending) + mass) / counts
-    # The level of so many that the next is above it.
+    # The first level that the next value is above.
     above = np.append(ascending[1:], np.inf)
     level = levels[int(np.argmax(levels <= above))]
     return np.maximum(values, level)

@@ -1,20 +1,12 @@
-"""Entropies at any n: every order and truncation from a few hundred products, with an interval.
+"""Entropies at any n, with an interval: the sampling of a `SpectralMeasure`.
 
-The estimate is one object, a discrete measure over the eigenvalues of A = K / n, in three parts:
+docs/any_n.md derives it. For A = K / n, Tr f(A) is computed in three parts:
 
-1. *Deflation.* A block Krylov space gives approximate eigenvectors V of the large eigenvalues,
-   which carry most of an entropy and nearly all of its variance. Tr V^T f(A) V is a block Gauss
-   quadrature, with one block more than V was chosen from.
-2. *Stochastic Lanczos quadrature* of what is left, Tr P f(A) P with P = I - V V^T: a random probe z
-   gives the nodes and weights of a Gauss quadrature of z^T P f(A) P z, whose expectation it is
-   (Ubaru, Chen and Saad, 2017).
-3. *Exact moments as control variates.* Tr I = n, Tr A = 1 and Tr A^2 = ||A||_F^2 are known, and so
-   they are of what is left. An f is split into its least-squares quadratic over the nodes, whose
-   trace is known, and a remainder, which is small, and so is its variance.
-
-The interval of an entropy holds the spread over the probes; half the gap between Gauss and
-Gauss-Radau quadrature, which bracket the truth where the derivatives of f keep their signs; the
-coupling that projecting the best eigenvectors off in every Lanczos step ignores; and rounding.
+1. *Deflation.* A block Krylov space gives approximate eigenvectors V of the large eigenvalues, and
+   a block Gauss quadrature gives Tr V^T f(A) V.
+2. *Stochastic Lanczos quadrature* of the rest, Tr P f(A) P with P = I - V V^T (Ubaru, Chen and
+   Saad, 2017).
+3. *Exact moments as control variates.* Tr I = n, Tr A = 1 and Tr A^2 = ||A||_F^2 are known.
 """
 
 from __future__ import annotations
@@ -41,30 +33,33 @@ from condvendi_jax.spectra import _quadrature as quadrature
 from condvendi_jax.spectra._measures import Estimate, Function, Rule, SpectralMeasure
 
 DEFAULT_RTOL = 2e-3
-# In eps of the dtype: what products leave in the sum and the squares of the Ritz values.
+# In eps of the dtype, an empirical bound: rounding in the sum and the squares of the Ritz values.
 _MOMENT_ROUNDING = 4
-# A Ritz pair is deflated up to this residual, relative to its value, and projected off in every
-# Lanczos step up to that: the first is followed by a quadrature, the second enters the error.
+# Empirical limits of a Ritz pair's residual, relative to its value. Up to the first a pair is
+# deflated, at no bias since the quadrature follows it. Up to the second Lanczos steps project it
+# off, an error of second order in the residual: 0.03^2 is about half of the default tolerance.
 _DEFLATED = 0.3
 _PROJECTED = 0.03
+# Limits of the refinement: the memory of the Lanczos vectors is probes x steps x n numbers.
 _MAX_STEPS = 96
 _MAX_PROBES = 256
-# A plan doubles the steps at most so often less one, and aims at this part of the tolerance.
+# A plan considers the present steps and this many minus one doublings of them.
 _DOUBLINGS = 4
+# A plan aims at this part of the tolerance, because the predicted noise is itself an estimate.
 _AIMED_AT = 0.9
-# A dual matrix of this side is solved in less time than a measure takes.
+# Below this side all eigenvalues of a dual matrix take less time than a measure (docs/how_fast.md).
 _DUAL_UP_TO = 4096
 
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """How much work a measure takes: `block * sweeps + probes * steps` products with A.
+    """The work of a measure: `block * sweeps + probes * steps` products with A.
 
     Attributes:
       block: columns of a block of the Krylov space that deflates.
       sweeps: blocks of that space; the last serves the quadrature of the others.
       probes: random vectors, each an independent estimate of the rest; at least 2.
-      steps: Lanczos steps of each.
+      steps: Lanczos steps of each probe.
     """
 
     block: int = 32
@@ -89,28 +84,25 @@ def spectral_measure(
     rtol: float | None = None,
     budget: Budget | None = None,
     entropies: Sequence[Entropy] = (von_neumann,),
-    progress: Callable[[], Any] = lambda: None,
 ) -> SpectralMeasure:
     """The spectral measure of a Gram, from products with it alone.
 
     Args:
       gram: of any representation; a tiled or a sharded one is never formed.
       key: draws the start of the Krylov space and the probes. The same key gives the same numbers
-        on every number of devices, and common random numbers to Grams of equal n.
+        on any number of devices, and common random numbers to Grams of equal n.
       rtol: steps and probes are added until the intervals of all `entropies`, as relative errors
         of their exponentials, are this narrow on either side; 0.002 where neither is given.
-      budget: takes exactly this work instead.
-      entropies: whose intervals the tolerance is about; any other may be asked of the measure.
-      progress: called after each round of products.
+      budget: exactly this much work instead.
+      entropies: those that the tolerance is about; the measure gives any other as well.
 
     Returns:
-      The measure, on the host in float64; products are computed in the Gram's dtype. A spectrum
-      that is cheap to know entirely (few features, or no more points than the Krylov space has
-      dimensions) is computed entirely.
+      The measure, on the host in float64; products are computed in the Gram's dtype. All
+      eigenvalues are computed where they are cheap: few features, or no more points than products.
 
     Raises:
       ValueError: both `rtol` and `budget` are given, or `rtol` is not between 0 and 1.
-      TypeError: `key` is no random key; or inside `jit` or `vmap`, since how many steps are due
+      TypeError: `key` is no random key; or inside `jit` or `vmap`, because the number of steps
         depends on the numbers.
 
     Examples:
@@ -123,10 +115,21 @@ def spectral_measure(
       >>> bool(0 < high - low < 0.01 * high)
       True
     """
-    (sampler,), _ = refine(
-        [gram], entropies, list, key=key, rtol=rtol, budget=budget, progress=progress
-    )
-    return sampler.measure()
+    return refine([gram], entropies, list, key=key, rtol=rtol, budget=budget).samplers[0].measure()
+
+
+class Refined(NamedTuple):
+    """Samplers and, for each entropy, its estimate for each Gram.
+
+    Attributes:
+      samplers: one for each Gram.
+      estimates: `[entropies][grams]`.
+      within_limit: False where the refinement stopped because of the limit of products.
+    """
+
+    samplers: list[Sampler]
+    estimates: list[list[Estimate]]
+    within_limit: bool = True
 
 
 def refine(
@@ -137,25 +140,24 @@ def refine(
     key: jax.Array,
     rtol: float | None = None,
     budget: Budget | None = None,
-    progress: Callable[[], Any] = lambda: None,
     limit: int | None = None,
-) -> tuple[list[Sampler], list[list[Estimate]]]:
+) -> Refined:
     """Samples the spectra of several Grams until everything asked of them is precise.
 
     Args:
       grams: each gets the same probes, so that differences of their entropies are paired.
       entropies: what is asked of each.
       combine: from one entropy of all Grams to the quantities, in nats, that `rtol` is about.
-      key, rtol, budget, progress: as for `spectral_measure`.
-      limit: products with each Gram beyond which something else is quicker.
+      key, rtol, budget: as for `spectral_measure`.
+      limit: products with each Gram. Where the tolerance is predicted to take more, no further
+        products are spent.
 
     Returns:
-      The samplers; and for each entropy its estimate for each Gram. Where the limits of steps and
-      probes end the refinement first, a warning says what was reached; the intervals stay honest.
+      What was reached. Where the limits of steps and probes end the refinement, a warning says so;
+      the intervals hold all the same.
 
     Raises:
       ValueError, TypeError: as `spectral_measure`.
-      TooMuchWork: the tolerance is predicted to take more than `limit`; nothing was spent on it.
     """
     if rtol is not None and budget is not None:
         raise ValueError("rtol and budget: expected at most one of them.")
@@ -168,45 +170,36 @@ def refine(
     wanted = DEFAULT_RTOL if rtol is None else validation.check_rtol(rtol)
     start = Budget() if budget is None else budget
     if budget is None and all(entropy.of_largest for entropy in entropies):
-        # The Krylov space knows the largest eigenvalue; no probe adds to that.
+        # The Krylov space gives the largest eigenvalue; probes add nothing.
         start = dataclasses.replace(start, probes=2, steps=1)
     samplers = [Sampler(gram, key=key, budget=start, rtol=wanted) for gram in grams]
     while True:
-        progress()
         measures = [sampler.measure() for sampler in samplers]
         rows = [[measure.entropy(entropy) for measure in measures] for entropy in entropies]
-        worst = max((e for row in rows for e in combine(row)), key=lambda e: e.half_width)
-        if budget is not None or worst.half_width <= wanted:
-            return samplers, rows
+        worst = max(e.half_width for row in rows for e in combine(row))
+        if budget is not None or worst <= wanted:
+            return Refined(samplers, rows)
         plan = _plan(samplers, measures, entropies, combine, wanted)
         if limit is not None and (plan is None or plan.products > limit * len(samplers)):
-            raise TooMuchWork
+            return Refined(samplers, rows, within_limit=False)
         if plan is None:
             validation.warn(
-                f"the spectral measure reached a relative error of {worst.half_width:.1e}, not "
+                f"the spectral measure reached a relative error of {worst:.1e}, not "
                 f"{wanted:.1e}: a larger rtol, or all eigenvalues (method=cv.Exact()), end sooner."
             )
-            return samplers, rows
+            return Refined(samplers, rows)
         for sampler, steps in zip(samplers, plan.steps, strict=True):
             sampler.deepen(steps)
             sampler.widen(plan.probes)
 
 
-class TooMuchWork(Exception):
-    """All eigenvalues would take less."""
-
-
 class Plan(NamedTuple):
-    """What is sampled next: steps of each sampler, and probes of all.
+    """The steps of each sampler and the probes of all that are sampled next."""
 
-    Attributes:
-      products: matrix-vector products, with those that were taken before.
-      steps: for each sampler.
-      probes: common to all, since differences are paired by probe.
-    """
-
+    #: Matrix-vector products of the Lanczos steps in all, past ones included.
     products: int
     steps: tuple[int, ...]
+    #: The same for all samplers, since differences are paired by probe.
     probes: int
 
 
@@ -217,11 +210,11 @@ def _plan(
     combine: Callable[[list[Estimate]], Iterable[Estimate]],
     rtol: float,
 ) -> Plan | None:
-    """The fewest products that are predicted to reach the tolerance; None where nothing is left.
+    """The plan of fewest products that is predicted to reach the tolerance; None at the limits.
 
-    Noise falls with the root of the probes. The gap of the quadratures falls, with every doubling
-    of the steps, by the factor that it fell by at the last one; what neither moves stays. Where
-    none is predicted to do, the steps are doubled: a gap need not fall evenly.
+    The noise falls with the root of the probes. The gap between the quadratures falls by the same
+    factor with every doubling of the steps as it did at the last one. Where no plan is predicted to
+    do, the steps are doubled, because a gap need not fall evenly.
     """
     shallow = [measure.at_half_depth() for measure in measures]
     rows, before = (
@@ -268,12 +261,12 @@ def _plan(
 
 
 def _fall(deep: float, shallow: float) -> float:
-    """By what factor a gap fell when the steps were doubled; no less than it may fall again."""
+    """The factor by which a gap fell when the steps were doubled, limited to a cautious 0.05."""
     return min(max(deep / shallow, 0.05), 1.0) if shallow > 0 else 1.0
 
 
 def _probes_for(estimate: Estimate, tolerance: float, batch: int) -> float:
-    """How many probes, in whole batches, bring an estimate within a tolerance; maybe infinite."""
+    """How many probes, in whole batches, bring an estimate within a tolerance."""
     left = tolerance - estimate.systematic
     if left <= 0:
         return math.inf
@@ -283,9 +276,7 @@ def _probes_for(estimate: Estimate, tolerance: float, batch: int) -> float:
 class Sensitivity(NamedTuple):
     """The first-order change of an entropy: dH = sum dA_ij <left_i, right_j> + square d||A||^2.
 
-    Attributes:
-      left, right: `[rows, m]`.
-      square: the factor of the squared Frobenius norm.
+    `left` and `right` are `[rows, m]`.
     """
 
     left: jax.Array
@@ -294,12 +285,9 @@ class Sensitivity(NamedTuple):
 
 
 class Sampler:
-    """What a measure is made of, kept so that steps and probes can be added to it.
+    """The parts of a measure, kept so that steps and probes can be added.
 
-    Args:
-      gram, key: as for `spectral_measure`.
-      budget: the work to begin with.
-      rtol: decides which Ritz pairs are converged enough to be projected off.
+    It begins with the work of `budget`; `rtol` decides which Ritz pairs are projected off.
     """
 
     def __init__(self, gram: Gram, *, key: jax.Array, budget: Budget, rtol: float):
@@ -317,7 +305,7 @@ class Sampler:
         #: Whether all eigenvalues are known, so that nothing was sampled.
         self.complete = gram.n <= budget.products or dual or rank_one
         if self.complete:
-            self._eigenvalues = np.ones(1) if rank_one else _host(_all_eigenvalues(gram))
+            self._eigenvalues = np.ones(1) if rank_one else _host(all_eigenvalues(gram))
             return
         start = jax.random.normal(self._start_key, (gram.n, budget.block), gram.dtype)
         space = krylov.krylov_space(gram, gram.place(start), sweeps=budget.sweeps)
@@ -325,7 +313,7 @@ class Sampler:
         self._sample(0)
 
     def _deflate(self, space: krylov.KrylovSpace, width: int, rtol: float) -> None:
-        """Chooses Ritz vectors of all blocks but the last, which tells what A does to them."""
+        """Chooses Ritz vectors of all blocks but the last, which gives their residuals."""
         upper = np.triu(_host(space.projected))
         projected = upper + np.triu(upper, 1).T
         size = projected.shape[0] - width
@@ -367,7 +355,10 @@ class Sampler:
         return rule(projected), rule(quadrature.with_null_space(projected, remainder, floor))
 
     def _error_of_largest(self) -> float:
-        """Relative, by Kato and Temple: the residual bounds it, and its square over the gap."""
+        """The relative error of the largest eigenvalue: the residual, or its square over the gap.
+
+        The second is the theorem of Kato and Temple.
+        """
         projected, remainder = self._space
         values, vectors = np.linalg.eigh(projected)
         last = vectors[-remainder.shape[0] :, -1]
@@ -376,7 +367,7 @@ class Sampler:
         return min(residual, residual**2 / gap if gap > 0 else residual) / float(values[-1])
 
     def _sample(self, first: int) -> None:
-        """Draws a batch of probes, one by one so that fewer are a part of more."""
+        """Draws a batch of probes, one key each, so that more probes begin with the fewer."""
         gram = self._gram
         keys = jax.vmap(functools.partial(jax.random.fold_in, self._probe_key))(
             jnp.arange(first, first + self._budget.probes)
@@ -397,7 +388,7 @@ class Sampler:
         return krylov.lanczos(self._gram, self.invariant, state, *bounds)
 
     def deepen(self, steps: int) -> None:
-        """Continues every recurrence up to so many steps."""
+        """Continues every recurrence up to this many steps."""
         if self.complete:
             return
         before, self.steps = self.steps, steps
@@ -407,7 +398,7 @@ class Sampler:
             self._batches[index] = self._advance(state, before, steps)
 
     def widen(self, probes: int) -> None:
-        """Adds batches of probes until there are at least so many."""
+        """Adds batches of probes until there are at least this many."""
         while self.probes < probes:
             if not self.complete:
                 self._sample(self.probes)
@@ -430,17 +421,11 @@ class Sampler:
     def sensitivity(self, entropy: Entropy) -> Sensitivity:
         """How the entropy of this sample changes with A, which is what its gradient needs.
 
-        With h = dH / d lambda, dH = Tr h(A) dA. A least-squares line of h over the nodes gives
-        b Tr A dA = (b / 2) d||A||_F^2, exactly; for the remainder r(A) = r(A) V V^T + r(A) P the
-        first term is r(A) V = Q r(T) Y by the block quadrature, and the second, over the probes,
-        the mean of r(A) P z (P z)^T, by Lanczos. What the Lanczos steps projected off is put back
-        from the first.
-
-        Raises:
-          ValueError: all eigenvalues are known, so that the exact gradient is at hand.
+        With h = dH / d lambda, dH = Tr h(A) dA. A least-squares line of h over the nodes, of slope
+        b, gives b Tr A dA = (b / 2) d||A||_F^2, exactly. The remainder is r(A) V V^T + r(A) P: the
+        block quadrature gives r(A) V = Q r(T) Y, and Lanczos, over the probes, the mean of
+        r(A) P z (P z)^T. What the Lanczos steps projected off is taken from the first.
         """
-        if self.complete:
-            raise ValueError("sensitivity: nothing was sampled; differentiate the exact entropy.")
         measure = self.measure()
         derivative = measure.derivative(entropy)
         rules = [measure.deflated[0], measure.sampled[0][0]]
@@ -471,7 +456,7 @@ class Sampler:
         )
 
     def _images(self, function: Function) -> jax.Array:
-        """f(A) V, and P f(A) V once more for the vectors that Lanczos never sees, `[rows, k]`."""
+        """f(A) V, and P f(A) V again for the vectors that Lanczos projects off, `[rows, k]`."""
         projected, _ = self._space
         nodes, vectors = np.linalg.eigh(projected)
         values = function(np.maximum(nodes, 0))
@@ -486,7 +471,7 @@ class Sampler:
         zeros = np.zeros((self.probes, 1))
         everything = Rule(values, np.ones_like(values))
         rest = float(self._gram.n - values.size)
-        return SpectralMeasure(
+        return self._measure(
             deflated=(everything, everything),
             alpha=zeros,
             beta=zeros,
@@ -494,11 +479,8 @@ class Sampler:
             moments=np.array([rest, 0.0, 0.0]),
             moment_errors=np.zeros(3),
             projected=(np.zeros(0), np.zeros(0)),
-            squared_norm=self._norm,
             largest=float(values[0]),
             largest_error=0.0,
-            eps=self._eps,
-            n=self._gram.n,
             products=0,
         )
 
@@ -507,31 +489,29 @@ class Sampler:
             np.concatenate([_host(getattr(state, name)) for state in self._batches])
             for name in ("alpha", "beta", "squares")
         )
-        alpha, beta = alpha[:, : self.steps], beta[:, : self.steps]
         count, mass = self.values.size, np.sum(self.values)
-        # A and what deflation takes, V diag(values) V^T, differ by P A P and, in either of the two
-        # corners beside it, by what A takes from the Ritz vectors out of their span. The moments
-        # are those of A P, which has one such corner.
+        # A - V diag(values) V^T consists of P A P and, in either of the two corners beside it, the
+        # part of A V outside of the span of V. Tr P A^2 P has one such corner.
         square = self._rest - float(np.sum(np.square(self.residuals)))
         moments = np.array([self._gram.n - count, 1 - mass, square])
         unit = _MOMENT_ROUNDING * self._eps
-        # The square is a sum of squares of what is left of every entry, rounded like the entry.
+        # The square is a sum of squares over the entries of what is left, rounded like the entries.
         of_square = math.sqrt(square * self._norm) + square
-        return SpectralMeasure(
+        return self._measure(
             deflated=self._rules,
-            alpha=alpha,
-            beta=beta,
+            alpha=alpha[:, : self.steps],
+            beta=beta[:, : self.steps],
             squares=squares,
             moments=np.maximum(moments, 0),
             moment_errors=unit * np.array([0.0, mass, of_square]),
             projected=self.projected,
-            squared_norm=self._norm,
             largest=self._largest,
             largest_error=self._largest_error,
-            eps=self._eps,
-            n=self._gram.n,
             products=self._budget.block * self._budget.sweeps + self.probes * self.steps,
         )
+
+    def _measure(self, **parts: Any) -> SpectralMeasure:
+        return SpectralMeasure(squared_norm=self._norm, eps=self._eps, n=self._gram.n, **parts)
 
 
 @jax.jit
@@ -544,11 +524,13 @@ def _squared_norm_beside(gram: Gram, left: jax.Array, right: jax.Array) -> jax.A
     return gram.squared_norm_beside(left, right)
 
 
+# Compiled alone, because compiling it takes most of the time of a first call: one program serves
+# outputs, prompts and pairs, at every order and truncation.
 @jax.jit
-def _all_eigenvalues(gram: Gram) -> jax.Array:
+def all_eigenvalues(gram: Gram) -> jax.Array:
     return gram.eigenvalues()
 
 
 def _host(array: jax.Array) -> np.ndarray:
-    """A small array in float64, in every process where there are several."""
+    """A small array in float64, in every process."""
     return np.asarray(sharding.to_host(array), np.float64)

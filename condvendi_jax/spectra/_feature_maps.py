@@ -1,13 +1,13 @@
-"""Finite features of kernels: covariances that cost O(n D^2), linear in n, and approximate.
+"""Finite features of kernels: covariances in O(n D^2), linear in n, and approximate.
 
 Random Fourier features (Rahimi and Recht, 2007; FKEA: Ospanov et al., 2024) write a Gaussian kernel
-as the mean of cos(w^T (x - y)) over random frequencies w. A product of Gaussian kernels is one on
-the pairs, so that outputs, prompts and pairs share one draw: the angles of a pair are the sums of
-those of its parts. The Nystroem features of m landmarks (Williams and Seeger, 2001) are
-K_nm K_mm^(-1/2), of any kernel, the pairs' of the same landmarks.
+as the mean of cos(w^T (x - y)) over random frequencies w. A product of Gaussian kernels is a
+Gaussian kernel of the pairs, so that outputs, prompts and pairs share one draw: the angles of a
+pair are the sums of those of its parts. The Nystroem features of m landmarks (Williams and Seeger,
+2001) are K_nm K_mm^(-1/2), of any kernel.
 
-What is approximated is the kernel: where it has many small eigenvalues, most of them are lost. How
-far an entropy is off is in `approximations`.
+Where a kernel has many small eigenvalues, most of them are lost. `_approximations` bounds the error
+of an entropy. `terms` are names of the terms, as in `_methods`.
 """
 
 from __future__ import annotations
@@ -20,51 +20,40 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.typing import ArrayLike
 
 from condvendi_jax import validation
 from condvendi_jax.entropies import PerTerm
 from condvendi_jax.grams import _features as features
 from condvendi_jax.grams._grams import FeatureGram
 from condvendi_jax.kernels import Gaussian, Kernel, Product
-from condvendi_jax.pairs import Pairs
+from condvendi_jax.pairs import Pairs, takes_pairs
 
 DEFAULT_COUNT = 1024
 DEFAULT_LANDMARKS = 512
-# Entries of features that are held at once: 64 MiB of float32 for each of outputs, prompts, pairs.
+# Entries of features held at once: 64 MiB of float32 for each of outputs, prompts and pairs.
 _ENTRIES = 2**24
-# Landmarks repeat one another: directions of K_mm below this many eps of the largest are left out.
+# In eps of the largest eigenvalue of K_mm: below, rounding decides the eigenvector, which happens
+# where landmarks repeat one another.
 _RESOLVED = 32
 
 _product = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
-# Features of blocks of rows `[b, d]` of the parts: one array `[b, D]` for each term that is wanted.
+Terms = tuple[str, ...]
+# Features of blocks of rows `[b, d]` of the parts: an array `[b, D]` for each term.
 FeatureMap = Callable[[tuple[jax.Array, ...]], tuple[jax.Array, ...]]
 
 
-def fourier_features(
-    outputs: ArrayLike,
-    prompts: ArrayLike | None = None,
-    *,
-    output_kernel: Kernel,
-    prompt_kernel: Kernel | None = None,
-    key: jax.Array,
-    count: int = DEFAULT_COUNT,
-) -> PerTerm:
+@takes_pairs
+def fourier_features(pairs: Pairs, *, key: jax.Array, count: int = DEFAULT_COUNT) -> PerTerm:
     """Random Fourier features of outputs, prompts and pairs, from one draw of frequencies.
 
     z(x) = (cos w_j^T x, sin w_j^T x)_j / sqrt(count), w_j ~ N(0, I / bandwidth^2), of unit norm.
-    The mean of <z(x), z(y)> is the kernel, its standard deviation at most 1 / sqrt(2 count). The
-    pairs' angles are the sums of those of their parts.
-
-    As representations. Scores are coarse at order 1, and too small: at n = 2,000 emoji 1,024
-    frequencies lose 0.1 to 0.2 nats. `RandomFeatures` corrects them and says how far they may be
-    off, in memory that does not grow with n.
+    The mean of <z(x), z(y)> is the kernel, its standard deviation at most 1 / sqrt(2 count).
+    Scores of these features are too low at order 1; `RandomFeatures` corrects them, gives
+    intervals, and needs memory that does not grow with n.
 
     Args:
-      outputs: X, embeddings `[n, d_x]`.
-      prompts: T, embeddings `[n, d_t]`, or None.
-      output_kernel: a `Gaussian`, or a product of them.
-      prompt_kernel: the same for the prompts, where there are any.
+      pairs: the data, or `outputs, prompts, output_kernel=, prompt_kernel=` as for `Pairs`. The
+        kernels are `Gaussian`, or products of such.
       key: draws the frequencies.
       count: how many frequencies; there are twice as many features.
 
@@ -73,7 +62,7 @@ def fourier_features(
       for prompts and pairs where there are no prompts. Differentiable in points and bandwidths.
 
     Raises:
-      TypeError, ValueError: as `decompose`, or a kernel is not Gaussian.
+      TypeError, ValueError: as `Pairs`, or a kernel is not Gaussian.
 
     Examples:
       >>> import jax, numpy as np
@@ -81,35 +70,26 @@ def fourier_features(
       >>> points = np.array([[0.0], [0.0], [1.0], [1.0]], np.float32)
       >>> sharp = cv.Gaussian(0.1)
       >>> grams = cv.spectra.fourier_features(points, output_kernel=sharp, key=jax.random.key(0))
-      >>> grams.outputs.features.shape
-      (4, 2048)
-      >>> print(f"{np.exp(cv.von_neumann(grams.outputs)):.1f}")
-      2.0
+      >>> print(grams.outputs.features.shape, f"{np.exp(cv.von_neumann(grams.outputs)):.1f}")
+      (4, 2048) 2.0
     """
-    points = _points(outputs, prompts, output_kernel, prompt_kernel)
-    terms = PerTerm(True, points.paired, points.paired)
+    points = pairs.gathered()
     frequencies = draw_frequencies(points, key=key, count=count)
-    return _grams(terms, fourier_map(points, frequencies, terms)(points.arrays))
+    return _grams(fourier_map(points, frequencies, PerTerm._fields)(points.arrays))
 
 
+@takes_pairs
 def nystroem_features(
-    outputs: ArrayLike,
-    prompts: ArrayLike | None = None,
-    *,
-    output_kernel: Kernel,
-    prompt_kernel: Kernel | None = None,
-    key: jax.Array,
-    landmarks: int = DEFAULT_LANDMARKS,
+    pairs: Pairs, *, key: jax.Array, landmarks: int = DEFAULT_LANDMARKS
 ) -> PerTerm:
     """Nystroem features of outputs, prompts and pairs, from the same rows as landmarks.
 
-    z(x) = K_mm^(-1/2) k_m(x), scaled to unit norm: the kernel between x and what the landmarks span
-    of it. A row of which they span nothing else keeps its direction only. As representations; for
-    scores see `Nystroem`, which accounts for what is missing.
+    z(x) = K_mm^(-1/2) k_m(x): the inner products are those of the kernel, projected to what the
+    landmarks span. They are scaled to unit norm. For scores see `Nystroem`, which accounts for what
+    the landmarks do not span.
 
     Args:
-      outputs, prompts: as `fourier_features`.
-      output_kernel, prompt_kernel: any kernels.
+      pairs: the data, or `outputs, prompts, output_kernel=, prompt_kernel=` as for `Pairs`.
       key: draws the landmarks, rows of the points.
       landmarks: how many, m; all rows where there are fewer.
 
@@ -117,7 +97,7 @@ def nystroem_features(
       `FeatureGram`s of features `[n, m]`; None for prompts and pairs where there are no prompts.
 
     Raises:
-      TypeError, ValueError: as `decompose`, or a row's kernel with all landmarks is zero.
+      TypeError, ValueError: as `Pairs`, or a row's kernel with all landmarks is zero.
 
     Examples:
       >>> import jax, numpy as np
@@ -129,31 +109,21 @@ def nystroem_features(
       >>> print(grams.outputs.features.shape)
       (4, 4)
     """
-    points = _points(outputs, prompts, output_kernel, prompt_kernel)
-    terms = PerTerm(True, points.paired, points.paired)
+    points = pairs.gathered()
     chosen = draw_rows(points.n, key=key, count=landmarks)
-    images = nystroem_map(points, points.rows(chosen).arrays, terms)(points.arrays)
+    images = nystroem_map(points, points.rows(chosen).arrays, PerTerm._fields)(points.arrays)
     norms = [jnp.linalg.norm(image, axis=1, keepdims=True) for image in images]
     if validation.is_concrete(*norms) and not all(bool((norm > 0).all()) for norm in norms):
         raise ValueError(
             "landmarks: expected some near every row, received ones of which a row's kernel is "
             "zero; give more, or a larger bandwidth."
         )
-    return _grams(terms, tuple(z / norm for z, norm in zip(images, norms, strict=True)))
+    return _grams([z / norm for z, norm in zip(images, norms, strict=True)])
 
 
-def _points(
-    outputs: ArrayLike, prompts: ArrayLike | None, output_kernel: Kernel, prompt_kernel: Any
-) -> Pairs:
-    return Pairs(
-        outputs, prompts, output_kernel=output_kernel, prompt_kernel=prompt_kernel
-    ).gathered()
-
-
-def _grams(terms: PerTerm, images: Sequence[jax.Array]) -> PerTerm:
-    """The Grams of the features of the terms that are wanted, None for the others."""
-    found = iter(images)
-    return PerTerm(*(FeatureGram.trusted(next(found)) if term else None for term in terms))
+def _grams(images: Sequence[jax.Array]) -> PerTerm:
+    grams = [FeatureGram.trusted(image) for image in images]
+    return PerTerm(*grams, *[None] * (3 - len(grams)))
 
 
 def length_scale(kernel: Kernel) -> jax.Array:
@@ -176,13 +146,7 @@ def length_scale(kernel: Kernel) -> jax.Array:
 
 
 def draw_frequencies(points: Pairs, *, key: jax.Array, count: int) -> tuple[jax.Array, ...]:
-    """Frequencies w ~ N(0, I / bandwidth^2) of each part, `[count, d]`.
-
-    Args:
-      points: of Gaussian kernels.
-      key: draws them.
-      count: how many, common to all parts.
-    """
+    """Frequencies w ~ N(0, I / bandwidth^2) of each part, `[count, d]`."""
     count = validation.check_count(count, name="count", minimum=1)
     scales = [length_scale(kernel) for kernel in points.kernels]
     keys = jax.random.split(validation.check_key(key), len(scales))
@@ -198,13 +162,14 @@ def draw_rows(n: int, *, key: jax.Array, count: int) -> jax.Array:
     return jax.random.permutation(validation.check_key(key), n)[:count]
 
 
-def _of_terms(parts: Sequence[Any], joined: Callable[[Any, Any], Any], terms: PerTerm) -> list[Any]:
-    """What belongs to outputs, to prompts and, joined, to pairs, where it is wanted."""
+def _of_terms(parts: Sequence[Any], joined: Callable[[Any, Any], Any], terms: Terms) -> list[Any]:
+    """The parts of outputs and prompts and, joined, of pairs: those that belong to the terms."""
     everything = [*parts, joined(*parts)] if len(parts) == 2 else list(parts)
-    return [part for part, term in zip(everything, terms, strict=False) if term]
+    named = zip(PerTerm._fields, everything, strict=False)
+    return [part for name, part in named if name in terms]
 
 
-def fourier_map(points: Pairs, frequencies: tuple[jax.Array, ...], terms: PerTerm) -> FeatureMap:
+def fourier_map(points: Pairs, frequencies: tuple[jax.Array, ...], terms: Terms) -> FeatureMap:
     """Features `[b, 2 count]` of unit norm: cosine and sine of a frequency are neighbours.
 
     The covariance without a block of them is that of fewer frequencies.
@@ -227,7 +192,7 @@ def fourier_map(points: Pairs, frequencies: tuple[jax.Array, ...], terms: PerTer
     return of_rows
 
 
-def nystroem_map(points: Pairs, landmarks: tuple[jax.Array, ...], terms: PerTerm) -> FeatureMap:
+def nystroem_map(points: Pairs, landmarks: tuple[jax.Array, ...], terms: Terms) -> FeatureMap:
     """Features `[b, m]`, of a norm up to one: what the landmarks span of a point."""
 
     def with_landmarks(rows: tuple[jax.Array, ...]) -> list[jax.Array]:
@@ -252,7 +217,7 @@ def nystroem_map(points: Pairs, landmarks: tuple[jax.Array, ...], terms: PerTerm
 
 @functools.partial(jax.jit, static_argnames="terms")
 def residual_squares(
-    points: Pairs, landmarks: tuple[jax.Array, ...], terms: PerTerm
+    points: Pairs, landmarks: tuple[jax.Array, ...], terms: Terms
 ) -> tuple[jax.Array, ...]:
     """The squares `[n, n]` of what landmarks leave of few points' kernel, for every term."""
     crossed = [k.prepare(part) for k, part in zip(points.kernels, points.arrays, strict=True)]
@@ -265,7 +230,7 @@ def residual_squares(
 
 
 def _inverse_root(gram: jax.Array) -> jax.Array:
-    """K^(-1/2) on the directions that rounding leaves to K."""
+    """K^(-1/2), pseudo-inverse below rounding."""
     values, vectors = jnp.linalg.eigh(gram)
     kept = values > _RESOLVED * jnp.finfo(gram.dtype).eps * values[-1]
     scales = jnp.where(kept, lax.rsqrt(jnp.where(kept, values, 1)), 0)
@@ -274,15 +239,15 @@ def _inverse_root(gram: jax.Array) -> jax.Array:
 
 @functools.partial(jax.jit, static_argnames="terms")
 def fourier_covariances(
-    points: Pairs, frequencies: tuple[jax.Array, ...], terms: PerTerm
+    points: Pairs, frequencies: tuple[jax.Array, ...], terms: Terms
 ) -> tuple[jax.Array, ...]:
-    """Z^T Z / n `[2 count, 2 count]` of every term that is wanted, of trace one."""
+    """Z^T Z / n `[2 count, 2 count]` of every term, of trace one."""
     return _mean_outer_products(fourier_map(points, frequencies, terms), points)
 
 
 @functools.partial(jax.jit, static_argnames=("terms", "groups"))
 def fourier_grams(
-    points: Pairs, frequencies: tuple[jax.Array, ...], terms: PerTerm, groups: int
+    points: Pairs, frequencies: tuple[jax.Array, ...], terms: Terms, groups: int
 ) -> tuple[jax.Array, ...]:
     """Z_g Z_g^T / n `[groups, n, n]` of every term, Z_g the features of a group of frequencies.
 
@@ -299,7 +264,7 @@ def fourier_grams(
 
 @functools.partial(jax.jit, static_argnames="terms")
 def nystroem_covariances(
-    points: Pairs, landmarks: tuple[jax.Array, ...], terms: PerTerm
+    points: Pairs, landmarks: tuple[jax.Array, ...], terms: Terms
 ) -> tuple[jax.Array, ...]:
     """Z^T Z / n `[m, m]` of every term; what its trace lacks to one the landmarks do not span."""
     return _mean_outer_products(nystroem_map(points, landmarks, terms), points)

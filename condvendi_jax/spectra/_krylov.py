@@ -1,9 +1,8 @@
 """Krylov spaces of a Gram, for its large eigenvalues, and Lanczos recurrences for the rest.
 
-Everything is made of products: products with the Gram, and of tall thin arrays with one another.
-There is no Householder factorisation of a tall array, so that where the vectors are sharded by rows
-XLA turns each inner product into an all-reduce, and this module needs to know nothing of devices.
-What the small matrices that come out say of the spectrum is in `quadrature`.
+All work is products: with the Gram, and of tall thin arrays with one another. Without Householder
+factorisations, XLA turns each inner product of vectors that are sharded by rows into an all-reduce,
+and this module needs no code for devices. `_quadrature` takes the small matrices that result.
 """
 
 from __future__ import annotations
@@ -19,10 +18,11 @@ if TYPE_CHECKING:
     from condvendi_jax.grams._grams import Gram
 
 _PRECISION = lax.Precision.HIGHEST
-# Directions of a block whose squared length is below this many eps of the largest are left to the
-# next block: the inverse square root of a Gram of columns cannot resolve them.
+# In eps of the largest squared length in a block, empirical: the inverse square root of a Gram of
+# columns cannot resolve shorter directions, which are left to the next block.
 _RESOLVED = 100
-# A product with A is right to a few eps of its largest eigenvalue; what is smaller is no direction.
+# In eps of the largest eigenvalue, the rounding of a product with A: what is shorter has no
+# direction. Empirical.
 _NOISE = 8
 
 
@@ -79,12 +79,7 @@ def orthonormal(vectors: jax.Array, basis: jax.Array, floor: jax.Array) -> jax.A
 
     Columns are scaled to unit length and multiplied by the inverse square root of their Gram
     matrix, twice. A factorisation would complete a deficient block with arbitrary directions that
-    are not orthogonal to the basis.
-
-    Args:
-      vectors: `[rows, b]`.
-      basis: `[rows, m]`, orthonormal or zero columns.
-      floor: columns that are not longer than this outside of the basis are rounding.
+    are not orthogonal to the basis. Columns not longer than `floor` outside of it are rounding.
     """
     eps = jnp.finfo(vectors.dtype).eps
     # In the second round a column of unit length that the basis shortens was rounding as well.
@@ -131,13 +126,7 @@ def combine(basis: jax.Array, coefficients: jax.Array) -> jax.Array:
 
 @functools.partial(jax.jit, static_argnames="capacity")
 def start_lanczos(basis: jax.Array, probes: jax.Array, *, capacity: int) -> Tridiagonals:
-    """The recurrences of P A P before their first step, P the projection off `basis`.
-
-    Args:
-      basis: `[rows, m]`, orthonormal or zero columns.
-      probes: `[rows, probes]`.
-      capacity: how many steps there is room for.
-    """
+    """The recurrences of P A P before their first step, P the projection off `basis`."""
     probes = project_off(probes, basis)
     squares = jnp.sum(jnp.square(probes), axis=0)
     table = jnp.zeros((probes.shape[1], capacity), probes.dtype)

@@ -1,8 +1,8 @@
 """The spectrum of a Gram as a discrete measure, and every entropy of it with an interval.
 
-What a measure is made of, and how it is sampled, is in `estimators`. Here it is given: quadratures
-of the deflated part, tridiagonal matrices of the probes for the rest, and exact moments. An entropy
-is a function of it, of any order and truncation; everything is small, float64, and on the host.
+docs/any_n.md derives the formulas; `_estimators` samples the parts: quadratures of the deflated
+eigenvalues, tridiagonal matrices of the probes for the rest, and exact moments. An entropy of any
+order and truncation is a function of them. All of it is small, float64, and on the host.
 """
 
 from __future__ import annotations
@@ -22,38 +22,40 @@ from condvendi_jax.spectra import _quadrature as quadrature
 Function = Callable[[np.ndarray], np.ndarray]
 
 CONFIDENCE = 0.95
-# In eps of the dtype: what products leave in a trace.
-_ROUNDING = 30
-# How many depths of quadrature a function with a kink is averaged over, and by how much its errors
-# exceed what they vary by.
+# In eps of the dtype, an empirical bound: the rounding of products with A in a trace.
+ROUNDING = 30
+# Beside a kink the error of a quadrature changes its sign with the depth, as nodes move past the
+# kink: a mean over this many depths cancels most of it. Empirical.
 _DEPTHS = 4
+# A safety factor on how much those depths differ, which is no bound of their error. Empirical: the
+# coverage of truncated scores in docs/how_fast.md was measured with it.
 _KINKED = 3.0
-# A density even over the cell of a kink leaves at most this part of it; nothing is known to be even
-# between the last node and zero.
+# Of m eigenvalues that are uniform between two nodes, where a hinge grows by d, the nodes miss
+# m d s (1 - s) / 2 with the kink at the share s of the way: at most m d / 8.
 _OF_CELL = 1 / 8
-# In eps of the largest eigenvalue: what rounding makes of a zero.
+# In eps of the largest eigenvalue: what rounding makes of a zero (`spectra.NOISE_FLOOR`).
 _ZERO = 4
-# Stands for zero where logarithms are taken.
+# Stands for zero where logarithms are taken: far below any eigenvalue above rounding.
 _LEAST = 1e-30
-# Relative: eigenvalues so near the largest are it.
+# Relative: eigenvalues this near to the largest have its derivative at infinite order.
 _SAME = 1e-6
 
 
 def standard_error(values: np.ndarray) -> float:
-    """Of the mean of independent values `[m]`."""
+    """The standard error of the mean of independent values `[m]`."""
     return float(np.std(values, ddof=1) / math.sqrt(values.size))
 
 
 def half_interval(values: np.ndarray) -> float:
     """Half of Student's confidence interval for the mean of independent values `[m]`."""
-    # Imported where it is used: it takes a sixth of the time of importing JAX.
+    # Imported here: it takes a sixth of the time of importing JAX.
     from scipy.special import stdtrit
 
     return float(stdtrit(values.size - 1, (1 + CONFIDENCE) / 2)) * standard_error(values)
 
 
 class Kink(NamedTuple):
-    """Where the slope of a function jumps: above `at` it is `excess` less its value there, below 0.
+    """A jump of the slope of a function: above `at` it is `excess` less `excess(at)`, below it 0.
 
     Attributes:
       at: an eigenvalue of A, in [0, 1].
@@ -64,30 +66,16 @@ class Kink(NamedTuple):
     excess: Function
 
 
-class Trace(NamedTuple):
-    """An estimated trace: a value for each probe, and the errors that all probes share."""
-
-    per_probe: np.ndarray
-    gap: float
-    coupling: float
-    rounding: float
-
-    @property
-    def mean(self) -> float:
-        """The estimate."""
-        return float(np.mean(self.per_probe))
-
-
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """An estimated entropy in nats, and what is not known about it.
+    """An estimated entropy in nats, or an estimated trace, and its errors.
 
     Attributes:
       per_probe: `[probes]`, independent estimates; all equal where nothing was sampled.
-      gap: what the quadratures may be off by, half the distance of two; more steps reduce it.
-      coupling: what the projection in the Lanczos steps may move.
+      gap: the error of the quadratures, half the distance of two; more steps reduce it.
+      coupling: the error of projecting eigenvectors off in the Lanczos steps.
       rounding: of the dtype that the products were computed in.
-      offset: of the middle of the interval from the estimate.
+      offset: from the estimate to the middle of the interval.
     """
 
     per_probe: np.ndarray
@@ -103,22 +91,22 @@ class Estimate:
 
     @property
     def standard_error(self) -> float:
-        """Of the mean over the probes."""
+        """The standard error of the mean over the probes."""
         return standard_error(self.per_probe)
 
     @property
     def systematic(self) -> float:
-        """What may shift all probes alike, at most."""
+        """The errors that all probes share."""
         return self.gap + self.coupling + self.rounding
 
     @property
     def noise(self) -> float:
-        """Half the confidence interval that the probes alone give, by Student's t."""
+        """Half the confidence interval of the probes alone, by Student's t."""
         return half_interval(self.per_probe)
 
     @property
     def half_width(self) -> float:
-        """Half the confidence interval. Of an exponential it is, to first order, relative."""
+        """Half the confidence interval. For an exponential it is, to first order, relative."""
         return self.noise + self.systematic
 
     @property
@@ -129,20 +117,25 @@ class Estimate:
 
     def __add__(self, other: Estimate) -> Estimate:
         """The sum, paired by probe."""
-        return self._with(other, self.per_probe + other.per_probe, self.offset + other.offset)
+        return self._plus(other, 1)
 
     def __sub__(self, other: Estimate) -> Estimate:
-        """The difference, paired by probe: what common random numbers share cancels."""
-        return self._with(other, self.per_probe - other.per_probe, self.offset - other.offset)
+        """The difference, paired by probe: noise that both share cancels."""
+        return self._plus(other, -1)
 
-    def _with(self, other: Estimate, per_probe: np.ndarray, offset: float) -> Estimate:
+    def _plus(self, other: Estimate, sign: int) -> Estimate:
         return Estimate(
-            per_probe,
+            self.per_probe + sign * other.per_probe,
             self.gap + other.gap,
             self.coupling + other.coupling,
             self.rounding + other.rounding,
-            offset,
+            self.offset + sign * other.offset,
         )
+
+    def through(self, value: float, slope: float) -> Estimate:
+        """The estimate of a function with this value and slope at the estimate, to first order."""
+        errors = (abs(slope) * error for error in (self.gap, self.coupling, self.rounding))
+        return Estimate(value + slope * (self.per_probe - self.value), *errors)
 
 
 class Rule(NamedTuple):
@@ -163,11 +156,11 @@ class SpectralMeasure:
       squares: `[probes]`, squared norms of the projected probes, about the number of eigenvalues
         that are left.
       moments: Tr P, Tr P A P and Tr P A^2 P of what is left, known exactly.
-      moment_errors: what rounding may have moved each of them by.
+      moment_errors: bounds of their rounding.
       projected: Ritz values `[k]` and residual norms `[k]` of what each Lanczos step projects off.
       squared_norm: ||A||_F^2.
       largest: the largest eigenvalue.
-      largest_error: how far it may be off, relatively.
+      largest_error: its relative error.
       eps: of the dtype that the products were computed in.
       n: the number of eigenvalues.
       products: matrix-vector products that it took; 0 where all eigenvalues were computed.
@@ -221,58 +214,55 @@ class SpectralMeasure:
         t, order = entropy.truncation, entropy.order
         if t is not None and t > self.n:
             raise ValueError(f"truncation: expected at most n = {self.n}, received {t}.")
-        rounding = _ROUNDING * self.eps
+        rounding = ROUNDING * self.eps
         if not entropy.needs_spectrum:
             return self._constant(max(-math.log(self.squared_norm), 0.0), rounding=rounding)
         if t is not None and t < self.n:
             return _Top(self, t).entropy(order)
         if order == 1:
-            total = self.trace(_plogp)
-            return Estimate(total.per_probe, total.gap, total.coupling, total.rounding)
+            return self.trace(_plogp)
         if math.isinf(order):
+            # The error of the Krylov space, which no Lanczos step reduces.
             value = -math.log(self.largest)
-            # Of the Krylov space: no step of Lanczos makes it smaller.
             return self._constant(value, coupling=self.largest_error, rounding=rounding)
         powers = self.trace(_power(order, self.largest))
         if order < 1:
             floor = spectra.NOISE_FLOOR * self.eps * self.largest
             floored = self.trace(_power(order, self.largest, floor))
-            lost = abs(powers.mean - floored.mean)
-            powers = floored._replace(rounding=floored.rounding + lost)
+            lost = abs(powers.value - floored.value)
+            powers = dataclasses.replace(floored, rounding=floored.rounding + lost)
         return _of_power_sum(powers, order, self.largest)
 
     def _constant(self, value: float, **errors: float) -> Estimate:
         return Estimate(np.full(self.squares.size, value), **errors)
 
-    def trace(self, function: Function, kink: Kink | None = None) -> Trace:
+    def trace(self, function: Function, kink: Kink | None = None) -> Estimate:
         """Estimates Tr f(A) for an f of arrays of eigenvalues in [0, 1].
 
         Args:
           function: f, which is called on arrays of any shape.
-          kink: where f has one. Gauss and Gauss-Radau quadrature bracket the trace of a smooth f.
-            Beside a kink both err in either direction, by what the nodes next to it weigh: their
-            mean is then averaged over the last few depths, and the gap is what it varies by, thrice
-            to be safe, or what eigenvalues between those nodes may add, whichever is more.
+          kink: where f has one. Without a kink, Gauss and Gauss-Radau quadrature bracket the trace,
+            and the gap is half their distance. With one, both err in either direction: their mean
+            is averaged over the last few depths. The gap is then three times what it varies by, or
+            what eigenvalues between the nodes beside the kink may add, whichever is more.
         """
         smooth = kink is None
         fits = [self._with_moments(function, degree, smooth) for degree in range(3)]
         per_probe, gap, unknown = min(fits, key=lambda fit: half_interval(fit[0]) + fit[2])
         exact, bracket = (float(rule.weights @ function(rule.nodes)) for rule in self.deflated)
         total = (exact + bracket) / 2 + per_probe
-        rounding = _ROUNDING * self.eps * max(abs(float(np.mean(total))), 1.0) + unknown
+        rounding = ROUNDING * self.eps * max(abs(float(np.mean(total))), 1.0) + unknown
         factor = 1.0 if smooth else _KINKED
         gap = factor * (gap + abs(exact - bracket) / 2)
         if kink is not None:
             gap = max(gap, self._within_cell(kink))
-        return Trace(total, gap, factor * self._coupling(function), rounding)
+        return Estimate(total, gap, factor * self._coupling(function), rounding)
 
     def _within_cell(self, kink: Kink) -> float:
         """What the eigenvalues between the two nodes beside a kink may add to the trace.
 
-        Of m eigenvalues spread evenly over the cell, between whose ends the excess grows by d, a
-        quadrature by these ends misses at most m d / 8, wherever the kink is. Below the last node
-        nothing says how they are spread: they may all be zero. A kink among what rounding makes of
-        zeros adds nothing.
+        See `_OF_CELL`. Below the last node nothing says how eigenvalues are spread, and they count
+        in full. A kink at the rounding of zeros adds nothing.
         """
         if kink.at <= _ZERO * self.eps * self.largest:
             return 0.0
@@ -294,11 +284,11 @@ class SpectralMeasure:
     ) -> tuple[np.ndarray, float, float]:
         """Tr P f(A) P by every probe, with the moments up to a degree as control variates.
 
-        The moments are differences, one minus what is deflated: where little is left their
-        rounding counts, so that fewer of them can be better.
+        The moments are differences, one minus what is deflated. Where little is left their rounding
+        counts, so that fewer of them can be better.
 
         Returns:
-          `[probes]`; what the quadrature may be off by; what rounding of the moments may move.
+          `[probes]`; the error of the quadrature; what rounding of the moments may move.
         """
         nodes, weights = self.sampled[0][0]
         scale = float(nodes.max()) or 1.0
@@ -333,8 +323,8 @@ class SpectralMeasure:
     def _coupling(self, function: Function) -> float:
         """To second order, what projecting Ritz vectors off in every Lanczos step changes.
 
-        With r the residual norm of a pair, r^2 (f(theta) - f(b) - f'(b) (theta - b)) /
-        (theta - b)^2 at the mean b of what is left.
+        For a pair (theta, residual norm r) and the mean b of what is left, it is
+        r^2 (f(theta) - f(b) - f'(b) (theta - b)) / (theta - b)^2.
         """
         values, residuals = self.projected
         if values.size == 0 or self.moments[1] <= 0:
@@ -349,27 +339,31 @@ class SpectralMeasure:
     def derivative(self, entropy: Entropy) -> Function:
         """dH / d lambda, as a function of the eigenvalue (for truncated entropies, CV eq. 24).
 
-        At a zero eigenvalue, where it may be infinite, it is what it is at the rounding of zero.
+        Where it is infinite at zero, a zero has its value at the rounding of zero.
         """
         t, order = entropy.truncation, entropy.order
         if t is not None and t < self.n:
             return _Top(self, t).derivative(order)
-        floor = self.eps * self.largest
+        return self._slope(order, 0.0, self.trace)
+
+    def _slope(self, order: float, shift: float, total: Callable[[Function], Estimate]) -> Function:
+        """dH / d lambda for eigenvalues lambda + shift, whose sum of f is total(f)."""
+        largest = self.largest + shift
+        floor = self.eps * largest
         if math.isinf(order):
-            return lambda x: np.where(x >= self.largest * (1 - _SAME), -1 / self.largest, 0.0)
+            return lambda x: np.where(x >= self.largest * (1 - _SAME), -1 / largest, 0.0)
         if order == 1:
-            return lambda x: -np.log(np.maximum(x, floor)) - 1
-        total = self.trace(_power(order, self.largest)).mean
-        slope = _power(order - 1, self.largest)
-        scale = order / (1 - order) / (self.largest * total)
-        return lambda x: scale * slope(np.maximum(x, floor))
+            return lambda x: -np.log(np.maximum(x + shift, floor)) - 1
+        power, slope = _power(order, largest), _power(order - 1, largest)
+        scale = order / (1 - order) / (largest * total(lambda x: power(x + shift)).value)
+        return lambda x: scale * slope(np.maximum(x + shift, floor))
 
     def thresholds(self, t: int) -> tuple[float, float]:
-        """The t-th eigenvalue, where eigenvalues are apart and where they pile up.
+        """The t-th eigenvalue, if eigenvalues lie apart and if they pile up.
 
-        Of those that are apart, half of what a node stands for lies above it: between nodes the
-        logarithm is linear in the rank, and the geometric mean over probes and the last few depths
-        evens out their steps. Of those that pile up, as at zero, all lie at the node.
+        Apart: half of a node's weight lies above it, and between nodes the logarithm is linear in
+        the rank; the geometric mean over probes and the last depths evens out their steps. Piled
+        up, as at zero: all of the weight lies at the node.
 
         Args:
           t: a rank, from 1 (the largest eigenvalue) to n.
@@ -392,7 +386,7 @@ class SpectralMeasure:
 
 
 def _log(x: np.ndarray) -> np.ndarray:
-    """log, with 0 at 0, where it only ever multiplies a zero."""
+    """log, and 0 at 0, where it only ever multiplies a zero."""
     return np.log(np.where(x > 0, x, 1))
 
 
@@ -410,54 +404,51 @@ def _power(order: float, largest: float, floor: float = 0.0) -> Function:
     return power
 
 
-def _of_power_sum(powers: Trace, order: float, largest: float) -> Estimate:
+def _of_power_sum(powers: Estimate, order: float, largest: float) -> Estimate:
     """The Renyi entropy out of sum (lambda / largest)^order, linearised about its mean."""
     # The largest eigenvalue alone contributes one.
-    mean = max(powers.mean, 1.0)
+    mean = max(powers.value, 1.0)
     value = (math.log(mean) + order * math.log(largest)) / (1 - order)
-    slope = 1 / ((1 - order) * mean)
-    per_probe = value + slope * (powers.per_probe - powers.mean)
-    return Estimate(per_probe, *(abs(slope) * error for error in powers[1:]))
+    return powers.through(value, 1 / ((1 - order) * mean))
 
 
 class _Top:
     """Sums over the t largest eigenvalues of a measure, for CV eq. 13.
 
-    A sum of g over the t largest is, for increasing g, the minimum over tau of
-    t g(tau) + sum (g(lambda) - g(tau))_+: at the minimum tau is the t-th eigenvalue, and an error
-    in tau counts to second order only. Which eigenvalues are the largest does not depend on g, so
-    one tau serves every g: of the two that the nodes suggest, the one with the smaller sum.
+    For increasing g the sum over the t largest is the minimum over tau of
+    t g(tau) + sum (g(lambda) - g(tau))_+, which the t-th eigenvalue attains: an error in tau counts
+    to second order only. One tau serves every g: of the two that the nodes suggest, the one with
+    the smaller sum.
     """
 
     def __init__(self, measure: SpectralMeasure, t: int):
         self.measure, self.t = measure, t
         tried = {tau: self._sum(lambda x: x, tau) for tau in measure.thresholds(t)}
-        self.tau, self.kept = min(tried.items(), key=lambda found: found[1].mean)
+        self.tau, self.kept = min(tried.items(), key=lambda found: found[1].value)
         # Lemma A of CV: each of the t gains an equal part of what was cut off.
-        self.shift = max(0.0, (1 - self.kept.mean) / t)
+        self.shift = max(0.0, (1 - self.kept.value) / t)
 
-    def sum(self, g: Function) -> Trace:
+    def sum(self, g: Function) -> Estimate:
         """The sum of g over the t largest eigenvalues."""
         return self._sum(g, self.tau)
 
-    def _sum(self, g: Function, tau: float) -> Trace:
+    def _sum(self, g: Function, tau: float) -> Estimate:
         base = float(g(np.array(tau)))
         trace = self.measure.trace(lambda x: np.where(x > tau, g(x) - base, 0.0), Kink(tau, g))
-        return trace._replace(per_probe=trace.per_probe + self.t * base)
+        return dataclasses.replace(trace, per_probe=trace.per_probe + self.t * base)
 
     def entropy(self, order: float) -> Estimate:
-        """The entropy of the shifted t largest, with the error of the shift in it."""
+        """The entropy of the t largest, shifted; its errors include that of the shift."""
         shift, largest = self.shift, self.measure.largest + self.shift
         if math.isinf(order):
-            rate = 1 / (self.t * largest)
-            deviations = self.kept.per_probe - self.kept.mean
-            gap, coupling, rounding = (rate * error for error in self.kept[1:])
-            coupling += self.measure.largest_error
-            rounding += _ROUNDING * self.measure.eps
-            return Estimate(-math.log(largest) + rate * deviations, gap, coupling, rounding)
+            kept = self.kept.through(-math.log(largest), 1 / (self.t * largest))
+            return dataclasses.replace(
+                kept,
+                coupling=kept.coupling + self.measure.largest_error,
+                rounding=kept.rounding + ROUNDING * self.measure.eps,
+            )
         if order == 1:
-            joined = self._with_shift(lambda x: _plogp(x + shift), lambda x: -_log(x + shift) - 1)
-            return Estimate(joined.per_probe, joined.gap, joined.coupling, joined.rounding)
+            return self._with_shift(lambda x: _plogp(x + shift), lambda x: -_log(x + shift) - 1)
         power, slope = _power(order, largest), _power(order - 1, largest)
         joined = self._with_shift(
             lambda x: power(x + shift), lambda x: order / largest * slope(x + shift)
@@ -465,37 +456,20 @@ class _Top:
         return _of_power_sum(joined, order, largest)
 
     def derivative(self, order: float) -> Function:
-        """dH / d lambda: each of the t moves H by itself, and by what it leaves to the shift."""
-        shift, largest = self.shift, self.measure.largest + self.shift
+        """dH / d lambda: an eigenvalue moves H by itself, and all t by what it takes from them."""
+        own = self.measure._slope(order, self.shift, self.sum)
         if math.isinf(order):
-
-            def own(x: np.ndarray) -> np.ndarray:
-                return np.where(x >= self.measure.largest * (1 - _SAME), -1 / largest, 0.0)
-
-            mean = -1 / largest / self.t
+            mean = -1 / (self.measure.largest + self.shift) / self.t
         else:
-            floor = self.measure.eps * largest
-            if order == 1:
-
-                def own(x: np.ndarray) -> np.ndarray:
-                    return -np.log(np.maximum(x + shift, floor)) - 1
-
-            else:
-                power, slope = _power(order, largest), _power(order - 1, largest)
-                scale = order / (1 - order) / largest / self.sum(lambda x: power(x + shift)).mean
-
-                def own(x: np.ndarray) -> np.ndarray:
-                    return scale * slope(np.maximum(x + shift, floor))
-
-            mean = self.sum(own).mean / self.t
+            mean = self.sum(own).value / self.t
         return lambda x: np.where(x > self.tau, own(x) - mean, 0.0)
 
-    def _with_shift(self, g: Function, derivative: Function) -> Trace:
-        """The sum of g, a function of the shifted eigenvalues, and all that is unknown about it.
+    def _with_shift(self, g: Function, derivative: Function) -> Estimate:
+        """The sum of g, a function of the shifted eigenvalues, with the error of the shift.
 
-        The shift is estimated too, and an error of what is kept moves it: the errors are those of
-        the sum of g(x) + rate x. Largely they cancel, since the t-th eigenvalue is in both.
+        An error of the kept sum moves the shift, at the rate below: the errors are those of the sum
+        of g(x) + rate x. They largely cancel, since the t-th eigenvalue is in both.
         """
-        rate = -self.sum(derivative).mean / self.t
+        rate = -self.sum(derivative).value / self.t
         joined = self.sum(lambda x: g(x) + rate * x)
-        return joined._replace(per_probe=joined.per_probe - rate * self.kept.mean)
+        return dataclasses.replace(joined, per_probe=joined.per_probe - rate * self.kept.value)

@@ -1,7 +1,4 @@
-"""Gauss and Gauss-Radau quadrature of a spectrum, out of the small matrices of `krylov`.
-
-Everything is small, float64, and on the host.
-"""
+"""Gauss and Gauss-Radau quadrature of a spectrum, from the small matrices of `_krylov`."""
 
 from __future__ import annotations
 
@@ -9,12 +6,7 @@ import numpy as np
 
 
 def tridiagonal_eigen(alpha: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues `[probes, m]` and eigenvectors `[probes, m, m]` of tridiagonal matrices.
-
-    Args:
-      alpha: `[probes, m]`, the diagonals.
-      beta: `[probes, m - 1]`, the off-diagonals.
-    """
+    """Eigenvalues `[probes, m]` and eigenvectors `[probes, m, m]` of tridiagonal matrices."""
     size = alpha.shape[1]
     matrices = np.zeros((*alpha.shape, size))
     along, beside = np.arange(size), np.arange(size - 1)
@@ -36,12 +28,8 @@ def radau(alpha: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Nodes and weights `[probes, m + 1]` of Gauss-Radau quadratures with a node at zero.
 
     Zero is an eigenvalue of the matrix with one row more, whose last entry is beta^2 over the last
-    pivot of T (Golub, 1973). A pivot that rounding left without a sign says that zero is a node of
-    the Gauss quadrature already.
-
-    Args:
-      alpha: `[probes, m]`.
-      beta: `[probes, m]`, the last entry the norm of the remainder after m steps.
+    pivot of T (Golub, 1973), with `beta[:, -1]` the norm of the remainder after m steps. A pivot
+    that is not positive is rounding: the Gauss quadrature has a node at zero already.
     """
     pivot = alpha[:, 0]
     for k in range(1, alpha.shape[1]):

@@ -405,7 +405,7 @@ def by_tolerance(cell: Cell) -> Contestant:
         )
 
     def read(refined: Any) -> dict[str, Any]:
-        measures = [sampler.measure() for sampler in refined[0]]
+        measures = [sampler.measure() for sampler in refined.samplers]
         return {
             name + suffix: _interval(estimate)
             for suffix, entropy in _quantities(cell).items()

@@ -132,7 +132,7 @@ def test_few_points_need_no_matrices_of_all_features(monkeypatch):
     monkeypatch.setattr("condvendi_jax.spectra._feature_maps.fourier_covariances", refused)
     points = Pairs(*draw_pairs(12, dtype=np.float32), **KERNELS)
     method = cv.RandomFeatures(KEY, count=2**14)
-    only_joint = cv.entropies.PerTerm(False, False, True)
+    only_joint = ("joint",)
     (everything,) = methods.compute(points, [cv.von_neumann], method)
     (joint,) = methods.compute(points, [cv.von_neumann], method, only_joint)
     truth = truths(points, [cv.von_neumann])[0]
@@ -278,7 +278,9 @@ def test_what_is_not_possible_is_refused():
                 outputs
             )
         with pytest.raises(TypeError, match="is of points, and here"):
-            method(KEY).entropies(None, [], None)
+            cv.clusters.prompt_modes(
+                outputs, outputs, **gaussian, prompt_kernel=cv.Cosine(), method=method(KEY)
+            )
         mesh = jax.make_mesh((1,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
         with pytest.raises(ValueError, match="of points on one device"):
             cv.decompose(outputs, **gaussian, method=method(KEY), mesh=mesh)

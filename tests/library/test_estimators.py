@@ -83,17 +83,11 @@ def test_every_entropy_lies_in_its_interval_widened_by_half(name, dtype):
         if not error <= 1.5 * found.half_width + 1e-12:
             misses.append((entropy, error, found))
     assert not misses
-
-
-@pytest.mark.parametrize(
-    "name",
-    [name for name in SPECTRA if name not in ("rank beyond the Krylov space", "exponential")],
-)
-def test_intervals_are_not_only_wide_at_order_one(name, dtype):
-    gram, values = with_spectrum(SPECTRA[name], dtype)
-    found = spectral_measure(gram, key=KEY, budget=SMALL).entropy(cv.von_neumann)
-    assert abs(found.value - exact(cv.von_neumann, values)) < 2e-3
-    assert found.half_width < 5e-3
+    # Nor are the intervals wide beyond need.
+    if name not in ("rank beyond the Krylov space", "exponential"):
+        found = measure.entropy()
+        assert abs(found.value - exact(cv.von_neumann, values)) < 2e-3
+        assert found.half_width < 5e-3
 
 
 @pytest.mark.slow
@@ -218,22 +212,6 @@ def test_features_are_solved_in_the_dual():
     assert measure.deflated[0].nodes.size <= 6
 
 
-@pytest.mark.slow
-def test_a_difference_is_paired_by_probe(x64):
-    outputs, prompts = draw_pairs(N)
-    gram_x = cv.grams.DenseGram.from_points(cv.Gaussian(0.5), outputs)
-    gram_t = cv.grams.DenseGram.from_points(cv.Gaussian(0.5), prompts)
-    joint, marginal = (
-        spectral_measure(g, key=KEY, budget=SMALL).entropy() for g in (gram_x * gram_t, gram_t)
-    )
-    difference = joint - marginal
-    expected = float(cv.entropies.conditional(cv.von_neumann, gram_x, gram_t))
-    assert abs(difference.value - expected) <= 1.5 * difference.half_width
-    np.testing.assert_allclose(difference.per_probe, joint.per_probe - marginal.per_probe)
-    assert difference.systematic == pytest.approx(joint.systematic + marginal.systematic)
-    assert (joint + marginal).value == pytest.approx(joint.value + marginal.value)
-
-
 def test_the_same_key_gives_the_same_numbers_and_another_key_others(x64):
     gram, _ = with_spectrum(SPECTRA["power law"])
     one, two, other = (
@@ -259,7 +237,7 @@ def test_every_part_of_the_budget_changes_the_estimate(part, x64):
 def test_more_steps_and_more_probes_continue_what_there_is(x64):
     """Deepening and widening give what the larger budget gives from the start."""
     gram, _ = with_spectrum(SPECTRA["power law"])
-    (grown,), _ = estimators.refine(
+    (grown,), *_ = estimators.refine(
         [gram], [cv.von_neumann], list, key=KEY, budget=Budget(4, 3, 8, 6)
     )
     grown.deepen(16)
@@ -273,12 +251,11 @@ def test_more_steps_and_more_probes_continue_what_there_is(x64):
 
 def test_refinement_reaches_the_tolerance_or_says_that_it_did_not(x64, monkeypatch):
     gram, values = with_spectrum(0.98 ** np.arange(600))
-    calls = []
     rough = spectral_measure(gram, key=KEY, budget=Budget())
-    fine = spectral_measure(gram, key=KEY, rtol=1e-3, progress=lambda: calls.append(1))
+    fine = spectral_measure(gram, key=KEY, rtol=1e-3)
     assert rough.entropy().half_width > 1e-3 >= fine.entropy().half_width
     assert abs(fine.entropy().value - exact(cv.von_neumann, values)) <= 1.5e-3
-    assert len(calls) > 1
+    assert fine.products > rough.products
     monkeypatch.setattr(estimators, "_MAX_PROBES", 32)
     monkeypatch.setattr(estimators, "_MAX_STEPS", 32)
     with pytest.warns(UserWarning, match="reached a relative error"):
@@ -342,14 +319,14 @@ def test_a_plan_deepens_what_is_shallow_and_nothing_else():
 def test_too_much_work_is_not_begun(x64):
     gram, _ = with_spectrum(0.98 ** np.arange(600))
     ask = functools.partial(estimators.refine, [gram], [cv.von_neumann], list, key=KEY, rtol=1e-3)
-    (sampler,), _ = ask()
-    taken = sampler.measure().products - 32 * 8
-    rounds = []
-    with pytest.raises(estimators.TooMuchWork):
-        ask(limit=taken - 1, progress=lambda: rounds.append(1))
-    assert len(rounds) == 1
-    (within,), _ = ask(limit=taken)
-    assert within.measure().entropy().value == sampler.measure().entropy().value
+    measure = ask().samplers[0].measure()
+    taken = measure.products - 32 * 8
+    beyond = ask(limit=taken - 1)
+    assert not beyond.within_limit
+    assert beyond.samplers[0].measure().products == Budget().products < measure.products
+    within = ask(limit=taken)
+    assert within.within_limit
+    assert within.estimates[0][0].value == measure.entropy().value
 
 
 def test_what_deflation_leaves_has_a_square_to_all_digits():
@@ -378,11 +355,8 @@ def test_repeated_rows_count_once(x64):
     found = spectral_measure(gram, key=KEY, budget=SMALL).entropy()
     reference = float(jnp.log(cv.vendi(points[::4], kernel=cv.Gaussian(0.3))))
     assert abs(found.value - reference) <= 1.5 * found.half_width + 1e-10
-
-
-def test_identical_rows_have_no_entropy(dtype):
-    gram = cv.gram(cv.Gaussian(1.0), np.ones((600, 2), dtype), tile_size=128)
-    assert spectral_measure(gram, key=KEY).entropy().value == 0
+    same = cv.gram(cv.Gaussian(1.0), np.ones((600, 2)), tile_size=128)
+    assert spectral_measure(same, key=KEY).entropy().value == 0
 
 
 @pytest.mark.parametrize(
@@ -426,26 +400,6 @@ def test_it_does_not_run_inside_jit():
 
 
 @pytest.mark.parametrize(
-    "entropy",
-    [cv.von_neumann, cv.renyi(3), cv.renyi(0.7), cv.renyi(float("inf")), cv.truncated(60)],
-    ids=str,
-)
-def test_the_derivative_of_an_entropy_is_the_derivative(entropy, x64):
-    """Against finite differences of the exact entropy in each of a few eigenvalues."""
-    values = np.sort(SPECTRA["power law"] / SPECTRA["power law"].sum())[::-1]
-    gram, _ = with_spectrum(values)
-    measure = spectral_measure(gram, key=KEY, budget=Budget(64, 4, 4, 8))
-    derivative = measure.derivative(entropy)
-    for index in (0, 3, 20, 50):
-        step = 1e-5 * values[index]
-        moved = [values.copy(), values.copy()]
-        moved[0][index] += step
-        moved[1][index] -= step
-        slope = (exact(entropy, moved[0]) - exact(entropy, moved[1])) / (2 * step)
-        assert float(derivative(values[index])) == pytest.approx(slope, rel=2e-3, abs=2e-3)
-
-
-@pytest.mark.parametrize(
     "order", [1, *(pytest.param(order, marks=pytest.mark.slow) for order in (0.7, 3))]
 )
 def test_the_sensitivity_is_unbiased(order, x64):
@@ -465,7 +419,7 @@ def test_the_sensitivity_is_unbiased(order, x64):
     direction = np.outer(one, one) - np.outer(other, other)
     found = []
     for seed in range(40):
-        (sampler,), _ = estimators.refine(
+        (sampler,), *_ = estimators.refine(
             [gram], [entropy], list, key=jax.random.key(seed), budget=Budget(8, 6, 8, 24)
         )
         left, right, square = sampler.sensitivity(entropy)

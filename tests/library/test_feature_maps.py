@@ -12,7 +12,7 @@ from condvendi_jax.spectra import _feature_maps as feature_maps
 
 KEY = jax.random.key(3)
 KERNELS = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Gaussian(2.0)}
-ALL = cv.entropies.PerTerm(True, True, True)
+ALL = ("outputs", "prompts", "joint")
 N = 60
 
 
@@ -96,7 +96,7 @@ def test_sums_over_blocks_of_rows_are_those_over_all(name, monkeypatch, x64):
     sums.clear_cache()
     for found, one in zip(sums(points, drawn, ALL), expected, strict=True):
         np.testing.assert_allclose(found, one, atol=1e-14)
-    (joint,) = sums(points, drawn, cv.entropies.PerTerm(False, False, True))
+    (joint,) = sums(points, drawn, ("joint",))
     np.testing.assert_allclose(joint, expected[2], atol=1e-14)
     sums.clear_cache()
 

@@ -17,7 +17,6 @@ from condvendi_jax.spectra import _methods as methods
 N = 700
 KEY = jax.random.key(5)
 KERNELS = {"output_kernel": cv.Gaussian(0.5), "prompt_kernel": cv.Gaussian(0.6)}
-ESTIMATED = [cv.Stored, cv.MatrixFree]
 ROOM_FOR_8000 = 4 * 8000 * 8000 * 4
 
 
@@ -31,7 +30,7 @@ def oracle_scores(outputs, prompts, **entropy):
 
 def chosen(method=None, *, n=100, kernel=None, arrays=2, d=3):
     """The name of the method that runs."""
-    points = Pairs(
+    points = Pairs.trusted(
         tuple([jnp.ones((n, d), jnp.float32)] * arrays),
         tuple([kernel or cv.Gaussian(1.0)] * arrays),
         n=n,
@@ -49,6 +48,7 @@ def test_the_way_goes_by_kernel_n_memory_and_key(monkeypatch):
     assert chosen(n=8001) == "matrix-free"
     assert chosen(cv.MatrixFree(KEY), n=100) == "matrix-free"
     assert chosen(n=20_000, kernel=cv.Cosine(), arrays=1) == "exact"
+    assert chosen(n=20_000, kernel=cv.Cosine(), d=3) == "exact"
     assert chosen(n=20_000, kernel=cv.Cosine(), d=40) == "matrix-free"
     assert chosen(cv.Stored(KEY), n=5000, kernel=cv.Cosine(), arrays=1) == "stored"
 
@@ -72,11 +72,6 @@ def test_few_points_are_summed_in_tiles_and_differentiated_as_arrays(x64):
     value, slope = jax.jvp(score, (outputs,), (jnp.ones_like(outputs),))
     np.testing.assert_allclose(score(outputs), value, rtol=1e-12)
     np.testing.assert_allclose(slope, jnp.sum(jax.grad(score)(outputs)), atol=1e-10)
-
-
-def test_few_products_of_features_are_solved_in_the_dual_at_any_n(monkeypatch):
-    monkeypatch.setattr(memory, "limit", lambda: ROOM_FOR_8000)
-    assert chosen(n=20_000, kernel=cv.Cosine(), d=3) == "exact"
 
 
 def test_what_does_not_fit_is_refused(monkeypatch):
@@ -106,16 +101,11 @@ def test_keys_and_tolerances_are_checked_where_they_are_given(method):
         with pytest.raises(TypeError, match="key: expected one random key"):
             method(key)
     assert method(jax.random.PRNGKey(0)).rtol == 2e-3
-
-
-def test_an_estimate_needs_a_key_and_all_eigenvalues_none():
-    for method in ESTIMATED:
+    if method is not cv.Auto:
         with pytest.raises(TypeError, match="key"):
             method()
         with pytest.raises(ValueError, match="key: expected a random key"):
             method(None)
-    with pytest.raises(TypeError):
-        cv.Exact(KEY)
 
 
 def test_methods_have_names_for_command_lines():
@@ -176,6 +166,8 @@ def test_single_scores_are_those_of_the_decomposition(x64):
     outputs, prompts = pairs()
     options = {"method": cv.Stored(KEY, rtol=5e-3)}
     whole = cv.decompose(outputs, prompts, **KERNELS, **options)
+    other = cv.decompose(outputs, prompts, **KERNELS, method=cv.Stored(jax.random.key(1)))
+    assert other.vendi != whole.vendi
     conditional = cv.conditional_vendi(outputs, prompts, **KERNELS, **options)
     information = cv.information_vendi(outputs, prompts, **KERNELS, **options)
     np.testing.assert_allclose(conditional, whole.conditional, rtol=5e-3)
@@ -213,7 +205,7 @@ def test_without_prompts_a_decomposition_is_that_of_one_prompt_for_all(method, x
 
 def test_prompts_and_their_kernel_come_together():
     outputs, prompts = pairs(np.float32, 20)
-    with pytest.raises(ValueError, match="prompt_kernel: expected beside prompts"):
+    with pytest.raises(ValueError, match="prompt_kernel: expected a kernel"):
         cv.decompose(outputs, prompts, output_kernel=cv.Gaussian(1.0))
     with pytest.raises(ValueError, match="prompts: expected beside prompt_kernel"):
         cv.decompose(outputs, **KERNELS)
@@ -236,23 +228,6 @@ def test_several_entropies_of_one_call_keep_their_order(x64):
     for entropy, each in zip(wanted, found, strict=True):
         (alone,) = methods.compute(points, (entropy,), cv.Exact())
         np.testing.assert_allclose(each.values, alone.values, rtol=1e-12)
-
-
-def test_a_narrower_tolerance_gives_a_narrower_interval(x64):
-    widths = []
-    for rtol in (1e-2, 1e-3):
-        result = cv.decompose(*pairs(), **KERNELS, method=cv.Stored(KEY, rtol=rtol))
-        ends = np.log(result.estimation.intervals)
-        widths.append(float((ends[:, 1] - ends[:, 0]).max()) / 2)
-    assert widths[1] <= 1e-3 < widths[0] <= 1e-2
-
-
-def test_another_key_gives_another_number_and_the_same_key_the_same(x64):
-    one, same, other = (
-        float(cv.conditional_vendi(*pairs(), **KERNELS, method=cv.Stored(jax.random.key(k))))
-        for k in (0, 0, 1)
-    )
-    assert one == same != other
 
 
 @pytest.mark.slow
@@ -315,12 +290,11 @@ def test_a_curve_says_size_by_size_how_it_was_computed(monkeypatch, x64):
     monkeypatch.setattr(methods, "_EXACT_UP_TO", 300)
     sizes = (200, 300, N)
     wanted = [cv.von_neumann, cv.truncated(80), cv.renyi(2)]
-    curves = [
+    exact, estimated, tighter = (
         uncertainty.convergence_curve(*pairs(), sizes, **KERNELS, entropies=wanted, method=method)
         for method in (cv.Exact(), cv.Auto(KEY), cv.Auto(KEY, rtol=1e-3))
-    ]
-    for one, other, _ in zip(*curves, strict=True):
-        assert (one.sizes, other.sizes) == (sizes, sizes)
+    )
+    for one, other in zip(exact, estimated, strict=True):
         low, high = other.intervals.conditional
         if one.order == 2:
             assert other.methods == ("frobenius",) * 3
@@ -332,8 +306,6 @@ def test_a_curve_says_size_by_size_how_it_was_computed(monkeypatch, x64):
         np.testing.assert_allclose(low[:2], high[:2])
         assert low[2] - 0.01 < one.conditional[2] < high[2] + 0.01
         assert 0 < high[2] - low[2] < 0.1
-        assert other.standard_errors.conditional.shape == (3,)
         assert (other.standard_errors.conditional > 0).tolist() == [False, False, True]
-    tighter = curves[2][0]
-    low, high = tighter.intervals.conditional
-    assert (high[2] - low[2]) / 2 <= 1e-3 * tighter.conditional[2] * 1.01
+    low, high = tighter[0].intervals.conditional
+    assert (high[2] - low[2]) / 2 <= 1e-3 * tighter[0].conditional[2] * 1.01
