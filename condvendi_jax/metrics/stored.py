@@ -13,8 +13,7 @@ from jax.typing import ArrayLike
 
 from condvendi_jax import validation
 from condvendi_jax.entropies import Entropy, of_squared_norm
-from condvendi_jax.grams import _blocks as blocks
-from condvendi_jax.grams import _tiles as tiles
+from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.kernels import Kernel, check_kernel
 from condvendi_jax.metrics import batches
 from condvendi_jax.metrics.batches import Points
@@ -117,7 +116,7 @@ class _StoredPoints(nnx.Metric):
         kernels = (check_kernel(output_kernel, name="output_kernel"),)
         if prompt_kernel is not None:
             kernels += (check_kernel(prompt_kernel, name="prompt_kernel"),)
-        size = tiles.default_tile_size() if tile_size is None else tile_size
+        size = pairwise.default_tile_size() if tile_size is None else tile_size
         size = validation.check_count(size, name="tile_size", minimum=1)
         self._stream = _Stream.empty(kernels, size)
 
@@ -425,14 +424,14 @@ def _sums_in_tile(
     """
     height, width = rows[0].shape[0], columns[0].shape[0]
     inside = jnp.arange(width, dtype=counted.dtype)[None, :] < counted[:, None]
-    squares = []
+    geometries = []
     for kernel, left, right in zip(kernels, rows, columns, strict=True):
         prepared = kernel.prepare(jnp.concatenate([left, right]))
         of_rows, of_columns = (
             jax.tree.map(lambda leaf, part=part: leaf[part], prepared)
             for part in (slice(height), slice(height, None))
         )
-        squares.append(jnp.where(inside, jnp.square(kernel.cross(of_rows, of_columns)), 0))
-    if len(squares) == 2:
-        squares.append(squares[0] * squares[1])
-    return jnp.stack([blocks.pairwise_sum(square) for square in squares])
+        geometries.append(kernel.geometry(of_rows, of_columns))
+    subsets = ((0,), (1,), (0, 1)) if len(kernels) == 2 else ((0,),)
+    products = pairwise.squared_products(subsets, kernels, geometries, inside)
+    return jnp.stack([pairwise.pairwise_sum(product) for product in products])

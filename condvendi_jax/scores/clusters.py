@@ -26,10 +26,10 @@ from jax.typing import ArrayLike
 
 from condvendi_jax import entropies, validation
 from condvendi_jax.entropies import Entropy, PerTerm, von_neumann
-from condvendi_jax.grams import Gram
+from condvendi_jax.grams import Operator
 from condvendi_jax.grams import _eigenvalues as spectra
 from condvendi_jax.grams import _memory as memory
-from condvendi_jax.grams._weighted import weighted
+from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.kernels import Kernel, check_kernel
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.spectra import _methods as methods
@@ -262,10 +262,17 @@ def _entropies_of(eigenvalues: jax.Array, entropy: Entropy) -> jax.Array:
 
 @jax.jit
 def _squared_norm_entropies(points: Pairs, table: jax.Array, kept: jax.Array) -> jax.Array:
-    def of_matrix(matrix: jax.Array) -> jax.Array:
-        return entropies.of_squared_norm(jnp.sum(jnp.sum(jnp.square(matrix), axis=1)))
+    (kernel,), (array,) = points.kernels, points.arrays
 
-    return _of_each(points, table, kept, of_matrix)
+    def of_cluster(cluster: tuple[jax.Array, jax.Array]) -> jax.Array:
+        rows, inside = cluster
+        factors = (pairwise.Factor(kernel, kernel.prepare(array[rows])),)
+        members = inside[:, None].astype(array.dtype)
+        norm = pairwise.group_norms(factors, ((0,),), members)[0, 0, 0]
+        size = jnp.sum(members)
+        return entropies.of_squared_norm(norm / size / size)
+
+    return lax.map(of_cluster, (table, kept))
 
 
 def _of_each(
@@ -489,13 +496,13 @@ def prompt_modes(
     # Equal prompts have equal entries in every direction: one row of their common weight each.
     first, often = np.unique(kind, return_index=True)[1], np.bincount(kind)
     _, distinct = points.rows(first).grams()
-    values, vectors = _leading(weighted(distinct, np.sqrt(often / points.n)), count)
+    values, vectors = _leading(distinct.weighted(np.sqrt(often / points.n)), count)
     of_outputs, *_ = points.grams()
     found = []
     for share, vector in zip(values, vectors.T, strict=True):
         direction = (vector / np.sqrt(often))[kind]
         direction *= np.sign(direction[np.argmax(np.abs(direction))])
-        gram = weighted(of_outputs, direction)
+        gram = of_outputs.weighted(direction)
         (computed,) = method.suited_to(PerTerm(gram, None, None), methods.OUTPUTS).entropies(
             PerTerm(gram, None, None), (von_neumann,), methods.OUTPUTS
         )
@@ -513,7 +520,7 @@ def prompt_modes(
     return found
 
 
-def _leading(gram: Gram, count: int) -> tuple[np.ndarray, np.ndarray]:
+def _leading(gram: Operator, count: int) -> tuple[np.ndarray, np.ndarray]:
     """The leading eigenvalues `[count]` of K / n, falling, and their unit vectors `[n, count]`."""
     import scipy.linalg  # Imported where they are needed: they are slow.
     import scipy.sparse.linalg
@@ -536,10 +543,10 @@ def _leading(gram: Gram, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @jax.jit
-def _matvec(gram: Gram, vector: jax.Array) -> jax.Array:
+def _matvec(gram: Operator, vector: jax.Array) -> jax.Array:
     return gram.matvec(vector)
 
 
 @jax.jit
-def _squared_norm(gram: Gram) -> jax.Array:
+def _squared_norm(gram: Operator) -> jax.Array:
     return gram.squared_frobenius_norm()

@@ -34,8 +34,8 @@ from jax import lax
 from condvendi_jax import validation
 from condvendi_jax.entropies import Entropy, von_neumann
 from condvendi_jax.grams import _eigenvalues as spectra
-from condvendi_jax.grams import _sharding as sharding
-from condvendi_jax.grams._grams import Gram
+from condvendi_jax.grams._grams import Gram, Operator
+from condvendi_jax.grams._layouts import to_host
 from condvendi_jax.spectra import _krylov as krylov
 from condvendi_jax.spectra import _quadrature as quadrature
 from condvendi_jax.spectra._measures import Estimate, Function, Rule, SpectralMeasure
@@ -83,7 +83,7 @@ class Budget:
 
 
 def spectral_measure(
-    gram: Gram,
+    gram: Operator,
     *,
     key: jax.Array,
     rtol: float | None = None,
@@ -130,7 +130,7 @@ def spectral_measure(
 
 
 def refine(
-    grams: Sequence[Gram],
+    grams: Sequence[Operator],
     entropies: Sequence[Entropy],
     combine: Callable[[list[Estimate]], Iterable[Estimate]],
     *,
@@ -302,7 +302,7 @@ class Sampler:
       rtol: decides which Ritz pairs are converged enough to be projected off.
     """
 
-    def __init__(self, gram: Gram, *, key: jax.Array, budget: Budget, rtol: float):
+    def __init__(self, gram: Operator, *, key: jax.Array, budget: Budget, rtol: float):
         self._gram, self._budget = gram, budget
         self._start_key, self._probe_key = jax.random.split(key)
         self.probes, self.steps = budget.probes, budget.steps
@@ -535,20 +535,20 @@ class Sampler:
 
 
 @jax.jit
-def _squared_norm(gram: Gram) -> jax.Array:
+def _squared_norm(gram: Operator) -> jax.Array:
     return gram.squared_frobenius_norm()
 
 
 @jax.jit
-def _squared_norm_beside(gram: Gram, left: jax.Array, right: jax.Array) -> jax.Array:
+def _squared_norm_beside(gram: Operator, left: jax.Array, right: jax.Array) -> jax.Array:
     return gram.squared_norm_beside(left, right)
 
 
 @jax.jit
-def _all_eigenvalues(gram: Gram) -> jax.Array:
+def _all_eigenvalues(gram: Operator) -> jax.Array:
     return gram.eigenvalues()
 
 
 def _host(array: jax.Array) -> np.ndarray:
     """A small array in float64, in every process where there are several."""
-    return np.asarray(sharding.to_host(array), np.float64)
+    return np.asarray(to_host(array), np.float64)
