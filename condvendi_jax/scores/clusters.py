@@ -26,10 +26,9 @@ from jax.typing import ArrayLike
 
 from condvendi_jax import entropies, validation
 from condvendi_jax.entropies import Entropy, PerTerm, von_neumann
-from condvendi_jax.grams import Operator
+from condvendi_jax.grams import DenseGram, Operator
 from condvendi_jax.grams import _eigenvalues as spectra
 from condvendi_jax.grams import _memory as memory
-from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.kernels import Kernel, check_kernel
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.spectra import _methods as methods
@@ -252,7 +251,7 @@ def _padded_entropies(
 # Programs of their own: compiling the spectra takes longest, and serves every order.
 @jax.jit
 def _spectra(points: Pairs, table: jax.Array, kept: jax.Array) -> jax.Array:
-    return _of_each(points, table, kept, spectra.spectrum)
+    return _of_each(points, table, kept, lambda cluster: cluster.eigenvalues())
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -262,32 +261,19 @@ def _entropies_of(eigenvalues: jax.Array, entropy: Entropy) -> jax.Array:
 
 @jax.jit
 def _squared_norm_entropies(points: Pairs, table: jax.Array, kept: jax.Array) -> jax.Array:
-    (kernel,), (array,) = points.kernels, points.arrays
-
-    def of_cluster(cluster: tuple[jax.Array, jax.Array]) -> jax.Array:
-        rows, inside = cluster
-        factors = (pairwise.Factor(kernel, kernel.prepare(array[rows])),)
-        members = inside[:, None].astype(array.dtype)
-        norm = pairwise.group_norms(factors, ((0,),), members)[0, 0, 0]
-        size = jnp.sum(members)
-        return entropies.of_squared_norm(norm / size / size)
-
-    return lax.map(of_cluster, (table, kept))
+    norms = _of_each(points, table, kept, lambda cluster: cluster.squared_frobenius_norm())
+    return entropies.of_squared_norm(norms)
 
 
 def _of_each(
-    points: Pairs, table: jax.Array, kept: jax.Array, function: Callable[[jax.Array], jax.Array]
+    points: Pairs, table: jax.Array, kept: jax.Array, function: Callable[[Operator], jax.Array]
 ) -> jax.Array:
-    """A function of each cluster's K / |S|, of zeros in the rows and columns that fill it up."""
+    """A function of each cluster's Gram, of zeros in the rows and columns that fill it up."""
     (kernel,), (array,) = points.kernels, points.arrays
-    size = table.shape[1]
 
     def of_cluster(cluster: tuple[jax.Array, jax.Array]) -> jax.Array:
         rows, inside = cluster
-        prepared = kernel.prepare(array[rows])
-        matrix = jnp.where(jnp.eye(size, dtype=bool), 1, kernel.cross(prepared, prepared))
-        weights = inside.astype(matrix.dtype) / jnp.sqrt(jnp.sum(inside, dtype=matrix.dtype))
-        return function(matrix * weights[:, None] * weights[None, :])
+        return function(DenseGram.from_points(kernel, array[rows]).restricted(inside))
 
     return lax.map(of_cluster, (table, kept))
 
