@@ -55,13 +55,18 @@ class Operator(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def n(self) -> int:
-        """The number of points."""
+    def _rows(self) -> jax.Array:
+        """An array with a row for every point, and the padding."""
 
     @property
-    @abc.abstractmethod
+    def n(self) -> int:
+        """The number of points, without padding."""
+        return self._rows.shape[0] if self.layout is None else self.layout.n
+
+    @property
     def dtype(self) -> jnp.dtype:
         """The dtype that everything is computed in."""
+        return self._rows.dtype
 
     @abc.abstractmethod
     def squared_frobenius_norm(self) -> jax.Array:
@@ -163,7 +168,7 @@ class Gram(Operator):
         """The Hadamard product: the Gram of the pairs of points (CV eq. 5).
 
         Raises:
-          ValueError: the Grams have different n, or do not lie on the same devices alike.
+          ValueError: the Grams have different n, or are not on the same devices.
         """
         if not isinstance(other, Gram):
             return NotImplemented
@@ -191,10 +196,10 @@ def _matrix(gram: Gram) -> jax.Array:
     return gram.matrix if isinstance(gram, DenseGram) else gram.dense().matrix
 
 
-def _unit_weights(operator: Operator, weights: ArrayLike, rows: int) -> jax.Array:
-    """sqrt(n) w as placed, `[rows]`, for weights w `[n]` of unit norm."""
-    scaled = math.sqrt(operator.n) * jnp.asarray(weights, operator.dtype)
-    return operator.place(scaled[:, None])[:rows, 0]
+def _scale(gram: Gram, weights: ArrayLike) -> jax.Array:
+    """sqrt(n) w as placed, for weights w `[n]` of unit norm."""
+    scaled = math.sqrt(gram.n) * jnp.asarray(weights, gram.dtype)
+    return gram.place(scaled[:, None])[:, 0]
 
 
 @jax.tree_util.register_pytree_node_class
@@ -213,14 +218,8 @@ class Dense(Operator):
         self.matrix, self.layout = matrix, layout
 
     @property
-    def n(self) -> int:
-        """The number of points, without padding."""
-        return self.matrix.shape[0] if self.layout is None else self.layout.n
-
-    @property
-    def dtype(self) -> jnp.dtype:
-        """The dtype of the matrix."""
-        return self.matrix.dtype
+    def _rows(self) -> jax.Array:
+        return self.matrix
 
     def squared_frobenius_norm(self) -> jax.Array:
         """||K / n||_F^2, summed by rows first, for the accuracy of float32."""
@@ -300,7 +299,7 @@ class DenseGram(Dense, Gram):
 
     def weighted(self, weights: ArrayLike) -> Dense:
         """The operator diag(w) K diag(w) as an array, for weights `[n]` of unit norm."""
-        scale = _unit_weights(self, weights, self.matrix.shape[0])
+        scale = _scale(self, weights)
         return Dense(self.matrix * scale[:, None] * scale[None, :], self.layout)
 
 
@@ -396,7 +395,7 @@ class OfPoints(Gram):
 
     def weighted(self, weights: ArrayLike) -> WeightedGram:
         """The operator diag(w) K diag(w), for weights `[n]` of unit norm."""
-        return WeightedGram(self, _unit_weights(self, weights, self.factors()[0].n))
+        return WeightedGram(self, _scale(self, weights))
 
 
 def _tile_size(*grams: OfPoints) -> int | None:
@@ -457,14 +456,8 @@ class TiledGram(OfPoints):
         return cls((_factor(kernel, points, layout),), tile_size=tile_size, layout=layout)
 
     @property
-    def n(self) -> int:
-        """The number of points, without padding."""
-        return self._factors[0].n if self.layout is None else self.layout.n
-
-    @property
-    def dtype(self) -> jnp.dtype:
-        """The dtype of the points."""
-        return self._factors[0].dtype
+    def _rows(self) -> jax.Array:
+        return jax.tree.leaves(self._factors[0].points)[0]
 
     def factors(self) -> Factors:
         """The factors of the Hadamard product."""
@@ -477,7 +470,7 @@ class TiledGram(OfPoints):
 
     def matvec(self, vectors: jax.Array) -> jax.Array:
         """(K / n) v in one pass over the pairs of points."""
-        rows = self._factors[0].n
+        rows = self._rows.shape[0]
         columns = vectors.reshape(vectors.shape[0], -1)
         columns = columns if vectors.shape[0] == rows else self.place(columns)
         product = pairwise.matvec(self._factors, columns, **self._options)
@@ -524,14 +517,8 @@ class FeatureGram(OfPoints):
         return cls.tree_unflatten((layout,), (features,))
 
     @property
-    def n(self) -> int:
-        """The number of points, without padding."""
-        return self.features.shape[0] if self.layout is None else self.layout.n
-
-    @property
-    def dtype(self) -> jnp.dtype:
-        """The dtype of the features."""
-        return self.features.dtype
+    def _rows(self) -> jax.Array:
+        return self.features
 
     def factors(self) -> Factors:
         """One factor: the cosine kernel on the features, whose rows have unit norm already."""
@@ -592,14 +579,8 @@ class WeightedGram(Operator):
         self.gram, self.weights, self.layout = gram, weights, gram.layout
 
     @property
-    def n(self) -> int:
-        """The number of points."""
-        return self.gram.n
-
-    @property
-    def dtype(self) -> jnp.dtype:
-        """The dtype of the Gram."""
-        return self.gram.dtype
+    def _rows(self) -> jax.Array:
+        return self.weights
 
     @property
     def rank_bound(self) -> int:

@@ -6,6 +6,7 @@ The measuring runs in processes of its own (sharded_runs.py), once for all tests
 import contextlib
 import fcntl
 import os
+import pathlib
 import socket
 import sys
 
@@ -27,7 +28,10 @@ from experiments.lab import store
 
 
 def start(devices, *arguments):
-    return started([sys.executable, runs.__file__, *map(str, arguments)], env=on_devices(devices))
+    # The helpers of the tests are in the folder above.
+    paths = [str(pathlib.Path(runs.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    environment = on_devices(devices) | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    return started([sys.executable, runs.__file__, *map(str, arguments)], env=environment)
 
 
 def finish(*commands):
