@@ -36,8 +36,8 @@ from condvendi_jax.kernels import Cosine, Kernel, check_kernel
 # Up to this n a matrix takes 16 MiB in float32 and milliseconds to make; the eigenvalues need it,
 # and it has derivatives of every mode.
 _DENSE_UP_TO = 2048
-# Up to this many products of features the joint is solved in the dual, a matrix of this side: its
-# eigenvalues then take less time than one pass over the points.
+# Up to this many products of features the joint is solved in the dual, a matrix of this side, which
+# takes at most 4 MiB in float32. A choice: above, the joint is summed tile by tile.
 _PRODUCT_FEATURES = 1024
 # How far a matrix may be off a Gram: what float64 and float32 (or less) leave of a unit diagonal.
 _TOLERANCES = (1e-8, 1e-4)

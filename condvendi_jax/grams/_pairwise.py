@@ -32,8 +32,8 @@ from condvendi_jax.kernels import Kernel
 CPU_TILE = 1024
 ACCELERATOR_TILE = 4096
 # With at most this many tiles a side, strips of unequal length are used instead: without a loop a
-# CPU uses all cores, and nearly half of the pairs are still skipped. Fewer points are one strip.
-# Both numbers were measured on CPU.
+# CPU uses all cores, and nearly half of the pairs are still skipped: 3 / 8 of them with 4 strips.
+# Up to the second number one strip is used. Both are choices, not limits: results do not differ.
 _STRIPS = 4
 _ONE_STRIP_UP_TO = 400
 # The size of a tile is a multiple of the vector width of CPUs in float32.

@@ -144,13 +144,6 @@ def test_rows_that_are_sharded_already_stay_where_they_are(found):
 
 
 @pytest.mark.slow
-def test_a_small_sharded_gram_has_all_eigenvalues(found):
-    x, _ = oracle_grams()
-    for name in ("eigenvalues", "stored eigenvalues"):
-        assert_close(found[f"meshes/{name}"], eigenvalues(x))
-
-
-@pytest.mark.slow
 def test_finite_features_need_no_ring(found):
     cosine, _ = oracle_grams(kernel="cosine")
     product = cosine @ runs.vectors(runs.N) / runs.N
@@ -162,10 +155,12 @@ def test_finite_features_need_no_ring(found):
 
 
 @pytest.mark.slow
-def test_products_of_vectors_that_were_not_placed(found):
+def test_a_small_gram_has_all_eigenvalues_and_products_of_vectors_that_were_not_placed(found):
     x, _ = oracle_grams()
-    for name in ("vector of n", "stored vector of n"):
-        assert_close(found[f"meshes/{name}"], x @ runs.vectors(runs.N)[:, 0] / runs.N)
+    for name in ("", "stored "):
+        assert_close(found[f"meshes/{name}eigenvalues"], eigenvalues(x))
+        expected = x @ runs.vectors(runs.N)[:, 0] / runs.N
+        assert_close(found[f"meshes/{name}vector of n"], expected)
 
 
 @pytest.mark.slow
