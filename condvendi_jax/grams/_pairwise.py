@@ -260,8 +260,6 @@ def _half_ring(
       `stay`, and what `go` held when it came home.
     """
     size = layout.blocks
-    if size == 1:
-        return stay, go
     me, last, everything = _position(layout), size // 2, (0, count)
 
     def hop(h: Any, carry: Any) -> Any:
