@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 
 from condvendi_jax import validation
+from condvendi_jax.grams import Gram, Operator
 from condvendi_jax.grams import _eigenvalues as spectra
-from condvendi_jax.grams._grams import Gram
 
 # Within this distance of order 1 the factor 1 / (1 - order) magnifies the rounding of sums.
 NEAR_ONE = 0.1
@@ -66,7 +66,7 @@ class Entropy:
             return self
         return dataclasses.replace(self, truncation=n)
 
-    def __call__(self, gram: Gram) -> jax.Array:
+    def __call__(self, gram: Operator) -> jax.Array:
         """The entropy of K / n, a scalar in nats between 0 and log n."""
         if not self.needs_spectrum:
             return of_squared_norm(gram.squared_frobenius_norm())

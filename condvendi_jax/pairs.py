@@ -19,7 +19,7 @@ from jax.typing import ArrayLike
 
 from condvendi_jax import kernel_choice, validation
 from condvendi_jax.bandwidth import RuledBandwidth, as_given
-from condvendi_jax.grams import Gram, Layout, ShardedGram, layout_of, represent, to_host
+from condvendi_jax.grams import Gram, Layout, layout_of, represent, to_host
 from condvendi_jax.kernel_choice import NAMES
 from condvendi_jax.kernels import Gaussian, Kernel, check_kernel
 
@@ -385,8 +385,5 @@ def _pooled(
 @functools.partial(jax.jit, static_argnums=1)
 def _grams(points: Pairs, in_tiles: bool) -> tuple[Gram, ...]:
     pairs = zip(points.kernels, points.arrays, strict=True)
-    if points.layout is None:
-        return tuple(represent(kernel, array, in_tiles=in_tiles) for kernel, array in pairs)
-    return tuple(
-        ShardedGram.from_points(kernel, array, layout=points.layout) for kernel, array in pairs
-    )
+    options: Any = {"layout": points.layout, "in_tiles": in_tiles}
+    return tuple(represent(kernel, array, **options) for kernel, array in pairs)

@@ -25,8 +25,7 @@ from rich.table import Table
 
 import condvendi_jax as cv
 from condvendi_jax import validation
-from condvendi_jax.grams import _sharding as sharding
-from condvendi_jax.grams._sharding import Layout
+from condvendi_jax.grams import Layout, mesh_of
 from condvendi_jax.spectra import _methods as methods
 from experiments import lab
 from experiments.data import PairedEmbeddings
@@ -147,7 +146,7 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Scored:
         layout = Layout(mesh, "rows", settings.n)
         points = [_distribute(array, layout) for array in points]
         # Where the rows lie on devices already, they say so themselves; else the mesh is named.
-        way |= {} if sharding.mesh_of(points[0]) else {"mesh": mesh}
+        way |= {} if mesh_of(points[0]) else {"mesh": mesh}
 
     def call() -> cv.scores.Decomposition:
         kernels = settings.bandwidths.kernels()

@@ -1,48 +1,72 @@
-"""Gram matrices behind one interface, whatever they are made of.
+"""Kernel matrices behind one interface, dense, tile by tile or of finite features.
 
-A `Gram` is the kernel matrix K of n points, of unit diagonal. What it answers is about A = K / n,
-whose eigenvalues are non-negative and sum to one. `gram_x * gram_t` is the Hadamard product, the
-Gram of the pairs (CV eq. 5), and a Gram like any other.
+An `Operator` is what the spectral methods need: a positive semidefinite A = K / n of trace one. A
+`Gram` is an operator whose K has unit diagonal, the kernel matrix of n points; `gram_x * gram_t` is
+the Hadamard product, the Gram of the pairs (CV eq. 5). Only the Grams that keep their points have
+`factors`, the kernels on points that K is a product of.
+
+With a `Layout` the points, or the rows of a stored matrix, are spread over devices. Arrays then
+have `layout.rows` rows, padding included, and `place` brings vectors into that form.
 """
 
 from __future__ import annotations
 
 import abc
 import functools
-from typing import Any
+import math
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
+from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
 from condvendi_jax import validation
 from condvendi_jax.grams import _eigenvalues as spectra
 from condvendi_jax.grams import _features as features
 from condvendi_jax.grams import _memory as memory
-from condvendi_jax.grams import _tiles as tiles
-from condvendi_jax.grams._blocks import Factor, Factors
+from condvendi_jax.grams import _pairwise as pairwise
+from condvendi_jax.grams._layouts import Layout, layout_of
+from condvendi_jax.grams._pairwise import Factor, Factors
 from condvendi_jax.kernels import Cosine, Kernel, check_kernel
 
-# Up to here a matrix costs nothing, the eigenvalues need it, and it has derivatives of every mode.
+# Up to this n a matrix takes 16 MiB in float32 and milliseconds to make; the eigenvalues need it,
+# and it has derivatives of every mode.
 _DENSE_UP_TO = 2048
-# Up to so many products of features the joint is solved in the dual: its matrix has that side.
+# Up to this many products of features the joint is solved in the dual, a matrix of this side, which
+# takes at most 4 MiB in float32. A choice: above, the joint is summed tile by tile.
 _PRODUCT_FEATURES = 1024
+# How far a matrix may be off a Gram: what float64 and float32 (or less) leave of a unit diagonal.
+_TOLERANCES = (1e-8, 1e-4)
 
 
-class Gram(abc.ABC):
-    """The kernel matrix K of n points with unit diagonal; its methods speak of A = K / n."""
+class Operator(abc.ABC):
+    """A positive semidefinite matrix A = K / n of trace one, known by its products."""
+
+    #: The names of the attributes that are arrays, and of those that are static under `jax.jit`.
+    _arrays: ClassVar[tuple[str, ...]] = ()
+    _static: ClassVar[tuple[str, ...]] = ()
+
+    #: Where the rows are; None for one device.
+    layout: Layout | None
 
     @property
     @abc.abstractmethod
+    def _rows(self) -> jax.Array:
+        """An array with a row for every point, and the padding."""
+
+    @property
     def n(self) -> int:
-        """The number of points."""
+        """The number of points, without padding."""
+        return self._rows.shape[0] if self.layout is None else self.layout.n
 
     @property
-    @abc.abstractmethod
     def dtype(self) -> jnp.dtype:
         """The dtype that everything is computed in."""
+        return self._rows.dtype
 
     @abc.abstractmethod
     def squared_frobenius_norm(self) -> jax.Array:
@@ -50,84 +74,195 @@ class Gram(abc.ABC):
 
     @abc.abstractmethod
     def matvec(self, vectors: jax.Array) -> jax.Array:
-        """(K / n) v for vectors `[n]` or `[n, m]`, of the same shape."""
+        """(K / n) v for vectors `[n]` or `[n, m]`, or as `place` returned them, of that shape."""
+
+    @abc.abstractmethod
+    def squared_norm_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        """||K / n - L R^T||_F^2 for L, R `[n, m]` as placed, L R^T symmetric, entry by entry.
+
+        Where L R^T is nearly all of K / n, a difference of norms has no digits left.
+        """
+
+    @abc.abstractmethod
+    def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        """A zero whose gradient is that of sum_ij (K / n)_ij <left_i, right_j>.
+
+        Args:
+          left, right: `[n, m]` as placed, constants.
+        """
+
+    @abc.abstractmethod
+    def dense(self) -> Dense:
+        """The same operator as an n x n array on one device, or on every device of a layout.
+
+        Raises:
+          ValueError: the array does not fit in the memory of one device.
+        """
+
+    @abc.abstractmethod
+    def store(self) -> Operator:
+        """The same operator for many products: K as an array, where that makes them faster."""
+
+    def eigenvalues(self) -> jax.Array:
+        """The eigenvalues of K / n, `[n]`, descending, non-negative, of sum one."""
+        return self.dense().eigenvalues()
+
+    @property
+    def rank_bound(self) -> int:
+        """The largest possible number of eigenvalues above zero, as far as it is known."""
+        return self.n
+
+    @property
+    def stored_share(self) -> float:
+        """The part of the matrix that one memory holds after `store`."""
+        return 1.0 if self.layout is None else self.layout.stored_share
+
+    def place(self, vectors: jax.Array) -> jax.Array:
+        """Vectors `[n, m]` in the form that `matvec` takes: as they are, or sharded by rows."""
+        return vectors if self.layout is None else self.layout.place(vectors)
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """The arrays, and what is static."""
+        arrays, static = (
+            [getattr(self, k) for k in names] for names in (self._arrays, self._static)
+        )
+        return tuple(arrays), tuple(static)
+
+    @classmethod
+    def tree_unflatten(cls, static: tuple[Any, ...], arrays: tuple[Any, ...]) -> Self:
+        """Rebuilds the operator without checks: arrays may be placeholders."""
+        made = object.__new__(cls)
+        for name, value in zip(cls._arrays + cls._static, (*arrays, *static), strict=True):
+            setattr(made, name, value)
+        return made
+
+
+class Gram(Operator):
+    """The kernel matrix K of n points with unit diagonal; its methods speak of A = K / n."""
+
+    @abc.abstractmethod
+    def dense(self) -> DenseGram:
+        """The Gram as an n x n array."""
+
+    @abc.abstractmethod
+    def store(self) -> Gram:
+        """The Gram for many products."""
+
+    @abc.abstractmethod
+    def weighted(self, weights: ArrayLike) -> Operator:
+        """The operator diag(w) K diag(w), for weights `[n]` of unit norm."""
+
+    def restricted(self, kept: jax.Array) -> Operator:
+        """The operator of some of the points, booleans `[n]`, at the size of all.
+
+        Its eigenvalues are those of the points that are kept, and a zero for every other.
+        """
+        return self.weighted(kept.astype(self.dtype) / jnp.sqrt(jnp.sum(kept, dtype=self.dtype)))
 
     def squared_norms_with(self, other: Gram) -> tuple[jax.Array, jax.Array, jax.Array]:
         """||.||_F^2 of K / n, of the other Gram's and of their Hadamard product."""
         joint = (self * other).squared_frobenius_norm()
         return self.squared_frobenius_norm(), other.squared_frobenius_norm(), joint
 
-    def store(self) -> Gram:
-        """The same Gram for many products: K as an array, where that makes them faster."""
-        return self
-
-    def squared_norm_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        """||K / n - L R^T||_F^2 for L, R `[n, m]` as placed, L R^T symmetric, entry by entry.
-
-        Where L R^T is nearly all of K / n, a difference of norms has no digits left.
-        """
-        return tiles.squared_norm_beside(self.factors(), left, right, tile_size=_tile_size(self))
-
-    def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        """A zero whose gradient is that of sum_ij (K / n)_ij <left_i, right_j>, `[n, m]` each."""
-        return tiles.bilinear_slope(self.factors(), left, right, tile_size=_tile_size(self))
-
-    @property
-    def stored_share(self) -> float:
-        """The part of the matrix that one memory holds where it is stored."""
-        return 1.0
-
-    def restricted(self, kept: jax.Array) -> Gram:
-        """The Gram of some of the points, booleans `[n]`, at the size of all.
-
-        Its eigenvalues are those of the points that are kept, and a zero for every other. Of
-        `eigenvalues` alone: its diagonal is not one.
-        """
-        return self.dense().restricted(kept)
-
-    @property
-    def rank_bound(self) -> int:
-        """How many eigenvalues can differ from zero, as far as that is known beforehand."""
-        return self.n
-
-    def place(self, vectors: jax.Array) -> jax.Array:
-        """Vectors `[n, m]` where and how `matvec` wants them; itself unless the Gram is sharded."""
-        return vectors
-
-    @abc.abstractmethod
-    def eigenvalues(self) -> jax.Array:
-        """The eigenvalues of K / n, `[n]`, descending, non-negative, of sum one."""
-
-    @abc.abstractmethod
-    def dense(self) -> DenseGram:
-        """The same Gram as an n x n array."""
-
-    @abc.abstractmethod
-    def factors(self) -> Factors:
-        """The same Gram as a Hadamard product of kernels on points."""
-
     def __mul__(self, other: Gram) -> Gram:
-        """The Hadamard product: the Gram of the pairs of points (CV eq. 5)."""
+        """The Hadamard product: the Gram of the pairs of points (CV eq. 5).
+
+        Raises:
+          ValueError: the Grams have different n, or are not on the same devices.
+        """
         if not isinstance(other, Gram):
             return NotImplemented
+        self._check_match(other)
+        if isinstance(self, OfPoints) and isinstance(other, OfPoints):
+            factors = self.factors() + other.factors()
+            return TiledGram(factors, tile_size=_tile_size(self, other), layout=self.layout)
+        return DenseGram.trusted(_matrix(self) * _matrix(other), self.layout)
+
+    def _check_match(self, other: Gram) -> None:
         if self.n != other.n:
             raise ValueError(
                 f"Gram: expected the same number of points, received {self.n} and {other.n}."
             )
-        if getattr(other, "layout", None) is not None:
-            return NotImplemented  # It says itself why points on one device do not fit.
-        if isinstance(self, DenseGram) or isinstance(other, DenseGram):
-            return DenseGram.trusted(self.dense().matrix * other.dense().matrix)
-        return TiledGram(self.factors() + other.factors(), tile_size=_tile_size(self, other))
+        if self.layout != other.layout:
+            raise ValueError(
+                f"Gram: expected another Gram of layout {self.layout}, received {other.layout}."
+            )
 
 
-def _tile_size(*grams: Gram) -> int:
-    sizes = [gram.tile_size for gram in grams if isinstance(gram, TiledGram)]
-    return min(sizes, default=tiles.default_tile_size())
+def _matrix(gram: Gram) -> jax.Array:
+    """K as an array on one device, where it has derivatives of every mode, or by rows on many."""
+    if isinstance(gram, OfPoints) and gram.layout is not None:
+        return pairwise.assemble(gram.factors(), **gram._options)
+    return gram.matrix if isinstance(gram, DenseGram) else gram.dense().matrix
+
+
+def _scale(gram: Gram, weights: ArrayLike) -> jax.Array:
+    """sqrt(n) w as placed, for weights w `[n]` of unit norm."""
+    scaled = math.sqrt(gram.n) * jnp.asarray(weights, gram.dtype)
+    return gram.place(scaled[:, None])[:, 0]
 
 
 @jax.tree_util.register_pytree_node_class
-class DenseGram(Gram):
+class Dense(Operator):
+    """An operator stored as an array.
+
+    Args:
+      matrix: K, `[n, n]`; with a layout `[rows, rows]`, sharded by rows and zero in the rows and
+        columns of the padding.
+      layout: where the rows are.
+    """
+
+    _arrays, _static = ("matrix",), ("layout",)
+
+    def __init__(self, matrix: jax.Array, layout: Layout | None = None):
+        self.matrix, self.layout = matrix, layout
+
+    @property
+    def _rows(self) -> jax.Array:
+        return self.matrix
+
+    def squared_frobenius_norm(self) -> jax.Array:
+        """||K / n||_F^2, summed by rows first, for the accuracy of float32."""
+        return jnp.sum(jnp.sum(jnp.square(self.matrix), axis=1) / self.n) / self.n
+
+    def matvec(self, vectors: jax.Array) -> jax.Array:
+        """(K / n) v; on many devices the vectors alone are gathered."""
+        if self.layout is None:
+            return _product(self.matrix, vectors) / self.n
+        gathered = lax.with_sharding_constraint(vectors, _whole(self.layout))
+        missing = self.layout.rows - vectors.shape[0]
+        gathered = jnp.pad(gathered, ((0, missing), *[(0, 0)] * (vectors.ndim - 1)))
+        product = _product(self.matrix, gathered) / self.n
+        return self.layout.constrain(product)[: vectors.shape[0]]
+
+    def squared_norm_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        """||K / n - L R^T||_F^2, a block of rows at a time."""
+        return pairwise.squared_norm_of_rows(self.matrix, left, right, n=self.n, layout=self.layout)
+
+    def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        """A zero whose gradient is that of sum_ij (K / n)_ij <left_i, right_j>."""
+        total = jnp.sum(left * self.matvec(right))
+        return total - lax.stop_gradient(total)
+
+    def eigenvalues(self) -> jax.Array:
+        """All eigenvalues of K / n in O(n^3) time, on every device for itself."""
+        return spectra.spectrum(self.dense().matrix / self.n)
+
+    def dense(self) -> Self:
+        """The n x n array on one device or on every device."""
+        if self.layout is None:
+            return self
+        memory.check(self.n, self.dtype)
+        matrix = lax.with_sharding_constraint(self.matrix, _whole(self.layout))
+        return self.tree_unflatten((None,), (matrix[: self.n, : self.n],))
+
+    def store(self) -> Self:
+        """Itself."""
+        return self
+
+
+@jax.tree_util.register_pytree_node_class
+class DenseGram(Dense, Gram):
     """A Gram stored as an n x n array.
 
     Args:
@@ -149,74 +284,32 @@ class DenseGram(Gram):
                 )
             given = matrix.dtype
             matrix = validation.check_embeddings(matrix, name="matrix")
-            _check_gram(matrix, 1e-8 if given == matrix.dtype == np.float64 else 1e-4)
-        self.matrix = matrix
+            _check_gram(matrix, _TOLERANCES[given != np.float64 or matrix.dtype != np.float64])
+        super().__init__(matrix)
 
     @classmethod
-    def trusted(cls, matrix: jax.Array) -> DenseGram:
-        """The Gram of a matrix that is one by construction: nothing is looked at."""
-        gram = object.__new__(cls)
-        gram.matrix = matrix
-        return gram
+    def trusted(cls, matrix: jax.Array, layout: Layout | None = None) -> Self:
+        """The Gram of a matrix that is one by construction: nothing is checked."""
+        return cls.tree_unflatten((layout,), (matrix,))
 
     @classmethod
     def from_points(cls, kernel: Kernel, points: jax.Array) -> DenseGram:
         """The Gram of `points` `[n, d]`; the diagonal is exactly one."""
         return TiledGram.from_points(kernel, points).dense()
 
-    @property
-    def n(self) -> int:
-        """The number of points."""
-        return self.matrix.shape[0]
+    def weighted(self, weights: ArrayLike) -> Dense:
+        """The operator diag(w) K diag(w) as an array, for weights `[n]` of unit norm."""
+        scale = _scale(self, weights)
+        return Dense(self.matrix * scale[:, None] * scale[None, :], self.layout)
 
-    @property
-    def dtype(self) -> jnp.dtype:
-        """The dtype of the matrix."""
-        return self.matrix.dtype
 
-    def squared_frobenius_norm(self) -> jax.Array:
-        """||K / n||_F^2, summed by rows first, for float32's sake."""
-        return jnp.sum(jnp.sum(jnp.square(self.matrix), axis=1) / self.n) / self.n
+def _product(matrix: jax.Array, vectors: jax.Array) -> jax.Array:
+    return jnp.matmul(matrix, vectors, precision=lax.Precision.HIGHEST)
 
-    def matvec(self, vectors: jax.Array) -> jax.Array:
-        """(K / n) v."""
-        return jnp.matmul(self.matrix, vectors, precision=lax.Precision.HIGHEST) / self.n
 
-    def squared_norm_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        """||K / n - L R^T||_F^2, a block of rows at a time."""
-        return tiles.squared_norm_of_rows(self.matrix, left, right, n=self.n)
-
-    def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        """A zero whose gradient is that of sum_ij (K / n)_ij <left_i, right_j>."""
-        images = jnp.matmul(self.matrix, right, precision=lax.Precision.HIGHEST)
-        total = jnp.sum(left * images) / self.n
-        return total - lax.stop_gradient(total)
-
-    def restricted(self, kept: jax.Array) -> Gram:
-        """The Gram of some of the points, zero in the rows and columns of the others."""
-        weights = kept.astype(self.dtype) * jnp.sqrt(self.n / jnp.sum(kept, dtype=self.dtype))
-        return DenseGram.trusted(self.matrix * weights[:, None] * weights[None, :])
-
-    def eigenvalues(self) -> jax.Array:
-        """All eigenvalues of K / n in O(n^3) time."""
-        return spectra.spectrum(self.matrix / self.n)
-
-    def dense(self) -> DenseGram:
-        """Itself."""
-        return self
-
-    def factors(self) -> Factors:
-        """Not available: the points are not known."""
-        raise ValueError("DenseGram: the points are not stored, so it has no factors.")
-
-    def tree_flatten(self) -> tuple[tuple[jax.Array], None]:
-        """The matrix is the only leaf."""
-        return (self.matrix,), None
-
-    @classmethod
-    def tree_unflatten(cls, _: None, leaves: tuple[jax.Array]) -> DenseGram:
-        """Rebuilds the Gram."""
-        return cls.trusted(*leaves)
+def _whole(layout: Layout) -> NamedSharding:
+    """All of an array on every device."""
+    return NamedSharding(layout.mesh, PartitionSpec())
 
 
 def _check_gram(matrix: jax.Array, tolerance: float) -> None:
@@ -252,92 +345,184 @@ def _deviations(matrix: jax.Array) -> list[tuple[jax.Array, jax.Array]]:
     return [(jnp.max(by), jnp.argmax(by)) for by in by_row]
 
 
+class OfPoints(Gram):
+    """A Gram that keeps its points: K is a Hadamard product of kernels on them."""
+
+    #: About how many points a tile has a side; what suits the device where None.
+    tile_size: int | None = None
+
+    @abc.abstractmethod
+    def factors(self) -> Factors:
+        """The kernels and the prepared points, `[n, ...]` or `[layout.rows, ...]`."""
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """What the functions of `pairwise` take beside the factors."""
+        return {"tile_size": self.tile_size, "layout": self.layout}
+
+    def squared_norms_with(self, other: Gram) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """||.||_F^2 of K / n, of the other Gram's and of their product, in one pass."""
+        if not isinstance(other, OfPoints):
+            return super().squared_norms_with(other)
+        self._check_match(other)
+        own, others = self.factors(), other.factors()
+        indices = tuple(range(len(own) + len(others)))
+        subsets = (indices[: len(own)], indices[len(own) :], indices)
+        norms = pairwise.squared_norms(
+            own + others, subsets, tile_size=_tile_size(self, other), layout=self.layout
+        )
+        of_own, of_other, of_joint = norms
+        return of_own, of_other, of_joint
+
+    def squared_norm_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        """||K / n - L R^T||_F^2 in one pass over the pairs of points."""
+        return pairwise.squared_norm_beside(self.factors(), left, right, **self._options)
+
+    def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        """A zero whose gradient is that of sum_ij (K / n)_ij <left_i, right_j>, in one pass."""
+        return pairwise.bilinear_slope(self.factors(), left, right, **self._options)
+
+    def dense(self) -> DenseGram:
+        """The n x n array; the diagonal is exactly one. Differentiable in every mode."""
+        memory.check(self.n, self.dtype)
+        factors = self.factors()
+        if self.layout is not None:
+            factors = lax.with_sharding_constraint(factors, _whole(self.layout))
+        points = jax.tree.map(lambda leaf: leaf[: self.n], tuple(f.points for f in factors))
+        crossed = [f.kernel.cross(p, p) for f, p in zip(factors, points, strict=True)]
+        matrix = functools.reduce(jnp.multiply, crossed)
+        return DenseGram.trusted(jnp.where(jnp.eye(self.n, dtype=bool), 1, matrix))
+
+    def weighted(self, weights: ArrayLike) -> WeightedGram:
+        """The operator diag(w) K diag(w), for weights `[n]` of unit norm."""
+        return WeightedGram(self, _scale(self, weights))
+
+
+def _tile_size(*grams: OfPoints) -> int | None:
+    return min((gram.tile_size for gram in grams if gram.tile_size), default=None)
+
+
+@functools.partial(jax.jit, static_argnames="layout")
+def _prepared(kernel: Kernel, points: jax.Array, layout: Layout) -> Any:
+    """The prepared points, which lie like the points."""
+    return layout.constrain(kernel.prepare(points))
+
+
+def _factor(kernel: Kernel, points: Any, layout: Layout | None) -> Factor:
+    """A kernel and its prepared points, placed as the layout says."""
+    if layout is None:
+        return Factor(kernel, kernel.prepare(points))
+    padded = points.shape[0] == layout.rows and isinstance(points, Tracer)
+    placed = layout.constrain(points) if padded else layout.shard(points)
+    return Factor(kernel, _prepared(kernel, placed, layout))
+
+
 @jax.tree_util.register_pytree_node_class
-class TiledGram(Gram):
-    """A Gram that exists tile by tile: O(tile^2 + n d) memory, whatever n.
+class TiledGram(OfPoints):
+    """A Gram that exists tile by tile, whatever n: O(tile^2 + n d) memory, n d / P on P devices.
 
     Args:
-      hadamard: the factors of the product.
+      hadamard: the factors of the product, as the layout says.
       tile_size: the side of a tile; what suits the device where None.
+      layout: where the points are; None for one device.
     """
 
-    def __init__(self, hadamard: Factors, *, tile_size: int | None = None):
-        self._factors = hadamard
-        self.tile_size = tile_size or tiles.default_tile_size()
+    _arrays, _static = ("_factors",), ("tile_size", "layout")
+
+    def __init__(
+        self, hadamard: Factors, *, tile_size: int | None = None, layout: Layout | None = None
+    ):
+        self._factors, self.tile_size, self.layout = hadamard, tile_size, layout
 
     @classmethod
     def from_points(
-        cls, kernel: Kernel, points: jax.Array, *, tile_size: int | None = None
+        cls,
+        kernel: Kernel,
+        points: np.ndarray | jax.Array,
+        *,
+        tile_size: int | None = None,
+        layout: Layout | None = None,
     ) -> TiledGram:
-        """The Gram of `points` `[n, d]`."""
-        return cls((Factor(kernel, kernel.prepare(points)),), tile_size=tile_size)
+        """The Gram of `points` `[n, d]`, or `[layout.rows, d]` where `Layout.shard` padded them.
 
-    @property
-    def n(self) -> int:
-        """The number of points."""
-        return self._factors[0].n
-
-    @property
-    def dtype(self) -> jnp.dtype:
-        """The dtype of the points."""
-        return self._factors[0].dtype
-
-    def squared_frobenius_norm(self) -> jax.Array:
-        """||K / n||_F^2 in one pass over the tiles above the diagonal."""
-        everything = (tuple(range(len(self._factors))),)
-        return tiles.squared_norms(self._factors, everything, tile_size=self.tile_size)[0]
-
-    def matvec(self, vectors: jax.Array) -> jax.Array:
-        """(K / n) v in one pass over the tiles above the diagonal."""
-        columns = vectors[:, None] if vectors.ndim == 1 else vectors
-        product = tiles.matvec(self._factors, columns, tile_size=self.tile_size)
-        return product.reshape(vectors.shape)
-
-    def eigenvalues(self) -> jax.Array:
-        """All eigenvalues of K / n, through the n x n array."""
-        return self.dense().eigenvalues()
-
-    def dense(self) -> DenseGram:
-        """The n x n array; the diagonal is exactly one.
-
-        Raises:
-          ValueError: the array does not fit in memory.
+        Args:
+          kernel: a normalised kernel.
+          points: of one device, of the host, or sharded by rows.
+          tile_size: the side of a tile.
+          layout: where they shall be; where they are if None. Inside `jax.jit` points that are
+            sharded need it, since a tracer does not know where it is.
         """
-        memory.check(self.n, self.dtype)
-        products = [f.kernel.cross(f.points, f.points) for f in self._factors]
-        matrix = functools.reduce(jnp.multiply, products)
-        return DenseGram.trusted(jnp.where(jnp.eye(self.n, dtype=bool), 1, matrix))
+        layout = layout or layout_of(points)
+        return cls((_factor(kernel, points, layout),), tile_size=tile_size, layout=layout)
 
-    def store(self) -> DenseGram:
-        """K as an array, written tile by tile: nothing else of its size is made."""
-        return DenseGram.trusted(tiles.assemble(self._factors, tile_size=self.tile_size))
+    @property
+    def _rows(self) -> jax.Array:
+        return jax.tree.leaves(self._factors[0].points)[0]
 
     def factors(self) -> Factors:
         """The factors of the Hadamard product."""
         return self._factors
 
-    def squared_norms_with(self, other: Gram) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """||.||_F^2 of K / n, of the other Gram's and of their product, in one pass."""
-        return _one_pass(self, other) or super().squared_norms_with(other)
+    def squared_frobenius_norm(self) -> jax.Array:
+        """||K / n||_F^2 in one pass over the pairs of points."""
+        everything = (tuple(range(len(self._factors))),)
+        return pairwise.squared_norms(self._factors, everything, **self._options)[0]
 
-    def tree_flatten(self) -> tuple[tuple[Factors], int]:
-        """Factors are children, the tile size is static."""
-        return (self._factors,), self.tile_size
+    def matvec(self, vectors: jax.Array) -> jax.Array:
+        """(K / n) v in one pass over the pairs of points."""
+        rows = self._rows.shape[0]
+        columns = vectors.reshape(vectors.shape[0], -1)
+        columns = columns if vectors.shape[0] == rows else self.place(columns)
+        product = pairwise.matvec(self._factors, columns, **self._options)
+        return product[: vectors.shape[0]].reshape(vectors.shape)
 
-    @classmethod
-    def tree_unflatten(cls, tile_size: int, children: tuple[Any]) -> TiledGram:
-        """Rebuilds the Gram."""
-        return cls(*children, tile_size=tile_size)
+    def store(self) -> DenseGram:
+        """K as an array, written tile by tile: nothing else of its size is made."""
+        return DenseGram.trusted(pairwise.assemble(self._factors, **self._options), self.layout)
 
 
-class FiniteFeatures(Gram):
-    """What Grams of finite features answer, wherever their features lie: K = Z Z^T.
+@jax.tree_util.register_pytree_node_class
+class FeatureGram(OfPoints):
+    """A Gram of known finite features, K = Z Z^T: everything costs O(n D^2), not O(n^2).
 
     The non-zero eigenvalues of K / n are those of the D x D matrix Z^T Z / n (CV Proposition 1).
+    Products with other Grams are of kernels again.
+
+    Args:
+      features: Z, `[n, D]`, real, finite, rows of unit norm to 1e-4; cast to the compute dtype.
+        Tracers are taken as they are.
+
+    Raises:
+      TypeError, ValueError: the features are not one of these things.
     """
 
-    #: Z, `[n, D]`, rows of unit norm; rows of zeros may follow.
-    features: jax.Array
+    _arrays, _static = ("features",), ("layout",)
+
+    def __init__(self, features: ArrayLike):
+        if validation.is_concrete(features):
+            features = validation.check_embeddings(features, name="features")
+            norms = jnp.sum(jnp.square(features), axis=1)
+            off = jnp.abs(norms - 1)
+            if float(jnp.max(off)) > 2 * _TOLERANCES[1]:
+                row = int(jnp.argmax(off))
+                raise ValueError(
+                    f"features: expected rows of unit norm, received one of squared norm "
+                    f"{float(norms[row]):.6g} in row {row}."
+                )
+        self.features, self.layout = jnp.asarray(features), None
+
+    @classmethod
+    def trusted(cls, features: jax.Array, layout: Layout | None = None) -> FeatureGram:
+        """The Gram of features that have unit norm by construction, zero in the padding."""
+        return cls.tree_unflatten((layout,), (features,))
+
+    @property
+    def _rows(self) -> jax.Array:
+        return self.features
+
+    def factors(self) -> Factors:
+        """One factor: the cosine kernel on the features, whose rows have unit norm already."""
+        return (Factor(Cosine(), self.features),)
 
     def covariance(self) -> jax.Array:
         """Z^T Z / n, `[D, D]`, of trace one."""
@@ -348,7 +533,7 @@ class FiniteFeatures(Gram):
         return features.squared_norm(self.covariance())
 
     def matvec(self, vectors: jax.Array) -> jax.Array:
-        """Z (Z^T v) / n, for vectors of as many rows as Z, or of n."""
+        """Z (Z^T v) / n."""
         return features.matvec(self.features[: vectors.shape[0]], vectors) / self.n
 
     def eigenvalues(self) -> jax.Array:
@@ -360,97 +545,97 @@ class FiniteFeatures(Gram):
     @property
     def rank_bound(self) -> int:
         """The number of features, where it is less than n."""
-        return min(self.n, self.factors()[0].points.shape[1])
+        return min(self.n, self.features.shape[1])
 
-
-@jax.tree_util.register_pytree_node_class
-class FeatureGram(FiniteFeatures):
-    """A Gram of known finite features, K = Z Z^T: everything costs O(n D^2), not O(n^2).
-
-    Args:
-      features: Z, `[n, D]`, real, finite, rows of unit norm to 1e-4; cast to the compute dtype.
-        Tracers are taken as they are.
-
-    Raises:
-      TypeError, ValueError: the features are not one of these things.
-    """
-
-    def __init__(self, features: ArrayLike):
-        if validation.is_concrete(features):
-            features = validation.check_embeddings(features, name="features")
-            norms = jnp.sum(jnp.square(features), axis=1)
-            off = jnp.abs(norms - 1)
-            if float(jnp.max(off)) > 2e-4:
-                row = int(jnp.argmax(off))
-                raise ValueError(
-                    f"features: expected rows of unit norm, received one of squared norm "
-                    f"{float(norms[row]):.6g} in row {row}."
-                )
-        self.features = jnp.asarray(features)
-
-    @classmethod
-    def trusted(cls, features: jax.Array) -> FeatureGram:
-        """The Gram of features that have unit norm by construction: nothing is looked at."""
-        gram = object.__new__(cls)
-        gram.features = features
-        return gram
-
-    @property
-    def n(self) -> int:
-        """The number of points."""
-        return self.features.shape[0]
-
-    @property
-    def dtype(self) -> jnp.dtype:
-        """The dtype of the features."""
-        return self.features.dtype
-
-    def dense(self) -> DenseGram:
-        """The n x n array; the diagonal is exactly one."""
-        return TiledGram(self.factors()).dense()
-
-    def factors(self) -> Factors:
-        """One factor: the cosine kernel on the features, whose rows have unit norm already."""
-        return (Factor(Cosine(), self.features),)
-
-    def restricted(self, kept: jax.Array) -> Gram:
-        """The Gram of some of the points; the features of the others are zero."""
-        if self.features.shape[1] >= self.n:
-            return self.dense().restricted(kept)
-        weights = kept.astype(self.dtype) * jnp.sqrt(self.n / jnp.sum(kept, dtype=self.dtype))
-        return FeatureGram.trusted(self.features * weights[:, None])
-
-    def squared_norms_with(self, other: Gram) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """||.||_F^2 of K / n, of the other Gram's and of their product, in one pass."""
-        return _one_pass(self, other) or super().squared_norms_with(other)
+    def store(self) -> FeatureGram:
+        """Itself: products by features take less than those by the matrix."""
+        return self
 
     def __mul__(self, other: Gram) -> Gram:
         """The Hadamard product; a `FeatureGram` again where the products of features are few.
 
         The features of the product are all products of one feature of each (CV Proposition 1).
         """
-        if isinstance(other, FeatureGram) and self.n == other.n:
+        if isinstance(other, FeatureGram) and (self.n, self.layout) == (other.n, other.layout):
             count = self.features.shape[1] * other.features.shape[1]
             if count <= min(_PRODUCT_FEATURES, self.n // 2):
                 products = jnp.einsum("ni,nj->nij", self.features, other.features)
-                return FeatureGram.trusted(products.reshape(self.n, count))
+                return FeatureGram.trusted(products.reshape(-1, count), self.layout)
         return super().__mul__(other)
 
-    def tree_flatten(self) -> tuple[tuple[jax.Array], None]:
-        """The features are the only leaf."""
-        return (self.features,), None
 
-    @classmethod
-    def tree_unflatten(cls, _: None, leaves: tuple[jax.Array]) -> FeatureGram:
-        """Rebuilds the Gram."""
-        return cls.trusted(*leaves)
+@jax.tree_util.register_pytree_node_class
+class WeightedGram(Operator):
+    """K o w w^T of a Gram of points, whose pairs of points so have weights: no unit diagonal.
+
+    Args:
+      gram: K.
+      weights: w as placed, `[n]`, of squared norm n.
+    """
+
+    _arrays, _static = ("gram", "weights"), ("layout",)
+
+    def __init__(self, gram: OfPoints, weights: jax.Array):
+        self.gram, self.weights, self.layout = gram, weights, gram.layout
+
+    @property
+    def _rows(self) -> jax.Array:
+        return self.weights
+
+    @property
+    def rank_bound(self) -> int:
+        """That of the Gram."""
+        return self.gram.rank_bound
+
+    def squared_frobenius_norm(self) -> jax.Array:
+        """sum_ij w_i^2 (K_ij / n)^2 w_j^2, by a product with K o K."""
+        squares = jnp.square(self.weights)
+        return jnp.sum(squares * (self.gram * self.gram).matvec(squares)) / self.n
+
+    def matvec(self, vectors: jax.Array) -> jax.Array:
+        """(K o w w^T / n) v."""
+        weights = self.weights[: vectors.shape[0]].reshape(-1, *(1,) * (vectors.ndim - 1))
+        return weights * self.gram.matvec(weights * vectors)
+
+    def squared_norm_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        """||K o w w^T / n - L R^T||_F^2 in one pass over the pairs of points."""
+        gram = self.gram
+        return pairwise.squared_norm_beside(
+            gram.factors(), left, right, scale=self.weights, **gram._options
+        )
+
+    def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        """A zero whose gradient, for constant w, is that of the bilinear form."""
+        weights = self.weights[:, None]
+        return self.gram.bilinear_slope(weights * left, weights * right)
+
+    def eigenvalues(self) -> jax.Array:
+        """All eigenvalues, through the features where they are few, else the n x n array."""
+        if isinstance(self.gram, FeatureGram) and self.rank_bound < self.n:
+            return FeatureGram.trusted(
+                self.gram.features * self.weights[:, None], self.layout
+            ).eigenvalues()
+        return self.dense().eigenvalues()
+
+    def dense(self) -> Dense:
+        """The n x n array."""
+        return self.gram.dense().weighted(self._unit())
+
+    def store(self) -> Operator:
+        """With the matrix as an array, unless the Gram is one of features."""
+        stored = self.gram.store()
+        return self if stored is self.gram else stored.weighted(self._unit())
+
+    def _unit(self) -> jax.Array:
+        """The weights `[n]`, of unit norm."""
+        return self.weights[: self.n] / math.sqrt(self.n)
 
 
 def gram(kernel: Kernel, points: ArrayLike, *, tile_size: int | None = None) -> Gram:
     """The Gram of `points` under `kernel`, in a representation that suits n.
 
-    The cosine kernel on fewer dimensions than points is a `FeatureGram`. Otherwise a small Gram is
-    a `DenseGram` and a large one a `TiledGram`. To choose by hand, construct one of them.
+    The cosine kernel on fewer dimensions than points gives a `FeatureGram`. Otherwise a small Gram
+    is a `DenseGram` and a large one a `TiledGram`. To choose by hand, construct one of them.
 
     Args:
       kernel: a normalised kernel.
@@ -477,32 +662,30 @@ def gram(kernel: Kernel, points: ArrayLike, *, tile_size: int | None = None) -> 
         with jax.ensure_compile_time_eval():
             kernel.check_points(checked, name="points")
             kernel = kernel.suited_to(checked)
-    return represent(kernel, checked, tile_size=tile_size)
+    if tile_size is not None:
+        tile_size = validation.check_count(tile_size, name="tile_size", minimum=1)
+        return TiledGram.from_points(kernel, checked, tile_size=tile_size)
+    return represent(kernel, checked)
 
 
 def represent(
-    kernel: Kernel, points: jax.Array, *, tile_size: int | None = None, in_tiles: bool = False
+    kernel: Kernel, points: jax.Array, *, layout: Layout | None = None, in_tiles: bool = False
 ) -> Gram:
-    """`gram` on points that were checked before; `in_tiles` makes no array of few points either."""
-    n, dimension = points.shape
-    if tile_size is not None:
-        tile_size = validation.check_count(tile_size, name="tile_size", minimum=1)
-        return TiledGram.from_points(kernel, points, tile_size=tile_size)
+    """`gram` of points that were checked before, on the devices of a layout.
+
+    Args:
+      kernel: a normalised kernel.
+      points: `[n, d]`, or `[layout.rows, d]` where they were padded.
+      layout: where they are.
+      in_tiles: whether to store no matrix of few points either.
+    """
+    n, dimension = points.shape[0] if layout is None else layout.n, points.shape[1]
     if isinstance(kernel, Cosine) and dimension < n:
-        return FeatureGram.trusted(kernel.prepare(points))
-    if n <= _DENSE_UP_TO and not in_tiles:
+        z = _factor(kernel, points, layout).points
+        if layout is not None:
+            inside = jnp.arange(layout.rows) < n
+            z = layout.constrain(jnp.where(inside[:, None], z, 0))
+        return FeatureGram.trusted(z, layout)
+    if layout is None and n <= _DENSE_UP_TO and not in_tiles:
         return DenseGram.from_points(kernel, points)
-    return TiledGram.from_points(kernel, points)
-
-
-def _one_pass(gram_x: Gram, gram_t: Gram) -> tuple[jax.Array, jax.Array, jax.Array] | None:
-    """The squared norms of both and of their product in one pass; None where one is no tiles."""
-    if not all(isinstance(gram, (TiledGram, FeatureGram)) for gram in (gram_x, gram_t)):
-        return None
-    factors_x, factors_t = gram_x.factors(), gram_t.factors()
-    indices = tuple(range(len(factors_x) + len(factors_t)))
-    subsets = (indices[: len(factors_x)], indices[len(factors_x) :], indices)
-    of_x, of_t, of_joint = tiles.squared_norms(
-        factors_x + factors_t, subsets, tile_size=_tile_size(gram_x, gram_t)
-    )
-    return of_x, of_t, of_joint
+    return TiledGram.from_points(kernel, points, layout=layout)

@@ -23,8 +23,8 @@ from condvendi_jax.entropies import (
     renyi,
     von_neumann,
 )
-from condvendi_jax.grams import _tiles as tiles
-from condvendi_jax.grams._blocks import Factor, Factors, Subsets
+from condvendi_jax.grams import _pairwise as pairwise
+from condvendi_jax.grams._pairwise import Factor, Factors, Subsets
 from condvendi_jax.kernels import Gaussian, Kernel
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.scores._decompose import Decomposition, Scores
@@ -460,7 +460,7 @@ def _warn_of_noise(deletions: Sequence[Computed]) -> None:
 @jax.jit
 def _order_two_deletions(points: Pairs, one_hot: jax.Array) -> tuple[PerScore, PerScore]:
     """The order-2 scores of all rows, and `[g]` of them without each group."""
-    norms = tiles.group_norms(*_factors(points), one_hot, tile_size=tiles.default_tile_size())
+    norms = pairwise.group_norms(*_factors(points), one_hot)
     sizes = jnp.sum(one_hot, axis=0)
     n = jnp.sum(sizes)
     total = jnp.sum(norms, axis=(1, 2))
@@ -618,9 +618,7 @@ def _along(curve: Sequence[Decomposition]) -> ConvergenceCurve:
 @jax.jit
 def _prefix_entropies(points: Pairs) -> PerTerm:
     """The order-2 entropies of X, T and (X, T) of every prefix, `[n]` each."""
-    return _order_two_entropies(
-        tiles.prefix_norms(*_factors(points), tile_size=tiles.default_tile_size())
-    )
+    return _order_two_entropies(pairwise.prefix_norms(*_factors(points)))
 
 
 def settled_from(sizes: Sequence[int], values: ArrayLike, *, tolerance: float) -> int | None:

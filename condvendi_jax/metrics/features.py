@@ -15,9 +15,9 @@ from jax.typing import ArrayLike
 
 from condvendi_jax import validation
 from condvendi_jax.entropies import Entropy, of_squared_norm
-from condvendi_jax.grams import _blocks as blocks
 from condvendi_jax.grams import _eigenvalues as spectra
 from condvendi_jax.grams import _features as features
+from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.kernels import Cosine
 from condvendi_jax.metrics import batches
 from condvendi_jax.metrics.batches import Points
@@ -249,8 +249,8 @@ def _add_outer_products(
     dtype = sums.totals[0].dtype
     n = points[0].shape[0]
     weights = jnp.ones(n, dtype) if mask is None else mask.astype(dtype)
-    count, size = blocks.tiling(n, _ROWS_AT_ONCE)
-    padded = (*blocks.pad(points, count * size), jnp.pad(weights, (0, count * size - n)))
+    count, size = pairwise.tiling(n, _ROWS_AT_ONCE)
+    padded = (*pairwise.pad(points, count * size), jnp.pad(weights, (0, count * size - n)))
     cut = jax.tree.map(lambda leaf: leaf.reshape(count, size, *leaf.shape[1:]), padded)
 
     def add(carry: Any, block: Any) -> tuple[Any, None]:

@@ -13,8 +13,7 @@ from jax.typing import ArrayLike
 
 from condvendi_jax import validation
 from condvendi_jax.entropies import Entropy, of_squared_norm
-from condvendi_jax.grams import _blocks as blocks
-from condvendi_jax.grams import _tiles as tiles
+from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.kernels import Kernel, check_kernel
 from condvendi_jax.metrics import batches
 from condvendi_jax.metrics.batches import Points
@@ -112,12 +111,16 @@ class _StoredPoints(nnx.Metric):
     """What the metrics that keep their points share: everything but the number they report."""
 
     def __init__(
-        self, output_kernel: Kernel, prompt_kernel: Kernel | None, tile_size: int | None
+        self,
+        *,
+        output_kernel: Kernel,
+        prompt_kernel: Kernel | None = None,
+        tile_size: int | None = None,
     ) -> None:
         kernels = (check_kernel(output_kernel, name="output_kernel"),)
         if prompt_kernel is not None:
             kernels += (check_kernel(prompt_kernel, name="prompt_kernel"),)
-        size = tiles.default_tile_size() if tile_size is None else tile_size
+        size = pairwise.default_tile_size() if tile_size is None else tile_size
         size = validation.check_count(size, name="tile_size", minimum=1)
         self._stream = _Stream.empty(kernels, size)
 
@@ -192,45 +195,21 @@ class _StoredPoints(nnx.Metric):
             batches.check_dimensions(theirs.blocks[0], mine.dimensions)
             self._stream = mine.with_stream(theirs)
 
-    def decompose(
-        self, *, order: float = 1, truncation: int | None = None, **options: Any
+    def _decompose(
+        self, *, order: float, truncation: int | None = None, **options: Any
     ) -> Decomposition:
-        """The three entropies and the scores of all samples so far.
-
-        Args:
-          order: the Renyi order in (0, inf]. Order 2 is known at any moment, at no cost; every
-            other order, and any truncation, runs `decompose` on the stored points.
-          truncation: how many eigenvalues every entropy keeps; all where None.
-          **options: further keyword arguments of `decompose`, which is then what runs: a `method`
-            with a key, for instance, where n is large.
-
-        Returns:
-          A `Decomposition`. Without prompts it is that of one and the same prompt for all samples:
-          H(T) = 0, and the conditional score is the score itself.
-
-        Raises:
-          ValueError: there are no samples yet; otherwise as `decompose`.
-        """
         entropy = Entropy(order=order, truncation=truncation)
         batches.check_not_empty(self, self.n)
         entropy = entropy.clamped(self.n)
         if entropy.needs_spectrum or options:
-            return self._decompose_points(entropy, options)
+            names = ("output_kernel", "prompt_kernel")
+            options |= dict(zip(names, self._stream.kernels, strict=False))
+            options |= {"order": entropy.order, "truncation": entropy.truncation}
+            return scores.decompose(*self._stream.points(), **options)
         self._warn_of_extreme_bandwidths()
         n = self.n
         norms = jnp.asarray((2 * self._stream.totals / n + 1) / n, validation.compute_dtype())
         return batches.decomposition(tuple(map(of_squared_norm, norms)), entropy, n)
-
-    def _decompose_points(self, entropy: Entropy, options: dict[str, Any]) -> Decomposition:
-        """`decompose` on the stored points."""
-        kernels = dict(zip(("output_kernel", "prompt_kernel"), self._stream.kernels, strict=False))
-        return scores.decompose(
-            *self._stream.points(),
-            **kernels,
-            order=entropy.order,
-            truncation=entropy.truncation,
-            **options,
-        )
 
     def _warn_of_extreme_bandwidths(self) -> None:
         """Warns where a Gram is numerically constant or the identity, as `decompose` does."""
@@ -276,20 +255,26 @@ class StoredDecomposition(_StoredPoints):
       TypeError, ValueError: a kernel is not one, or the tile size is not a positive integer.
     """
 
-    def __init__(
-        self,
-        *,
-        output_kernel: Kernel,
-        prompt_kernel: Kernel | None = None,
-        tile_size: int | None = None,
-    ) -> None:
-        super().__init__(output_kernel, prompt_kernel, tile_size)
-
     def compute(
         self, *, order: float = 1, truncation: int | None = None, **options: Any
     ) -> Decomposition:
-        """All entropies and scores: see `decompose`."""
-        return self.decompose(order=order, truncation=truncation, **options)
+        """The three entropies and the scores of all samples so far.
+
+        Args:
+          order: the Renyi order in (0, inf]. Order 2 costs nothing; every other order, and any
+            truncation, runs `decompose` on the stored points.
+          truncation: how many eigenvalues every entropy keeps; all where None.
+          **options: further keyword arguments of `decompose`, which is then what runs; for
+            example a `method` with a key, where n is large.
+
+        Returns:
+          A `Decomposition`. Without prompts it is that of one and the same prompt for all samples:
+          H(T) = 0, and the conditional score is the score itself.
+
+        Raises:
+          ValueError: there are no samples yet; otherwise as `decompose`.
+        """
+        return self._decompose(order=order, truncation=truncation, **options)
 
 
 class RKE(_StoredPoints):
@@ -301,11 +286,11 @@ class RKE(_StoredPoints):
     """
 
     def __init__(self, *, kernel: Kernel, tile_size: int | None = None) -> None:
-        super().__init__(kernel, None, tile_size)
+        super().__init__(output_kernel=kernel, tile_size=tile_size)
 
     def compute(self) -> jax.Array:
         """The effective number of modes, in [1, n]; ValueError where there are no samples."""
-        return self.decompose(order=2).vendi
+        return self._decompose(order=2).vendi
 
 
 class ConditionalRKE(_StoredPoints):
@@ -319,13 +304,14 @@ class ConditionalRKE(_StoredPoints):
     def __init__(
         self, *, output_kernel: Kernel, prompt_kernel: Kernel, tile_size: int | None = None
     ) -> None:
+        check_kernel(prompt_kernel, name="prompt_kernel")
         super().__init__(
-            output_kernel, check_kernel(prompt_kernel, name="prompt_kernel"), tile_size
+            output_kernel=output_kernel, prompt_kernel=prompt_kernel, tile_size=tile_size
         )
 
     def compute(self) -> jax.Array:
         """The effective number of modes, in [1, n]; ValueError where there are no samples."""
-        return self.decompose(order=2).conditional
+        return self._decompose(order=2).conditional
 
 
 class InformationRKE(ConditionalRKE):
@@ -336,7 +322,7 @@ class InformationRKE(ConditionalRKE):
 
     def compute(self) -> jax.Array:
         """The effective number of modes; ValueError where there are no samples."""
-        return self.decompose(order=2).information
+        return self._decompose(order=2).information
 
 
 def _same_kernels(one: tuple[Kernel, ...], two: tuple[Kernel, ...]) -> bool:
@@ -425,14 +411,14 @@ def _sums_in_tile(
     """
     height, width = rows[0].shape[0], columns[0].shape[0]
     inside = jnp.arange(width, dtype=counted.dtype)[None, :] < counted[:, None]
-    squares = []
+    geometries = []
     for kernel, left, right in zip(kernels, rows, columns, strict=True):
         prepared = kernel.prepare(jnp.concatenate([left, right]))
         of_rows, of_columns = (
             jax.tree.map(lambda leaf, part=part: leaf[part], prepared)
             for part in (slice(height), slice(height, None))
         )
-        squares.append(jnp.where(inside, jnp.square(kernel.cross(of_rows, of_columns)), 0))
-    if len(squares) == 2:
-        squares.append(squares[0] * squares[1])
-    return jnp.stack([blocks.pairwise_sum(square) for square in squares])
+        geometries.append(kernel.geometry(of_rows, of_columns))
+    subsets = ((0,), (1,), (0, 1)) if len(kernels) == 2 else ((0,),)
+    products = pairwise.squared_products(subsets, kernels, geometries, inside)
+    return jnp.stack([pairwise.pairwise_sum(product) for product in products])

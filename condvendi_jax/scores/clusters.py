@@ -26,10 +26,9 @@ from jax.typing import ArrayLike
 
 from condvendi_jax import entropies, validation
 from condvendi_jax.entropies import Entropy, von_neumann
-from condvendi_jax.grams import Gram
+from condvendi_jax.grams import DenseGram, Operator
 from condvendi_jax.grams import _eigenvalues as spectra
 from condvendi_jax.grams import _memory as memory
-from condvendi_jax.grams._weighted import weighted
 from condvendi_jax.kernels import Kernel, check_kernel
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.spectra import _methods as methods
@@ -252,7 +251,7 @@ def _padded_entropies(
 # Programs of their own: compiling the spectra takes longest, and serves every order.
 @jax.jit
 def _spectra(points: Pairs, table: jax.Array, kept: jax.Array) -> jax.Array:
-    return _of_each(points, table, kept, spectra.spectrum)
+    return _of_each(points, table, kept, lambda cluster: cluster.eigenvalues())
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -262,25 +261,19 @@ def _entropies_of(eigenvalues: jax.Array, entropy: Entropy) -> jax.Array:
 
 @jax.jit
 def _squared_norm_entropies(points: Pairs, table: jax.Array, kept: jax.Array) -> jax.Array:
-    def of_matrix(matrix: jax.Array) -> jax.Array:
-        return entropies.of_squared_norm(jnp.sum(jnp.sum(jnp.square(matrix), axis=1)))
-
-    return _of_each(points, table, kept, of_matrix)
+    norms = _of_each(points, table, kept, lambda cluster: cluster.squared_frobenius_norm())
+    return entropies.of_squared_norm(norms)
 
 
 def _of_each(
-    points: Pairs, table: jax.Array, kept: jax.Array, function: Callable[[jax.Array], jax.Array]
+    points: Pairs, table: jax.Array, kept: jax.Array, function: Callable[[Operator], jax.Array]
 ) -> jax.Array:
-    """A function of each cluster's K / |S|, of zeros in the rows and columns that fill it up."""
+    """A function of each cluster's Gram, of zeros in the rows and columns that fill it up."""
     (kernel,), (array,) = points.kernels, points.arrays
-    size = table.shape[1]
 
     def of_cluster(cluster: tuple[jax.Array, jax.Array]) -> jax.Array:
         rows, inside = cluster
-        prepared = kernel.prepare(array[rows])
-        matrix = jnp.where(jnp.eye(size, dtype=bool), 1, kernel.cross(prepared, prepared))
-        weights = inside.astype(matrix.dtype) / jnp.sqrt(jnp.sum(inside, dtype=matrix.dtype))
-        return function(matrix * weights[:, None] * weights[None, :])
+        return function(DenseGram.from_points(kernel, array[rows]).restricted(inside))
 
     return lax.map(of_cluster, (table, kept))
 
@@ -489,13 +482,13 @@ def prompt_modes(
     # Equal prompts have equal entries in every direction: one row of their common weight each.
     first, often = np.unique(kind, return_index=True)[1], np.bincount(kind)
     _, distinct = points.rows(first).grams()
-    values, vectors = _leading(weighted(distinct, np.sqrt(often / points.n)), count)
+    values, vectors = _leading(distinct.weighted(np.sqrt(often / points.n)), count)
     of_outputs, *_ = points.grams()
     found = []
     for share, vector in zip(values, vectors.T, strict=True):
         direction = (vector / np.sqrt(often))[kind]
         direction *= np.sign(direction[np.argmax(np.abs(direction))])
-        gram = weighted(of_outputs, direction)
+        gram = of_outputs.weighted(direction)
         shares, along = _leading(gram, directions)
         found.append(
             PromptMode(
@@ -510,7 +503,7 @@ def prompt_modes(
     return found
 
 
-def _leading(gram: Gram, count: int) -> tuple[np.ndarray, np.ndarray]:
+def _leading(gram: Operator, count: int) -> tuple[np.ndarray, np.ndarray]:
     """The leading eigenvalues `[count]` of K / n, falling, and their unit vectors `[n, count]`."""
     import scipy.linalg  # Imported where they are needed: they are slow.
     import scipy.sparse.linalg
@@ -533,10 +526,10 @@ def _leading(gram: Gram, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @jax.jit
-def _matvec(gram: Gram, vector: jax.Array) -> jax.Array:
+def _matvec(gram: Operator, vector: jax.Array) -> jax.Array:
     return gram.matvec(vector)
 
 
 @jax.jit
-def _squared_norm(gram: Gram) -> jax.Array:
+def _squared_norm(gram: Operator) -> jax.Array:
     return gram.squared_frobenius_norm()

@@ -26,8 +26,8 @@ from jax import lax
 from condvendi_jax import validation
 from condvendi_jax.entropies import Entropy, von_neumann
 from condvendi_jax.grams import _eigenvalues as spectra
-from condvendi_jax.grams import _sharding as sharding
-from condvendi_jax.grams._grams import Gram
+from condvendi_jax.grams._grams import Operator
+from condvendi_jax.grams._layouts import to_host
 from condvendi_jax.spectra import _krylov as krylov
 from condvendi_jax.spectra import _quadrature as quadrature
 from condvendi_jax.spectra._measures import Estimate, Function, Rule, SpectralMeasure
@@ -78,7 +78,7 @@ class Budget:
 
 
 def spectral_measure(
-    gram: Gram,
+    gram: Operator,
     *,
     key: jax.Array,
     rtol: float | None = None,
@@ -133,7 +133,7 @@ class Refined(NamedTuple):
 
 
 def refine(
-    grams: Sequence[Gram],
+    grams: Sequence[Operator],
     entropies: Sequence[Entropy],
     combine: Callable[[list[Estimate]], Iterable[Estimate]],
     *,
@@ -290,7 +290,7 @@ class Sampler:
     It begins with the work of `budget`; `rtol` decides which Ritz pairs are projected off.
     """
 
-    def __init__(self, gram: Gram, *, key: jax.Array, budget: Budget, rtol: float):
+    def __init__(self, gram: Operator, *, key: jax.Array, budget: Budget, rtol: float):
         self._gram, self._budget = gram, budget
         self._start_key, self._probe_key = jax.random.split(key)
         self.probes, self.steps = budget.probes, budget.steps
@@ -408,7 +408,7 @@ class Sampler:
         """The measure of everything sampled so far."""
         return self._complete_measure() if self.complete else self._sampled_measure()
 
-    def slope(self, entropy: Entropy, gram: Gram) -> jax.Array:
+    def slope(self, entropy: Entropy, gram: Operator) -> jax.Array:
         """A zero whose gradient is that of the entropy of `gram`, whose values were sampled."""
         if self.complete:
             value = entropy(gram)
@@ -515,22 +515,22 @@ class Sampler:
 
 
 @jax.jit
-def _squared_norm(gram: Gram) -> jax.Array:
+def _squared_norm(gram: Operator) -> jax.Array:
     return gram.squared_frobenius_norm()
 
 
 @jax.jit
-def _squared_norm_beside(gram: Gram, left: jax.Array, right: jax.Array) -> jax.Array:
+def _squared_norm_beside(gram: Operator, left: jax.Array, right: jax.Array) -> jax.Array:
     return gram.squared_norm_beside(left, right)
 
 
 # Compiled alone, because compiling it takes most of the time of a first call: one program serves
 # outputs, prompts and pairs, at every order and truncation.
 @jax.jit
-def all_eigenvalues(gram: Gram) -> jax.Array:
+def all_eigenvalues(gram: Operator) -> jax.Array:
     return gram.eigenvalues()
 
 
 def _host(array: jax.Array) -> np.ndarray:
     """A small array in float64, in every process."""
-    return np.asarray(sharding.to_host(array), np.float64)
+    return np.asarray(to_host(array), np.float64)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 if TYPE_CHECKING:
-    from condvendi_jax.grams._grams import Gram
+    from condvendi_jax.grams._grams import Operator
 
 _PRECISION = lax.Precision.HIGHEST
 # In eps of the largest squared length in a block, empirical: the inverse square root of a Gram of
@@ -95,7 +95,7 @@ def orthonormal(vectors: jax.Array, basis: jax.Array, floor: jax.Array) -> jax.A
 
 
 @functools.partial(jax.jit, static_argnames="sweeps")
-def krylov_space(gram: Gram, start: jax.Array, *, sweeps: int) -> KrylovSpace:
+def krylov_space(gram: Operator, start: jax.Array, *, sweeps: int) -> KrylovSpace:
     """The space of `sweeps` blocks that `start` `[rows, b]` spans under A."""
     rows, width = start.shape
     eps = jnp.finfo(start.dtype).eps
@@ -143,7 +143,7 @@ def start_lanczos(basis: jax.Array, probes: jax.Array, *, capacity: int) -> Trid
 
 @jax.jit
 def lanczos(
-    gram: Gram, basis: jax.Array, state: Tridiagonals, first: jax.Array, last: jax.Array
+    gram: Operator, basis: jax.Array, state: Tridiagonals, first: jax.Array, last: jax.Array
 ) -> Tridiagonals:
     """Steps `first` ... `last - 1` of the recurrences, with full reorthogonalisation.
 

@@ -21,7 +21,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -30,9 +30,9 @@ from jax import lax
 
 from condvendi_jax import entropies, validation
 from condvendi_jax.entropies import Entropy, PerTerm, log_scores
+from condvendi_jax.grams import Gram, Operator
 from condvendi_jax.grams import _eigenvalues as spectra
 from condvendi_jax.grams import _memory as memory
-from condvendi_jax.grams._grams import Gram
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.spectra import _approximations as approximations
 from condvendi_jax.spectra import _estimators as estimators
@@ -59,7 +59,7 @@ ALL_TERMS: Terms = PerTerm._fields
 OUTPUTS: Terms = ("outputs",)
 GIVEN_PROMPTS: Terms = ("prompts", "joint")
 #: The Grams of outputs, prompts and pairs by the name of their term.
-Grams = Mapping[str, Gram]
+Grams = Mapping[str, Operator]
 OfRows = Callable[[np.ndarray, Sequence[Entropy]], list["Computed"]]
 
 
@@ -131,7 +131,7 @@ def compute_deletions(
     return found[0], found[1:]
 
 
-def entropy_of(gram: Gram, entropy: Entropy, method: Method) -> float:
+def entropy_of(gram: Operator, entropy: Entropy, method: Method) -> float:
     """An entropy in nats of an operator that need not be the Gram of points.
 
     Args:
@@ -255,7 +255,7 @@ class Exact(GramMethod):
         grams: Grams,
         wanted: Sequence[Entropy],
         terms: Terms,
-        eigenvalues: Callable[[Gram], jax.Array],
+        eigenvalues: Callable[[Operator], jax.Array],
     ) -> list[Computed]:
         with memory.explained(grams["outputs"].n, grams["outputs"].dtype):
             found = jax.block_until_ready({name: eigenvalues(grams[name]) for name in terms})
@@ -276,7 +276,7 @@ class _Estimating(GramMethod):
         object.__setattr__(self, "rtol", validation.check_rtol(self.rtol))
 
     @abc.abstractmethod
-    def held(self, gram: Gram) -> Gram:
+    def held(self, gram: Operator) -> Operator:
         """The Gram in the form that products are taken with."""
 
     def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
@@ -318,7 +318,8 @@ class _Estimating(GramMethod):
         constant = jax.tree.map(lax.stop_gradient, dict(grams))
         held = {name: self.held(gram) for name, gram in constant.items() if name != "joint"}
         if "joint" in constant:
-            held["joint"] = self.held(held["outputs"] * held["prompts"])
+            outputs, prompts = (cast(Gram, held[name]) for name in ("outputs", "prompts"))
+            held["joint"] = self.held(outputs * prompts)
         return held
 
 
@@ -340,7 +341,7 @@ class Stored(_Estimating):
         memory.check(gram.n, gram.dtype, share=gram.stored_share)
         return self
 
-    def held(self, gram: Gram) -> Gram:
+    def held(self, gram: Operator) -> Operator:
         return _store(gram)
 
 
@@ -364,7 +365,7 @@ class MatrixFree(_Estimating):
 
     name: ClassVar[str] = "matrix-free"
 
-    def held(self, gram: Gram) -> Gram:
+    def held(self, gram: Operator) -> Operator:
         return gram
 
 
@@ -662,5 +663,5 @@ def _frobenius(points: Pairs, terms: Terms, in_tiles: bool) -> PerTerm:
 
 
 @jax.jit
-def _store(gram: Gram) -> Gram:
+def _store(gram: Operator) -> Operator:
     return gram.store()

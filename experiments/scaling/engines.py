@@ -19,7 +19,7 @@ from condvendi_jax.cli import provenance
 from condvendi_jax.entropies import log_scores
 from condvendi_jax.grams import _eigenvalues as spectra
 from condvendi_jax.grams import _memory as memory
-from condvendi_jax.grams import _tiles as tiles
+from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.spectra import _estimators as estimators
 from condvendi_jax.spectra import _methods as methods
@@ -84,10 +84,10 @@ def _read_norms(norms: jax.Array) -> dict[str, float]:
     return dict(zip(_NAMES, np.asarray(norms, np.float64).tolist(), strict=True))
 
 
-def _factors(outputs: jax.Array, prompts: jax.Array, bandwidths: Sequence[Any]) -> tiles.Factors:
+def _factors(outputs: jax.Array, prompts: jax.Array, bandwidths: Sequence[Any]) -> pairwise.Factors:
     kernels = map(cv.Gaussian, bandwidths)
     return tuple(
-        tiles.Factor(kernel, kernel.prepare(points))
+        pairwise.Factor(kernel, kernel.prepare(points))
         for kernel, points in zip(kernels, (outputs, prompts), strict=True)
     )
 
@@ -138,7 +138,7 @@ def tile_norms(cell: Cell) -> Contestant:
 
     def norms(outputs: jax.Array, prompts: jax.Array) -> jax.Array:
         factors = _factors(outputs, prompts, cell["bandwidths"])
-        return tiles.squared_norms(factors, _SUBSETS, tile_size=tiles.default_tile_size())
+        return pairwise.squared_norms(factors, _SUBSETS)
 
     return _on_points(norms, cell, _read_norms)
 
@@ -148,7 +148,7 @@ def all_prefixes(cell: Cell) -> Contestant:
 
     def norms(outputs: jax.Array, prompts: jax.Array) -> jax.Array:
         factors = _factors(outputs, prompts, cell["bandwidths"])
-        return tiles.prefix_norms(factors, _SUBSETS, tile_size=tiles.default_tile_size())
+        return pairwise.prefix_norms(factors, _SUBSETS)
 
     return _on_points(norms, cell, lambda curves: _read_norms(curves[:, -1]))
 
@@ -160,7 +160,7 @@ def many_bandwidths(cell: Cell) -> Contestant:
     def norms(outputs: jax.Array, prompts: jax.Array, scales: jax.Array) -> jax.Array:
         def at(scale: jax.Array) -> jax.Array:
             factors = _factors(outputs, prompts, [scale * b for b in cell["bandwidths"]])
-            return tiles.squared_norms(factors, _SUBSETS, tile_size=tiles.default_tile_size())
+            return pairwise.squared_norms(factors, _SUBSETS)
 
         return jax.vmap(at)(scales)
 
@@ -172,7 +172,7 @@ def value_and_gradient(cell: Cell) -> Contestant:
 
     def conditional(outputs: jax.Array, prompts: jax.Array) -> jax.Array:
         factors = _factors(outputs, prompts, cell["bandwidths"])
-        pair = tiles.squared_norms(factors, _SUBSETS[1:], tile_size=tiles.default_tile_size())
+        pair = pairwise.squared_norms(factors, _SUBSETS[1:])
         return pair[0] / pair[1]
 
     def read(result: Any) -> dict[str, float]:

@@ -18,8 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from oracles import draw_pairs
 
 import condvendi_jax as cv
-from condvendi_jax.grams import _sharding as sharding
-from condvendi_jax.grams._sharding import Layout, ShardedGram
+from condvendi_jax.grams import Layout, layout_of, represent, to_host
 from condvendi_jax.spectra import _estimators as estimators
 from condvendi_jax.spectra import _krylov as krylov
 from condvendi_jax.spectra import _methods as methods
@@ -62,7 +61,9 @@ def lines(count, name="rows"):
 
 def sharded(pair, points, layout, tile=TILE):
     return [
-        ShardedGram.from_points(kernel, p, layout=layout, tile_size=tile)
+        represent(kernel, p, layout=layout)
+        if isinstance(kernel, cv.Cosine)
+        else cv.grams.TiledGram.from_points(kernel, p, layout=layout, tile_size=tile)
         for kernel, p in zip(pair, points, strict=True)
     ]
 
@@ -85,7 +86,7 @@ def everything(gram_x, gram_t, columns):
 def measured(gram_x, gram_t, n, dtype="float64"):
     """All results for one pair of Grams, in NumPy."""
     columns = gram_x.place(vectors(n, dtype))
-    return sharding.to_host(everything(gram_x, gram_t, columns))
+    return to_host(everything(gram_x, gram_t, columns))
 
 
 def entropies(gram):
@@ -100,7 +101,7 @@ def representations():
     for name, (count, n, tile, kernel, dtype) in CASES.items():
         with precision.x64(dtype == "float64"):
             points = draw_pairs(n, dtype=dtype, **DIMENSIONS)
-            layout = sharding.layout_of(points[0], mesh=lines(count))
+            layout = layout_of(points[0], mesh=lines(count))
             grams = sharded(kernels(kernel), points, layout, tile)
             out |= {f"{name}/{key}": value for key, value in measured(*grams, n, dtype).items()}
     return out
@@ -112,7 +113,7 @@ def meshes():
     points = draw_pairs(N, **DIMENSIONS)
     types_of_axes = (jax.sharding.AxisType.Explicit,)
     explicit = jax.make_mesh((DEVICES,), ("rows",), axis_types=types_of_axes)
-    layout = sharding.layout_of(points[0], mesh=explicit)
+    layout = layout_of(points[0], mesh=explicit)
     out["explicit mesh"] = sharded(kernels(), points, layout)[0].squared_frobenius_norm()
     two = Mesh(np.array(jax.devices()).reshape(2, 4), ("hosts", "devices"))
     for name, axis in {"two axes": ("hosts", "devices"), "one of two axes": "devices"}.items():
@@ -122,7 +123,7 @@ def meshes():
     # Rows that lie on devices already, under either type of mesh, say themselves where.
     for name, mesh in {"auto": lines(DEVICES), "explicit": explicit}.items():
         rows = jax.device_put(points[0][:200], NamedSharding(mesh, PartitionSpec("rows")))
-        gram = ShardedGram.from_points(cv.Gaussian(BANDWIDTHS[0]), rows, tile_size=TILE)
+        gram = cv.grams.TiledGram.from_points(kernels()[0], rows, tile_size=TILE)
         out[f"{name} rows"] = gram.squared_frobenius_norm()
     gram, _ = sharded(kernels(), points, Layout(lines(4), "rows", N))
     out["eigenvalues"] = gram.eigenvalues()
@@ -134,9 +135,9 @@ def meshes():
     out["cosine norm"] = cosine.squared_frobenius_norm()
     out["cosine product"] = cosine.matvec(cosine.place(vectors(N)))
     out["cosine vectors of n"] = cosine.matvec(jnp.asarray(vectors(N)))
-    out["mixed product"] = (gram * cosine.store()).matrix
-    out["stored norms"] = jnp.stack(gram.store().squared_norms_with(cosine.store()))
-    return sharding.to_host(out)
+    out["mixed product"] = (gram.store() * cosine).matrix
+    out["stored norms"] = jnp.stack(gram.store().squared_norms_with(cosine))
+    return to_host(out)
 
 
 def gradients():
@@ -167,7 +168,7 @@ def gradients():
     # In one argument alone, and not compiled.
     layout = Layout(lines(2), "rows", N)
     out["prompts alone"] = jax.grad(weighted, argnums=1)(*points, BANDWIDTHS, layout)
-    return sharding.to_host(out)
+    return to_host(out)
 
 
 def float32():
@@ -236,7 +237,7 @@ def compiled():
 
     def prepared(outputs):
         kernel = cv.Gaussian(BANDWIDTHS[0])
-        return ShardedGram.from_points(kernel, outputs, layout=layout)
+        return cv.grams.TiledGram.from_points(kernel, outputs, layout=layout)
 
     out = {
         "prepared points": inspected(prepared, layout.shard(points[0])),
@@ -290,7 +291,7 @@ def process(path, port, index):
     half = slice(int(index) * n // 2, (int(index) + 1) * n // 2)
     rows = NamedSharding(layout_mesh, PartitionSpec("rows"))
     parts = [jax.make_array_from_process_local_data(rows, p[half]) for p in points]
-    grams = sharded(kernels(), parts, sharding.layout_of(parts[0]))
+    grams = sharded(kernels(), parts, layout_of(parts[0]))
     out = {f"parts/{key}": value for key, value in measured(*grams, n).items()}
     # The same call, whatever the arrays are: of this host, whose rows the devices do not divide, or
     # of all of them together.

@@ -14,9 +14,9 @@ import precision
 import pytest
 
 import condvendi_jax as cv
+from condvendi_jax.grams import DenseGram, TiledGram
 from condvendi_jax.grams import _eigenvalues as spectra
-from condvendi_jax.grams import _tiles as tiles
-from condvendi_jax.grams._grams import DenseGram, TiledGram
+from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.scores import _mid as mid
 from condvendi_jax.spectra import _estimators as estimators
 from condvendi_jax.spectra import _krylov as krylov
@@ -35,7 +35,7 @@ def _points(n=N):
 
 
 def _tiled(points, sigma=1.0):
-    return TiledGram.from_points(cv.Gaussian(sigma), points, tile_size=tiles.ACCELERATOR_TILE)
+    return TiledGram.from_points(cv.Gaussian(sigma), points, tile_size=pairwise.ACCELERATOR_TILE)
 
 
 def _joint(outputs, prompts):
@@ -49,7 +49,7 @@ def _conditional_rke(outputs, prompts, sigma=1.0):
 def _prefixes(outputs, prompts):
     subsets = ((0,), (1,), (0, 1))
     factors = _joint(outputs, prompts).factors()
-    return tiles.prefix_norms(factors, subsets, tile_size=tiles.ACCELERATOR_TILE)
+    return pairwise.prefix_norms(factors, subsets, tile_size=pairwise.ACCELERATOR_TILE)
 
 
 def _sweep(outputs, prompts, sigmas):

@@ -7,7 +7,6 @@ import pytest
 from oracles import assert_close, cosine_gram, directional_difference, entropy, gaussian_gram
 
 import condvendi_jax as cv
-from condvendi_jax.grams._weighted import WeightedGram
 from condvendi_jax.scores import clusters
 from condvendi_jax.spectra import _methods as methods
 
@@ -395,19 +394,6 @@ def test_conditional_vendi_is_at_most_the_mean_of_all_modes(x64):
         mean = np.exp(sum(mode.share * np.log(mode.vendi) for mode in modes))
         conditional = float(cv.conditional_vendi(outputs, t, **kernels))
         assert conditional == pytest.approx(mean) if equal else conditional < 0.99 * mean
-
-
-def test_a_weighted_gram_multiplies_blocks_of_vectors_too(x64):
-    rng = np.random.default_rng(0)
-    points, weights, vectors = (
-        rng.normal(size=(30, 3)),
-        rng.uniform(size=30),
-        rng.normal(size=(30, 4)),
-    )
-    gram = WeightedGram(cv.gram(cv.Gaussian(0.9), points), jnp.asarray(weights))
-    expected = gaussian_gram(points, 0.9) * np.outer(weights, weights) @ vectors / 30
-    assert_close(gram.matvec(jnp.asarray(vectors)), expected)
-    assert_close(gram.matvec(jnp.asarray(vectors[:, 0])), expected[:, 0])
 
 
 @pytest.mark.slow

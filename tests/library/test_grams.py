@@ -84,6 +84,36 @@ def test_all_representations_agree_on_every_method(name, dtype):
     assert_close(rebuilt.squared_frobenius_norm(), np.sum((expected / N) ** 2))
 
 
+@pytest.mark.parametrize("name", REPRESENTATIONS)
+def test_a_weighted_gram_is_an_operator_like_any_other(name, x64):
+    gram, expected = _single(name, np.float64)
+    weights = np.random.default_rng(3).normal(size=N)
+    weights /= np.linalg.norm(weights)
+    vectors = np.random.default_rng(1).normal(size=(N, 3))
+    operator = gram.weighted(weights)
+    assert not isinstance(operator, cv.grams.Gram)
+    matrix = expected * np.outer(weights, weights)
+    for held in (operator, operator.store(), operator.dense()):
+        assert (held.n, held.dtype) == (N, np.float64)
+        assert_close(held.squared_frobenius_norm(), np.sum(matrix**2))
+        assert_close(held.matvec(jnp.asarray(vectors)), matrix @ vectors)
+        assert_close(held.matvec(jnp.asarray(vectors[:, 0])), matrix @ vectors[:, 0])
+        assert_close(held.eigenvalues(), eigenvalues(matrix * N))
+        rest = np.sum((matrix - vectors @ vectors.T) ** 2)
+        assert_close(held.squared_norm_beside(*map(jnp.asarray, (vectors, vectors))), rest)
+        assert held.bilinear_slope(*map(jnp.asarray, (vectors, vectors))) == 0
+        assert held.rank_bound <= N
+
+
+@pytest.mark.parametrize("name", REPRESENTATIONS)
+def test_a_restricted_gram_has_the_eigenvalues_of_the_points_that_are_kept(name, dtype):
+    gram, expected = _single(name, dtype)
+    kept = np.arange(N) % 3 > 0
+    found = gram.restricted(jnp.asarray(kept)).eigenvalues()
+    values = eigenvalues(expected[np.ix_(kept, kept)])
+    assert_close(found, np.pad(values, (0, N - len(values))))
+
+
 def test_three_norms_are_those_of_the_grams(dtype):
     x, t = map(jnp.asarray, draw_pairs(N, dtype=dtype))
     of_x, of_t = gaussian_gram(x, 0.8), cosine_gram(t)
@@ -157,11 +187,6 @@ def test_more_features_than_points_are_valid(x64):
 def test_grams_of_different_length_do_not_multiply():
     with pytest.raises(ValueError, match=r"received 4 and 3"):
         cv.gram(cv.Gaussian(1.0), jnp.eye(4)) * cv.gram(cv.Gaussian(1.0), jnp.eye(3))
-
-
-def test_a_dense_gram_has_no_factors():
-    with pytest.raises(ValueError, match="points are not stored"):
-        cv.grams.DenseGram(jnp.eye(3)).factors()
 
 
 def test_only_grams_multiply():

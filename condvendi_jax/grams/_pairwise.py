@@ -1,0 +1,903 @@
+"""The one engine for sums over pairs of points, on one device or many; never an n x n array.
+
+The joint Gram of several sets of points is a Hadamard product of factors, each a kernel on prepared
+points. The n points are cut into blocks, and two blocks make a tile of every n x n matrix. K is
+symmetric, so that only tiles on and above the diagonal are evaluated. An operation says what a tile
+contributes to a total, to the points of its rows and to those of its columns; `fold_pairs` visits
+the tiles and adds. Memory is O(tile^2 + n d).
+
+With a `Layout`, each of the P devices holds a block of points and passes a copy on, by
+`lax.ppermute`. After P / 2 hops every pair of blocks has met once, and what a visiting block
+gathered goes home with it. One device is a ring of one. The points then have `layout.rows` rows,
+padding included.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import PartitionSpec
+
+from condvendi_jax.grams._layouts import Layout
+from condvendi_jax.kernels import Kernel
+
+# Measured on CPU: at 1,024 the tiles of a pass stay in the cache; at 2,048 they do not, and the
+# pass takes twice as long. An accelerator needs larger tiles to occupy its cores.
+CPU_TILE = 1024
+ACCELERATOR_TILE = 4096
+# With at most this many tiles a side, strips of unequal length are used instead: without a loop a
+# CPU uses all cores, and nearly half of the pairs are still skipped: 3 / 8 of them with 4 strips.
+# Up to the second number one strip is used. Both are choices, not limits: results do not differ.
+_STRIPS = 4
+_ONE_STRIP_UP_TO = 400
+# The size of a tile is a multiple of the vector width of CPUs in float32.
+_LANES = 16
+_PRECISION = lax.Precision.HIGHEST
+
+# For every product of factors, the indices of the factors.
+Subsets = tuple[tuple[int, ...], ...]
+
+
+class Factor(NamedTuple):
+    """One factor of a Hadamard product: a kernel and its prepared points (leading axis n)."""
+
+    kernel: Any
+    points: Any
+
+    @property
+    def n(self) -> int:
+        """The number of rows of the points."""
+        return jax.tree.leaves(self.points)[0].shape[0]
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        """The dtype of the points."""
+        return jax.tree.leaves(self.points)[0].dtype
+
+
+Factors = tuple[Factor, ...]
+
+
+def default_tile_size() -> int:
+    """The tile size that suits the default device."""
+    return CPU_TILE if jax.default_backend() == "cpu" else ACCELERATOR_TILE
+
+
+def tiling(n: int, tile_size: int | None) -> tuple[int, int]:
+    """The number of tiles a side, and the size near `tile_size` that pads least."""
+    count = math.ceil(n / (tile_size or default_tile_size()))
+    return count, math.ceil(n / count / _LANES) * _LANES
+
+
+def pad(tree: Any, length: int) -> Any:
+    """Pads the leading axis of every leaf with copies of its first entry.
+
+    Copies, not zeros: a kernel may be undefined at zero. Sums give the padding weight zero.
+    """
+
+    def longer(leaf: jax.Array) -> jax.Array:
+        missing = length - leaf.shape[0]
+        return jnp.concatenate([leaf, jnp.broadcast_to(leaf[:1], (missing, *leaf.shape[1:]))])
+
+    return jax.tree.map(longer, tree)
+
+
+def pairwise_sum(values: jax.Array) -> jax.Array:
+    """Sums the last axis as a tree of blocks: n = 1e6 equal numbers keep float32's digits."""
+    while values.shape[-1] > 1:
+        width = min(128, values.shape[-1])
+        padding = -values.shape[-1] % width
+        values = jnp.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, padding)])
+        values = jnp.sum(values.reshape(*values.shape[:-1], -1, width), axis=-1)
+    return values[..., 0]
+
+
+def outer(left: jax.Array, right: jax.Array) -> jax.Array:
+    """Inner products of the rows of `[a, m]` and `[b, m]`, `[a, b]`."""
+    return lax.dot_general(left, right, (((1,), (1,)), ((), ())), precision=_PRECISION)
+
+
+# The fold over pairs of tiles
+
+
+class _Block(NamedTuple):
+    """The points of one device, padded to whole tiles.
+
+    Attributes:
+      points: the prepared points of every factor.
+      inside: 1 for a point, 0 for padding.
+      beside: arrays that accompany the points, zero in the padding.
+    """
+
+    points: tuple[Any, ...]
+    inside: jax.Array
+    beside: Any
+
+
+class Parts(NamedTuple):
+    """What a tile contributes.
+
+    Attributes:
+      shared: a tree that is summed over all tiles.
+      rows: trees of arrays with one entry for every row of the tile, or None where there are none.
+      columns: as many, with one entry for every column. On a diagonal tile both go to the same
+        points, and either may be None.
+    """
+
+    shared: Any
+    rows: tuple[Any, ...]
+    columns: tuple[Any, ...]
+
+
+def _cut(tree: Any, index: Any, size: int) -> Any:
+    """Rows `index * size ... (index + 1) * size` of every leaf."""
+    return jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, index * size, size), tree)
+
+
+def _add_block(tree: Any, added: Any, index: Any, size: int) -> Any:
+    """Adds a block to rows `index * size ... (index + 1) * size` of every leaf."""
+    summed = jax.tree.map(jnp.add, _cut(tree, index, size), added)
+    return jax.tree.map(
+        lambda leaf, rows: lax.dynamic_update_slice_in_dim(leaf, rows, index * size, axis=0),
+        tree,
+        summed,
+    )
+
+
+def _fold_upper(count: int, visit: Callable[..., Any], carry: Any) -> Any:
+    """Folds `visit(i, j, carry, diagonal=...)` over the tiles on and above the diagonal.
+
+    Tiles come in the order of max(i, j), the inner loop with a traced trip count.
+    """
+
+    def column(j: jax.Array, carry: Any) -> Any:
+        carry = lax.fori_loop(0, j, lambda i, inner: visit(i, j, inner, diagonal=False), carry)
+        return visit(j, j, carry, diagonal=True)
+
+    return lax.fori_loop(0, count, column, carry)
+
+
+def _fold_rectangle(
+    rows: tuple[Any, Any], columns: tuple[Any, Any], visit: Callable[..., Any], carry: Any
+) -> Any:
+    """Folds `visit(i, j, carry)` over the tiles of the given ranges."""
+
+    def row(i: jax.Array, carry: Any) -> Any:
+        return lax.fori_loop(*columns, lambda j, inner: visit(i, j, inner), carry)
+
+    return lax.fori_loop(*rows, row, carry)
+
+
+def fold_pairs(
+    layout: Layout | None, size: int, block: Any, tile: Callable[..., Parts]
+) -> tuple[Any, tuple[Any, ...]]:
+    """Adds up what the tiles contribute, over all pairs of points.
+
+    Args:
+      layout: where the points are; None for one device.
+      size: the side of a tile.
+      block: arrays `[k * size, ...]`, the points of this device and what accompanies them.
+      tile: `tile(rows, columns, diagonal=...)` for two blocks of `size` points each.
+
+    Returns:
+      `Parts.shared` summed over the tiles of this device, and the sums of the other parts,
+      `[k * size, ...]`, for its points.
+    """
+    count = jax.tree.leaves(block)[0].shape[0] // size
+    first = jax.eval_shape(lambda block: _cut(block, 0, size), block)
+    parts = jax.eval_shape(functools.partial(tile, diagonal=False), first, first)
+    shared = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), parts.shared)
+    go, stay = jax.tree.map(
+        lambda leaf: jnp.zeros((count * size, *leaf.shape[1:]), leaf.dtype),
+        (parts.rows, parts.columns),
+    )
+
+    def add(sums: tuple[Any, ...], added: tuple[Any, ...], index: Any) -> tuple[Any, ...]:
+        return tuple(
+            whole if part is None else _add_block(whole, part, index, size)
+            for whole, part in zip(sums, added, strict=True)
+        )
+
+    def own(i: Any, j: Any, carry: Any, *, diagonal: bool) -> Any:
+        shared, stay = carry
+        more = tile(_cut(block, i, size), _cut(block, j, size), diagonal=diagonal)
+        stay = add(add(stay, more.rows, i), more.columns, j)
+        return jax.tree.map(jnp.add, shared, more.shared), stay
+
+    carry = _fold_upper(count, own, (shared, stay))
+    if layout is None or layout.blocks == 1:
+        return carry
+
+    def visit(
+        hop: Any, origin: Any, other: Any, rows: Any, columns: Any, stay: Any, go: Any
+    ) -> Any:
+        del hop, origin
+
+        def meet(i: Any, j: Any, carry: Any) -> Any:
+            (shared, stay), go = carry
+            more = tile(_cut(other, i, size), _cut(block, j, size), diagonal=False)
+            shared = jax.tree.map(jnp.add, shared, more.shared)
+            return (shared, add(stay, more.columns, j)), add(go, more.rows, i)
+
+        return _fold_rectangle(rows, columns, meet, (stay, go))
+
+    (shared, stay), home = _half_ring(layout, count, block, visit, carry, go)
+    returned = tuple(
+        part if gathered is None else jax.tree.map(jnp.add, part, gathered)
+        for part, gathered in zip(stay, home, strict=True)
+    )
+    return shared, returned
+
+
+def _half_ring(
+    layout: Layout, count: int, block: Any, visit: Callable[..., Any], stay: Any, go: Any
+) -> tuple[Any, Any]:
+    """Lets every unordered pair of different blocks meet once, in P / 2 hops.
+
+    After h hops a device has the block of the device h places ahead. Hops 1 ... (P - 1) / 2 bring
+    each pair together once; for an even P there is one more, P / 2, at which the two devices of a
+    pair hold each other's block. They divide its tiles between them.
+
+    The next block is under way while the present one is worked on.
+
+    Args:
+      layout: where the blocks are.
+      count: how many tiles a block has a side.
+      block: the device's own block, of which a copy goes round.
+      visit: `visit(hop, origin, other, rows, columns, stay, go) -> (stay, go)` takes the tiles
+        `rows` of the visiting block, whose index is `origin`, against the tiles `columns` of the
+        device's own; both are ranges, a first and an end.
+      stay: what accumulates for the device's own block.
+      go: zeros like what accumulates for a visiting block; it travels along, and returns.
+
+    Returns:
+      `stay`, and what `go` held when it came home.
+    """
+    size = layout.blocks
+    me, last, everything = _position(layout), size // 2, (0, count)
+
+    def hop(h: Any, carry: Any) -> Any:
+        other, stay, go = carry
+        following = _shift(layout, other, 1)
+        stay, go = visit(h, (me + h) % size, other, everything, everything, stay, go)
+        return following, stay, _shift(layout, go, 1)
+
+    carry = (_shift(layout, block, 1), stay, go)
+    other, stay, go = lax.fori_loop(1, last, hop, carry) if last > 1 else carry
+    rows = columns = everything
+    if size % 2 == 0:
+        # The first of the two devices takes the first half of its own tiles, the second what is
+        # left of the same block, which is the one that visits it.
+        first = me < last
+        columns = (0, jnp.where(first, count // 2, count))
+        rows = (jnp.where(first, 0, count // 2), count)
+    stay, go = visit(last, (me + last) % size, other, rows, columns, stay, go)
+    return stay, _shift(layout, go, -last)
+
+
+def _shift(layout: Layout, tree: Any, distance: int) -> Any:
+    """What the device `distance` places ahead in the ring has."""
+    count = layout.blocks
+    pairs = [(source, (source - distance) % count) for source in range(count)]
+    return jax.tree.map(lambda leaf: lax.ppermute(leaf, layout.axis, pairs), tree)
+
+
+def _position(layout: Layout | None) -> Any:
+    """Which block the device has, in the dtype of loop counters."""
+    return 0 if layout is None else jnp.asarray(lax.axis_index(layout.axis), int)
+
+
+def _total(layout: Layout | None, tree: Any) -> Any:
+    """The sum over all devices."""
+    return tree if layout is None else lax.psum(tree, layout.axis)
+
+
+def _on_devices(
+    layout: Layout | None, function: Callable[..., Any], factors: Factors, *beside: Any, out: Any
+) -> Any:
+    """`function(factors, *beside)` of the rows of each device; `out` says how results lie."""
+    if layout is None:
+        return function(factors, *beside)
+    of_factors = tuple(Factor(PartitionSpec(), layout.spec) for _ in factors)
+    mapped = jax.shard_map(
+        function,
+        mesh=layout.mesh,
+        in_specs=(of_factors, *(layout.spec,) * len(beside)),
+        out_specs=out,
+        # The varying axes of loop carries are not tracked: all results are sums or blocks.
+        check_vma=False,
+    )
+    return mapped(factors, *beside)
+
+
+def _spec(layout: Layout | None) -> Any:
+    return None if layout is None else layout.spec
+
+
+def _number(factors: Factors, layout: Layout | None) -> int:
+    """n, without the padding."""
+    return factors[0].n if layout is None else layout.n
+
+
+def _block(
+    layout: Layout | None, factors: Factors, beside: Any, tile_size: int | None
+) -> tuple[_Block, int]:
+    """The block of this device, and the side of its tiles."""
+    rows = factors[0].n
+    count, size = tiling(rows, tile_size)
+    length = count * size
+    if layout is None:
+        inside = jnp.arange(length) < rows
+    else:
+        inside = layout.inside(_position(layout), length)
+
+    def zero_padded(leaf: jax.Array) -> jax.Array:
+        padded = jnp.pad(leaf, [(0, length - rows), *[(0, 0)] * (leaf.ndim - 1)])
+        return jnp.where(inside.reshape(-1, *(1,) * (leaf.ndim - 1)), padded, 0)
+
+    points = pad(tuple(factor.points for factor in factors), length)
+    beside = jax.tree.map(zero_padded, beside)
+    return _Block(points, inside.astype(factors[0].dtype), beside), size
+
+
+def _kernels(factors: Factors) -> tuple[Kernel, ...]:
+    return tuple(factor.kernel for factor in factors)
+
+
+def _geometries(kernels: tuple[Kernel, ...], rows: Any, columns: Any) -> tuple[Any, ...]:
+    """The geometry of every factor for all pairs of a block of rows and a block of columns."""
+    return tuple(
+        kernel.geometry(left, right)
+        for kernel, left, right in zip(kernels, rows, columns, strict=True)
+    )
+
+
+def _kernel_tile(kernels: tuple[Kernel, ...], rows: Any, columns: Any) -> jax.Array:
+    """The Hadamard product of all kernels for all pairs of two blocks of points."""
+    pairs = zip(kernels, _geometries(kernels, rows, columns), strict=True)
+    return functools.reduce(jnp.multiply, [kernel.profile(geometry) for kernel, geometry in pairs])
+
+
+def _unit_tile(
+    kernels: tuple[Kernel, ...], rows: _Block, columns: _Block, diagonal: bool
+) -> jax.Array:
+    """A tile of K, with ones on the diagonal."""
+    tile = _kernel_tile(kernels, rows.points, columns.points)
+    return jnp.where(jnp.eye(tile.shape[0], dtype=bool), 1, tile) if diagonal else tile
+
+
+# Squared norms
+
+
+def squared_products(
+    subsets: Subsets, kernels: tuple[Kernel, ...], geometries: Any, counted: jax.Array | None
+) -> list[jax.Array]:
+    """prod over f in s of k_f^2 for all pairs of two blocks, for every subset s of the factors.
+
+    Args:
+      subsets: the indices of the factors of each product.
+      kernels: of the factors.
+      geometries: of the two blocks under each kernel, `[a, b]`.
+      counted: which pairs count, booleans `[a, b]`; the others are zero. All where None.
+    """
+    squares = [
+        jnp.square(kernel.profile(geometry))
+        for kernel, geometry in zip(kernels, geometries, strict=True)
+    ]
+    if counted is not None:
+        squares = [jnp.where(counted, square, 0) for square in squares]
+    return [functools.reduce(jnp.multiply, [squares[f] for f in s]) for s in subsets]
+
+
+def _weighted_sums(
+    subsets: Subsets,
+    diagonal: bool,
+    kernels: tuple[Kernel, ...],
+    geometries: tuple[Any, ...],
+    weights: jax.Array,
+) -> jax.Array:
+    """Sums `weights[i, g] k(i, j)^2` over the rows of a tile, `[subset, g, column]`.
+
+    On a diagonal tile only rows i < j count.
+    """
+    size = weights.shape[0]
+    counted = jnp.triu(jnp.ones((size, size), bool), 1) if diagonal else None
+    products = squared_products(subsets, kernels, geometries, counted)
+    contract_rows = (((0,), (0,)), ((), ()))
+
+    def contracted(weights: jax.Array, products: list[jax.Array]) -> jax.Array:
+        return jnp.stack(
+            [lax.dot_general(weights, p, contract_rows, precision=_PRECISION) for p in products]
+        )
+
+    def summed(weights: jax.Array, products: list[jax.Array]) -> jax.Array:
+        return jnp.sum(jnp.stack(products) * weights[None], axis=1)[:, None]
+
+    if weights.shape[1] > 1:
+        return contracted(weights, products)
+    # For a contraction, a GPU's compiler writes the products to memory and reads them again; a
+    # plain sum it fuses with them.
+    return lax.platform_dependent(weights, products, cpu=contracted, default=summed)
+
+
+def _sequentially(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """Makes a vmap over kernel parameters take one after the other.
+
+    The geometry of a tile is then shared by all bandwidths, and no array of bandwidths x tile^2 is
+    made: it would leave the cache.
+    """
+    return jax.custom_batching.sequential_vmap(function)
+
+
+def _arrivals(
+    layout: Layout | None, factors: Factors, subsets: Subsets, weights: Any, tile_size: int | None
+) -> tuple[jax.Array, jax.Array]:
+    """`arrival_sums` on one device of the layout, `[k * size, subset, g]`, and `_Block.inside`."""
+    block, size = _block(layout, factors, weights, tile_size)
+    kernels = _kernels(factors)
+
+    def tile(rows: _Block, columns: _Block, *, diagonal: bool) -> Parts:
+        reduce = _sequentially(functools.partial(_weighted_sums, subsets, diagonal))
+        weights = rows.inside[:, None] if rows.beside is None else rows.beside
+        sums = reduce(kernels, _geometries(kernels, rows.points, columns.points), weights)
+        return Parts(None, (None,), (jnp.moveaxis(sums, -1, 0),))
+
+    _, (sums,) = fold_pairs(layout, size, block, tile)
+    return sums, block.inside
+
+
+def arrival_sums(
+    factors: Factors,
+    subsets: Subsets,
+    *,
+    tile_size: int | None = None,
+    weights: jax.Array | None = None,
+) -> jax.Array:
+    """Weighted sums of squared kernel products over the earlier points, for every point.
+
+    For every subset s of the factors, every column g of the weights and every point j:
+
+        sums[s, g, j] = sum over i < j of weights[i, g] prod over f in s of k_f(i, j)^2.
+
+    Their sum up to any n' is the sum over the pairs of the first n' points, so that all prefixes
+    come out of one pass. One-hot weights split the sums by the group of i.
+
+    Args:
+      factors: the factors of the Hadamard product, all of n points.
+      subsets: for every result, the indices of the factors whose product it sums.
+      tile_size: about how many points a tile has a side; what suits the device where None.
+      weights: `[n, g]`; plain sums, g = 1, where None.
+
+    Returns:
+      `[len(subsets), g, n]`. Not differentiable in reverse mode: see `squared_norms`.
+    """
+    n = factors[0].n
+    if tiling(n, tile_size)[0] <= _STRIPS:
+        return _arrivals_in_strips(factors, subsets, weights)
+    sums, _ = _arrivals(None, factors, subsets, weights, tile_size)
+    return jnp.moveaxis(sums[:n], 0, -1)
+
+
+def _arrivals_in_strips(factors: Factors, subsets: Subsets, weights: jax.Array | None) -> jax.Array:
+    """`arrival_sums` of few points: a strip of them at a time, against all points up to its end."""
+    n = factors[0].n
+    kernels, points = _kernels(factors), tuple(factor.points for factor in factors)
+    size = n if n <= _ONE_STRIP_UP_TO else math.ceil(n / _STRIPS)
+
+    def sums(first: int, end: int, kernels: tuple[Kernel, ...], geometries: Any) -> jax.Array:
+        earlier = jnp.arange(end)[None, :] < jnp.arange(first, end)[:, None]
+        products = squared_products(subsets, kernels, geometries, earlier)
+        if weights is None:
+            return jnp.stack([jnp.sum(product, axis=1)[None] for product in products])
+        of_rows = weights[:end]
+        return jnp.stack([jnp.matmul(p, of_rows, precision=_PRECISION).T for p in products])
+
+    strips = []
+    for first in range(0, n, size):
+        end = min(first + size, n)
+        strip = jax.tree.map(lambda leaf, first=first, end=end: leaf[first:end], points)
+        everything = jax.tree.map(lambda leaf, end=end: leaf[:end], points)
+        # The strip's points are rows here: a CPU is fastest at sums along rows.
+        geometries = _geometries(kernels, strip, everything)
+        strips.append(_sequentially(functools.partial(sums, first, end))(kernels, geometries))
+    return jnp.concatenate(strips, axis=-1)
+
+
+def squared_norms(
+    factors: Factors,
+    subsets: Subsets,
+    *,
+    tile_size: int | None = None,
+    layout: Layout | None = None,
+) -> jax.Array:
+    """||K_s||_F^2 / n^2 for every subset s of the factors, in one pass.
+
+    Under reverse-mode differentiation the same pass also accumulates the gradient of every norm in
+    what is differentiated (points, bandwidths): a value with its gradient costs about two passes.
+
+    Args:
+      factors, subsets, tile_size: as for `arrival_sums`.
+      layout: where the points are, `[layout.rows, ...]`; None for one device.
+
+    Returns:
+      `[len(subsets)]`, each in [1/n, 1].
+    """
+    n = _number(factors, layout)
+    sums: Any = _pair_sums(factors, None, subsets, layout, tile_size)
+    return (2 * (sums / n) + 1) / n
+
+
+def prefix_norms(factors: Factors, subsets: Subsets, *, tile_size: int | None = None) -> jax.Array:
+    """||K_s||_F^2 / n'^2 of the first n' points, for every n' = 1 ... n at the cost of the last.
+
+    Args:
+      factors, subsets, tile_size: as for `arrival_sums`.
+
+    Returns:
+      `[len(subsets), n]`, where entry n' - 1 is of the first n' points.
+    """
+    sums = arrival_sums(factors, subsets, tile_size=tile_size)[:, 0]
+    # Scanned sums add in a tree: the error grows with log n, not with n.
+    totals = lax.associative_scan(jnp.add, 2 * sums + 1, axis=-1)
+    sizes = jnp.arange(1, factors[0].n + 1, dtype=sums.dtype)
+    return totals / jnp.square(sizes)[None]
+
+
+def group_norms(
+    factors: Factors, subsets: Subsets, membership: jax.Array, *, tile_size: int | None = None
+) -> jax.Array:
+    """||K_s||_F^2 split by the groups of the two points of a pair, in one pass.
+
+    Args:
+      factors, subsets, tile_size: as for `arrival_sums`.
+      membership: `[n, g]`, one-hot: which group a point is in; zeros for a point in none.
+
+    Returns:
+      `[len(subsets), g, g]`: entry (a, b) sums k(i, j)^2 over i in a and j in b, not divided by
+      n^2; symmetric, and its total is the squared Frobenius norm of K_s.
+    """
+    sums = arrival_sums(factors, subsets, tile_size=tile_size, weights=membership)
+    pairs = jnp.einsum("sgn,nh->sgh", sums, membership, precision=_PRECISION)
+    sizes = jnp.sum(membership, axis=0)
+    return pairs + jnp.swapaxes(pairs, -1, -2) + jnp.diag(sizes)[None]
+
+
+def bilinear_slope(
+    factors: Factors,
+    left: jax.Array,
+    right: jax.Array,
+    *,
+    tile_size: int | None = None,
+    layout: Layout | None = None,
+) -> jax.Array:
+    """A zero whose gradient is that of sum_ij (K / n)_ij <left_i, right_j>, K the Hadamard product.
+
+    The value of the sum is not computed: the caller knows that of the estimate already.
+
+    Args:
+      factors: the factors of the product.
+      left, right: `[n, m]`, or as placed by the layout; constants.
+      tile_size, layout: as for `squared_norms`.
+    """
+    subsets = (tuple(range(len(factors))),)
+    zeros: Any = _pair_sums(factors, (left, right), subsets, layout, tile_size)
+    return zeros[0] / _number(factors, layout)
+
+
+# The derivative of sums over pairs
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
+def _pair_sums(
+    factors: Factors, beside: Any, subsets: Subsets, layout: Layout | None, tile_size: int | None
+) -> jax.Array:
+    """Sums over the pairs i < j for every subset of the factors, `[subset]`.
+
+    Without `beside`, of the squared products of kernels. With `beside = (left, right)`, zeros with
+    the gradient of the sum over all pairs of K_ij <left_i, right_j>.
+    """
+    if beside is not None:
+        return jnp.zeros(len(subsets), factors[0].dtype)
+    return _squared_sums(factors, subsets, layout, tile_size)
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2, 3))
+def _squared_sums(
+    factors: Factors, subsets: Subsets, layout: Layout | None, tile_size: int | None
+) -> jax.Array:
+    if layout is None:
+        return pairwise_sum(arrival_sums(factors, subsets, tile_size=tile_size)[:, 0])
+
+    def local(factors: Factors) -> jax.Array:
+        sums, inside = _arrivals(layout, factors, subsets, None, tile_size)
+        return _total(layout, pairwise_sum(jnp.where(inside[:, None] > 0, sums[..., 0], 0).T))
+
+    return _on_devices(layout, local, factors, out=PartitionSpec())
+
+
+def _column_sums(
+    subsets: Subsets, diagonal: bool, kernels: tuple[Kernel, ...], rows: _Block, columns: _Block
+) -> jax.Array:
+    """What the rows of a tile add to `_pair_sums` for each of its columns, `[subset, column]`."""
+    if rows.beside is None:
+        geometries = _geometries(kernels, rows.points, columns.points)
+        weights = rows.inside[:, None]
+        return _weighted_sums(subsets, diagonal, kernels, geometries, weights)[:, 0]
+    (left_i, right_i), (left_j, right_j) = rows.beside, columns.beside
+    # (i, j) and (j, i) at once; the diagonal of a normalised kernel is constant.
+    weights = outer(left_i, right_j) + outer(right_i, left_j)
+    weights = jnp.triu(weights, 1) if diagonal else weights
+    return jnp.sum(_kernel_tile(kernels, rows.points, columns.points) * weights, axis=0)[None]
+
+
+def _selected(flags: tuple[bool, ...], parts: Any) -> tuple[Any, ...]:
+    """The flagged parts; None, an empty tree, in the place of the others."""
+    return tuple(part if flag else None for flag, part in zip(flags, parts, strict=True))
+
+
+def _filled(parts: Any, defaults: Any) -> tuple[Any, ...]:
+    """The parts, with the default in the place of every None."""
+    return tuple(
+        default if part is None else part for part, default in zip(parts, defaults, strict=True)
+    )
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3, 4, 5))
+def _sums_and_gradients(
+    factors: Factors,
+    beside: Any,
+    perturbed: tuple[tuple[bool, ...], tuple[bool, ...]],
+    subsets: Subsets,
+    layout: Layout | None,
+    tile_size: int | None,
+) -> tuple[Any, Any, jax.Array]:
+    """The gradients of each sum in the perturbed kernels and points, and the sums: one pass."""
+    # A sum has no gradient in the factors that it does not hold: by sum, the flags of the rest.
+    held = {
+        s: tuple(tuple(flag and f in subset for f, flag in enumerate(flags)) for flags in perturbed)
+        for s, subset in enumerate(subsets)
+        if any(perturbed[0][f] or perturbed[1][f] for f in subset)
+    }
+
+    def local(factors: Factors, beside: Any) -> tuple[Any, Any, jax.Array]:
+        block, size = _block(layout, factors, beside, tile_size)
+        kernels = _kernels(factors)
+
+        def tile(rows: _Block, columns: _Block, *, diagonal: bool) -> Parts:
+            def sums(of_kernels: Any, of_rows: Any, of_columns: Any) -> jax.Array:
+                return _column_sums(
+                    subsets,
+                    diagonal,
+                    _filled(of_kernels, kernels),
+                    rows._replace(points=_filled(of_rows, rows.points)),
+                    columns._replace(points=_filled(of_columns, columns.points)),
+                )
+
+            moving = (_selected(perturbed[1], part.points) for part in (rows, columns))
+            values, pull_back = jax.vjp(sums, _selected(perturbed[0], kernels), *moving)
+            pulled: tuple[dict[int, Any], ...] = ({}, {}, {})
+            for s, (of_kernels, of_points) in held.items():
+                # The columns of the padding do not count.
+                seed = jnp.zeros_like(values).at[s].set(columns.inside)
+                flags = (of_kernels, of_points, of_points)
+                for to, flag, part in zip(pulled, flags, pull_back(seed), strict=True):
+                    to[s] = _selected(flag, part)
+            shared, to_rows, to_columns = pulled
+            if beside is not None:
+                return Parts(shared, (to_rows,), (to_columns,))
+            return Parts(shared, (None, to_rows), (values.T, to_columns))
+
+        shared, (*sums, to_points) = fold_pairs(layout, size, block, tile)
+        trimmed = jax.tree.map(lambda leaf: leaf[: factors[0].n], to_points)
+        if not sums:
+            totals = jnp.zeros(len(subsets), block.inside.dtype)
+        else:
+            totals = pairwise_sum(jnp.where(block.inside[:, None] > 0, sums[0], 0).T)
+        return *_total(layout, (shared, totals)), trimmed
+
+    out = (PartitionSpec(), PartitionSpec(), _spec(layout))
+    of_kernels, totals, of_points = _on_devices(layout, local, factors, beside, out=out)
+    return of_kernels, of_points, totals
+
+
+def _pair_sums_forward(
+    factors: Any, beside: Any, subsets: Subsets, layout: Layout | None, tile_size: int | None
+) -> tuple[jax.Array, Any]:
+    perturbed = tuple(
+        tuple(any(leaf.perturbed for leaf in jax.tree.leaves(factor[part])) for factor in factors)
+        for part in (0, 1)
+    )
+    factors, beside = jax.tree.map(lambda leaf: leaf.value, (factors, beside))
+    *gradients, sums = _sums_and_gradients(factors, beside, perturbed, subsets, layout, tile_size)
+    return sums, (*gradients, (None,) * len(factors))
+
+
+def _pair_sums_backward(
+    subsets: Subsets, layout: Any, tile_size: Any, residuals: Any, cotangent: jax.Array
+) -> tuple[Any, Any]:
+    del subsets, layout, tile_size
+
+    def combined(of_sums: dict[int, Any], factor: int) -> Any:
+        parts = [
+            jax.tree.map(lambda leaf, s=s: cotangent[s].astype(leaf.dtype) * leaf, parts[factor])
+            for s, parts in of_sums.items()
+            if parts[factor] is not None
+        ]
+        return jax.tree.map(lambda *terms: sum(terms), *parts) if parts else None
+
+    *gradients, like = residuals
+    found = (Factor(*(combined(part, f) for part in gradients)) for f in range(len(like)))
+    return tuple(found), None
+
+
+_pair_sums.defvjp(_pair_sums_forward, _pair_sums_backward, symbolic_zeros=True)
+
+
+# Products, and the matrix itself
+
+
+@functools.partial(jax.jit, static_argnames=("tile_size", "layout"))
+def matvec(
+    factors: Factors,
+    vectors: jax.Array,
+    *,
+    tile_size: int | None = None,
+    layout: Layout | None = None,
+) -> jax.Array:
+    """(K / n) V for the Hadamard product K of all factors and vectors V `[rows, m]`, tile by tile.
+
+    Each tile above the diagonal serves twice, K_IJ and its transpose.
+    """
+    product = functools.partial(jnp.matmul, precision=_PRECISION)
+
+    def local(factors: Factors, vectors: jax.Array) -> jax.Array:
+        block, size = _block(layout, factors, vectors, tile_size)
+
+        def tile(rows: _Block, columns: _Block, *, diagonal: bool) -> Parts:
+            tile = _unit_tile(_kernels(factors), rows, columns, diagonal)
+            to_rows = product(tile, columns.beside)
+            return Parts(None, (to_rows,), (None if diagonal else product(tile.T, rows.beside),))
+
+        _, (out,) = fold_pairs(layout, size, block, tile)
+        inside = block.inside[: factors[0].n, None] > 0
+        return jnp.where(inside, out[: factors[0].n], 0) / _number(factors, layout)
+
+    return _on_devices(layout, local, factors, vectors, out=_spec(layout))
+
+
+@functools.partial(jax.jit, static_argnames=("tile_size", "layout"))
+def squared_norm_beside(
+    factors: Factors,
+    left: jax.Array,
+    right: jax.Array,
+    *,
+    scale: jax.Array | None = None,
+    tile_size: int | None = None,
+    layout: Layout | None = None,
+) -> jax.Array:
+    """||diag(w) K diag(w) / n - L R^T||_F^2 for L, R `[rows, m]`, L R^T symmetric.
+
+    The difference is taken entry by entry: where little is left of K / n, its norm keeps the
+    digits that a difference of norms loses.
+
+    Args:
+      factors: the factors of K.
+      left, right: L and R.
+      scale: w, `[rows]`; ones where None.
+      tile_size, layout: as for `squared_norms`.
+    """
+    scale = jnp.ones(left.shape[0], left.dtype) if scale is None else scale
+
+    def local(factors: Factors, *beside: jax.Array) -> jax.Array:
+        block, size = _block(layout, factors, beside, tile_size)
+
+        def tile(rows: _Block, columns: _Block, *, diagonal: bool) -> Parts:
+            (left_i, _, scale_i), (_, right_j, scale_j) = rows.beside, columns.beside
+            weights = scale_i[:, None] * scale_j[None, :] / n
+            tile = _unit_tile(_kernels(factors), rows, columns, diagonal)
+            rest = jnp.square(tile * weights - outer(left_i, right_j))
+            return Parts(None, (None,), ((1 if diagonal else 2) * jnp.sum(rest, axis=0),))
+
+        _, (sums,) = fold_pairs(layout, size, block, tile)
+        return _total(layout, pairwise_sum(sums))
+
+    n = _number(factors, layout)
+    return _on_devices(layout, local, factors, left, right, scale, out=PartitionSpec())
+
+
+@functools.partial(jax.jit, static_argnames=("n", "layout"))
+def squared_norm_of_rows(
+    matrix: jax.Array, left: jax.Array, right: jax.Array, *, n: int, layout: Layout | None = None
+) -> jax.Array:
+    """||K / n - L R^T||_F^2 for a stored K, `[rows, rows]`, and L, R `[rows, k]`."""
+
+    def local(_: Factors, matrix: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
+        if layout is not None:
+            right = lax.all_gather(right, layout.axis, tiled=True)
+        count = matrix.shape[0]
+        size = min(count, CPU_TILE)
+
+        def of_block(start: jax.Array) -> jax.Array:
+            # The last block overlaps its neighbour: rows counted there do not count again.
+            first = jnp.minimum(start, count - size)
+            block, left_i = (lax.dynamic_slice_in_dim(part, first, size) for part in (matrix, left))
+            rest = block / n - outer(left_i, right)
+            new = first + jnp.arange(size) >= start
+            return jnp.sum(jnp.where(new, jnp.sum(jnp.square(rest), axis=1), 0))
+
+        starts = jnp.arange(math.ceil(count / size)) * size
+        return _total(layout, jnp.sum(lax.map(of_block, starts)))
+
+    return _on_devices(layout, local, (), matrix, left, right, out=PartitionSpec())
+
+
+@functools.partial(jax.jit, static_argnames=("tile_size", "layout"))
+def assemble(
+    factors: Factors, *, tile_size: int | None = None, layout: Layout | None = None
+) -> jax.Array:
+    """The Hadamard product K of all factors as an array, tile by tile: `[rows, rows]`, by rows.
+
+    Nothing else of that size is made. The last tiles overlap their neighbours, so that no padding
+    has to be cut off, which would take a copy. With a layout the blocks make a full ring, and K is
+    zero in the rows and columns of the padding. Not differentiable in reverse mode.
+    """
+
+    def local(factors: Factors) -> jax.Array:
+        rows, kernels = factors[0].n, _kernels(factors)
+        count = math.ceil(rows / (tile_size or default_tile_size()))
+        size = math.ceil(rows / count)
+        points = tuple(factor.points for factor in factors)
+        me = _position(layout)
+
+        def cut(tree: Any, start: Any) -> Any:
+            return jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, start, size), tree)
+
+        def tile(origin: Any, other: Any, top: Any, left: Any) -> jax.Array:
+            """Own points against those of a block, ones on the diagonal and zero in the padding."""
+            tile = _kernel_tile(kernels, cut(points, top), cut(other, left))
+            along, across = (k + jnp.arange(size) for k in (me * rows + top, origin * rows + left))
+            tile = jnp.where(along[:, None] == across[None, :], 1, tile)
+            if layout is None or layout.rows == layout.n:
+                return tile
+            both = (along[:, None] < layout.n) & (across[None, :] < layout.n)
+            return jnp.where(both, tile, 0)
+
+        def start(k: Any) -> jax.Array:
+            return jnp.minimum(k * size, rows - size)
+
+        def own(i: Any, j: Any, matrix: jax.Array, *, diagonal: bool) -> jax.Array:
+            del diagonal  # Overlapping tiles beside the diagonal hold some of it as well.
+            top, left = start(i), start(j)
+            both = tile(me, points, top, left)
+            matrix = lax.dynamic_update_slice(matrix, both.T, (left, me * rows + top))
+            return lax.dynamic_update_slice(matrix, both, (top, me * rows + left))
+
+        width = rows if layout is None else layout.rows
+        matrix = _fold_upper(count, own, jnp.zeros((rows, width), factors[0].dtype))
+        if layout is None or layout.blocks == 1:
+            return matrix
+
+        def fill(origin: Any, other: Any, matrix: jax.Array) -> jax.Array:
+            def meet(i: Any, j: Any, matrix: jax.Array) -> jax.Array:
+                at = (start(i), origin * rows + start(j))
+                block = tile(origin, other, start(i), start(j))
+                return lax.dynamic_update_slice(matrix, block, at)
+
+            return _fold_rectangle((0, count), (0, count), meet, matrix)
+
+        def hop(h: Any, carry: Any) -> Any:
+            other, matrix = carry
+            following = _shift(ring, other, 1)
+            return following, fill((me + h) % ring.blocks, other, matrix)
+
+        ring, last = layout, layout.blocks - 1
+        other, matrix = lax.fori_loop(1, last, hop, (_shift(ring, points, 1), matrix))
+        return fill((me + last) % ring.blocks, other, matrix)
+
+    return _on_devices(layout, local, factors, out=_spec(layout))

@@ -1,0 +1,358 @@
+"""The engine for sums over pairs: its sums, gradients and accuracy, and that nothing is n x n.
+
+The half ring is run on many virtual blocks of one device, as lanes of a vmap with an axis name; the
+sums of several real devices are tried in test_sharding.py.
+"""
+
+import functools
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxprs import largest_array, matrix_product_precisions
+from oracles import assert_close, cosine_gram, directional_difference, draw_pairs, gaussian_gram
+from scipy.spatial.distance import cdist
+
+import condvendi_jax as cv
+from condvendi_jax.grams import Layout
+from condvendi_jax.grams import _pairwise as pairwise
+
+N = 50
+BANDWIDTHS = (0.7, 0.5)
+SUBSETS = ((0,), (1,), (0, 1))
+
+
+def _factors(outputs, prompts, bandwidths=BANDWIDTHS):
+    kernels = [cv.Gaussian(s) for s in bandwidths]
+    points = (jnp.asarray(outputs), jnp.asarray(prompts))
+    return tuple(pairwise.Factor(k, k.prepare(p)) for k, p in zip(kernels, points, strict=True))
+
+
+def _oracle_grams(outputs, prompts, bandwidths=BANDWIDTHS):
+    x, t = (gaussian_gram(p, s) for p, s in zip((outputs, prompts), bandwidths, strict=True))
+    return x, t, x * t
+
+
+@functools.partial(jax.jit, static_argnames=("tile_size", "layout"))
+def _norms(outputs, prompts, bandwidths=BANDWIDTHS, *, tile_size, layout=None):
+    factors = _factors(outputs, prompts, bandwidths)
+    return pairwise.squared_norms(factors, SUBSETS, tile_size=tile_size, layout=layout)
+
+
+@pytest.fixture
+def ring():
+    """A ring of one device: what is spread by a layout, in a process with one device."""
+    return Layout(jax.sharding.Mesh(np.array(jax.devices()[:1]), ("rows",)), "rows", N)
+
+
+# Blocks
+
+
+@pytest.mark.parametrize(("n", "tile_size"), [(1, 16), (50, 16), (100, 64), (1000, 1024)])
+def test_tiles_hold_all_points_and_waste_less_than_a_vector_each(n, tile_size):
+    count, size = pairwise.tiling(n, tile_size)
+    assert count == -(-n // tile_size)
+    assert 0 <= count * size - n < 16 * count
+    assert size % 16 == 0
+
+
+def test_padding_repeats_the_first_point_in_every_leaf():
+    tree = (jnp.arange(1.0, 4), jnp.arange(6.0).reshape(3, 2) + 1)
+    one, two = pairwise.pad(tree, 5)
+    np.testing.assert_array_equal(one, [1, 2, 3, 1, 1])
+    np.testing.assert_array_equal(two, [[1, 2], [3, 4], [5, 6], [1, 2], [1, 2]])
+
+
+def test_every_pair_of_tiles_is_visited_once_and_its_parts_reach_their_points():
+    def tile(rows, columns, *, diagonal):
+        to_rows = None if diagonal else 10.0 * columns
+        return pairwise.Parts(rows.sum() * columns.sum(), (to_rows,), (rows * 1.0,))
+
+    shared, (found,) = pairwise.fold_pairs(None, 1, jnp.array([1.0, 2.0, 4.0]), tile)
+    assert shared == 1 + 4 + 16 + 2 + 4 + 8
+    np.testing.assert_array_equal(found, [1 + 10 * 6, 2 + 1 + 10 * 4, 4 + 3])
+
+
+@pytest.mark.parametrize(
+    ("blocks", "tiles"), [(2, 1), (2, 3), (3, 2), (4, 3), (5, 1), (8, 2), (9, 2)]
+)
+def test_every_pair_of_blocks_meets_once_and_what_was_gathered_comes_home(blocks, tiles):
+    layout = types.SimpleNamespace(blocks=blocks, axis="ring")
+    indices = jnp.arange(tiles)
+
+    def between(bounds):
+        return (indices >= bounds[0]) & (indices < bounds[1])
+
+    def one(me):
+        def visit(hop, origin, other, rows, columns, stay, go):
+            # The visitor's tiles against one's own; it carries its own index, and says so.
+            met = (between(rows)[:, None] & between(columns)[None, :]).astype(int)
+            seen = jnp.zeros((blocks, tiles, tiles), int).at[other].set(met)
+            wrong = jnp.where(other == origin, 0, 1)
+            return (stay[0] + seen, stay[1] + wrong), go + met
+
+        stay = (jnp.zeros((blocks, tiles, tiles), int), jnp.asarray(0))
+        go = jnp.zeros((tiles, tiles), int)
+        return pairwise._half_ring(layout, tiles, me, visit, stay, go)
+
+    (met, wrong), home = jax.vmap(one, axis_name="ring")(jnp.arange(blocks))
+    # [me, other, tile of the other, tile of mine] and the same pair seen from the other side.
+    both = np.asarray(met) + np.asarray(met).transpose(1, 0, 3, 2)
+    apart = ~np.eye(blocks, dtype=bool)
+    assert (both[apart] == 1).all()
+    assert (both[~apart] == 0).all()
+    assert not wrong.any()
+    # What a block gathered on its way is what the others did with it.
+    np.testing.assert_array_equal(home, np.asarray(met).sum(axis=0))
+
+
+@pytest.mark.parametrize("distance", [-3, -1, 1, 2])
+def test_a_shift_brings_what_the_device_ahead_has(distance):
+    layout = types.SimpleNamespace(blocks=5, axis="ring")
+    shift = functools.partial(pairwise._shift, layout, distance=distance)
+    found = jax.vmap(shift, axis_name="ring")(jnp.arange(5))
+    np.testing.assert_array_equal(found, (np.arange(5) + distance) % 5)
+
+
+def test_sums_over_many_rows_keep_six_digits_where_a_running_sum_does_not():
+    values = np.full(1_000_003, 0.1, np.float32)
+    exact = float(np.sum(values, dtype=np.float64))
+    running = float(np.cumsum(values)[-1])
+    assert abs(running / exact - 1) > 1e-4
+    assert abs(float(pairwise.pairwise_sum(jnp.asarray(values))) / exact - 1) < 1e-6
+
+
+# Sums. 50 rows: seven tiles a side and a loop over them, or few enough for strips.
+
+
+@pytest.fixture(params=[8, 16], ids=["in a loop", "in strips"])
+def tile_size(request, monkeypatch):
+    monkeypatch.setattr(pairwise, "_ONE_STRIP_UP_TO", 20)
+    jax.clear_caches()
+    return request.param
+
+
+@pytest.mark.parametrize("tile_size", [8, 11, 16, 64])
+def test_norms_do_not_depend_on_the_tiling_or_the_ring(tile_size, ring, dtype):
+    pairs = draw_pairs(N, dtype=dtype)
+    expected = [np.sum((k / N) ** 2) for k in _oracle_grams(*pairs)]
+    for layout in (None, ring):
+        assert_close(_norms(*pairs, tile_size=tile_size, layout=layout), expected)
+
+
+def test_arrivals_are_weighted_sums_over_the_earlier_points(tile_size, x64):
+    pairs = draw_pairs(N)
+    weights = np.random.default_rng(1).normal(size=(N, 2))
+    sum_up = functools.partial(
+        pairwise.arrival_sums, _factors(*pairs), SUBSETS, tile_size=tile_size
+    )
+    sums, plain = sum_up(weights=jnp.asarray(weights)), sum_up()
+    for got, alone, gram in zip(sums, plain, _oracle_grams(*pairs), strict=True):
+        assert_close(got, weights.T @ np.triu(gram**2, 1))
+        assert_close(alone[0], np.triu(gram**2, 1).sum(axis=0))
+
+
+def test_prefix_norms_are_those_of_separate_evaluations(tile_size, dtype):
+    pairs = draw_pairs(N, dtype=dtype)
+    sum_up = functools.partial(pairwise.prefix_norms, subsets=SUBSETS, tile_size=tile_size)
+    prefixes = jax.jit(lambda *p: sum_up(_factors(*p)))(*pairs)
+    assert prefixes.shape == (3, N)
+    for size in (1, 2, 16, 17, 33, N):
+        grams = _oracle_grams(*(p[:size] for p in pairs))
+        assert_close(prefixes[:, size - 1], [np.sum((k / size) ** 2) for k in grams])
+
+
+@pytest.mark.parametrize("left_out", [0, 7])
+def test_group_norms_split_the_norm_by_groups(tile_size, left_out, x64):
+    pairs = draw_pairs(N)
+    membership = np.eye(3)[np.random.default_rng(1).integers(3, size=N)]
+    membership[:left_out] = 0
+    norms = pairwise.group_norms(
+        _factors(*pairs), SUBSETS, jnp.asarray(membership), tile_size=tile_size
+    )
+    for got, gram in zip(norms, _oracle_grams(*pairs), strict=True):
+        assert_close(got, membership.T @ gram**2 @ membership)
+
+
+@pytest.mark.parametrize("tile_size", [4, 64])
+def test_products_and_the_matrix_are_the_oracles(tile_size, ring, dtype):
+    outputs, prompts = draw_pairs(N, dtype=dtype)
+    kernels = (cv.Gaussian(0.7), cv.Cosine())
+    factors = tuple(
+        pairwise.Factor(k, k.prepare(jnp.asarray(p)))
+        for k, p in zip(kernels, (outputs, prompts), strict=True)
+    )
+    joint = gaussian_gram(outputs, 0.7) * cosine_gram(prompts)
+    vectors, scale = np.split(np.random.default_rng(0).normal(size=(N, 4)).astype(dtype), [3], 1)
+    beside = np.sum((scale * joint * scale.T / N - vectors @ vectors.T) ** 2)
+    for layout in (None, ring):
+        options = {"tile_size": tile_size, "layout": layout}
+        assert_close(pairwise.matvec(factors, vectors, **options), joint @ vectors / N)
+        matrix = pairwise.assemble(factors, **options)
+        assert_close(matrix, joint)
+        assert (jnp.diagonal(matrix) == 1).all()
+        found = pairwise.squared_norm_beside(
+            factors, vectors, vectors, scale=scale[:, 0], **options
+        )
+        assert_close(found, beside)
+
+
+# Gradients
+
+
+@pytest.mark.parametrize("subset", range(3))
+def test_the_gradient_of_every_norm_is_that_of_the_dense_formula(subset, x64):
+    """In the points and in the bandwidths, with padding in play (50 rows in tiles of 16)."""
+    pairs = tuple(map(jnp.asarray, draw_pairs(N)))
+
+    def dense(outputs, prompts, bandwidths):
+        grams = [
+            jnp.exp(-jnp.sum(jnp.square(p[:, None] - p[None]), axis=-1) / (2 * s**2))
+            for p, s in zip((outputs, prompts), bandwidths, strict=True)
+        ]
+        return jnp.mean(jnp.square((grams[0], grams[1], grams[0] * grams[1])[subset]))
+
+    def tiled(*arguments):
+        return _norms(*arguments, tile_size=16)[subset]
+
+    got = jax.grad(tiled, argnums=(0, 1, 2))(*pairs, BANDWIDTHS)
+    expected = jax.grad(dense, argnums=(0, 1, 2))(*pairs, BANDWIDTHS)
+    jax.tree.map(assert_close, got, expected)
+
+
+def test_a_factor_in_no_sum_has_no_gradient(x64):
+    outputs, prompts = map(jnp.asarray, draw_pairs(N))
+
+    def norm(prompts):
+        return pairwise.squared_norms(_factors(outputs, prompts), ((0,),), tile_size=16)[0]
+
+    np.testing.assert_array_equal(jax.grad(norm)(prompts), np.zeros_like(prompts))
+
+
+@pytest.mark.slow
+def test_the_gradient_on_a_ring_is_that_of_differences(ring, x64):
+    outputs, prompts = map(jnp.asarray, draw_pairs(N))
+    worth = jnp.array([0.5, -1.0, 2.0])
+
+    def value(outputs, width):
+        return worth @ _norms(outputs, prompts, (width, 0.5), tile_size=8, layout=ring)
+
+    in_points, in_width = jax.grad(value, argnums=(0, 1))(outputs, 0.7)
+    direction = np.random.default_rng(1).normal(size=outputs.shape)
+    expected = directional_difference(lambda x: value(x, 0.7), outputs, direction)
+    np.testing.assert_allclose(jnp.vdot(in_points, direction), expected, rtol=1e-8)
+    expected = directional_difference(lambda w: value(outputs, w), 0.7, 1.0)
+    np.testing.assert_allclose(in_width, expected, rtol=1e-8)
+
+
+def test_the_bilinear_slope_is_zero_with_the_slope_of_the_form(ring, x64):
+    outputs, _ = draw_pairs(N)
+    left, right = np.random.default_rng(2).normal(size=(2, N, 2))
+
+    def zero(outputs, layout):
+        factor = pairwise.Factor(cv.Gaussian(0.7), cv.Gaussian(0.7).prepare(outputs))
+        return pairwise.bilinear_slope((factor,), left, right, layout=layout, tile_size=8)
+
+    def form(outputs):
+        return np.sum(gaussian_gram(outputs, 0.7) * (left @ right.T)) / N
+
+    direction = np.random.default_rng(3).normal(size=outputs.shape)
+    expected = directional_difference(form, outputs, direction)
+    for layout in (None, ring):
+        value, slope = jax.value_and_grad(zero)(jnp.asarray(outputs), layout)
+        assert value == 0
+        np.testing.assert_allclose(np.vdot(slope, direction), expected, rtol=1e-8)
+
+
+# Transformations, precision and memory
+
+
+def test_bandwidths_swept_by_vmap_give_separate_evaluations(x64):
+    pairs = draw_pairs(N)
+    grid = jnp.array([0.3, 0.7, 2.0])
+    swept = jax.vmap(lambda s: _norms(*pairs, (s, 0.5), tile_size=16))(grid)
+    for bandwidth, got in zip(grid, swept, strict=True):
+        grams = _oracle_grams(*pairs, (float(bandwidth), 0.5))
+        assert_close(got, [np.sum((k / N) ** 2) for k in grams])
+
+
+def test_batches_of_sample_sets_by_vmap_give_separate_evaluations(x64):
+    """Values and gradients."""
+    batch = [jnp.stack(p) for p in zip(*(draw_pairs(N, seed=s) for s in range(2)), strict=True)]
+
+    def joint(outputs, prompts):
+        return _norms(outputs, prompts, tile_size=16)[2]
+
+    values, gradients = jax.vmap(jax.value_and_grad(joint))(*batch)
+    for k in range(2):
+        value, gradient = jax.value_and_grad(joint)(batch[0][k], batch[1][k])
+        assert_close(values[k], value)
+        assert_close(gradients[k], gradient)
+
+
+@pytest.mark.slow
+def test_the_sums_of_accelerators_are_those_of_a_cpu(monkeypatch, x64):
+    """With their gradients: the branch that is compiled for a GPU, taken here."""
+    pairs = tuple(map(jnp.asarray, draw_pairs(N)))
+
+    def norms(outputs, prompts):
+        return pairwise.squared_norms(_factors(outputs, prompts), SUBSETS, tile_size=8)
+
+    expected = norms(*pairs), jax.jacrev(norms, argnums=(0, 1))(*pairs)
+    taken = []
+
+    def of_accelerators(*arrays, cpu, default):
+        taken.append(default)
+        return default(*arrays)
+
+    monkeypatch.setattr(pairwise.lax, "platform_dependent", of_accelerators)
+    jax.clear_caches()
+    got = norms(*pairs), jax.jacrev(norms, argnums=(0, 1))(*pairs)
+    jax.clear_caches()
+    assert taken
+    jax.tree.map(assert_close, got, expected)
+
+
+def _conditional_rke(outputs, prompts, tile_size=256):
+    grams = (
+        cv.gram(cv.Gaussian(s), p, tile_size=tile_size)
+        for p, s in zip((outputs, prompts), BANDWIDTHS, strict=True)
+    )
+    return cv.entropies.conditional(cv.renyi(2), *grams)
+
+
+def test_no_array_of_n_by_n_is_made_for_the_value_or_the_gradient():
+    n = 3000
+    pairs = (jnp.ones((n, 4)), jnp.ones((n, 4)))
+    assert largest_array(_conditional_rke, *pairs) < n * n / 40
+    assert largest_array(jax.grad(_conditional_rke, argnums=(0, 1)), *pairs) < n * n / 40
+    bandwidths = jnp.ones(8)
+    sweep = jax.vmap(lambda s, x: cv.renyi(2)(cv.gram(cv.Gaussian(s), x, tile_size=256)), (0, None))
+    assert largest_array(sweep, bandwidths, pairs[0]) < n * n / 50
+    # The control: the walk finds the array of a dense Gram.
+    dense = functools.partial(cv.grams.DenseGram.from_points, cv.Gaussian(1.0))
+    assert largest_array(jax.jit(dense), pairs[0]) == n**2
+
+
+def test_every_matrix_product_is_at_full_precision():
+    """Lower-precision products, the default of accelerators, move the kernel by 1e-3."""
+    pairs = (jnp.ones((60, 4)), jnp.ones((60, 4)))
+    for function in (_conditional_rke, jax.grad(_conditional_rke)):
+        precisions = matrix_product_precisions(function, *pairs)
+        assert precisions
+        assert {p for pair in precisions for p in pair} == {jax.lax.Precision.HIGHEST}
+
+
+def test_float32_is_within_a_millionth_of_float64_at_three_thousand_points():
+    """n is large for the sums of float32 to matter, and not a multiple of the tile."""
+    n = 3001
+    outputs, prompts = draw_pairs(n, dtype=np.float32, d_x=16, d_t=8, modes=12)
+    bandwidths = (3.0, 2.0)
+    got = _norms(outputs, prompts, bandwidths, tile_size=512)
+    x, t = (
+        np.exp(-cdist(p.astype(np.float64), p.astype(np.float64), "sqeuclidean") / s**2)
+        for p, s in zip((outputs, prompts), bandwidths, strict=True)
+    )
+    np.testing.assert_allclose(got, [x.mean(), t.mean(), (x * t).mean()], rtol=1e-6)
