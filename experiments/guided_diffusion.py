@@ -196,7 +196,9 @@ def guide_of(
     guide = optax.chain(score, optax.scale(weight))
     if method == OF_FEATURES:
         guide = pulled_back(guide, lambda latents: bench.features(bench.model.decode(latents)))
-    return optax.conditionally_mask(guide, lambda step: step % settings.every == 0)
+    return optax.conditionally_mask(
+        guide, lambda step, **_: jnp.asarray(step) % settings.every == 0
+    )
 
 
 def pulled_back(
@@ -388,7 +390,7 @@ def _calibrated(settings: Settings, bench: Bench, seed: int) -> Settings:
 
 def _updates(method: str, settings: Settings, bench: Bench) -> Callable[..., jax.Array]:
     """A compiled `(latents [n, ...], prompts [n, p]) -> updates` of the last batch, weight 1."""
-    guide = guide_of(method, settings, bench, 1.0)
+    guide: Any = guide_of(method, settings, bench, 1.0)
     assert guide is not None
 
     def last(latents: jax.Array, prompts: jax.Array) -> jax.Array:

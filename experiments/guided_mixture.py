@@ -292,7 +292,7 @@ def _guide(
         options["truncation"] = settings.truncation
     score = getattr(cv.guidance, kind)(**options, window=settings.window)
     weighted = optax.chain(score, optax.scale(weight))
-    return optax.conditionally_mask(weighted, lambda step: step < stop)
+    return optax.conditionally_mask(weighted, lambda step, **_: jnp.asarray(step) < stop)
 
 
 def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Found:

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 import condvendi_jax as cv
 from condvendi_jax import validation
@@ -109,7 +108,7 @@ def sample(
     shape: tuple[int, ...],
     steps: int = 50,
     solver: str = "ddim",
-    guide: optax.GradientTransformationExtraArgs | None = None,
+    guide: Any = None,
     state: Any = None,
     remember: Callable[[Any, jax.Array, jax.Array], Any] | None = None,
     at: str = "clean",

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import integrate
 
+import condvendi_jax as cv
 from experiments.generators import diffusion
 from experiments.generators.diffusion import TIME_MAX, alpha, guided, sample, sample_batches, sigma
 
