@@ -103,6 +103,10 @@ def _update(guide, batch=16):
     return lambda z, t, s: guide.update(None, s, z, prompts=t), latents, prompts, state
 
 
+def _guided(kind, window):
+    return _update(getattr(cv.guidance, kind)(**_kernels(), prompt_size=D_T, window=window))
+
+
 def _kernels(kernel=cv.Gaussian):
     kernels = (kernel(1.0), kernel(2.0)) if kernel is cv.Gaussian else (kernel(), kernel())
     return dict(zip(("output_kernel", "prompt_kernel"), kernels, strict=True))
@@ -125,10 +129,8 @@ STORING = {
     "decompose": (_decomposed, *_points(4000)),
     "decompose, gradient": (jax.grad(_decomposed, (0, 1)), *_points(4000)),
     "decompose, features": (functools.partial(_decomposed, kernel=cv.Cosine), *_points(4000)),
-    "guidance": _update(cv.guidance.conditional_rke(**_kernels(), prompt_size=D_T, window=1000)),
-    "guidance, spectra": _update(
-        cv.guidance.conditional_vendi(**_kernels(), prompt_size=D_T, window=300)
-    ),
+    "guidance": _guided("conditional_rke", window=1000),
+    "guidance, spectra": _guided("conditional_vendi", window=300),
     "mid": (lambda x, t: mid._pointwise(x, t, mid._fit(x, t, 0.1)), *_points(4000)),
 }
 
