@@ -61,7 +61,7 @@ def remember(state: Any, latents: ArrayLike, prompts: ArrayLike | None = None) -
     def replaced(node: Any) -> Any:
         if not _is_memory(node):
             return node
-        batch, window = checked_rows(node, latents, prompts), node.filled.shape[0]
+        batch, window = checked_rows(node, latents, prompts), len(node.filled)
         return _remember(tuple(rows[-window:] for rows in batch), node) if window else node
 
     if not any(map(_is_memory, jax.tree.leaves(state, is_leaf=_is_memory))):
@@ -75,18 +75,9 @@ def restart(guide: optax.GradientTransformation, state: Any, latents: Any) -> An
     """The first state of a guide for a new batch of latents, with the memory of an earlier state.
 
     Call it before each batch if the guide contains schedules, conditions on the step, or momenta.
-
-    Args:
-      guide: the transformation that `state` belongs to, such as an `optax.chain`.
-      state: its state after earlier batches.
-      latents: of the new batch, as for `guide.init`.
     """
-    return jax.tree.map(
-        lambda new, old: old if _is_memory(old) else new,
-        guide.init(latents),
-        state,
-        is_leaf=_is_memory,
-    )
+    trees = guide.init(latents), state
+    return jax.tree.map(lambda a, b: b if _is_memory(b) else a, *trees, is_leaf=_is_memory)
 
 
 def _is_memory(node: Any) -> bool:

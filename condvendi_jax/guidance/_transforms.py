@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 import jax
 import jax.numpy as jnp
 import optax
-from jax.typing import ArrayLike
 
 from condvendi_jax import validation
 from condvendi_jax.entropies import Entropy
@@ -30,14 +29,13 @@ from condvendi_jax.kernels import Kernel, check_kernel
 
 
 class Options(TypedDict, total=False):
-    """What every score takes.
+    """What every score takes; the first of each is the default.
 
     Attributes:
-      window: the number of finished samples that `remember` keeps, 300 if not given (CV appendix
-        E.3); 0 guides the batch by itself.
-      among: "batch", if not given, takes the score of the memory and the whole batch; "memory"
-        takes, for each latent, the score of the memory and this latent alone.
-      objective: "score", if not given (CV eq. 25), or "entropy" for its logarithm in nats.
+      window: how many finished samples `remember` keeps, 300 if not given (CV appendix E.3).
+      among: "batch" takes the score of the memory and the whole batch; "memory" takes, for each
+        latent, the score of the memory and this latent alone.
+      objective: "score" (CV eq. 25), or "entropy" for its logarithm in nats.
     """
 
     window: int
@@ -109,19 +107,6 @@ def conditional_vendi(
       order: the Renyi order; 2 is `conditional_rke`.
       truncation: the number of eigenvalues that both entropies keep; all if None.
       **options: `window`, `among` and `objective`, as `Options`.
-
-    Examples:
-      Two latents of the same prompt are pushed apart, that of another prompt is left alone:
-
-      >>> import numpy as np
-      >>> import condvendi_jax as cv
-      >>> guide = cv.guidance.conditional_vendi(
-      ...     output_kernel=cv.Gaussian(1.0), prompt_kernel=cv.Gaussian(0.1), prompt_size=1)
-      >>> latents = np.array([[0.0], [1.0], [2.0]], np.float32)
-      >>> prompts = np.array([[0.0], [0.0], [9.0]], np.float32)
-      >>> updates, _ = guide.update(0 * latents, guide.init(latents), latents, prompts=prompts)
-      >>> print(abs(np.asarray(updates)).round(2).ravel())
-      [0.4 0.4 0. ]
     """
     entropy = Entropy(order=order, truncation=truncation)
     kernels = {"output_kernel": output_kernel, "prompt_kernel": prompt_kernel}
@@ -190,8 +175,6 @@ def _divided(updates: jax.Array, max_norm: float | None = None) -> jax.Array:
 
 
 class _Score(NamedTuple):
-    """What is static in a guide."""
-
     entropy: Entropy
     among: str
     objective: str
@@ -218,7 +201,7 @@ def _transformation(
         raise ValueError('window: expected at least 1 with among="memory", received 0.')
     needs_spectrum = entropy.needs_spectrum
 
-    def init(params: Any) -> GuidanceState:
+    def init(params: Any) -> Any:
         shape = check_shape(params, name="latents")
         if needs_spectrum:
             memory.check(window + shape[0], validation.compute_dtype())
@@ -226,18 +209,12 @@ def _transformation(
         return empty(tuple(kernels.values()), sizes, window, sums=not needs_spectrum)
 
     def update(
-        updates: Any,
-        state: GuidanceState,
-        params: Any = None,
-        *,
-        prompts: ArrayLike | None = None,
-        **extra_args: Any,
-    ) -> tuple[jax.Array, GuidanceState]:
+        updates: Any, state: Any, params: Any = None, *, prompts: Any = None, **extra_args: Any
+    ) -> tuple[jax.Array, Any]:
         del updates, extra_args
         if (len(state.kernels), state.squares is None) != (len(kernels), needs_spectrum):
             raise ValueError("state: expected that of this guide, received that of another score.")
-        batch = checked_rows(state, params, prompts)
-        gradient, state = _gradient(score, batch, state)
+        gradient, state = _gradient(score, checked_rows(state, params, prompts), state)
         dtype = jnp.result_type(params)
         dtype = dtype if jnp.issubdtype(dtype, jnp.floating) else gradient.dtype
         return gradient.reshape(jnp.shape(params)).astype(dtype), state
