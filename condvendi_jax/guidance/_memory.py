@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -84,21 +82,6 @@ def _is_memory(node: Any) -> bool:
     return isinstance(node, GuidanceState)
 
 
-def empty(
-    kernels: tuple[Kernel, ...], sizes: tuple[int, ...], window: int, *, sums: bool
-) -> GuidanceState:
-    """A memory without pairs, for rows of these sizes."""
-    zeros = functools.partial(jnp.zeros, dtype=validation.compute_dtype())
-    return GuidanceState(
-        kernels=kernels,
-        rows=tuple(zeros((window, size)) for size in sizes),
-        filled=jnp.zeros((window,), bool),
-        position=jnp.zeros((), jnp.int32),
-        skipped=jnp.zeros((), jnp.int32),
-        squares=(zeros((window,)), zeros((window,))) if sums else None,
-    )
-
-
 def check_shape(value: Any, *, name: str) -> tuple[int, ...]:
     """The shape of an array, or of a `jax.ShapeDtypeStruct`; raises if it has no rows."""
     shape = tuple(np.shape(value) if not hasattr(value, "shape") else value.shape)
@@ -173,16 +156,12 @@ def _with_unit_diagonal(matrix: jax.Array) -> jax.Array:
 
 def squared(blocks: tuple[Blocks, ...], present: jax.Array, filled: jax.Array) -> Blocks:
     """The squared products of blocks, zero for rows that do not count; ones without any block."""
-
-    def product(factors: list[jax.Array], counts: jax.Array) -> jax.Array:
-        ones = jnp.ones(counts.shape, validation.compute_dtype())
-        squares = functools.reduce(operator.mul, map(jnp.square, factors), ones)
-        return jnp.where(counts, squares, 0)
-
-    return Blocks(
-        product([block.within for block in blocks], present[:, None] & present[None, :]),
-        product([block.across for block in blocks], present[:, None] & filled[None, :]),
-    )
+    dtype = validation.compute_dtype()
+    counts = Blocks(*(present[:, None] & rows[None, :] for rows in (present, filled)))
+    product = jax.tree.map(lambda counted: jnp.ones(counted.shape, dtype), counts)
+    for block in blocks:
+        product = jax.tree.map(lambda left, right: left * jnp.square(right), product, block)
+    return jax.tree.map(lambda counted, square: jnp.where(counted, square, 0), counts, product)
 
 
 @jax.jit

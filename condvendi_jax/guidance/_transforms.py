@@ -14,16 +14,7 @@ from condvendi_jax import validation
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.grams import _memory as memory
 from condvendi_jax.grams._grams import DenseGram
-from condvendi_jax.guidance._memory import (
-    Blocks,
-    GuidanceState,
-    blocks_of,
-    check_shape,
-    checked_rows,
-    empty,
-    finite_rows,
-    squared,
-)
+from condvendi_jax.guidance import _memory as ring
 from condvendi_jax.guidance._spectral import entropy_of
 from condvendi_jax.kernels import Kernel, check_kernel
 
@@ -162,7 +153,7 @@ def clip_rows(max_norm: float) -> optax.GradientTransformation:
 def _divided(updates: jax.Array, max_norm: float | None = None) -> jax.Array:
     """Rows of unit norm, or of at most `max_norm`. Their squares may leave the dtype's range."""
     rows = updates.reshape(updates.shape[0], -1)
-    rows = rows.astype(jnp.promote_types(rows.dtype, jnp.float32))
+    rows = rows.astype(validation.compute_dtype())
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(rows), axis=1, keepdims=True))
     unit = jnp.where(largest > 0, largest, 1)
     squares = jnp.sum(jnp.square(rows / unit), axis=1, keepdims=True)
@@ -202,11 +193,18 @@ def _transformation(
     needs_spectrum = entropy.needs_spectrum
 
     def init(params: Any) -> Any:
-        shape = check_shape(params, name="latents")
+        shape = ring.check_shape(params, name="latents")
         if needs_spectrum:
             memory.check(window + shape[0], validation.compute_dtype())
-        sizes = (math.prod(shape[1:]), *prompt_sizes)
-        return empty(tuple(kernels.values()), sizes, window, sums=not needs_spectrum)
+        zeros = functools.partial(jnp.zeros, dtype=validation.compute_dtype())
+        return ring.GuidanceState(
+            kernels=tuple(kernels.values()),
+            rows=tuple(zeros((window, size)) for size in (math.prod(shape[1:]), *prompt_sizes)),
+            filled=jnp.zeros((window,), bool),
+            position=jnp.zeros((), jnp.int32),
+            skipped=jnp.zeros((), jnp.int32),
+            squares=None if needs_spectrum else (zeros((window,)), zeros((window,))),
+        )
 
     def update(
         updates: Any, state: Any, params: Any = None, *, prompts: Any = None, **extra_args: Any
@@ -214,7 +212,7 @@ def _transformation(
         del updates, extra_args
         if (len(state.kernels), state.squares is None) != (len(kernels), needs_spectrum):
             raise ValueError("state: expected that of this guide, received that of another score.")
-        gradient, state = _gradient(score, checked_rows(state, params, prompts), state)
+        gradient, state = _gradient(score, ring.checked_rows(state, params, prompts), state)
         dtype = jnp.result_type(params)
         dtype = dtype if jnp.issubdtype(dtype, jnp.floating) else gradient.dtype
         return gradient.reshape(jnp.shape(params)).astype(dtype), state
@@ -224,10 +222,10 @@ def _transformation(
 
 @functools.partial(jax.jit, static_argnums=0)
 def _gradient(
-    score: _Score, batch: tuple[jax.Array, ...], state: GuidanceState
-) -> tuple[jax.Array, GuidanceState]:
+    score: _Score, batch: tuple[jax.Array, ...], state: ring.GuidanceState
+) -> tuple[jax.Array, ring.GuidanceState]:
     """The gradients `[b, d]`, zero where they are not finite, and the state that counts those."""
-    present, (latents, *prompts), remembered = finite_rows(batch, state)
+    present, (latents, *prompts), remembered = ring.finite_rows(batch, state)
 
     def objective(latents: jax.Array) -> jax.Array:
         return jnp.sum(_objectives(score, (latents, *prompts), present, remembered, state))
@@ -243,11 +241,11 @@ def _objectives(
     batch: tuple[jax.Array, ...],
     present: jax.Array,
     remembered: tuple[jax.Array, ...],
-    state: GuidanceState,
+    state: ring.GuidanceState,
 ) -> jax.Array:
     """The score of memory and batch, or those of the memory and one pair of the batch, `[b]`."""
     triples = zip(state.kernels, batch, remembered, strict=True)
-    blocks, of_memory = zip(*(blocks_of(*triple) for triple in triples), strict=True)
+    blocks, of_memory = zip(*(ring.blocks_of(*triple) for triple in triples), strict=True)
     if score.entropy.needs_spectrum:
         memories = tuple(block() for block in of_memory)
         log_score = functools.partial(_log_score_of_spectra, score, memories, state.filled)
@@ -257,21 +255,21 @@ def _objectives(
         logs = log_score(blocks, present)
     else:
         ones = jnp.ones((present.shape[0], 1, 1), batch[0].dtype)
-        alone = tuple(Blocks(ones, block.across[:, None]) for block in blocks)
+        alone = tuple(ring.Blocks(ones, block.across[:, None]) for block in blocks)
         logs = jax.vmap(log_score)(alone, present[:, None])
     return jnp.exp(logs) if score.objective == "score" else logs
 
 
 def _log_score_of_squares(
-    state: GuidanceState, blocks: tuple[Blocks, ...], present: jax.Array
+    state: ring.GuidanceState, blocks: tuple[ring.Blocks, ...], present: jax.Array
 ) -> jax.Array:
     """log ||K_T||_F^2 - log ||K_Z * K_T||_F^2, where K_T is of ones if there are no prompts."""
     assert state.squares is not None
     of_joint, of_prompts = state.squares
     count = jnp.sum(state.filled, dtype=of_joint.dtype)
 
-    def squared_norm(blocks: tuple[Blocks, ...], later: jax.Array) -> jax.Array:
-        within, across = squared(blocks, present, state.filled)
+    def squared_norm(blocks: tuple[ring.Blocks, ...], later: jax.Array) -> jax.Array:
+        within, across = ring.squared(blocks, present, state.filled)
         return count + 2 * jnp.sum(later) + jnp.sum(within) + 2 * jnp.sum(across)
 
     return jnp.log(squared_norm(blocks[1:], of_prompts)) - jnp.log(squared_norm(blocks, of_joint))
@@ -281,7 +279,7 @@ def _log_score_of_spectra(
     score: _Score,
     memories: tuple[jax.Array, ...],
     filled: jax.Array,
-    blocks: tuple[Blocks, ...],
+    blocks: tuple[ring.Blocks, ...],
     present: jax.Array,
 ) -> jax.Array:
     """H(Z, T) - H(T) in nats, of the pairs that count."""

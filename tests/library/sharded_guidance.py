@@ -3,6 +3,7 @@
 python tests/library/sharded_guidance.py  on 4 virtual CPU devices; prints the largest difference
 """
 
+import os
 import subprocess
 import sys
 
@@ -19,7 +20,8 @@ DEVICES, WINDOW, B = 4, 16, 4
 
 def check():
     """Measures in a process of its own."""
-    subprocess.run([sys.executable, __file__], env=on_devices(DEVICES), check=True, timeout=HANG_S)
+    environment = on_devices(DEVICES) | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, __file__], env=environment, check=True, timeout=HANG_S)
 
 
 def main():

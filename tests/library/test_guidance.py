@@ -127,20 +127,6 @@ def test_updates_are_the_formulas_of_the_paper(n, x64):
 
 
 @pytest.mark.parametrize("kind", FEW)
-def test_updates_are_the_gradients_of_the_scores_of_the_library(kind, x64):
-    batch, past = _split(WINDOW)
-    _, name, order, truncation = KINDS[kind]
-    latents, prompts = map(jnp.asarray, batch)
-
-    def score(latents):
-        pairs = map(jnp.concatenate, zip((latents, prompts), past, strict=True))
-        return getattr(cv.decompose(*pairs, **_kernels(), order=order, truncation=truncation), name)
-
-    guide = _guide(kind)
-    assert_close(_updates(guide, _after(guide, past), *batch), jax.grad(score)(latents))
-
-
-@pytest.mark.parametrize("kind", FEW)
 def test_one_latent_and_the_memory_are_a_batch_of_one(kind, x64):
     batch, past = _split(3)
     alone, together = _guide(kind, among="memory"), _guide(kind)
