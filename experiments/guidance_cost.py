@@ -21,6 +21,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from flax import nnx
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -183,15 +184,15 @@ def cells(settings: Settings) -> list[Cell]:
     ]
 
 
-def guide_of(settings: Settings, cell: Cell) -> cv.guidance.Guidance:
+def guide_of(settings: Settings, cell: Cell) -> optax.GradientTransformationExtraArgs:
     """The guide of a cell; a tenth of the eigenvalues is kept."""
-    kernels = dict(
-        zip(("output_kernel", "prompt_kernel"), map(cv.Gaussian, settings.bandwidths), strict=True)
-    )
+    latents, prompts = map(cv.Gaussian, settings.bandwidths)
+    options: Any = {"output_kernel": latents, "prompt_kernel": prompts, "window": cell.window}
+    options |= {"prompt_size": settings.prompt}
     if cell.kind == "conditional_rke":
-        return cv.guidance.conditional_rke(**kernels, window=cell.window)
+        return cv.guidance.conditional_rke(**options)
     t = max(1, cell.window // 10)
-    return cv.guidance.conditional_vendi(**kernels, window=cell.window, truncation=t)
+    return cv.guidance.conditional_vendi(**options, truncation=t)
 
 
 def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Cost:
@@ -200,19 +201,19 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Cost:
     pairs = (setup.arrays["latents"], setup.arrays["prompts"])
     batch = tuple(jnp.asarray(array[: settings.batch]) for array in pairs)
     guide = guide_of(settings, cell)
-    state = guide.init(*batch)
-    remember = jax.jit(guide.remember).lower(*batch, state).compile()
+    state = guide.init(batch[0])
+    remember = jax.jit(cv.guidance.remember).lower(state, *batch).compile()
     context.say(f"{_KINDS[cell.kind]}, window {cell.window:,}")
     for first in range(0, cell.window, settings.batch):
         chosen = slice(first, first + settings.batch)
-        state = remember(*(jnp.asarray(array[chosen]) for array in pairs), state)
-    update = jax.jit(guide.update).lower(*batch, state).compile()
+        state = remember(state, *(jnp.asarray(array[chosen]) for array in pairs))
+    update = jax.jit(_update, static_argnums=0).lower(guide, state, *batch).compile()
     step, inputs = _sampler(settings, context.shared_key)
     seconds: dict[str, list[float]] = {"step": [], "update": [], "remember": []}
     calls = {
         "step": lambda: step(*inputs),
-        "update": lambda: update(*batch, state),
-        "remember": lambda: remember(*batch, state),
+        "update": lambda: update(state, *batch),
+        "remember": lambda: remember(state, *batch),
     }
     for call in calls.values():
         jax.block_until_ready(call())
@@ -231,6 +232,12 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Cost:
         update_bytes=_bytes(update),
         step_bytes=_bytes(step),
     )
+
+
+def _update(
+    guide: optax.GradientTransformationExtraArgs, state: Any, latents: jax.Array, prompts: jax.Array
+) -> tuple[Any, Any]:
+    return guide.update(jnp.zeros_like(latents), state, latents, prompts=prompts)
 
 
 def _bytes(program: Any) -> int:

@@ -22,13 +22,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from matplotlib.figure import Figure
 from rich.table import Table
 from scipy.spatial import distance
 
 import condvendi_jax as cv
 from condvendi_jax import bandwidth, validation
-from condvendi_jax.guidance._guidance import Guidance, GuidanceState
 from condvendi_jax.report import _tables as tables
 from experiments import lab
 from experiments.data import PairedEmbeddings, pictures
@@ -174,58 +174,64 @@ class Judged:
 # --- guides ----------------------------------------------------------------------------------
 
 
-def guide_of(method: str, settings: Settings, bench: Bench, weight: Any) -> Guidance | None:
+def guide_of(
+    method: str, settings: Settings, bench: Bench, weight: Any
+) -> optax.GradientTransformationExtraArgs | None:
     """The guide of a method; None for none."""
     if method == NONE:
         return None
-    common: dict[str, Any] = {"weight": weight, "window": settings.window}
-    if method == OF_FEATURES:
-        guide = cv.guidance.vendi(output_kernel=cv.Gaussian(settings.features), **common)
-
-        def features(latents: jax.Array) -> jax.Array:
-            return bench.features(bench.model.decode(latents))
-
-        return pulled_back(guide, features, every=settings.every)
-    common |= {"output_kernel": cv.Gaussian(settings.latents), "every": settings.every}
-    if method == "Vendi":
-        return cv.guidance.vendi(**common)
+    width = settings.features if method == OF_FEATURES else settings.latents
+    options: dict[str, Any] = {"output_kernel": cv.Gaussian(width), "window": settings.window}
+    if method.startswith("Conditional"):
+        options["prompt_kernel"] = cv.Gaussian(settings.prompts)
+        options["prompt_size"] = bench.prompts.shape[-1]
     if method == "RKE":
-        return cv.guidance.rke(**common)
-    common["prompt_kernel"] = cv.Gaussian(settings.prompts)
-    if method == "Conditional-RKE":
-        return cv.guidance.conditional_rke(**common)
-    return cv.guidance.conditional_vendi(**common, truncation=settings.truncation)
+        score = cv.guidance.rke(**options)
+    elif method == "Conditional-RKE":
+        score = cv.guidance.conditional_rke(**options)
+    elif method == "Conditional-Vendi":
+        score = cv.guidance.conditional_vendi(**options, truncation=settings.truncation)
+    else:
+        score = cv.guidance.vendi(**options)
+    guide = optax.chain(score, optax.scale(weight))
+    if method == OF_FEATURES:
+        guide = pulled_back(guide, lambda latents: bench.features(bench.model.decode(latents)))
+    return optax.conditionally_mask(
+        guide, lambda step, **_: jnp.asarray(step) % settings.every == 0
+    )
 
 
 def pulled_back(
-    guide: Guidance, features: Callable[[jax.Array], jax.Array], *, every: int
-) -> Guidance:
+    guide: optax.GradientTransformationExtraArgs, features: Callable[[jax.Array], jax.Array]
+) -> optax.GradientTransformationExtraArgs:
     """A guide of features as one of latents: its updates by the transposed Jacobian.
 
-    Args:
-      guide: of features, which acts at every step.
-      features: of latents.
-      every: it acts at every so many steps, and features are taken then only.
+    Its memory holds features: `remember_of` computes them.
     """
 
-    def init(latents: Any, prompts: Any = None) -> GuidanceState:
-        return guide.init(jax.eval_shape(features, latents), prompts)
+    def init(params: Any) -> Any:
+        return guide.init(jax.eval_shape(features, params))
 
-    def update(latents: Any, prompts: Any, state: GuidanceState) -> tuple[jax.Array, GuidanceState]:
-        def act(latents: jax.Array, state: GuidanceState) -> tuple[jax.Array, GuidanceState]:
-            found, back = jax.vjp(features, latents)
-            updates, state = guide.update(found, prompts, state)
-            return back(updates)[0], state
+    def update(
+        updates: Any, state: Any, params: Any = None, **extra_args: Any
+    ) -> tuple[jax.Array, Any]:
+        del updates
+        found, back = jax.vjp(features, params)
+        moved, state = guide.update(jnp.zeros_like(found), state, found, **extra_args)
+        return back(moved)[0], state
 
-        def rest(latents: jax.Array, state: GuidanceState) -> tuple[jax.Array, GuidanceState]:
-            return jnp.zeros_like(latents), state._replace(step=state.step + 1)
+    return optax.GradientTransformationExtraArgs(init, update)
 
-        return jax.lax.cond(state.step % every == 0, act, rest, latents, state)
 
-    def remember(latents: Any, prompts: Any, state: GuidanceState) -> GuidanceState:
-        return guide.remember(features(latents), prompts, state)
+def remember_of(method: str, bench: Bench) -> Callable[[Any, jax.Array, jax.Array], Any]:
+    """`cv.guidance.remember` of what the guide of a method sees: latents, or their features."""
+    if method != OF_FEATURES:
+        return cv.guidance.remember
 
-    return Guidance(init, update, remember)
+    def remember(state: Any, latents: jax.Array, prompts: jax.Array) -> Any:
+        return cv.guidance.remember(state, bench.features(bench.model.decode(latents)), prompts)
+
+    return remember
 
 
 # --- preparing -------------------------------------------------------------------------------
@@ -341,10 +347,11 @@ def sampler(method: str, settings: Settings, bench: Bench) -> Callable[..., Any]
             steps=settings.steps,
             solver="dpm2",
             guide=guide,
+            remember=remember_of(method, bench),
             at=settings.at,
         )
-        skipped = jnp.zeros((), jnp.int32) if guide is None else state.skipped
-        return latents.reshape(-1, *bench.model.shape), skipped
+        skipped = 0 if guide is None else optax.tree_utils.tree_get(state, "skipped")
+        return latents.reshape(-1, *bench.model.shape), jnp.asarray(skipped)
 
     return jax.jit(draw)
 
@@ -383,13 +390,14 @@ def _calibrated(settings: Settings, bench: Bench, seed: int) -> Settings:
 
 def _updates(method: str, settings: Settings, bench: Bench) -> Callable[..., jax.Array]:
     """A compiled `(latents [n, ...], prompts [n, p]) -> updates` of the last batch, weight 1."""
-    guide = guide_of(method, settings, bench, 1.0)
+    guide: Any = guide_of(method, settings, bench, 1.0)
     assert guide is not None
 
     def last(latents: jax.Array, prompts: jax.Array) -> jax.Array:
         batch = latents[-settings.batch :], prompts[-settings.batch :]
         before = latents[: -settings.batch], prompts[: -settings.batch]
-        return guide.update(*batch, guide.remember(*before, guide.init(*batch)))[0]
+        state = remember_of(method, bench)(guide.init(batch[0]), *before)
+        return guide.update(jnp.zeros_like(batch[0]), state, batch[0], prompts=batch[1])[0]
 
     return jax.jit(last)
 

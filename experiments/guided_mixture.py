@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
@@ -241,7 +242,7 @@ def _draw(
     if kind == LAW:
         points = mixture.sample(key, prompts.reshape(-1, count))
     else:
-        guide = None if kind == PLAIN else _guide(kind, kernels, weight, stop, settings)
+        guide = None if kind == PLAIN else _guide(kind, kernels, weight, stop, count, settings)
         points, _ = diffusion.sample_batches(
             mixture.denoise,
             key,
@@ -280,17 +281,18 @@ def _guide(
     kernels: Mapping[str, Any],
     weight: jax.Array,
     stop: int,
+    prompt_size: int,
     settings: _Sampling,
-) -> cv.guidance.Guidance:
-    options: dict[str, Any] = (
-        dict(kernels)
-        if kind.startswith("conditional")
-        else {"output_kernel": kernels["output_kernel"]}
-    )
+) -> optax.GradientTransformationExtraArgs:
+    """The weighted gradient of a score in the first `stop` steps."""
+    options: dict[str, Any] = {"output_kernel": kernels["output_kernel"]}
+    if kind.startswith("conditional"):
+        options |= {"prompt_kernel": kernels["prompt_kernel"], "prompt_size": prompt_size}
     if kind == "conditional_vendi":
         options["truncation"] = settings.truncation
-    make = getattr(cv.guidance, kind)
-    return make(**options, weight=weight, window=settings.window, stop=stop)
+    score = getattr(cv.guidance, kind)(**options, window=settings.window)
+    weighted = optax.chain(score, optax.scale(weight))
+    return optax.conditionally_mask(weighted, lambda step, **_: jnp.asarray(step) < stop)
 
 
 def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Found:

@@ -97,11 +97,12 @@ class Batch:
         """What `condvendi_jax.guidance` adds to the last latent; order 2 without t."""
         kernels = cv.Gaussian(self.bandwidth), cv.Gaussian(PROMPT_BANDWIDTH)
         named: Any = {"output_kernel": kernels[0], "prompt_kernel": kernels[1], "window": 0}
-        named |= {"truncation": t} if t else {}
+        named |= {"prompt_size": self.prompts.shape[1]} | ({"truncation": t} if t else {})
         kind = cv.guidance.conditional_vendi if t else cv.guidance.conditional_rke
         guide = kind(**named)
-        state = guide.init(self.z, self.prompts)
-        return np.asarray(guide.update(self.z, self.prompts, state)[0])[-1]
+        state = guide.init(self.z)
+        updates, _ = guide.update(0 * self.z, state, self.z, prompts=self.prompts)
+        return np.asarray(updates)[-1]
 
 
 def _draw(rng: np.random.Generator, t: int = T) -> Batch:

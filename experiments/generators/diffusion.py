@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import condvendi_jax as cv
 from condvendi_jax import validation
 
 Denoiser = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
@@ -109,6 +110,7 @@ def sample(
     solver: str = "ddim",
     guide: Any = None,
     state: Any = None,
+    remember: Callable[[Any, jax.Array, jax.Array], Any] | None = None,
     at: str = "clean",
 ) -> tuple[jax.Array, Any]:
     """Draws one batch of latents, from noise at `TIME_MAX` to the clean prediction at the end.
@@ -126,8 +128,11 @@ def sample(
       shape: of one sample's latents, without the batch.
       steps: calls of the model.
       solver: 'ddim' (first order) or 'dpm2' (DPM-Solver++(2M), second order).
-      guide: a `condvendi_jax.guidance.Guidance`, whose updates are added; None for none.
+      guide: a transformation of `condvendi_jax.guidance`, whose updates are added; None for none.
+        Its schedules and conditions count the steps of this batch.
       state: the guide's, from batches before; a new one if not given.
+      remember: gives the guide's state after finished latents and their prompts;
+        `condvendi_jax.guidance.remember` if not given.
       at: where the guide is evaluated, 'clean' or 'noisy'.
 
     Returns:
@@ -146,8 +151,9 @@ def sample(
     if guide is None and state is not None:
         raise ValueError("state: there is a state but no guide.")
     latents = jax.random.normal(key, (prompts.shape[0], *shape), prompts.dtype)
-    if guide is not None and state is None:
-        state = guide.init(latents, prompts)
+    if guide is not None:
+        first = guide.init(latents)
+        state = first if state is None else cv.guidance.restart(guide, state, latents)
 
     def step(carry: tuple, numbers: Any) -> tuple[tuple, None]:
         latents, last, state = carry
@@ -156,14 +162,15 @@ def sample(
         moved = numbers.keep * latents + numbers.clean * ahead
         if guide is not None:
             place, gain = (clean, numbers.alpha_next) if at == "clean" else (latents, 1)
-            updates, state = guide.update(place, prompts, state)
+            nothing = jnp.zeros_like(place)
+            updates, state = guide.update(nothing, state, place, prompts=prompts)
             moved += gain * updates
         return (moved, clean, state), None
 
     numbers = jax.tree.map(lambda x: jnp.asarray(x, latents.dtype), _steps(steps, solver))
     (latents, _, state), _ = jax.lax.scan(step, (latents, jnp.zeros_like(latents), state), numbers)
     if guide is not None:
-        state = guide.remember(latents, prompts, state)
+        state = (remember or cv.guidance.remember)(state, latents, prompts)
     return latents, state
 
 
@@ -184,8 +191,7 @@ def sample_batches(
     """
     guide, shape = options.get("guide"), options["shape"]
     if guide is not None and state is None:
-        like = jax.ShapeDtypeStruct((prompts.shape[1], *shape), prompts.dtype)
-        state = guide.init(like, jax.ShapeDtypeStruct(prompts.shape[1:], prompts.dtype))
+        state = guide.init(jnp.zeros((prompts.shape[1], *shape), prompts.dtype))
 
     def batch(state: Any, given: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
         key, prompts = given

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import integrate
 
+import condvendi_jax as cv
 from experiments.generators import diffusion
 from experiments.generators.diffusion import TIME_MAX, alpha, guided, sample, sample_batches, sigma
 
@@ -166,26 +167,24 @@ def test_a_key_gives_its_sample_again_and_another_key_another():
     assert np.all(first != other)
 
 
+MEMORY = cv.guidance.rke(output_kernel=cv.Gaussian(1.0), window=20)
+
+
 class Shift(NamedTuple):
     """A guide that moves everything by `push` and by a part of where it is, and counts.
 
-    Its state is the steps since it remembered, and the sum and the number of what it remembers.
+    Its state counts the steps, and beside them a true guide of RKE remembers.
     """
 
     push: float = 0.0
     part: float = 0.0
 
-    def init(self, latents, prompts):
-        return jnp.asarray(0), jnp.zeros(latents.shape[1:], latents.dtype), jnp.asarray(0)
+    def init(self, latents):
+        return jnp.asarray(0), MEMORY.init(latents)
 
-    def update(self, latents, prompts, state):
-        steps, total, count = state
-        updates = jnp.full_like(latents, self.push) + self.part * latents
-        return updates, (steps + 1, total, count)
-
-    def remember(self, latents, prompts, state):
-        _, total, count = state
-        return jnp.asarray(0), total + latents.sum(0), count + latents.shape[0]
+    def update(self, updates, state, latents, *, prompts):
+        assert prompts.shape[0] == latents.shape[0]
+        return jnp.full_like(latents, self.push) + self.part * latents, (state[0] + 1, state[1])
 
 
 @pytest.mark.parametrize("at", diffusion.PLACES)
@@ -214,18 +213,18 @@ def test_the_update_enters_as_printed_or_at_the_clean_latents(x64, solver, steps
         at=at,
     )
     np.testing.assert_allclose(found, moved, rtol=1e-12)
-    assert state[0] == 0
-    assert state[2] == 3
-    np.testing.assert_allclose(state[1], moved.sum(0), rtol=1e-12)
+    assert state[0] == steps
+    assert state[1].filled.sum() == 3
+    np.testing.assert_allclose(state[1].rows[0][:3], moved, rtol=1e-12)
 
 
-def test_the_guide_is_asked_once_a_step():
-    class Counting(Shift):
-        def remember(self, latents, prompts, state):
-            return state
+def test_what_is_remembered_is_a_function_of_the_finished_latents():
+    def remember(state, latents, prompts):
+        return cv.guidance.remember(state[1], 2 * latents, prompts)
 
-    _, state = sample(of_gaussian, KEY, prompts(3), shape=(2,), steps=7, guide=Counting())
-    assert state[0] == 7
+    options = {"shape": (2,), "steps": 7, "guide": Shift()}
+    latents, state = sample(of_gaussian, KEY, prompts(3), remember=remember, **options)
+    np.testing.assert_array_equal(state.rows[0][:3], 2 * latents)
 
 
 @pytest.mark.parametrize("at", diffusion.PLACES)
@@ -246,9 +245,10 @@ def test_batch_after_batch_is_a_loop_that_carries_the_memory():
         alone, carried = sample(of_gaussian, key, batch, state=carried, **options)
         np.testing.assert_allclose(found, alone, rtol=1e-6)
     chex.assert_trees_all_close(state, carried, rtol=1e-6)
-    assert state[2] == 6
+    assert state[0] == 5
+    assert state[1].filled.sum() == 6
     _, onwards = sample_batches(of_gaussian, KEY, given, state=state, **options)
-    assert onwards[2] == 12
+    assert onwards[1].filled.sum() == 12
     plain, none = sample_batches(of_gaussian, KEY, given, shape=(2,), steps=5)
     assert plain.shape == (2, 3, 2)
     assert none is None

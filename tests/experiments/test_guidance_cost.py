@@ -34,10 +34,10 @@ def run(tmp_path_factory):
 
 
 def test_the_state_is_the_window(run):
-    """Latents, prompts and whether a slot is filled, three counts, and two sums at order 2."""
+    """Latents, prompts and filled slots; two counts and two bandwidths; two sums at order 2."""
     for cell, cost in run[1].items():
         sums = 2 if cell.kind == "conditional_rke" else 0
-        assert cost.state == cell.window * (4 * (LATENT + PROMPT + sums) + 1) + 3 * 4
+        assert cost.state == cell.window * (4 * (LATENT + PROMPT + sums) + 1) + 4 * 4
 
 
 def test_workspace_grows_with_the_window_or_with_its_square(run):

@@ -6,13 +6,14 @@ import re
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import condvendi_jax as cv
 from experiments import guided_diffusion as study
 from experiments.data import sets
 from experiments.generators import benches, mixture_diffusion
-from experiments.guided_diffusion import NONE, REAL, Cell, Judged, Options
+from experiments.guided_diffusion import NONE, OF_FEATURES, REAL, Cell, Judged, Options
 from experiments.lab import runner
 
 pytestmark = pytest.mark.slow
@@ -95,11 +96,10 @@ def test_an_update_of_features_is_pulled_back_to_the_latents():
     def features(latents):
         return jnp.tanh(latents @ matrix)
 
-    inner = cv.guidance.vendi(output_kernel=cv.Gaussian(1.0), weight=0.5, window=5)
-    guide = study.pulled_back(inner, features, every=2)
+    inner = cv.guidance.vendi(output_kernel=cv.Gaussian(1.0), window=5)
+    guide = study.pulled_back(optax.chain(inner, optax.scale(0.5)), features)
     latents, before = jax.random.normal(jax.random.key(0), (2, 3, 4))
-    state = guide.remember(before, None, guide.init(latents))
-    np.testing.assert_allclose(state.latents[:3], features(before), rtol=1e-6)
+    state = cv.guidance.remember(guide.init(latents), features(before))
 
     def score(latents):
         whole = jnp.concatenate([features(latents), features(before)])
@@ -107,11 +107,25 @@ def test_an_update_of_features_is_pulled_back_to_the_latents():
         values = jnp.linalg.eigvalsh(gram)
         return jnp.exp(-jnp.sum(values * jnp.log(values)))
 
-    updates, state = guide.update(latents, None, state)
+    updates, _ = guide.update(jnp.zeros_like(latents), state, latents, prompts=None)
     np.testing.assert_allclose(updates, 0.5 * jax.grad(score)(latents), atol=2e-4)
-    skipped, state = guide.update(latents, None, state)
-    assert not skipped.any() and int(state.step) == 2
-    np.testing.assert_allclose(guide.update(latents, None, state)[0], updates, rtol=1e-5)
+
+
+@pytest.mark.parametrize("method", study.METHODS)
+def test_a_guide_acts_every_so_many_steps_and_remembers_what_it_sees(judged, method):
+    settings, bench = judged[0], benches.load("mixture")
+    guide = study.guide_of(method, dataclasses.replace(settings, every=3), bench, 2.0)
+    latents = jax.random.normal(jax.random.key(0), (3, *bench.model.shape))
+    prompts = jnp.asarray(bench.prompts[:1, 0]).repeat(3, axis=0)
+    state = study.remember_of(method, bench)(guide.init(latents), latents, prompts)
+    rows = optax.tree_utils.tree_get(state, "rows")
+    seen = bench.features(bench.model.decode(latents)) if method == OF_FEATURES else latents
+    np.testing.assert_allclose(rows[0][:3], np.reshape(seen, (3, -1)), rtol=1e-5)
+    acted = []
+    for _ in range(5):
+        updates, state = guide.update(0 * latents, state, latents + 0.1, prompts=prompts)
+        acted.append(bool(updates.any()))
+    assert acted == [True, False, False, True, False]
 
 
 # --- trained models ----------------------------------------------------------------------------

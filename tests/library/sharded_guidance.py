@@ -3,6 +3,7 @@
 python tests/library/sharded_guidance.py  on 4 virtual CPU devices; prints the largest difference
 """
 
+import os
 import subprocess
 import sys
 
@@ -19,7 +20,8 @@ DEVICES, WINDOW, B = 4, 16, 4
 
 def check():
     """Measures in a process of its own."""
-    subprocess.run([sys.executable, __file__], env=on_devices(DEVICES), check=True, timeout=HANG_S)
+    environment = on_devices(DEVICES) | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, __file__], env=environment, check=True, timeout=HANG_S)
 
 
 def main():
@@ -30,23 +32,24 @@ def main():
     rows, everywhere = (NamedSharding(mesh, PartitionSpec(*axis)) for axis in (("rows",), ()))
     pairs = draw_pairs(3 * B, dtype=np.float32)
     past, batch, other = (tuple(a[i : i + B] for a in pairs) for i in (0, B, 2 * B))
+    named = {**kernels, "prompt_size": batch[1].shape[1], "window": WINDOW}
     for guide in (
-        cv.guidance.conditional_rke(**kernels, window=WINDOW),
-        cv.guidance.conditional_vendi(**kernels, window=WINDOW, truncation=3),
+        cv.guidance.conditional_rke(**named),
+        cv.guidance.conditional_vendi(**named, truncation=3),
     ):
-        alone = guide.init(*batch)
+
+        @jax.jit
+        def run(past, batch, state, guide=guide):
+            state = cv.guidance.remember(state, *past)
+            return guide.update(None, state, batch[0], prompts=batch[1])
+
+        alone = guide.init(batch[0])
         spread = jax.tree.map(
             lambda leaf: jax.device_put(leaf, rows if leaf.ndim else everywhere), alone
         )
-        assert not spread.latents.sharding.is_fully_replicated
-        updates = []
-        for state in (alone, spread):
-            run = jax.jit(lambda p, q, s, g=guide: g.update(*q, g.remember(*p, s)))
-            state = run(past, other, state)[1]
-            found, after = run(other, batch, state)
-            updates.append(np.asarray(found))
-            del after
-        assert_close(updates[1], updates[0], loosened=10)
+        assert not spread.rows[0].sharding.is_fully_replicated
+        updates = [run(other, batch, run(past, other, state)[1])[0] for state in (alone, spread)]
+        assert_close(np.asarray(updates[1]), np.asarray(updates[0]), loosened=10)
 
 
 if __name__ == "__main__":

@@ -99,8 +99,12 @@ TILED = {
 
 def _update(guide, batch=16):
     latents, prompts = _array(batch, D_X), _array(batch, D_T)
-    state = jax.eval_shape(lambda: guide.init(latents, prompts))
-    return guide.update, latents, prompts, state
+    state = jax.eval_shape(lambda: guide.init(latents))
+    return lambda z, t, s: guide.update(None, s, z, prompts=t), latents, prompts, state
+
+
+def _guided(kind, window):
+    return _update(getattr(cv.guidance, kind)(**_kernels(), prompt_size=D_T, window=window))
 
 
 def _kernels(kernel=cv.Gaussian):
@@ -125,8 +129,8 @@ STORING = {
     "decompose": (_decomposed, *_points(4000)),
     "decompose, gradient": (jax.grad(_decomposed, (0, 1)), *_points(4000)),
     "decompose, features": (functools.partial(_decomposed, kernel=cv.Cosine), *_points(4000)),
-    "guidance": _update(cv.guidance.conditional_rke(**_kernels(), window=1000)),
-    "guidance, spectra": _update(cv.guidance.conditional_vendi(**_kernels(), window=300)),
+    "guidance": _guided("conditional_rke", window=1000),
+    "guidance, spectra": _guided("conditional_vendi", window=300),
     "mid": (lambda x, t: mid._pointwise(x, t, mid._fit(x, t, 0.1)), *_points(4000)),
 }
 
