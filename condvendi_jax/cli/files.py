@@ -21,6 +21,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from condvendi_jax.cli import interrupts
+
 _SUFFIXES = (".npy", ".npz", ".safetensors")
 _BEGINNINGS = (b"\x93NUMPY", b"PK")  # Of .npy and .npz.
 _PICKLED = (
@@ -243,6 +245,7 @@ def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         _write_through(path, content.getvalue())
         return
     temporary = target.with_name(f".condvendi-{secrets.token_hex(8)}")
+    interrupts.UNFINISHED.add(temporary)
     with _naming(path):
         stream = open(temporary, "xb")  # noqa: SIM115 - closed below. The umask gives its mode.
     try:
@@ -256,6 +259,8 @@ def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     except BaseException:
         os.unlink(temporary)
         raise
+    finally:
+        interrupts.UNFINISHED.discard(temporary)
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
