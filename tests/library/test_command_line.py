@@ -780,13 +780,13 @@ except KeyboardInterrupt:
 """,
     # Eigenvalues that take minutes; Python's handler would run when they are there.
     "in compiled code": """
-import threading, jax, jax.numpy as jnp
+import threading, jax, jax.numpy as jnp, numpy as np
 from condvendi_jax.cli import files
 matrix = jax.block_until_ready(jax.random.normal(jax.random.key(0), (6_000, 6_000)))
 signal.signal(signal.SIGINT, lambda *_: print("seen at the end", flush=True))
 threading.Timer(3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
 with files.atomic_writer("values.npy"):
-    jax.block_until_ready(jax.jit(jnp.linalg.eigvalsh)(matrix))
+    np.asarray(jax.jit(jnp.linalg.eigvalsh)(matrix))  # Some JAX calls see signals; not this.
 """,
     "cleaning up": """
 try:
