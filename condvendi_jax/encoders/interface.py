@@ -7,9 +7,6 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-EXTRA_COMMAND = "pip install 'condvendi_jax[embed]'"
-"""Installs what decodes pictures and splits texts into tokens."""
-
 
 @runtime_checkable
 class Encoder(Protocol):

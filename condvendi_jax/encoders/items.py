@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from condvendi_jax import validation
+from condvendi_jax import _extras, validation
 from condvendi_jax.cli import files
-from condvendi_jax.encoders.interface import EXTRA_COMMAND
 
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 UNREAD_ENDINGS = (".heic", ".heif", ".avif", ".svg", ".psd", ".jxl", ".jp2", ".eps", ".dng", ".raw")
@@ -486,10 +485,8 @@ def decode_image(content: bytes, *, name: str, side: int | None = None) -> np.nd
       ValueError: it cannot be decoded, or Pillow is not installed, with the command that installs
         it.
     """
-    try:
+    with _extras.needed("embed", package="Pillow", purpose="decoding pictures"):
         from PIL import Image, ImageOps
-    except ModuleNotFoundError as error:
-        raise ValueError(f"decoding pictures needs Pillow: {EXTRA_COMMAND}") from error
     try:
         with Image.open(io.BytesIO(content)) as opened:
             picture = ImageOps.exif_transpose(opened)

