@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import signal
@@ -10,7 +11,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from absl import app, flags, logging
@@ -33,12 +34,7 @@ def run(main: Callable[[list[str]], Any], *, parse_flags: bool = True) -> None:
 
     Exit statuses: what `main` returns, 0 where that is None, and for help; 2 for input that is
     refused, 1 for a malformed flag that absl itself parses and for a reader that left, 130 for an
-    interrupt.
-
-    An interrupt raises KeyboardInterrupt, once. Some libraries swallow it, and compiled code does
-    not see it: the process ends a few seconds later in any case.
-
-    Standard streams that are closed are replaced by the null device.
+    interrupt (see `interrupts`).
 
     Args:
       main: receives the arguments that are not flags, the program's name first.
@@ -214,53 +210,31 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 def print_table(shown: table.Table) -> None:
     """Prints a table with every character of its cells, whatever the width.
 
-    Outside a terminal it is as wide as its cells need. Where a terminal is too narrow, the columns
-    are spread over several tables with numbered rows. Where one column is too wide, the table
-    becomes a list.
+    Outside a terminal it is as wide as its cells need. Where a terminal is too narrow, each row
+    becomes a list of headings and cells.
     """
     output = console.Console()
-    needed = _width(shown)
+    needed = console.Console(width=_UNLIMITED).measure(shown).maximum
     if needed <= output.width or not output.is_terminal:
         console.Console(width=max(needed, 1)).print(shown)
         return
-    blocks: list[list[table.Column]] = []
-    for column in shown.columns:
-        if blocks and _width(_part([*blocks[-1], column], shown)) <= output.width:
-            blocks[-1].append(column)
-        else:
-            blocks.append([column])
-    parts = [_part(block, shown) for block in blocks]
-    if max(map(_width, parts)) > output.width:
-        parts = _as_list(shown)
-    for part in [shown.title, *parts, shown.caption]:
+    rows = zip(*(column.cells for column in shown.columns), strict=True)
+    for part in [shown.title, *map(functools.partial(_as_list, shown.columns), rows)]:
         if part is not None:
             output.print(part)
+    if shown.caption is not None:
+        output.print(shown.caption)
 
 
-def _width(shown: table.Table) -> int:
-    """The width at which no cell is broken."""
-    return console.Console(width=_UNLIMITED).measure(shown).maximum
-
-
-def _part(columns: Sequence[table.Column], whole: table.Table) -> table.Table:
-    """Some columns of a table, after the number of the row."""
-    part = table.Table("row", box=whole.box, show_lines=whole.show_lines)
-    part.columns.extend(column.copy() for column in columns)
-    cells = zip(*(column.cells for column in columns), strict=True)
-    for number, (row, own) in enumerate(zip(whole.rows, cells, strict=True), 1):
-        part.add_row(str(number), *own, end_section=row.end_section, style=row.style)
-    return part
-
-
-def _as_list(whole: table.Table) -> list[console.RenderableType]:
-    """The heading and the content of each cell, with a blank line after each row."""
+def _as_list(
+    columns: Sequence[table.Column], cells: Sequence[console.RenderableType]
+) -> console.RenderableType:
+    """The heading and the content of each cell of a row, and a blank line."""
     lines: list[console.RenderableType] = []
-    for cells in zip(*(column.cells for column in whole.columns), strict=True):
-        for column, cell in zip(whole.columns, cells, strict=True):
-            heading = [column.header] if column.header else []
-            lines += [*heading, padding.Padding(cell, (0, 0, 0, 2), expand=False)]
-        lines.append("")
-    return lines
+    for column, cell in zip(columns, cells, strict=True):
+        heading = [column.header] if column.header else []
+        lines += [*heading, padding.Padding(cell, (0, 0, 0, 2), expand=False)]
+    return console.Group(*lines, "")
 
 
 def progress_bar() -> progress.Progress:

@@ -801,7 +801,9 @@ finally:
 @pytest.mark.parametrize("name", SELF_INTERRUPTED)
 def test_an_interrupt_is_one_word_wherever_it_arrives(name, tmp_path):
     lines = SELF_INTERRUPTED[name].strip().splitlines()
-    program = "import signal, time\nfrom condvendi_jax.cli import command, interrupts\ndef main(_):\n"
+    program = (
+        "import signal, time\nfrom condvendi_jax.cli import command, interrupts\ndef main(_):\n"
+    )
     program += "".join(f"    {line}\n" for line in lines)
     program += "command.run(main, parse_flags=False)\n"
     done = subprocess.run(
