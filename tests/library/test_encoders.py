@@ -601,9 +601,7 @@ def test_efficientnet_embeds_rows_in_order_whatever_the_batch(efficientnet):
 
 def test_without_its_tokenizer_the_command_that_installs_it_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(
-        ModuleNotFoundError, match=r"tokenizers.*: pip install 'condvendi_jax\[embed"
-    ):
+    with pytest.raises(ModuleNotFoundError, match=r"tokenizers.*condvendi_jax\[embed"):
         load_minilm()
 
 
