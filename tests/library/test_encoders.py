@@ -293,10 +293,7 @@ def test_texts_that_are_cut_are_equal_with_a_warning_and_in_chunks_they_differ(t
         rows = embed_items([*texts, *FITS], chunks, kind="texts", cache=tmp_path)
         assert np.ptp(rows[:3], axis=0).max() > 1e-3
     embed_items(FITS, cut, kind="texts", cache=tmp_path)
-    assert (cut.name, chunks.name) == (
-        "all-MiniLM-L6-v2",
-        "all-MiniLM-L6-v2, long texts in chunks",
-    )
+    assert (cut.name, chunks.name) == ("all-MiniLM-L6-v2", "all-MiniLM-L6-v2, long texts in chunks")
 
 
 def test_unknown_way_with_long_texts_is_refused():
