@@ -17,10 +17,9 @@ import jax
 import numpy as np
 from matplotlib.figure import Figure
 from rich.table import Table
-from sklearn import metrics
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth, validation
+from condvendi_jax import _extras, bandwidth, validation
 from condvendi_jax.inference import _jackknife as uncertainty
 from experiments import lab
 from experiments.data import PairedEmbeddings
@@ -184,6 +183,8 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Curves:
         for rows in split(setup.state, cell, context.shared_key)
     )
     sizes = [size for size in settings.sizes if size <= len(samples)]
+    with _extras.needed("clusters", package="scikit-learn", purpose="this study"):
+        from sklearn import metrics
     context.say("distances")
     within = [metrics.pairwise_distances(points) for points in (references, samples)]
     across = metrics.pairwise_distances(references, samples)

@@ -21,10 +21,9 @@ import jax
 import numpy as np
 from matplotlib.figure import Figure
 from rich.table import Table
-from sklearn.metrics import adjusted_rand_score
 
 import condvendi_jax as cv
-from condvendi_jax import validation
+from condvendi_jax import _extras, validation
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.scores import clusters
 from experiments import lab
@@ -233,6 +232,8 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Scores:
     outputs, texts = pairs.outputs[rows], [embeddings[prompt_rows] for embeddings in prompts]
     types = np.repeat(range(len(settings.types)), settings.per_type)
     sizes = settings.per_type * np.arange(1, len(settings.types) + 1)
+    with _extras.needed("clusters", package="scikit-learn", purpose="this study"):
+        from sklearn.metrics import adjusted_rand_score
     context.say("K-means")
     means = [
         [by_k_means(t[:n], j, settings.restarts, context.key) for j, n in enumerate(sizes, start=1)]

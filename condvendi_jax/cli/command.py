@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-import _thread
 import contextlib
+import functools
 import os
 import re
 import signal
 import sys
 import threading
-import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from absl import app, flags, logging
 from rich import console, padding, progress, table
 
-INTERRUPTED = 130
+from condvendi_jax.cli import interrupts
+from condvendi_jax.cli.interrupts import INTERRUPTED as INTERRUPTED
+from condvendi_jax.cli.interrupts import importing as importing
+
 BAD_INPUT = 2
 
 
 _UNLIMITED = 10_000  # Characters; wider than any table.
 _HELP = {"-h", "-help", "--help", "--helpshort", "--helpfull"}
-# Seconds that a command has after an interrupt, to clean up, before it is ended as it is.
-_PATIENCE = 5.0
-_SHOW_CURSOR = b"\r\x1b[K\x1b[?25h"  # A progress bar hides it.
-
-
-class _State:
-    """What has happened to this process."""
-
-    interrupted = False
-    output_closed = False
+_output_closed = False
 
 
 def run(main: Callable[[list[str]], Any], *, parse_flags: bool = True) -> None:
@@ -41,12 +34,7 @@ def run(main: Callable[[list[str]], Any], *, parse_flags: bool = True) -> None:
 
     Exit statuses: what `main` returns, 0 where that is None, and for help; 2 for input that is
     refused, 1 for a malformed flag that absl itself parses and for a reader that left, 130 for an
-    interrupt.
-
-    An interrupt raises KeyboardInterrupt, once. Some libraries swallow it, and compiled code does
-    not see it: the process ends a few seconds later in any case.
-
-    Standard streams that are closed are replaced by the null device.
+    interrupt (see `interrupts`).
 
     Args:
       main: receives the arguments that are not flags, the program's name first.
@@ -60,13 +48,13 @@ def run(main: Callable[[list[str]], Any], *, parse_flags: bool = True) -> None:
             status = main(argv)
             sys.stdout.flush()  # Here, where it is known what to do about a reader that has gone.
         except Exception as error:
-            if _State.interrupted:  # Extension modules turn it into an ImportError.
+            if interrupts.happened():  # Extension modules turn it into an ImportError.
                 raise KeyboardInterrupt from error
             raise
         return status
 
     _replace_closed_streams()
-    _handle_interrupts()
+    interrupts.handle()
     warnings.showwarning = _show_warning
     try:
         if _HELP & set(sys.argv[1:]):
@@ -78,8 +66,7 @@ def run(main: Callable[[list[str]], Any], *, parse_flags: bool = True) -> None:
     except KeyboardInterrupt:
         with contextlib.suppress(OSError):
             sys.stdout.flush()
-        # Not sys.exit: finalising the interpreter while XLA's threads still compute can crash.
-        _leave()
+        interrupts.leave()
     except BrokenPipeError:
         # Who reads our output has seen enough. Nothing is left to be said, and nowhere to say it.
         _discard_output()
@@ -113,7 +100,7 @@ def _in_words(error: Exception) -> str:
 
 def require_output() -> None:
     """Raises OSError where standard output is closed, for a command that writes nothing else."""
-    if _State.output_closed:
+    if _output_closed:
         raise OSError(
             "standard output is closed, and the result would be written nowhere else; keep it "
             "open, or ask for a file."
@@ -126,12 +113,13 @@ def _replace_closed_streams() -> None:
     The next file to be opened would take the descriptor of a closed stream, and what is printed
     would be written into that file.
     """
+    global _output_closed
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # It takes the lowest free number, which is this one.
-    _State.output_closed = sys.stdout is None
+    _output_closed = sys.stdout is None
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for as long as we run.
@@ -140,68 +128,6 @@ def _replace_closed_streams() -> None:
 def _discard_output() -> None:
     """Sends what is still to be written to standard output to the null device."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _handle_interrupts() -> None:
-    """Makes sure that an interrupt ends the process, unless interrupts are ignored (nohup)."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        return
-    signal.signal(signal.SIGINT, _raise_once)
-    sys.unraisablehook = _repeat_interrupt
-    # Python's handler waits while compiled code runs; the wakeup descriptor is written at once.
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    threading.Thread(target=_end_late, args=(reading,), daemon=True).start()
-
-
-def _raise_once(*_: Any) -> None:
-    """Raises KeyboardInterrupt for the first interrupt; later ones do not disturb the cleaning."""
-    if not _State.interrupted:
-        _State.interrupted = True
-        raise KeyboardInterrupt
-
-
-def _repeat_interrupt(unraisable: Any) -> None:
-    """Interrupts again where Python drops the exception: in `__del__`, or while it frees memory."""
-    if not issubclass(unraisable.exc_type, KeyboardInterrupt):
-        sys.__unraisablehook__(unraisable)
-        return
-    _State.interrupted = False
-    # Later, as here it would be dropped once more.
-    threading.Timer(0.05, _thread.interrupt_main).start()
-
-
-def _end_late(reading: int) -> None:
-    """Ends the process some seconds after the first interrupt, where it has not ended itself."""
-    while os.read(reading, 1) != bytes([signal.SIGINT]):
-        pass
-    time.sleep(_PATIENCE)
-    _leave()
-
-
-def _leave(*_: Any) -> None:
-    """Ends an interrupted process at once."""
-    with contextlib.suppress(OSError):
-        os.write(2, (_SHOW_CURSOR if os.isatty(2) else b"") + b"interrupted\n")
-    os._exit(INTERRUPTED)
-
-
-@contextlib.contextmanager
-def importing() -> Iterator[None]:
-    """While modules are imported, an interrupt ends the process at once.
-
-    Nothing needs cleaning up yet, and raised inside an extension module it can become another
-    error, or a crash.
-    """
-    ours = signal.getsignal(signal.SIGINT) is _raise_once
-    if ours:
-        signal.signal(signal.SIGINT, _leave)
-    try:
-        yield
-    finally:
-        if ours:
-            signal.signal(signal.SIGINT, _raise_once)
 
 
 def parse(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
@@ -284,53 +210,31 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 def print_table(shown: table.Table) -> None:
     """Prints a table with every character of its cells, whatever the width.
 
-    Outside a terminal it is as wide as its cells need. Where a terminal is too narrow, the columns
-    are spread over several tables with numbered rows. Where one column is too wide, the table
-    becomes a list.
+    Outside a terminal it is as wide as its cells need. Where a terminal is too narrow, each row
+    becomes a list of headings and cells.
     """
     output = console.Console()
-    needed = _width(shown)
+    needed = console.Console(width=_UNLIMITED).measure(shown).maximum
     if needed <= output.width or not output.is_terminal:
         console.Console(width=max(needed, 1)).print(shown)
         return
-    blocks: list[list[table.Column]] = []
-    for column in shown.columns:
-        if blocks and _width(_part([*blocks[-1], column], shown)) <= output.width:
-            blocks[-1].append(column)
-        else:
-            blocks.append([column])
-    parts = [_part(block, shown) for block in blocks]
-    if max(map(_width, parts)) > output.width:
-        parts = _as_list(shown)
-    for part in [shown.title, *parts, shown.caption]:
+    rows = zip(*(column.cells for column in shown.columns), strict=True)
+    for part in [shown.title, *map(functools.partial(_as_list, shown.columns), rows)]:
         if part is not None:
             output.print(part)
+    if shown.caption is not None:
+        output.print(shown.caption)
 
 
-def _width(shown: table.Table) -> int:
-    """The width at which no cell is broken."""
-    return console.Console(width=_UNLIMITED).measure(shown).maximum
-
-
-def _part(columns: Sequence[table.Column], whole: table.Table) -> table.Table:
-    """Some columns of a table, after the number of the row."""
-    part = table.Table("row", box=whole.box, show_lines=whole.show_lines)
-    part.columns.extend(column.copy() for column in columns)
-    cells = zip(*(column.cells for column in columns), strict=True)
-    for number, (row, own) in enumerate(zip(whole.rows, cells, strict=True), 1):
-        part.add_row(str(number), *own, end_section=row.end_section, style=row.style)
-    return part
-
-
-def _as_list(whole: table.Table) -> list[console.RenderableType]:
-    """The heading and the content of each cell, with a blank line after each row."""
+def _as_list(
+    columns: Sequence[table.Column], cells: Sequence[console.RenderableType]
+) -> console.RenderableType:
+    """The heading and the content of each cell of a row, and a blank line."""
     lines: list[console.RenderableType] = []
-    for cells in zip(*(column.cells for column in whole.columns), strict=True):
-        for column, cell in zip(whole.columns, cells, strict=True):
-            heading = [column.header] if column.header else []
-            lines += [*heading, padding.Padding(cell, (0, 0, 0, 2), expand=False)]
-        lines.append("")
-    return lines
+    for column, cell in zip(columns, cells, strict=True):
+        heading = [column.header] if column.header else []
+        lines += [*heading, padding.Padding(cell, (0, 0, 0, 2), expand=False)]
+    return console.Group(*lines, "")
 
 
 def progress_bar() -> progress.Progress:

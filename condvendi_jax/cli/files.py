@@ -21,6 +21,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from condvendi_jax.cli import interrupts
+
 _SUFFIXES = (".npy", ".npz", ".safetensors")
 _BEGINNINGS = (b"\x93NUMPY", b"PK")  # Of .npy and .npz.
 _PICKLED = (
@@ -54,13 +56,9 @@ def expanded(path: str | os.PathLike[str]) -> pathlib.Path:
 def read_array(path: str | os.PathLike[str], *, key: str | None = None) -> np.ndarray:
     """Reads one array from a .npy, .npz or .safetensors file, whatever the ending's case.
 
-    Args:
-      path: the file; `~` is the home folder.
-      key: which array of a .npz or .safetensors file; may be None where it holds only one.
-
-    Returns:
-      The array; bfloat16 and smaller floats of a .safetensors file become float32, exactly.
-      Pickled objects are never loaded.
+    `key` names the array of a .npz or .safetensors file; it may be None where there is only one.
+    bfloat16 and smaller floats of a .safetensors file become float32, exactly. Pickled objects are
+    never loaded.
 
     Raises:
       ValueError: the file is missing, damaged, of another format, holds no such array or holds
@@ -70,7 +68,9 @@ def read_array(path: str | os.PathLike[str], *, key: str | None = None) -> np.nd
     path = expanded(path)
     suffix = path.suffix.lower()
     if suffix not in _SUFFIXES:
-        raise ValueError(f"{path}: expected a file ending in {', '.join(_SUFFIXES)}.{_hint(path)}")
+        convert = convert_command(path)
+        hint = f" Convert it, for example with {convert}." if convert else ""
+        raise ValueError(f"{path}: expected a file ending in {', '.join(_SUFFIXES)}.{hint}")
     if not path.exists():
         raise ValueError(f"{path}: there is no such file.")
     if not path.is_file():
@@ -82,8 +82,6 @@ def read_array(path: str | os.PathLike[str], *, key: str | None = None) -> np.nd
         return _read(path, suffix, key)
     except KeyError as error:
         raise ValueError(f"{path}: {error.args[0]}") from error
-    except ImportError as error:
-        raise ValueError(f"{path}: reading it needs `pip install safetensors`.") from error
     except PermissionError as error:
         raise ValueError(f"{path}: may not be read: {error.strerror}.") from error
     except Exception as error:  # Damaged files fail in any of the readers' ways.
@@ -100,18 +98,10 @@ def convert_command(path: str | os.PathLike[str]) -> str | None:
     return f"np.save('{path.stem}.npy', {reading.format(name=path.name)})"
 
 
-def _hint(path: pathlib.Path) -> str:
-    command = convert_command(path)
-    return f" Convert it, for example with {command}." if command else ""
-
-
 def read_labels(path: str | os.PathLike[str], *, key: str | None = None) -> np.ndarray:
-    """Reads n labels: numbers or strings.
+    """Reads n labels, numbers or strings, from a .txt file or one that `read_array` reads.
 
-    Args:
-      path: a .txt file of one label a line, in UTF-8, or a file that `read_array` reads, of an
-        array `[n]`, `[n, 1]` or `[1, n]`.
-      key: as for `read_array`.
+    A .txt file has one label a line, in UTF-8. An array is `[n]`, `[n, 1]` or `[1, n]`.
 
     Raises:
       ValueError: as `read_array`; a line is blank, the file is not UTF-8, or the array has another
@@ -196,7 +186,7 @@ def _read(path: pathlib.Path, suffix: str, key: str | None) -> np.ndarray:
 
 
 def _read_safetensors(path: pathlib.Path, stream: BinaryIO, key: str | None) -> np.ndarray:
-    from safetensors import safe_open  # Imported where used: an optional format.
+    from safetensors import safe_open
 
     with safe_open(path, framework="np") as tensors:
         key = _only_key(key, list(tensors.keys()))
@@ -245,6 +235,7 @@ def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     temporary = target.with_name(f".condvendi-{secrets.token_hex(8)}")
     with _naming(path):
         stream = open(temporary, "xb")  # noqa: SIM115 - closed below. The umask gives its mode.
+    interrupts.UNFINISHED.add(temporary)
     try:
         with _naming(path), stream:
             yield stream
@@ -256,6 +247,8 @@ def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     except BaseException:
         os.unlink(temporary)
         raise
+    finally:
+        interrupts.UNFINISHED.discard(temporary)
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
@@ -290,11 +283,8 @@ def check_targets(
     An empty file may be replaced, and a result that this project wrote, if nobody changed it since:
     JSON and Markdown carry a checksum, figures a mark. CSV has room for neither.
 
-    Args:
-      targets: the files to write by their flag, `--json` for example; None where one is not
-        wanted.
-      sources: by flag, the files that are read, and folders whose files are.
-      overwrite: whether other files that exist may be replaced, unless they are sources.
+    `targets` are the files to write by flag, None where not wanted; `sources` the files, and the
+    folders of files, that are read. `overwrite` allows other files to be replaced, except sources.
 
     Raises:
       ValueError: a target is a source or another target, under any name, or it exists, was not
@@ -324,15 +314,16 @@ def check_targets(
         _refuse_source(flag, path, wanted, flags)
     for flag, path in wanted.items():
         target = _target(path)
-        if target is not None and target.exists() and not (overwrite or _is_own(target)):
+        if overwrite or target is None or not target.exists():
+            continue
+        why = ""
+        if not _is_own(target):
+            why = "exists and is not an unchanged result of this command"
+        elif not os.access(target, os.W_OK):
+            why = "is write-protected"
+        if why:
             raise ValueError(
-                f"{flag}: {path} exists and is not an unchanged result of this command. Choose "
-                "another name, or add --overwrite to replace it."
-            )
-        if target is not None and target.exists() and not (overwrite or os.access(target, os.W_OK)):
-            raise ValueError(
-                f"{flag}: {path} is write-protected. Choose another name, or add --overwrite to "
-                "replace it."
+                f"{flag}: {path} {why}. Choose another name, or add --overwrite to replace it."
             )
 
 

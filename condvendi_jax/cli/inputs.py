@@ -27,10 +27,8 @@ _ENCODERS = {"images": "efficientnet:load_efficientnet", "texts": "minilm:load_m
 class Model(NamedTuple):
     """A model's outputs and their prompts, as the command line names them.
 
-    Attributes:
-      kind: what the path holds: `embeddings`, `images` or `texts`.
-      path: an array file, a folder of pictures or a file of texts.
-      prompts: an array file, or a file of texts; None without prompts.
+    `kind` is `embeddings`, `images` or `texts`; `path` an array file, a folder of pictures or a
+    file of texts; `prompts` an array file or a file of texts, None without prompts.
     """
 
     kind: str
@@ -76,11 +74,7 @@ def define(values: flags.FlagValues) -> None:
 
 
 def check(given: dict[str, Any], models: Mapping[str, Model]) -> None:
-    """Refuses what would be ignored, before anything is read.
-
-    Raises:
-      ValueError: the models are of different kinds, or a flag has nothing to act on.
-    """
+    """Refuses models of different kinds, and flags without effect, before anything is read."""
     kinds = {model.kind: name for name, model in models.items()}
     if len(kinds) > 1:
         (first, one), (second, other) = list(kinds.items())[:2]
@@ -144,12 +138,9 @@ def sources(given: dict[str, Any], models: Mapping[str, Model]) -> dict[str, lis
 class Inputs(NamedTuple):
     """What was read.
 
-    Attributes:
-      outputs: embeddings `[n, d_x]` by model.
-      prompts: embeddings `[n, d_t]` by the path of their file.
-      described: columns, pairing and encoders, for JSON; one entry for each model where they
-        differ.
-      notes: the encoders and the pairing, one line each, to print below the table.
+    `outputs` are embeddings `[n, d_x]` by model, `prompts` embeddings `[n, d_t]` by file;
+    `described` has columns, pairing and encoders for JSON, one entry a model where they differ;
+    `notes` are lines to print below the table.
     """
 
     outputs: dict[str, np.ndarray]
@@ -161,11 +152,7 @@ class Inputs(NamedTuple):
 def read(given: dict[str, Any], models: Mapping[str, Model], bar: progress.Progress) -> Inputs:
     """Reads the files, pairs outputs with prompts, and embeds pictures and texts.
 
-    What an encoder prints goes to standard error, since standard output is that of the results.
-
-    Raises:
-      ValueError: a file cannot be read or embedded, the numbers of outputs and prompts differ, or
-        outputs and prompts are the same data.
+    What an encoder prints goes to standard error: standard output is for the results.
     """
     with contextlib.redirect_stdout(sys.stderr):
         return _read(given, models, bar)
@@ -258,13 +245,7 @@ def _read_prompts(given: dict[str, Any], path: str) -> Any:
 def _read_outputs(
     given: dict[str, Any], model: Model, prompts: Texts | None
 ) -> tuple[Any, dict[str, str]]:
-    """A model's array, texts or paths of pictures; and its columns and pairing.
-
-    Args:
-      given: the flags.
-      model: what is read.
-      prompts: its prompts where they are texts.
-    """
+    """A model's array, texts or paths of pictures; and its columns and pairing."""
     if model.kind == "embeddings":
         _refuse_one_array(given, model)
         return files.read_array(model.path, key=given["outputs_key"]), {}

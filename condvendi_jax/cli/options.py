@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -33,32 +34,29 @@ _BANDWIDTHS = {"outputs": "output_bandwidth", "prompts": "prompt_bandwidth"}
 
 def define(values: flags.FlagValues) -> None:
     """Adds the flags."""
-    own: dict[str, Any] = {"flag_values": values}
-    flags.DEFINE_enum("kernel", "gaussian", ["gaussian", "cosine"], "The kernel of both.", **own)
+    optional = functools.partial(_optional, values)
+    choice, text, number = flags.DEFINE_enum, flags.DEFINE_string, flags.DEFINE_integer
+    choice("kernel", "gaussian", ["gaussian", "cosine"], "The kernel of both.", flag_values=values)
     for role, name in _BANDWIDTHS.items():
-        flags.DEFINE_float(
-            name,
-            None,
-            f"Gaussian bandwidth of the {role}, in their units; by rule if unset",
-            **own,
-        )
-    flags.DEFINE_string(
-        "bandwidths_from", None, "A --json of an earlier call, whose bandwidths are used.", **own
-    )
-    flags.DEFINE_enum(
+        words = f"Gaussian bandwidth of the {role}, in their units; by rule if unset"
+        optional(flags.DEFINE_float, name, words)
+    optional(text, "bandwidths_from", "A --json of an earlier call, whose bandwidths are used.")
+    choice(
         "rule",
         None,
         list(bandwidth.RULES),
         "How an unset bandwidth is chosen: the smallest whose RKE over disjoint subsets has a "
         "variance (CV) or a standard deviation (RKE) below 0.01, or the median distance; "
         f"{DEFAULT_RULE} if unset.",
-        **own,
+        flag_values=values,
     )
-    flags.DEFINE_list("order", ["1", "2"], "Renyi orders above 0, 'inf' included.", **own)
-    flags.DEFINE_integer(
-        "truncation", None, "Eigenvalues that every entropy keeps (CV eq. 13); all if unset.", **own
+    flags.DEFINE_list(
+        "order", ["1", "2"], "Renyi orders above 0, 'inf' included.", flag_values=values
     )
-    flags.DEFINE_enum(
+    optional(
+        number, "truncation", "Eigenvalues that every entropy keeps (CV eq. 13); all if unset."
+    )
+    choice(
         "method",
         None,
         list(methods.BY_NAME),
@@ -67,61 +65,56 @@ def define(values: flags.FlagValues) -> None:
         "never formed; 'auto', the default, is exact up to n = 4,096, then stored while they fit "
         "in memory. 'random-features' and 'nystroem' score finite features in the kernels' place, "
         "in time linear in n, at order 2 too: with wide intervals at order 1.",
-        **own,
+        flag_values=values,
     )
-    flags.DEFINE_float(
+    optional(
+        flags.DEFINE_float,
         "rtol",
-        None,
         "Relative half width of the intervals that an estimated score is refined to; "
         f"{estimators.DEFAULT_RTOL:g} if unset.",
-        **own,
     )
-    flags.DEFINE_integer(
+    optional(
+        number,
         "features",
-        None,
         "Frequencies of --method=random-features, a multiple of 8, or landmarks of "
         f"--method=nystroem; {feature_maps.DEFAULT_COUNT} and {feature_maps.DEFAULT_LANDMARKS} if "
         "unset.",
-        **own,
     )
-    flags.DEFINE_integer(
+    optional(
+        number,
         "groups",
-        None,
         f"Groups of the jackknife, at most; {uncertainty.DEFAULT_GROUPS} if unset.",
-        **own,
     )
-    flags.DEFINE_string(
+    optional(
+        text,
         "groups_file",
-        None,
         "The group of every row: a .txt of one label a line, or a .npy. If unset, rows are grouped "
         "at random, those with equal prompts together.",
-        **own,
     )
-    flags.DEFINE_integer(
-        "seed", 0, "Of the bandwidth rule's subsets, the jackknife and the probes.", **own
+    number(
+        "seed", 0, "Of the bandwidth rule's subsets, the jackknife and probes.", flag_values=values
     )
-    flags.DEFINE_bool("x64", False, "Compute in float64.", **own)
-    flags.DEFINE_string(
-        "json", None, "Also write the results, with provenance, to this file or pipe.", **own
-    )
-    flags.DEFINE_bool(
-        "overwrite",
-        False,
-        "Replace files that exist. Without it, only earlier results of this command are replaced. "
-        "A file that is read is never replaced.",
-        **own,
-    )
-    flags.DEFINE_bool("help", False, "List these flags.", short_name="h", **own)
+    optional(text, "json", "Also write the results, with provenance, to this file or pipe.")
+    for name, words in (
+        ("x64", "Compute in float64."),
+        (
+            "overwrite",
+            "Replace files that exist. Without it, only earlier results of this command are "
+            "replaced. A file that is read is never replaced.",
+        ),
+    ):
+        flags.DEFINE_bool(name, False, words, flag_values=values)
+    flags.DEFINE_bool("help", False, "List these flags.", short_name="h", flag_values=values)
+
+
+def _optional(values: flags.FlagValues, define: Callable[..., Any], name: str, words: str) -> None:
+    define(name, None, words, flag_values=values)
 
 
 def parse(
     values: flags.FlagValues, argv: Sequence[str], usage: str
 ) -> tuple[list[str], dict[str, Any]]:
-    """The words of a command line and its flags by name; prints the help where that is asked for.
-
-    Raises:
-      ValueError: a flag is unknown or malformed.
-    """
+    """The words of a command line and its flags by name; prints the help where asked for."""
     words = command.parse(values, argv)
     given: dict[str, Any] = values.flag_values_dict()
     if given["help"]:
@@ -136,11 +129,7 @@ def parse(
 
 
 def check(given: dict[str, Any]) -> None:
-    """Refuses, before anything is read, what would be refused or ignored later.
-
-    Raises:
-      ValueError: a flag is out of range, or would have no effect.
-    """
+    """Refuses, before anything is read, flags out of range or without effect (ValueError)."""
     widths = [
         name for name in (*_BANDWIDTHS.values(), "bandwidths_from") if given[name] is not None
     ]
@@ -190,10 +179,6 @@ def check(given: dict[str, Any]) -> None:
 def check_files(given: dict[str, Any], sources: Mapping[str, Sequence[Any]]) -> None:
     """Refuses, before anything is computed, what would be written nowhere or over something.
 
-    Args:
-      given: the flags.
-      sources: the files that will be read, by flag.
-
     Raises:
       ValueError, OSError: as `files.check_targets`; or standard output is closed, and no file is
         written.
@@ -222,11 +207,7 @@ def _follows_a_rule(given: dict[str, Any]) -> bool:
 
 
 def orders(given: dict[str, Any]) -> list[float]:
-    """The orders that are asked for.
-
-    Raises:
-      ValueError: one of them is no number above 0, or there is none.
-    """
+    """The requested orders."""
     found = []
     for text in given["order"] or [""]:
         try:
@@ -249,11 +230,6 @@ def method(given: dict[str, Any]) -> Method:
     except ValueError as error:
         # The argument has another name there.
         raise ValueError(f"--features: {str(error).partition(': ')[2]}") from error
-
-
-def rule(given: dict[str, Any]) -> str:
-    """How a bandwidth is chosen that is not given."""
-    return given["rule"] or DEFAULT_RULE
 
 
 def kernels(given: dict[str, Any], *, paired: bool) -> dict[str, Kernel | None]:
@@ -289,11 +265,7 @@ def _bandwidths_from(path: str, roles: tuple[str, ...]) -> dict[str, float]:
 
 
 def groups(given: dict[str, Any]) -> int | np.ndarray:
-    """How many groups the jackknife has, or the label of every row.
-
-    Raises:
-      ValueError: the file of labels cannot be read.
-    """
+    """How many groups the jackknife has, or the label of every row."""
     path = given["groups_file"]
     if path is None:
         return uncertainty.DEFAULT_GROUPS if given["groups"] is None else given["groups"]
@@ -307,11 +279,8 @@ def groups(given: dict[str, Any]) -> int | np.ndarray:
 def printed_last(table: object, targets: Sequence[str | None]) -> Iterator[None]:
     """Prints a table after the files are written, and also where one of them cannot be.
 
-    Not before: who reads the table may have seen enough of it, which ends the process.
-
-    Args:
-      table: goes to standard error where a file goes to standard output, which is its alone then.
-      targets: the files, None where one was not asked for.
+    Not before: a reader that leaves early ends the process. Where a file goes to standard output,
+    the table goes to standard error.
     """
     piped = any(files.is_standard_output(target) for target in targets if target)
     try:
@@ -321,16 +290,12 @@ def printed_last(table: object, targets: Sequence[str | None]) -> Iterator[None]
 
 
 def settings(given: dict[str, Any], *, paired: bool) -> dict[str, Any]:
-    """What `evaluate` and `compare` are told alike.
-
-    Raises:
-      ValueError: as `kernels` and `groups`.
-    """
+    """The arguments that `evaluate` and `compare` share."""
     chosen = kernels(given, paired=paired)
     return {
         "output_kernel": chosen["outputs"],
         "prompt_kernel": chosen.get("prompts"),
-        "rule": rule(given),
+        "rule": given["rule"] or DEFAULT_RULE,
         "orders": orders(given),
         "truncation": given["truncation"],
         "method": method(given),
@@ -342,14 +307,7 @@ def settings(given: dict[str, Any], *, paired: bool) -> dict[str, Any]:
 def report(
     found: Evaluation | Comparison, given: dict[str, Any], read: dict[str, Any], *, since: float
 ) -> dict[str, Any]:
-    """What --json writes: the result, what was read, how long it took, and where it comes from.
-
-    Args:
-      found: the result.
-      given: the flags.
-      read: the files.
-      since: when it began, by `time.perf_counter`.
-    """
+    """What --json writes: the result, what was read, seconds since the start, and provenance."""
     return {
         **found.as_dict(),
         "kernel": given["kernel"],

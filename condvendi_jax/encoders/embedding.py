@@ -31,7 +31,7 @@ Kind = Literal["images", "texts"]
 
 
 class Encodes(Protocol):
-    """All that is asked of an encoder here; `interface.Encoder` says what helps beside it."""
+    """What an encoder must have; `interface.Encoder` lists what it may have."""
 
     def encode(self, items: Sequence[Any], /) -> Any:
         """Embeddings `[n, d]` of n items."""
@@ -40,12 +40,7 @@ class Encodes(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class LoadedEncoder:
-    """An encoder with where it came from.
-
-    Attributes:
-      encoder: the object itself.
-      spec: its import path, `package.module:attribute`.
-    """
+    """An encoder with its import path, `package.module:attribute`."""
 
     encoder: Encodes
     spec: str
@@ -71,11 +66,10 @@ def load_encoder(
     """The encoder that an import path names.
 
     Args:
-      spec: `package.module:attribute`, where the attribute is an object with `encode(items)`, or a
-        class or function that gives one when it is called without arguments. The folder of the
-        command is searched last. None takes the default.
-      default: gives the encoder where none is named.
-      options: arguments of `default`; only where `spec` is None.
+      spec: `package.module:attribute`: an object with `encode(items)`, or a class or function that
+        makes one. The current folder is searched last. None takes the default.
+      default: makes the encoder where `spec` is None.
+      options: arguments of `default`.
 
     Raises:
       ValueError: it cannot be imported or made, for example because a package or the weights are
@@ -86,20 +80,16 @@ def load_encoder(
         found: Any = default
     else:
         found = _import(spec)
-    if isinstance(found, type) or not _encodes(found):
+    if isinstance(found, type) or not callable(getattr(found, "encode", None)):
         if not callable(found):
             raise ValueError(f"{spec}: is {type(found).__name__}, which has no `encode`.")
         try:
             found = found(**options)
         except (Exception, SystemExit) as error:  # The code is the user's: anything may come.
             raise ValueError(f"{spec}: could not be made: {_told(error)}") from error
-    if not _encodes(found):
+    if not callable(getattr(found, "encode", None)):
         raise ValueError(f"{spec}: gives {type(found).__name__}, which has no `encode`.")
     return LoadedEncoder(found, spec)
-
-
-def _encodes(value: Any) -> bool:
-    return callable(getattr(value, "encode", None))
 
 
 def _told(error: BaseException) -> str:
@@ -156,19 +146,16 @@ def embed(
 ) -> np.ndarray:
     """Embeds pictures or texts, each content once, now and in later calls.
 
-    A row belongs to what a file holds (or what a text says), not to its name or place: files may be
-    renamed, reordered and copied. It also belongs to the encoder: its name, its import path, the
-    source file of its class and the size of pictures that it takes. Other weights under the same
-    name are not noticed; give them another name. What is finished is kept when a call is
-    interrupted.
+    The cache knows an item by its content: files may be renamed, reordered and copied. It knows an
+    encoder by its name, import path, the source file of its class and its size of pictures: give
+    other weights another name. What is finished is kept when a call is interrupted.
 
     Args:
       items: n paths of pictures, or n texts.
-      encoder: with `encode(items) -> [n, d]`. Pictures are given to it as a list of uint8
-        `[height, width, 3]`, of its `side` where it has one.
+      encoder: with `encode(items) -> [n, d]`. Pictures are lists of uint8 `[height, width, 3]`.
       kind: `images` or `texts`.
-      cache: folder of the cache, created where missing; `default_cache()` if None. Where that
-        cannot be written to, or the disk is full, nothing is kept, with a warning.
+      cache: folder of the cache; `default_cache()` if None. Where that cannot be written, nothing
+        is kept, with a warning.
       progress: called with the number of items that were just finished.
 
     Returns:
@@ -194,7 +181,10 @@ def embed(
         items = [files.expanded(item) for item in items]
     if not items:
         raise ValueError(f"no {kind} to embed.")
-    loaded = encoder if isinstance(encoder, LoadedEncoder) else _named(encoder)
+    if isinstance(encoder, LoadedEncoder):
+        loaded = encoder
+    else:
+        loaded = LoadedEncoder(encoder, f"{type(encoder).__module__}:{type(encoder).__qualname__}")
     describe_cut = getattr(loaded.encoder, "describe_cut", None)
     cut = describe_cut(items) if describe_cut and kind == "texts" else None
     if cut:
@@ -220,10 +210,6 @@ def embed(
     if len(lengths) > 1:
         raise ValueError(f"{loaded.name}: gave rows of {lengths[0]} and of {lengths[1]} numbers.")
     return np.stack([rows[digest] for digest in digests])
-
-
-def _named(encoder: Encodes) -> LoadedEncoder:
-    return LoadedEncoder(encoder, f"{type(encoder).__module__}:{type(encoder).__qualname__}")
 
 
 def _content(item: str | pathlib.Path) -> bytes:
@@ -266,10 +252,9 @@ def _checked(loaded: LoadedEncoder, batch: list[Any], names: list[str]) -> np.nd
         found = np.asarray(found)
     except Exception as error:  # A tensor on another device, or one that requires a gradient.
         raise ValueError(f"{loaded.name}: expected arrays, received {error}") from error
+    shape = list(found.shape)
     if found.ndim != 2 or len(found) != len(batch) or not found.size:
-        raise ValueError(
-            f"{loaded.name}: expected embeddings [{len(batch)}, d], received {list(found.shape)}."
-        )
+        raise ValueError(f"{loaded.name}: expected embeddings [{len(batch)}, d], received {shape}.")
     if found.dtype.kind in "OSUMmc":
         raise ValueError(f"{loaded.name}: expected real numbers, received {found.dtype}.")
     with np.errstate(over="ignore"):  # Named below.
@@ -304,12 +289,8 @@ def _identity(loaded: LoadedEncoder, kind: Kind) -> str:
     except (TypeError, OSError):  # Made at a prompt, or compiled.
         source = None
     identity = {
-        "format": _FORMAT,
-        "kind": kind,
-        "encoder": loaded.name,
-        "spec": loaded.spec,
-        "source": source,
-        "side": loaded.side,
+        **{"format": _FORMAT, "kind": kind, "encoder": loaded.name, "spec": loaded.spec},
+        **{"source": source, "side": loaded.side},
     }
     return json.dumps(identity, sort_keys=True)
 

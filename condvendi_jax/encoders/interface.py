@@ -7,16 +7,12 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-EXTRA_COMMAND = "pip install 'condvendi_jax[embed]'"
-"""Installs what decodes pictures and splits texts into tokens."""
-
 
 @runtime_checkable
 class Encoder(Protocol):
     """Anything that turns items (pictures, texts) into embeddings, one row an item.
 
-    The scores ask nothing else of an encoder, and the two sides need not share a space. CLIP,
-    DINOv2 or any other model therefore plugs in with a few lines, whatever framework it runs in:
+    The two sides need not share a space. Any model in any framework plugs in with a few lines:
 
         class ClipImages:
             name = "CLIP ViT-B/32"
@@ -27,14 +23,9 @@ class Encoder(Protocol):
 
     An encoder may have two more members, which `embedding.embed` looks for:
 
-    - `side = 224`, for an encoder of pictures that takes one size only. Pictures are resampled and
-      cut to that square before `encode` receives them (`items.decode_image`).
-    - `describe_cut(texts) -> str | None`, for an encoder that reads only the beginning of a long
-      text. It returns a sentence with the number of texts that it would cut, which becomes a
-      warning, or None if it cuts none.
-
-    If you already have embeddings, you need no encoder: `condvendi_jax.files.read_array` reads
-    them.
+    - `side = 224`: pictures are resampled and cut to a square of this side (`items.decode_image`).
+    - `describe_cut(texts) -> str | None`: a warning with the number of texts of which it would read
+      only the beginning, or None.
     """
 
     @property
@@ -81,6 +72,23 @@ def checked_texts(items: Iterable[Any]) -> list[str]:
                 f"{repr(text)[:80]}."
             )
     return texts
+
+
+def encode_in_batches(
+    count: int,
+    batch_size: int,
+    dimension: int,
+    encode: Callable[[slice], Any],
+    progress: Progress | None,
+) -> np.ndarray:
+    """The embeddings of `count` items, float32 `[count, dimension]`, a batch at a time."""
+    embeddings = np.zeros((count, dimension), np.float32)
+    for start in range(0, count, batch_size):
+        part = slice(start, min(start + batch_size, count))
+        embeddings[part] = encode(part)
+        if progress is not None:
+            progress(part.stop - start)
+    return embeddings
 
 
 def padded_size(count: int, limit: int) -> int:

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from condvendi_jax import validation
+from condvendi_jax import _extras, validation
 from condvendi_jax.cli import files
-from condvendi_jax.encoders.interface import EXTRA_COMMAND
 
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 UNREAD_ENDINGS = (".heic", ".heif", ".avif", ".svg", ".psd", ".jxl", ".jp2", ".eps", ".dng", ".raw")
@@ -36,12 +35,9 @@ _SHOWN = 3
 
 
 class Table(NamedTuple):
-    """A file of texts.
+    """A file of texts: its columns' names, and the first line and the cells of each row.
 
-    Attributes:
-      path: the file.
-      columns: the names of its columns; a .txt file has one column without a name.
-      rows: the line in which each row begins, and its cells by column.
+    A .txt file has no columns; its cells have the name "".
     """
 
     path: pathlib.Path
@@ -50,13 +46,7 @@ class Table(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """Prompts or outputs that were read from a column of a file.
-
-    Attributes:
-      texts: the texts, in the order of the file.
-      column: the name of their column; `""` in a .txt file.
-      table: the file.
-    """
+    """Texts in the order of their file, and the name of their column ("" in a .txt file)."""
 
     texts: list[str]
     column: str
@@ -69,8 +59,7 @@ def read_prompts(path: str | PathLike[str], *, column: str | None = None) -> Tex
     Args:
       path: a .txt file of one prompt a line, a .csv file with a header, or a .jsonl file of one
         object a line.
-      column: the column, or key, that holds the prompts; if unset, the first of `PROMPT_COLUMNS`
-        that the file has.
+      column: the column, or key, of the prompts; if unset, the first of `PROMPT_COLUMNS` there.
 
     Returns:
       At least one prompt; none is blank.
@@ -86,11 +75,8 @@ def read_prompts(path: str | PathLike[str], *, column: str | None = None) -> Tex
 def read_texts(path: str | PathLike[str], *, column: str | None = None) -> Texts:
     """Reads outputs that are texts, in UTF-8.
 
-    Args:
-      path: a .txt file of one text a line, or a .csv or .jsonl file. Their texts may have several
-        lines, and may be empty, as a model's answers sometimes are.
-      column: the column, or key, that holds the texts; if unset, the first of `TEXT_COLUMNS` that
-        the file has.
+    As `read_prompts`, but a text may be empty, as a model's answers sometimes are, and the column
+    is the first of `TEXT_COLUMNS` if unset.
 
     Raises:
       ValueError: as `read_prompts`.
@@ -144,16 +130,16 @@ def _read_table(path: str | PathLike[str]) -> Table:
     return table
 
 
-def _lines(path: pathlib.Path, text: str) -> list[str]:
-    lines = files.split_lines(text)
-    for number, line in enumerate(lines, 1):
+def _lines(path: pathlib.Path, text: str) -> list[tuple[int, str]]:
+    lines = list(enumerate(files.split_lines(text), 1))
+    for number, line in lines:
         if not line.strip():
             raise ValueError(f"{path}, line {number}: is blank.")
     return lines
 
 
 def _read_lines(path: pathlib.Path, text: str) -> Table:
-    return Table(path, [], [(n, {"": line}) for n, line in enumerate(_lines(path, text), 1)])
+    return Table(path, [], [(number, {"": line}) for number, line in _lines(path, text)])
 
 
 def _read_csv(path: pathlib.Path, text: str) -> Table:
@@ -167,7 +153,8 @@ def _read_csv(path: pathlib.Path, text: str) -> Table:
                 raise ValueError(f"{path}, line {line}: is blank.")
             if not columns:
                 columns = cells
-                _refuse_repeated(path, columns)
+                if repeated := _repeated(columns):
+                    raise ValueError(f"{path}, line 1: names the column {repeated[0]!r} twice.")
             elif len(cells) != len(columns):
                 raise ValueError(
                     f"{path}, line {line}: holds {len(cells)} cells, the header {len(columns)}."
@@ -180,15 +167,9 @@ def _read_csv(path: pathlib.Path, text: str) -> Table:
     return Table(path, columns, rows)
 
 
-def _refuse_repeated(path: pathlib.Path, columns: list[str]) -> None:
-    repeated = _repeated(columns)
-    if repeated:
-        raise ValueError(f"{path}, line 1: names the column {repeated[0]!r} twice.")
-
-
 def _read_jsonl(path: pathlib.Path, text: str) -> Table:
     rows = []
-    for number, line in enumerate(_lines(path, text), 1):
+    for number, line in _lines(path, text):
         try:
             row = json.loads(line, object_pairs_hook=_unique_keys)
         except ValueError as error:
@@ -256,15 +237,14 @@ def pictures(folder: str | PathLike[str]) -> list[pathlib.Path]:
     folder = files.expanded(folder)
     if not folder.is_dir():
         return []
-    return [path for path in folder.iterdir() if _ends_in(path.name, _ALL_ENDINGS)]
+    return [path for path in folder.iterdir() if path.name.lower().endswith(_ALL_ENDINGS)]
 
 
 def list_images(folder: str | PathLike[str]) -> list[pathlib.Path]:
     """Returns the pictures of a folder in natural order: `img2` comes before `img10`.
 
-    Pictures are recognised by their endings, in lower or upper case. Hidden files are ignored.
-    Pictures in the folders below, and pictures with an ending of `UNREAD_ENDINGS`, are left out
-    with a warning.
+    Hidden files are ignored. Pictures in the folders below, and pictures with an ending of
+    `UNREAD_ENDINGS`, are left out with a warning.
 
     Raises:
       ValueError: there is no such folder, or no picture in it.
@@ -273,8 +253,8 @@ def list_images(folder: str | PathLike[str]) -> list[pathlib.Path]:
     if not folder.is_dir():
         raise ValueError(f"{folder}: there is no such folder.")
     inside = [path for path in folder.iterdir() if path.name[0] != "." and path.is_file()]
-    images = [path for path in inside if _ends_in(path.name, IMAGE_ENDINGS)]
-    unread = sorted(path.name for path in inside if _ends_in(path.name, UNREAD_ENDINGS))
+    images = [path for path in inside if path.name.lower().endswith(IMAGE_ENDINGS)]
+    unread = sorted(path.name for path in inside if path.name.lower().endswith(UNREAD_ENDINGS))
     left_out = [message for message in (_unread(folder, unread), _below(folder)) if message]
     if not images:
         raise ValueError(
@@ -283,10 +263,6 @@ def list_images(folder: str | PathLike[str]) -> list[pathlib.Path]:
     for message in left_out:
         validation.warn(message)
     return sorted(images, key=_natural)
-
-
-def _ends_in(name: str, endings: tuple[str, ...]) -> bool:
-    return name.lower().endswith(endings)
 
 
 def _unread(folder: pathlib.Path, names: Sequence[str]) -> str | None:
@@ -306,7 +282,7 @@ def _below(folder: pathlib.Path) -> str | None:
         folders[:] = [name for name in folders if name[0] != "."]
         if root != str(folder):
             shown = [name for name in names if name[0] != "."]
-            counts.append(sum(_ends_in(name, _ALL_ENDINGS) for name in shown))
+            counts.append(sum(name.lower().endswith(_ALL_ENDINGS) for name in shown))
     counts = [count for count in counts if count]
     if not counts:
         return None
@@ -333,16 +309,14 @@ def pair_images(
 ) -> tuple[list[pathlib.Path], str | None]:
     """Pairs pictures with prompts: by the column that names the pictures, or else by order.
 
-    The column is `column`; or the first of `IMAGE_COLUMNS` that names pictures; or any
-    other column whose cells all name pictures. Order pairs them only where no column names
-    pictures.
+    The column is `column`; or the first of `IMAGE_COLUMNS` that names pictures; or any other column
+    whose cells all name pictures. Order pairs them only where no column names pictures.
 
     Args:
       prompts: n prompts.
-      images: the pictures of one folder, as `list_images` gives them. Those that the column does
-        not name are left out, with a warning.
-      column: the column that names the pictures. A name may have folders before it, which are
-        ignored, and may lack its ending where only one picture has this name.
+      images: the pictures of one folder. Those that the column does not name are left out, with a
+        warning.
+      column: the column that names the pictures, with or without folders and endings.
 
     Returns:
       n pictures, in the order of the prompts, and the column; None if order paired them.
@@ -420,7 +394,7 @@ def _naming_column(prompts: Texts, find: Callable[[str], pathlib.Path | None]) -
         found = [find(name) for name in names]
         if None not in found and len(set(found)) == len(found):
             pairings[column] = found
-        elif any(names) and all(_ends_in(name, _ALL_ENDINGS) for name in names if name):
+        elif any(names) and all(name.lower().endswith(_ALL_ENDINGS) for name in names if name):
             unpaired.append(column)
     if any(found != next(iter(pairings.values())) for found in pairings.values()):
         raise ValueError(
@@ -476,8 +450,8 @@ def decode_image(content: bytes, *, name: str, side: int | None = None) -> np.nd
     Args:
       content: what the file holds.
       name: of the file, for errors.
-      side: pixels along each side of the square that the encoder takes: the shorter side is
-        resampled to it (bicubic) and the middle is cut out. Unset, the picture keeps its size.
+      side: the shorter side is resampled (bicubic) to this many pixels and the middle square is cut
+        out. If unset, the picture keeps its size.
 
     Returns:
       uint8 `[height, width, 3]`, or `[side, side, 3]`.
@@ -486,10 +460,8 @@ def decode_image(content: bytes, *, name: str, side: int | None = None) -> np.nd
       ValueError: it cannot be decoded, or Pillow is not installed, with the command that installs
         it.
     """
-    try:
+    with _extras.needed("embed", package="Pillow", purpose="decoding pictures"):
         from PIL import Image, ImageOps
-    except ModuleNotFoundError as error:
-        raise ValueError(f"decoding pictures needs Pillow: {EXTRA_COMMAND}") from error
     try:
         with Image.open(io.BytesIO(content)) as opened:
             picture = ImageOps.exif_transpose(opened)

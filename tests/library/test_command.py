@@ -35,7 +35,7 @@ def printed(monkeypatch):
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-@pytest.mark.parametrize("width", [200, 60, 40, 26, 18])
+@pytest.mark.parametrize("width", [200, 40, 18])
 def test_no_cell_of_a_table_is_cut_or_broken(printed, width, terminal):
     text = printed(width, terminal=terminal)
     for words in (*HEADINGS, *sum(CELLS, ())):
@@ -53,8 +53,9 @@ def test_a_log_has_a_table_of_one_piece(printed):
     assert text == printed(200, terminal=True)
 
 
-def test_columns_that_do_not_fit_follow_in_tables_of_numbered_rows(printed):
-    lines = printed(40, terminal=True).splitlines()
-    (second,) = [line for line in lines if "3.14159e-08" in line]
-    assert re.search(r"\b1\b", second)
-    assert sum("row" in line for line in lines) > 1
+def test_rows_that_do_not_fit_become_lists(printed):
+    lines = [line.strip() for line in printed(40, terminal=True).splitlines()]
+    first, second = ([lines.index(cell) for cell in cells if cell] for cells in CELLS)
+    assert first == sorted(first)
+    assert max(first) < min(second)
+    assert lines.count("Conditional-Vendi") == len(CELLS)

@@ -29,37 +29,57 @@ def test_there_is_one_version():
     assert newest[1] == condvendi_jax.__version__
 
 
-def test_what_is_imported_later_is_there_and_was_not_before():
-    lines = """
+def _python(program):
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True)
+
+
+def test_a_public_name_is_imported_when_it_is_used():
+    _python("""
         import sys, condvendi_jax as cv
-        later = {f"condvendi_jax.{name}" for name in cv._NAMES}
-        assert not {*later, "jax", "numpy"} & {*sys.modules}
-        from condvendi_jax import *
-        assert later <= {*sys.modules}
-        assert {name for names in cv._NAMES.values() for name in names} <= {*cv.__all__} <= {*dir()}
+        assert not {"jax", "numpy", "condvendi_jax.kernels"} & {*sys.modules}
         assert {*cv.__all__} <= {*dir(cv)}
-        assert cv.compare.__module__ == cv.inference._compare.__name__ == "condvendi_jax.comparison"
-    """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(lines)], check=True)
-    modules = "import condvendi_jax as cv; cv.kernels.Gaussian, cv.entropies.log_scores"
-    subprocess.run([sys.executable, "-c", modules], check=True)
-    assert all(getattr(condvendi_jax, name) is not None for name in condvendi_jax.__all__)
+        assert cv.scores.vendi is cv.vendi
+        assert not {"condvendi_jax.inference", "condvendi_jax.guidance"} & {*sys.modules}
+        from condvendi_jax import *
+        assert {*cv.__all__} <= {*dir()}
+    """)
     with pytest.raises(AttributeError, match="'condvendi_jax' has no attribute 'decomposed'"):
         condvendi_jax.decomposed  # noqa: B018 - asking for it is what is tested.
 
 
-def test_type_checkers_see_the_public_names():
-    tree = ast.parse(pathlib.Path(condvendi_jax.__file__).read_text())
-    (block,) = (node for node in tree.body if isinstance(node, ast.If))
-    seen = {alias.name for node in block.body for alias in node.names}
-    assert seen == {*condvendi_jax.__all__}
+def test_public_names_need_no_heavy_package():
+    _python("""
+        import sys, condvendi_jax as cv
+        for name in cv.__all__:
+            assert getattr(cv, name) is not None
+        heavy = {"flax", "matplotlib", "sklearn", "scipy.stats", "rich", "safetensors", "absl"}
+        assert not heavy & {*sys.modules}, heavy & {*sys.modules}
+    """)
 
 
-def test_the_library_alone_is_packaged_with_its_types():
-    build = PROJECT["tool"]["hatch"]["build"]
-    assert build["targets"]["wheel"]["packages"] == ["condvendi_jax"]
-    assert build["dev-mode-dirs"] == ["."]
-    assert (ROOT / "condvendi_jax" / "py.typed").exists()
+def test_the_stub_lists_the_public_names_once():
+    tree = ast.parse((ROOT / "condvendi_jax" / "__init__.pyi").read_text())
+    names = [a.name for node in tree.body if isinstance(node, ast.ImportFrom) for a in node.names]
+    assert sorted(names) == condvendi_jax.__all__
+    assert len(set(names)) == len(names)
+
+
+def test_a_missing_extra_is_named():
+    _python("""
+        import sys
+        sys.modules["sklearn.cluster"] = None  # As where scikit-learn is not installed.
+        import jax, numpy as np, condvendi_jax as cv
+        try:
+            cv.clusters.k_means(np.eye(3, dtype=np.float32), 2, key=jax.random.key(0))
+        except ModuleNotFoundError as error:
+            assert "K-means needs scikit-learn" in str(error), error
+            assert "pip install 'condvendi_jax[clusters]'" in str(error), error
+        else:
+            raise AssertionError("it was not missing")
+    """)
+    extras = PROJECT["project"]["optional-dependencies"]
+    for path in (ROOT / "condvendi_jax").rglob("*.py"):
+        assert {*re.findall(r"_extras\.needed\(\s*\"(\w+)", path.read_text())} <= {*extras}
 
 
 def test_a_wheel_holds_nothing_but_the_library(tmp_path):
@@ -72,4 +92,8 @@ def test_a_wheel_holds_nothing_but_the_library(tmp_path):
         "condvendi_jax",
         f"condvendi_jax-{version}.dist-info",
     }
-    assert {"condvendi_jax/py.typed", "condvendi_jax/__init__.py"} <= names
+    # The public names are read from the stub, at run time too.
+    marks = ("py.typed", "__init__.py", "__init__.pyi")
+    assert {f"condvendi_jax/{name}" for name in marks} <= names
+    (target,) = PROJECT["tool"]["hatch"]["build"]["dev-mode-dirs"]
+    assert target == "."  # An editable install reads the same folder.

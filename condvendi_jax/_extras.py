@@ -1,0 +1,27 @@
+"""Packages that only some users need: extras of the installation, named where one is missing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+
+class MissingExtra(ModuleNotFoundError, ValueError):
+    """A package of an extra is missing; a command prints this as one line, like bad input."""
+
+
+@contextlib.contextmanager
+def needed(extra: str, *, package: str, purpose: str) -> Iterator[None]:
+    """Imports inside the block name the extra to install where a package is missing.
+
+    Raises:
+      MissingExtra: a package is missing; the message has the purpose and the command.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            f"{purpose} needs {package}, which is not installed; install it with: "
+            f"pip install 'condvendi_jax[{extra}]'",
+            name=error.name,
+        ) from error
