@@ -181,7 +181,7 @@ class Gaussian(Kernel):
 
     def __init__(self, bandwidth: float | jax.Array, *, unit: float | None = None):
         self.bandwidth = validation.check_bandwidth(bandwidth)
-        self.unit = validation.check_unit(unit)
+        self.unit = None if unit is None else validation.check_number(unit, name="unit", above=0)
 
     def __repr__(self) -> str:
         unit = "" if self.unit is None else f", unit={self.unit:g}"
