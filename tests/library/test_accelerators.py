@@ -17,7 +17,7 @@ import condvendi_jax as cv
 from condvendi_jax.grams import _eigenvalues as spectra
 from condvendi_jax.grams import _tiles as tiles
 from condvendi_jax.grams._grams import DenseGram, TiledGram
-from condvendi_jax.scores import _mid as mid
+from condvendi_jax.scores import baselines
 from condvendi_jax.spectra import _estimators as estimators
 from condvendi_jax.spectra import _krylov as krylov
 
@@ -127,7 +127,7 @@ STORING = {
     "decompose, features": (functools.partial(_decomposed, kernel=cv.Cosine), *_points(4000)),
     "guidance": _update(cv.guidance.conditional_rke(**_kernels(), window=1000)),
     "guidance, spectra": _update(cv.guidance.conditional_vendi(**_kernels(), window=300)),
-    "mid": (lambda x, t: mid._pointwise(x, t, mid._fit(x, t, 0.1)), *_points(4000)),
+    "mid": (lambda x, t: baselines._pointwise(x, t, baselines._fit(x, t, 0.1)), *_points(4000)),
 }
 
 
