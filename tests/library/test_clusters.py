@@ -8,7 +8,7 @@ from oracles import assert_close, cosine_gram, directional_difference, entropy, 
 
 import condvendi_jax as cv
 from condvendi_jax.grams._weighted import WeightedGram
-from condvendi_jax.scores import clusters
+from condvendi_jax.scores import _modes, clusters
 from condvendi_jax.spectra import _methods as methods
 
 WIDTH = 0.9
@@ -49,6 +49,14 @@ def test_scores_are_the_oracles(order, aggregate, dtype):
     # Roots of what rounding leaves of zero eigenvalues: the oracle counts them below order 1.
     loosened = 1e4 if order < 1 and dtype == np.float64 else 10
     assert_close(found, oracle(outputs, labels, order, aggregate), loosened=loosened)
+
+
+@pytest.mark.slow
+def test_scores_under_the_cosine_kernel(x64):
+    outputs, labels = clustered()
+    expected = [np.exp(entropy(cosine_gram(outputs[labels == c]))) for c in labels]
+    found = cv.clusters.cluster_vendi(outputs, labels, kernel=cv.Cosine())
+    assert_close(found, np.mean(expected))
 
 
 @pytest.mark.parametrize("order", FEW_AND_REST)
@@ -119,9 +127,17 @@ def test_large_orders_do_not_overflow(x64):
     ],
 )
 def test_labels_of_any_plain_kind(labels):
+    """And of `Pairs`, whose prompts have no part in the score."""
     outputs = np.array([0, 1, 2, 2, 4], np.float32)[:, None]
-    found = cv.clusters.cluster_rke(outputs, labels, kernel=cv.Gaussian(0.1))
-    assert float(found) == pytest.approx(0.4 * 2 + 0.6 * 9 / 5, rel=1e-5)
+    kernel = cv.Gaussian(0.1)
+    pairs = cv.Pairs(outputs, outputs, output_kernel=kernel, prompt_kernel=kernel)
+    for found in (
+        cv.clusters.cluster_rke(outputs, labels, kernel=kernel),
+        cv.clusters.cluster_rke(pairs, labels),
+    ):
+        assert float(found) == pytest.approx(0.4 * 2 + 0.6 * 9 / 5, rel=1e-5)
+    with pytest.raises(TypeError, match="kernel: expected none beside Pairs"):
+        cv.clusters.cluster_vendi(pairs, labels, kernel=kernel)
 
 
 def test_one_cluster_is_vendi_and_single_points_score_one():
@@ -230,10 +246,6 @@ def test_errors_of_given_clusters_and_of_clusters_that_are_a_sample():
         ({"labels": [0, "0", 1, 1]}, TypeError, "received '0' in row 1 after 0 in row 0"),
         ({"labels": np.array([1j] * 4)}, TypeError, "complex"),
         ({"labels": np.array(["NaT"] * 4, "M8[D]")}, ValueError, "labels: received NaN in row 0"),
-        ({"outputs": np.full((4, 2), np.nan, np.float32)}, ValueError, "outputs: expected finite"),
-        ({"outputs": np.zeros((0, 2)), "labels": []}, ValueError, "at least one row"),
-        ({"kernel": "gaussian"}, TypeError, "kernel"),
-        ({"order": 0}, ValueError, "order: expected a number above 0"),
         ({"aggregate": "mean"}, ValueError, "arithmetic, conditional, received 'mean'"),
         ({"method": "exact"}, TypeError, "method"),
     ],
@@ -243,10 +255,6 @@ def test_bad_inputs(changes, error, message):
     arguments = {"outputs": outputs, "labels": [0, 0, 1, 1], "kernel": KERNEL} | changes
     with pytest.raises(error, match=message):
         cv.clusters.cluster_vendi(arguments.pop("outputs"), arguments.pop("labels"), **arguments)
-
-
-def test_traced_labels_are_refused():
-    outputs = np.arange(8, dtype=np.float32).reshape(4, 2)
     with pytest.raises(TypeError, match="traced"):
         jax.jit(lambda c: cv.clusters.cluster_vendi(outputs, c, kernel=KERNEL))(jnp.arange(4))
 
@@ -254,14 +262,6 @@ def test_traced_labels_are_refused():
 def test_many_clusters_of_many_sizes_are_few_programs():
     sizes = np.r_[np.arange(1, 65), 97, 128, 129, 700, 1000]
     assert sorted(clusters._by_size(sizes)) == [4, 8, 16, 32, 64, 128, 192, 768, 1024]
-
-
-@pytest.mark.slow
-def test_under_the_cosine_kernel_too(x64):
-    outputs, labels = clustered()
-    expected = [np.exp(entropy(cosine_gram(outputs[labels == c]))) for c in labels]
-    found = cv.clusters.cluster_vendi(outputs, labels, kernel=cv.Cosine())
-    assert_close(found, np.mean(expected))
 
 
 def blocks(seed=0):
@@ -418,11 +418,11 @@ def test_modes_without_a_matrix_agree_with_those_of_one(output_kernel, monkeypat
     prompts, outputs = (rng.normal(size=(90, d)).astype(np.float32) for d in (2, 3))
     options = {"output_kernel": output_kernel, "prompt_kernel": cv.Gaussian(1.0), "count": 2}
     dense = cv.clusters.prompt_modes(outputs, prompts, **options)
-    monkeypatch.setattr(clusters, "_DENSE_UP_TO", 10)
+    monkeypatch.setattr(_modes, "_DENSE_UP_TO", 10)
     monkeypatch.setattr("condvendi_jax.grams._grams._DENSE_UP_TO", 10)
     jax.clear_caches()
     for fits in (True, False):
-        monkeypatch.setattr(clusters.memory, "fits", lambda *_, fits=fits, **__: fits)
+        monkeypatch.setattr(_modes.memory, "fits", lambda *_, fits=fits, **__: fits)
         method = cv.MatrixFree(jax.random.key(0), rtol=0.01)
         for mode, known in zip(
             cv.clusters.prompt_modes(outputs, prompts, **options, method=method), dense, strict=True
@@ -443,6 +443,7 @@ def test_modes_without_a_matrix_agree_with_those_of_one(output_kernel, monkeypat
         ({"directions": 19}, ValueError, "directions: expected at most 18"),
         ({"method": None}, TypeError, "method"),
         ({"prompts": np.zeros((3, 4))}, ValueError, "18 outputs and 3 prompts"),
+        ({"prompts": None, "prompt_kernel": None}, ValueError, "prompts: expected embeddings"),
     ],
 )
 def test_what_prompt_modes_refuse(changes, error, message, x64):
