@@ -56,13 +56,15 @@ class Entropy:
 
     def clamped(self, n: int) -> Entropy:
         """The same entropy for n points: a truncation above n becomes n, with a warning."""
-        if self.truncation is None or self.truncation <= n:
-            return self
-        validation.warn(f"truncation {self.truncation} exceeds n = {n}: all eigenvalues are kept.")
-        return dataclasses.replace(self, truncation=n)
+        fitted = self.fitted(n)
+        if fitted is not self:
+            validation.warn(
+                f"truncation {self.truncation} exceeds n = {n}: all eigenvalues are kept."
+            )
+        return fitted
 
     def fitted(self, n: int) -> Entropy:
-        """The same entropy for n points, where a truncation above n is expected and no warning."""
+        """The same, without a warning."""
         if self.truncation is None or self.truncation <= n:
             return self
         return dataclasses.replace(self, truncation=n)

@@ -78,7 +78,7 @@ def test_the_aggregate_is_the_conditional_score_of_an_indicator_kernel(order, x6
 
 @pytest.mark.slow
 def test_the_conditional_aggregate_is_at_most_the_mean_where_that_is_proved(x64):
-    """At order 1, and for equal sizes at every order; and above it by hand where it is not."""
+    """At order 1, and for equal sizes at every order."""
     for seed in range(5):
         outputs, labels = clustered(seed=seed)
         equal = np.arange(40) % 4
@@ -92,28 +92,25 @@ def test_the_conditional_aggregate_is_at_most_the_mean_where_that_is_proved(x64)
             assert found[0] <= found[1] * (1 + 1e-12)
             if order == 1:
                 assert found[0] < found[1] * (1 - 1e-6)
-    scores = clusters.ClusterScores(np.arange(2), np.array([2, 1]), jnp.array([2.0, 1.9]), 2.0)
-    # Weights 4/5 and 1/5 in the place of 2/3 and 1/3.
-    np.testing.assert_allclose(scores.aggregate("conditional"), 1 / (0.8 / 2 + 0.2 / 1.9))
-    np.testing.assert_allclose(scores.aggregate("arithmetic"), 5.9 / 3)
-    assert scores.aggregate("conditional") > scores.aggregate("arithmetic")
 
 
-@pytest.mark.parametrize("order", [1, 2, 3])
-def test_two_aggregates_differ_by_the_variance_between_clusters(order, x64):
-    """a c^2 / 2 for scores of relative standard deviation c."""
-    scores = 5 * (1 + 0.01 * np.array([-1.0, 1.0, -1.0, 1.0]))
-    found = clusters.ClusterScores(np.arange(4), np.full(4, 7), jnp.asarray(scores), order)
-    ratio = found.aggregate("arithmetic") / found.aggregate("conditional")
-    assert float(ratio - 1) == pytest.approx(order * 0.01**2 / 2, rel=0.01)
-
-
-def test_large_orders_do_not_overflow(x64):
+def test_aggregates_of_scores_by_hand(x64):
+    """They differ by a c^2 / 2 for a relative deviation c; large orders do not overflow."""
+    spread = 5 * (1 + 0.01 * np.array([-1.0, 1.0, -1.0, 1.0]))
+    for order in (1, 2, 3):
+        scores = clusters.ClusterScores(np.arange(4), np.full(4, 7), jnp.asarray(spread), order)
+        ratio = scores.aggregate("arithmetic") / scores.aggregate("conditional")
+        assert float(ratio - 1) == pytest.approx(order * 0.01**2 / 2, rel=0.01)
     scores = clusters.ClusterScores(np.arange(2), np.array([3, 1]), jnp.array([50.0, 2.0]), 1e4)
     limit = scores._replace(order=np.inf)
     # The largest eigenvalues are 3/4 / 50 and 1/4 / 2, and 3/4 of the prompts.
     assert float(limit.aggregate("conditional")) == pytest.approx(0.75 / 0.125)
     assert float(scores.aggregate("conditional")) == pytest.approx(6, rel=1e-3)
+    scores = clusters.ClusterScores(np.arange(2), np.array([2, 1]), jnp.array([2.0, 1.9]), 2.0)
+    # Weights 4/5 and 1/5 in the place of 2/3 and 1/3: above the mean.
+    np.testing.assert_allclose(scores.aggregate("conditional"), 1 / (0.8 / 2 + 0.2 / 1.9))
+    np.testing.assert_allclose(scores.aggregate("arithmetic"), 5.9 / 3)
+    assert scores.aggregate("conditional") > scores.aggregate("arithmetic")
 
 
 @pytest.mark.parametrize(
@@ -140,17 +137,15 @@ def test_labels_of_any_plain_kind(labels):
         cv.clusters.cluster_vendi(pairs, labels, kernel=kernel)
 
 
-def test_one_cluster_is_vendi_and_single_points_score_one():
-    outputs, _ = clustered()
-    outputs = outputs.astype(np.float32)
-    whole = cv.clusters.cluster_vendi(outputs, np.zeros(40, int), kernel=KERNEL)
-    np.testing.assert_allclose(whole, cv.vendi(outputs, kernel=KERNEL), rtol=1e-5)
-    for aggregate in clusters.AGGREGATES:
-        alone = cv.clusters.cluster_vendi(
-            outputs, np.arange(40), kernel=KERNEL, aggregate=aggregate
-        )
-        assert float(alone) == pytest.approx(1, abs=1e-6)
-    assert float(cv.clusters.cluster_rke(outputs[:1], [7], kernel=KERNEL)) == 1
+@pytest.mark.parametrize("aggregate", clusters.AGGREGATES)
+def test_one_cluster_is_vendi_and_single_points_score_one(aggregate):
+    outputs = clustered()[0].astype(np.float32)
+    options = {"kernel": KERNEL, "aggregate": aggregate}
+    one = cv.clusters.cluster_vendi(outputs, np.zeros(40, int), **options)
+    np.testing.assert_allclose(one, cv.vendi(outputs, kernel=KERNEL), rtol=1e-5)
+    alone = cv.clusters.cluster_vendi(outputs, np.arange(40), **options)
+    assert float(alone) == pytest.approx(1, abs=1e-6)
+    assert float(cv.clusters.cluster_rke(outputs[:1], [7], **options)) == 1
 
 
 def test_the_order_of_rows_does_not_matter_and_every_argument_does():
@@ -399,11 +394,7 @@ def test_conditional_vendi_is_at_most_the_mean_of_all_modes(x64):
 
 def test_a_weighted_gram_multiplies_blocks_of_vectors_too(x64):
     rng = np.random.default_rng(0)
-    points, weights, vectors = (
-        rng.normal(size=(30, 3)),
-        rng.uniform(size=30),
-        rng.normal(size=(30, 4)),
-    )
+    points, weights, vectors = (rng.normal(size=(30, *shape)) for shape in ((3,), (), (4,)))
     gram = WeightedGram(cv.gram(cv.Gaussian(0.9), points), jnp.asarray(weights))
     expected = gaussian_gram(points, 0.9) * np.outer(weights, weights) @ vectors / 30
     assert_close(gram.matvec(jnp.asarray(vectors)), expected)
