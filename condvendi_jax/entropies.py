@@ -1,8 +1,8 @@
-"""Entropies of a Gram, and what is built from them once for all: H(X|T) and I(X;T).
+"""Entropies of a Gram, and their differences H(X|T) and I(X;T).
 
-An entropy is a function Gram -> scalar in nats. `conditional` and `mutual_information` take one
-entropy object for every term, so that a joint and its marginals are never of different orders or
-truncations.
+An entropy is a function Gram -> scalar in nats. `conditional` and `mutual_information` use one
+entropy object for every term, so that a joint and its marginals always have the same order and
+truncation.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from condvendi_jax import validation
 from condvendi_jax.grams import Gram, Operator
 from condvendi_jax.grams import _eigenvalues as spectra
 
-# Within this distance of order 1 the factor 1 / (1 - order) magnifies the rounding of sums.
+# Within this distance of order 1 the factor 1 / (1 - order), here above 10, magnifies the rounding
+# of the sum of powers: see `_renyi`.
 NEAR_ONE = 0.1
-# Beyond this order H differs from its limit by less than log(n) / order, no digit of float64.
+# Beyond this order H differs from its limit by less than log(n) / order: no digit of float64.
 _INFINITE = 1e17
 
 
 @dataclasses.dataclass(frozen=True)
 class Entropy:
-    """The entropy of a Gram's spectrum: its order, and how many eigenvalues it keeps.
+    """The Renyi entropy of a Gram's spectrum, of all eigenvalues or of the leading ones.
 
     Attributes:
       order: the Renyi order in (0, inf]; 1 is the von Neumann entropy (CV eq. 2), 2 the order of
-        RKE (CV eq. 4), infinity the min-entropy. Eigenvalues at or below 16 eps of the largest
-        count as zero for orders below 1.
-      truncation: how many leading eigenvalues are kept and shifted to sum to one (CV eq. 13); all
+        RKE (CV eq. 4), infinity the min-entropy. At orders below 1, eigenvalues up to 16 eps of the
+        largest count as zero.
+      truncation: the number of leading eigenvalues to keep and shift to sum to one (CV eq. 13); all
         of them where None.
     """
 
@@ -50,18 +51,20 @@ class Entropy:
 
     @property
     def of_largest(self) -> bool:
-        """Whether the largest eigenvalue is all that counts: the min-entropy, untruncated."""
+        """Whether only the largest eigenvalue counts: the min-entropy without truncation."""
         return math.isinf(self.order) and self.truncation is None
 
     def clamped(self, n: int) -> Entropy:
         """The same entropy for n points: a truncation above n becomes n, with a warning."""
-        if self.truncation is None or self.truncation <= n:
-            return self
-        validation.warn(f"truncation {self.truncation} exceeds n = {n}: all eigenvalues are kept.")
-        return dataclasses.replace(self, truncation=n)
+        fitted = self.fitted(n)
+        if fitted is not self:
+            validation.warn(
+                f"truncation {self.truncation} exceeds n = {n}: all eigenvalues are kept."
+            )
+        return fitted
 
     def fitted(self, n: int) -> Entropy:
-        """The same entropy for n points, where a truncation above n is expected and no warning."""
+        """The same, without a warning."""
         if self.truncation is None or self.truncation <= n:
             return self
         return dataclasses.replace(self, truncation=n)
@@ -82,7 +85,7 @@ class Entropy:
             eigenvalues = spectra.truncate(eigenvalues, self.truncation)
         if self.order < 1:
             floor = spectra.NOISE_FLOOR * jnp.finfo(eigenvalues.dtype).eps * jnp.max(eigenvalues)
-            # A NaN, which marks a spectrum that was refused, is kept.
+            # A NaN marks a spectrum that was refused, and stays.
             eigenvalues = jnp.where(eigenvalues <= floor, 0, eigenvalues)
         entropy = _nonnegative(_renyi(eigenvalues, self.order))
         spectra.check_spectra(entropy)
@@ -115,7 +118,7 @@ def truncated(t: int, *, order: float = 1.0) -> Entropy:
     """The t-truncated entropy H^(t) of CV eq. 13, of any order.
 
     Args:
-      t: how many leading eigenvalues are kept, at least 1.
+      t: the number of leading eigenvalues to keep, at least 1.
       order: the Renyi order; 1, von Neumann, in the papers.
 
     Raises:
@@ -134,27 +137,15 @@ def truncated(t: int, *, order: float = 1.0) -> Entropy:
 
 
 class PerTerm(NamedTuple):
-    """One value for each of the entropies of a decomposition; None where there is none.
+    """One value for each entropy of a decomposition; None where there is none."""
 
-    Attributes:
-      outputs: of H(X).
-      prompts: of H(T).
-      joint: of H(X, T).
-    """
-
-    outputs: Any
-    prompts: Any
-    joint: Any
+    outputs: Any  # H(X)
+    prompts: Any  # H(T)
+    joint: Any  # H(X, T)
 
 
 def entropies(entropy: Entropy, gram_x: Gram, gram_t: Gram | None = None) -> PerTerm:
-    """H(X), H(T) and H(X, T) in nats; at order 2 out of one pass over the pairs.
-
-    Args:
-      entropy: the order and the truncation of all three.
-      gram_x: of the outputs.
-      gram_t: of the prompts; without it only H(X) is computed.
-    """
+    """H(X), H(T) and H(X, T) in nats, or H(X) alone; at order 2 from one pass over the pairs."""
     if gram_t is None:
         return PerTerm(entropy(gram_x), None, None)
     if not entropy.needs_spectrum:
@@ -180,8 +171,7 @@ def log_scores(entropy_x: Any, entropy_t: Any, entropy_joint: Any) -> PerScore:
 
     Args:
       entropy_x, entropy_t, entropy_joint: H(X), H(T) and H(X, T) in nats: numbers, arrays of one
-        shape, or estimates of them. None where one is not known, and then for every score that it
-        is part of.
+        shape, or estimates. Where one is None, so is every score that needs it.
     """
     if entropy_t is None or entropy_joint is None:
         return PerScore(entropy_x, None, None)
@@ -197,7 +187,7 @@ def conditional(entropy: Entropy, gram_x: Gram, gram_t: Gram) -> jax.Array:
 
     Args:
       entropy: the order and the truncation of both terms.
-      gram_x, gram_t: of the outputs and of the prompts.
+      gram_x, gram_t: the Grams of the outputs and of the prompts.
 
     Examples:
       Two outputs to each prompt: log 2.
@@ -212,7 +202,7 @@ def conditional(entropy: Entropy, gram_x: Gram, gram_t: Gram) -> jax.Array:
     """
     if not entropy.needs_spectrum:
         return log_scores(*entropies(entropy, gram_x, gram_t)).conditional
-    # H(X) has no part in it, and would cost a spectrum.
+    # H(X) is not needed, and would cost a spectrum.
     return log_scores(None, entropy(gram_t), entropy(gram_x * gram_t)).conditional
 
 
@@ -221,10 +211,10 @@ def mutual_information(entropy: Entropy, gram_x: Gram, gram_t: Gram) -> jax.Arra
 
     Args:
       entropy: the order and the truncation of all terms.
-      gram_x, gram_t: of the outputs and of the prompts.
+      gram_x, gram_t: the Grams of the outputs and of the prompts.
 
     Examples:
-      Every output tells its prompt, of which there are two: log 2.
+      Every output determines its prompt, one of two: log 2.
 
       >>> import numpy as np
       >>> import condvendi_jax as cv
@@ -243,12 +233,12 @@ def _nonnegative(entropy: jax.Array) -> jax.Array:
 
 
 def _renyi(p: jax.Array, order: float) -> jax.Array:
-    """The Renyi entropy of weights p `[n]`, of sum one; zero weights give zero, gradients too.
+    """The Renyi entropy of weights p `[n]`, of sum one. Zero weights and their gradients add zero.
 
-    A zero eigenvalue of a positive semidefinite matrix is at its minimum, so it moves to second
-    order only, and the zero written in its place is its true gradient (not -log 0).
+    A zero eigenvalue of a positive semidefinite matrix is at its minimum and changes to second
+    order only: its true gradient is zero, not -log 0.
     """
-    positive = ~(p <= 0)  # So that a NaN stays one.
+    positive = ~(p <= 0)  # True for a NaN, which stays a NaN.
     log_p = jnp.log(jnp.where(positive, p, 1))
     if order == 1:
         return -jnp.sum(p * log_p)

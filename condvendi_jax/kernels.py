@@ -1,9 +1,9 @@
 """Positive semidefinite kernels with unit diagonal: k(x, y) of two points, composed with `*`.
 
-A kernel is written for two points. What makes it fast is said beside it, in three steps:
-`prepare` does what needs doing once per point (centring, normalising, squared norms), `geometry`
-what a pair of blocks needs whatever the parameters (one matrix product), and `profile` the rest,
-so that a sweep over bandwidths pays for the distances once.
+A kernel is a function of two points. Three more methods make it fast: `prepare` does the work for
+each point (centring, normalising, squared norms), `geometry` the work for each pair that does not
+depend on the parameters (one matrix product), and `profile` the rest. A sweep over bandwidths
+computes the distances once.
 """
 
 from __future__ import annotations
@@ -20,24 +20,25 @@ from jax import lax
 
 from condvendi_jax import validation
 
-# Rounding in a matrix product moves k(x, x) off 1, and the lower-precision products that are the
-# default on accelerators move it by 1e-3: inner products are always taken at full precision.
+# Inner products are taken at full precision: the faster ones that are the default on accelerators
+# move k(x, x) off 1 by 1e-3.
 _PRECISION = lax.Precision.HIGHEST
-# Distances below the rounding of a Gram-trick subtraction, in eps of the squared norms.
+# A Gram-trick distance below this many eps of the squared norms is rounding. The subtraction of
+# three rounded numbers is off by a few eps.
 _ROUNDING = 8
-# What the rounding of that subtraction may be of a squared bandwidth before points are subtracted
-# from one another instead. It moves a kernel value by as much, relatively.
+# The rounding of a squared distance, in squared bandwidths, above which distances come from
+# differences. It moves a kernel value by the same amount, relatively: four digits are kept.
 _MOVED = 1e-4
 # Columns of points whose differences are squared in one fused loop.
 _COLUMNS = 8
-# Powers of two that are apart as units of length: each is a program to compile.
+# Units of length are powers of 2^8: each one is a program to compile.
 _UNIT_STEP = 8
 
 
 class Kernel(abc.ABC):
     """A normalised kernel, k(x, x) = 1, as a pytree whose leaves are its parameters.
 
-    A kernel of one's own needs `__call__` alone, and to be registered as a pytree: with
+    To write one, implement `__call__` and register the class as a pytree, with
     `jax.tree_util.register_static` where it has no parameters to trace.
     """
 
@@ -54,7 +55,7 @@ class Kernel(abc.ABC):
         return jax.vmap(jax.vmap(self, in_axes=(None, 0)), in_axes=(0, None))(left, right)
 
     def profile(self, geometry: Any) -> jax.Array:
-        """k of all pairs, `[m, n]`, out of their geometry."""
+        """k of all pairs, `[m, n]`, from their geometry."""
         return geometry
 
     def cross(self, left: Any, right: Any) -> jax.Array:
@@ -87,9 +88,9 @@ def _inner(left: jax.Array, right: jax.Array) -> jax.Array:
 
 @jax.jit
 def _reach(points: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The largest distance e of an entry from the first point's, and of |x - mean|^2 / e^2.
+    """The largest difference e of an entry from the first point's, and max |x - mean|^2 / e^2.
 
-    In two parts, since their product may leave the range of the dtype.
+    Their product may leave the range of the dtype.
     """
     shifted = points - points[:1]
     extent = jnp.max(jnp.abs(shifted))
@@ -102,9 +103,9 @@ def _reach(points: jax.Array) -> tuple[jax.Array, jax.Array]:
 def _half_squares(left: jax.Array, right: jax.Array, unit: float) -> jax.Array:
     """Half the squared distances of all pairs of rows, in squares of `unit`, `[m, n]`.
 
-    By differences: right to a few ulps whatever the norms, at some twenty times the price of a
-    matrix product. Differences are taken before they are scaled, so that far points are infinitely
-    far and never undefined.
+    By differences: right to a few ulps whatever the norms, but some twenty times slower than a
+    matrix product. Differences are taken before they are scaled, so that the distance of far points
+    overflows to infinity and is never NaN.
     """
     inverse = jnp.asarray(1 / unit, left.dtype)
     x, y = _chunks(left), _chunks(right)
@@ -137,7 +138,7 @@ def _half_squares_backward(unit: float, points: Any, cotangent: jax.Array) -> tu
         to_left, to_right = [], []
         for of_x, of_y in zip(*chunk, strict=True):
             difference = (of_x[:, None] - of_y[None, :]) * inverse
-            # What is infinitely far has no weight.
+            # Points that are infinitely far have no weight: 0 * inf would be NaN.
             pulled = jnp.where(cotangent == 0, 0, cotangent * difference) * inverse
             to_left.append(jnp.sum(pulled, axis=1))
             to_right.append(-jnp.sum(pulled, axis=0))
@@ -155,12 +156,11 @@ _half_squares.defvjp(_half_squares_forward, _half_squares_backward)
 class Gaussian(Kernel):
     """The Gaussian kernel k(x, y) = exp(-|x - y|^2 / (2 bandwidth^2)) (CV section 3.2).
 
-    Distances come out of one matrix product, |x|^2 + |y|^2 - 2 <x, y> of centred points, whose
-    rounding is that of the norms. Where the bandwidth is not well above it (a cluster much narrower
-    than its distance from another, one row far away), or squares would leave the range of the
-    dtype, the scores use the form with a `unit` instead, which subtracts point from point. They
-    find that out from concrete points and bandwidths; under `jax.jit` nothing is known of either,
-    and the unit is the caller's to give.
+    Distances come from one matrix product, |x|^2 + |y|^2 - 2 <x, y> of centred points, which rounds
+    by a few eps of the norms. Where the bandwidth is not well above that (a cluster much narrower
+    than its distance from another, or one row far away), or squares would leave the range of the
+    dtype, the scores switch to the form with a `unit`, which subtracts points. They decide this
+    from concrete points and bandwidths; under `jax.jit` pass the unit yourself.
 
     Args:
       bandwidth: the length scale sigma > 0, in the units of the embeddings. It may be traced, so
@@ -169,7 +169,7 @@ class Gaussian(Kernel):
         differences, measured in it.
 
     Raises:
-      ValueError, TypeError: a concrete bandwidth or unit that is not a finite number above 0.
+      TypeError, ValueError: a concrete bandwidth or unit is not a finite number above 0.
 
     Examples:
       >>> import numpy as np
@@ -181,7 +181,7 @@ class Gaussian(Kernel):
 
     def __init__(self, bandwidth: float | jax.Array, *, unit: float | None = None):
         self.bandwidth = validation.check_bandwidth(bandwidth)
-        self.unit = validation.check_unit(unit)
+        self.unit = None if unit is None else validation.check_number(unit, name="unit", above=0)
 
     def __repr__(self) -> str:
         unit = "" if self.unit is None else f", unit={self.unit:g}"
@@ -191,7 +191,7 @@ class Gaussian(Kernel):
 
     @property
     def shift_invariant(self) -> bool:
-        """True: it sees differences only."""
+        """True: it depends on differences only."""
         return True
 
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
@@ -218,10 +218,10 @@ class Gaussian(Kernel):
     def prepare(self, points: jax.Array) -> Any:
         """Centred points `[n, d]` and half their squared norms `[n]`; with a unit, the points.
 
-        Centring first is what keeps float32 distances right for data far from the origin: the
-        matrix product subtracts numbers of the size of |x|^2. The mean itself is taken relative to
-        the first row for the same reason. The score does not depend on the shift, so no gradient
-        flows through it. Differences need no centring, which would round them.
+        Centring keeps float32 distances right for data far from the origin, since the matrix
+        product subtracts numbers of the size of |x|^2. The mean is taken relative to the first row
+        for the same reason. The score does not depend on the shift, so no gradient flows through
+        it. Differences need no centring, which would round them.
         """
         if self.unit is not None:
             return points
@@ -236,14 +236,14 @@ class Gaussian(Kernel):
         (x, half_x), (y, half_y) = left, right
         norms = half_x[:, None] + half_y[None, :]
         half = norms - _inner(x, y)
-        # What is left of the norms' size by rounding is no distance: duplicates are at zero,
-        # whatever the bandwidth, and no kernel value exceeds 1.
-        # (A NaN fails the comparison and stays one.)
+        # A remainder of the size of the norms' rounding is no distance: duplicates are at zero
+        # whatever the bandwidth, and no kernel value exceeds 1. A NaN fails the comparison and
+        # stays a NaN.
         return jnp.where(half <= _ROUNDING * jnp.finfo(half.dtype).eps * norms, 0, half)
 
     def profile(self, geometry: jax.Array) -> jax.Array:
         """exp(-geometry / bandwidth^2), where geometry is half a squared distance."""
-        # The bandwidth's own square may leave the range of float32.
+        # The square of the bandwidth may leave the range of float32.
         unit = 1 if self.unit is None else self.unit
         inverse = unit / self.bandwidth.astype(geometry.dtype)
         return jnp.exp(-(geometry * inverse) * inverse)
@@ -265,8 +265,8 @@ class Gaussian(Kernel):
 class Cosine(Kernel):
     """The cosine kernel k(x, y) = <x, y> / (|x| |y|), the papers' normalised linear kernel.
 
-    Its feature space has the dimension d of the embeddings, so that n points with n > d have at
-    most d non-zero eigenvalues. Not invariant to translation: embeddings are not centred.
+    Its features have the dimension d of the embeddings, so that n > d points have at most d
+    non-zero eigenvalues. Embeddings are not centred: it is not invariant to translation.
     """
 
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
@@ -282,7 +282,7 @@ class Cosine(Kernel):
         return _inner(left, right)
 
     def check_points(self, points: jax.Array, *, name: str) -> None:
-        """Raises ValueError if a row is zero: it has no direction."""
+        """Raises ValueError where a row is zero: it has no direction."""
         zero = jnp.all(points == 0, axis=1)
         if bool(zero.any()):
             raise ValueError(
@@ -311,7 +311,7 @@ class Product(Kernel):
 
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
         """The product of the factors at two points `[d]`."""
-        return _product(kernel(x, y) for kernel in self.factors)
+        return functools.reduce(jnp.multiply, (kernel(x, y) for kernel in self.factors))
 
     def prepare(self, points: jax.Array) -> tuple[Any, ...]:
         """What each factor needs of the points."""
@@ -324,9 +324,8 @@ class Product(Kernel):
 
     def profile(self, geometry: Any) -> jax.Array:
         """The product of the factors for all pairs, `[m, n]`."""
-        return _product(
-            kernel.profile(part) for kernel, part in zip(self.factors, geometry, strict=True)
-        )
+        parts = zip(self.factors, geometry, strict=True)
+        return functools.reduce(jnp.multiply, (kernel.profile(part) for kernel, part in parts))
 
     @property
     def shift_invariant(self) -> bool:
@@ -350,13 +349,6 @@ class Product(Kernel):
     def tree_unflatten(cls, _: None, factors: tuple[Any, ...]) -> Product:
         """Rebuilds the product from its factors."""
         return cls(*factors)
-
-
-def _product(values: Any) -> jax.Array:
-    first, *rest = values
-    for value in rest:
-        first = first * value
-    return first
 
 
 def check_kernel(kernel: Any, *, name: str) -> Kernel:

@@ -1,8 +1,7 @@
-"""What a bad input gets: checks that run before any heavy work.
+"""Checks of arguments, which run before any heavy work.
 
-Every check looks at shapes and dtypes always, and at values only where they are concrete: under
-`jax.jit`, `jax.vmap` or `jax.grad` an array is a tracer, nothing can raise on its values, and
-only the static part is checked.
+Every check looks at shapes and dtypes. It looks at values only where they are concrete: under
+`jax.jit`, `jax.vmap` or `jax.grad` an array is a tracer, and nothing can raise on its values.
 """
 
 from __future__ import annotations
@@ -22,12 +21,14 @@ import numpy as np
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
+# A cast that moves differences between rows by more than this share of their largest loses digits
+# that four-digit scores show.
 _BLURRED = 1e-4
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def is_concrete(*values: Any) -> bool:
-    """Whether no leaf of `values` is a tracer, so that its numbers may be looked at."""
+    """Whether no leaf of `values` is a tracer, so that their numbers are known."""
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
 
 
@@ -79,32 +80,9 @@ def compute_dtype() -> jnp.dtype:
     return jax.dtypes.canonicalize_dtype(np.float64)
 
 
-def check_embeddings(
-    array: ArrayLike,
-    *,
-    name: str,
-    place: Callable[[Any], jax.Array] = jnp.asarray,
-    origin: np.ndarray | None = None,
-) -> jax.Array:
-    """Checks one array of embeddings and casts it to the compute dtype.
-
-    Args:
-      array: embeddings `[n, d]` of any real dtype. Small floats, integers and booleans are cast
-        before any arithmetic; float64 is cast to float32, with a warning, where x64 is off.
-        Tensors of other frameworks are converted.
-      name: what the array is called in an error message.
-      place: puts the array, of the compute dtype, on the device, or on several.
-      origin: a row `[1, d]` that is subtracted before the cast: see `origin_of`.
-
-    Returns:
-      The array `[n, d]` in float32, or in float64 where x64 is enabled.
-
-    Raises:
-      TypeError: the dtype is not real (object, string, complex), or the array is masked.
-      ValueError: the array is not two-dimensional, is empty, or holds a NaN, an infinity or a
-        number beyond the range of the compute dtype.
-    """
-    return check_arrays({name: array}, place=place, origins={name: origin})[0]
+def check_embeddings(array: ArrayLike, *, name: str, origin: np.ndarray | None = None) -> jax.Array:
+    """Checks one array of embeddings and casts it to the compute dtype, as `check_arrays`."""
+    return check_arrays({name: array}, origins={name: origin})[0]
 
 
 def check_arrays(
@@ -113,15 +91,19 @@ def check_arrays(
     place: Callable[[Any], jax.Array] = jnp.asarray,
     origins: Mapping[str, np.ndarray | None] | None = None,
 ) -> list[jax.Array]:
-    """Checks arrays by name, that they pair up row by row, and casts them.
+    """Checks arrays that pair up row by row, and casts them to the compute dtype.
 
     Args:
-      named: the arrays `[n, d]`, as for `check_embeddings`.
-      place: puts an array of the compute dtype on the device, or on several.
-      origins: by name, the row that is subtracted before the cast, if any.
+      named: by the name for error messages, embeddings `[n, d]` of any real dtype. Small floats,
+        integers and booleans are cast before any arithmetic; float64 is cast to float32, with a
+        warning, where x64 is off. Tensors of other frameworks are converted.
+      place: puts an array of the compute dtype on one device or on several.
+      origins: by name, a row `[1, d]` to subtract before the cast: see `origin_of`.
 
     Raises:
-      TypeError, ValueError: as `check_embeddings`, or the lengths differ.
+      TypeError: a dtype is not real (object, string, complex), or an array is masked.
+      ValueError: an array is not two-dimensional, is empty, or holds a NaN, an infinity or a number
+        beyond the range of the compute dtype; or the numbers of rows differ.
     """
     arrays = {name: as_array(array, name=name) for name, array in named.items()}
     check_shapes(arrays)
@@ -135,9 +117,21 @@ def check_arrays(
 
 
 def check_shapes(arrays: Mapping[str, Any]) -> None:
-    """Raises where arrays are not real, two-dimensional and of the same number of rows."""
+    """Raises unless all arrays are real, two-dimensional, not empty, and of one number of rows."""
     for name, array in arrays.items():
-        _check_static(array, name=name)
+        real = jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)
+        if not real and array.dtype != np.bool_:
+            raise TypeError(
+                f"{name}: expected real numbers, received an array of dtype {array.dtype}."
+            )
+        if array.ndim != 2:
+            raise ValueError(
+                f"{name}: expected a two-dimensional array [n, d], received shape {array.shape}."
+            )
+        if 0 in array.shape:
+            raise ValueError(
+                f"{name}: expected at least one row and one column, received shape {array.shape}."
+            )
     lengths = [array.shape[0] for array in arrays.values()]
     if len(set(lengths)) > 1:
         counts = " and ".join(f"{n} {name}" for name, n in zip(arrays, lengths, strict=True))
@@ -145,21 +139,21 @@ def check_shapes(arrays: Mapping[str, Any]) -> None:
 
 
 def as_array(array: ArrayLike, *, name: str) -> np.ndarray | jax.Array:
-    """What a caller passed as an array of NumPy or JAX; tensors of other frameworks come along.
+    """Returns an array of JAX as it is, and everything else as an array of NumPy.
 
     Raises:
-      TypeError: it is masked (the mask would be lost), or cannot be converted.
+      TypeError: the array is masked, since the mask would be lost, or cannot be converted.
     """
     if isinstance(array, jax.Array):
         return array
     if isinstance(array, np.ma.MaskedArray):
         raise TypeError(
-            f"{name}: a masked array would lose its mask: select the rows that are meant, or fill "
-            "what is masked."
+            f"{name}: a masked array would lose its mask: select the rows to use, or fill the "
+            "masked entries."
         )
     value: Any = array
     try:
-        # A tensor that requires gradients, or is on another device, gives no array by itself.
+        # NumPy refuses tensors that require gradients or lie on another device.
         for step in ("detach", "cpu"):
             value = getattr(value, step, lambda value=value: value)()
         if "bfloat16" in str(getattr(value, "dtype", "")) and hasattr(value, "float"):
@@ -173,10 +167,10 @@ def as_array(array: ArrayLike, *, name: str) -> np.ndarray | jax.Array:
 
 
 def origin_of(array: np.ndarray | jax.Array) -> np.ndarray | None:
-    """The row to subtract before a cast that would lose digits: the first, or None.
+    """The first row where the cast to the compute dtype would lose digits, or None.
 
-    What is far from the origin keeps its differences that way, which is all that a shift-invariant
-    kernel sees. None where the cast loses nothing, and for arrays that are on several hosts.
+    Subtract it before the cast: rows far from the origin then keep their differences, which are all
+    that a shift-invariant kernel sees. None too for arrays that lie on several hosts.
     """
     if isinstance(array, jax.Array) and (not is_concrete(array) or not array.is_fully_addressable):
         return None
@@ -186,7 +180,6 @@ def origin_of(array: np.ndarray | jax.Array) -> np.ndarray | None:
 
 
 def _loses(dtype: np.dtype) -> bool:
-    """Whether a cast of the dtype to the compute dtype loses digits."""
     if dtype.kind not in "iuf" or dtype == np.dtype(compute_dtype()):
         return False
     bits = jnp.finfo(compute_dtype()).nmant + 1
@@ -209,7 +202,7 @@ def is_blurred(array: np.ndarray | jax.Array) -> bool:
 def _cast(
     array: Any, name: str, place: Callable[[Any], jax.Array], origin: np.ndarray | None
 ) -> jax.Array:
-    """The array in the compute dtype, placed, after its numbers were looked at where they are."""
+    """The array in the compute dtype, placed; its numbers are checked on the host or device."""
     whole = is_concrete(array) and not (
         isinstance(array, jax.Array) and not array.is_fully_addressable
     )
@@ -217,7 +210,7 @@ def _cast(
         placed = place(array.astype(compute_dtype()))
         check_finite(placed, name=name)
         return placed
-    # What is on the host is looked at there: nothing is compiled for it.
+    # Arrays on the host are checked there, without compiling a program.
     host = np.asarray(array)
     check_finite(host, name=name)
     moved = host if origin is None else minus(host, origin)
@@ -249,7 +242,7 @@ def minus(array: np.ndarray, origin: np.ndarray) -> np.ndarray:
 
 
 def _warn_of_merged_rows(before: np.ndarray, after: np.ndarray, name: str) -> None:
-    """Says so where rows that differed are equal after the cast."""
+    """Warns where rows that differed are equal after the cast."""
     distinct = distinct_rows(after)[0]
     if distinct == after.shape[0]:
         return
@@ -262,11 +255,11 @@ def _warn_of_merged_rows(before: np.ndarray, after: np.ndarray, name: str) -> No
 
 
 def distinct_rows(array: np.ndarray) -> tuple[int, np.ndarray]:
-    """How many rows of `[n, d]` differ, and for each the number of its kind, `[n]`.
+    """How many distinct rows `[n, d]` has, and the number of its distinct row for each, `[n]`.
 
-    Kinds are numbered in the order in which they first appear.
+    Distinct rows are numbered in the order in which they first appear.
     """
-    # Bytes are compared: a negative zero is made a zero first.
+    # The comparison is of bytes, so that a negative zero must become a zero first.
     rows = np.ascontiguousarray(array + np.zeros((), array.dtype))
     as_bytes = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
     _, first, kinds = np.unique(as_bytes, return_index=True, return_inverse=True)
@@ -275,23 +268,8 @@ def distinct_rows(array: np.ndarray) -> tuple[int, np.ndarray]:
     return first.size, rank[kinds.ravel()]
 
 
-def _check_static(array: Any, *, name: str) -> None:
-    dtype = array.dtype
-    real = jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)
-    if not real and dtype != np.bool_:
-        raise TypeError(f"{name}: expected real numbers, received an array of dtype {dtype}.")
-    if array.ndim != 2:
-        raise ValueError(
-            f"{name}: expected a two-dimensional array [n, d], received shape {array.shape}."
-        )
-    if 0 in array.shape:
-        raise ValueError(
-            f"{name}: expected at least one row and one column, received shape {array.shape}."
-        )
-
-
 def check_finite(array: np.ndarray | jax.Array, *, name: str) -> None:
-    """Raises ValueError, naming the first such row, where an array holds a NaN or an infinity."""
+    """Raises ValueError where a concrete array holds a NaN or an infinity."""
     if not is_concrete(array):
         return
     if isinstance(array, np.ndarray):
@@ -300,8 +278,8 @@ def check_finite(array: np.ndarray | jax.Array, *, name: str) -> None:
         bad = ~np.isfinite(array).all(axis=1)
         row, count = int(np.argmax(bad)), int(bad.sum())
     else:
-        # At once, also for a constant inside jit; and in JAX, not NumPy: the rows may lie on
-        # several hosts, and only a scalar is on all of them.
+        # Evaluated at once, also for a constant inside jit. In JAX, because the rows may lie on
+        # several hosts, and only a scalar lies on all of them.
         with jax.ensure_compile_time_eval():
             row, count = map(int, _not_finite(array))
     if count == 0:
@@ -314,41 +292,75 @@ def check_finite(array: np.ndarray | jax.Array, *, name: str) -> None:
 
 @jax.jit
 def _not_finite(array: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The first row that is not finite, and how many are not: one program, not one a step."""
+    """The first row that is not finite, and how many are not."""
     finite_rows = jnp.isfinite(array).all(axis=1)
     return jnp.argmin(finite_rows), jnp.sum(~finite_rows)
 
 
-def check_unit(unit: Any) -> float | None:
-    """Returns a unit of length, or raises. It is static, and so a number also inside jit.
+def check_number(
+    value: Any, *, name: str, above: float, below: float = math.inf, expected: str | None = None
+) -> float:
+    """Returns a concrete number between `above` and `below` as a float, or raises ValueError.
 
-    Raises:
-      TypeError, ValueError: neither None nor a finite number above 0.
+    `expected` replaces the words for the range in the message.
     """
-    if unit is None:
+    real = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not real or not above < float(value) < below:
+        words = expected or (
+            f"a finite number above {above:g}"
+            if math.isinf(below)
+            else f"a number between {above:g} and {below:g}"
+        )
+        raise ValueError(f"{name}: expected {words}, received {value!r}.")
+    return float(value)
+
+
+def check_count(value: Any, *, name: str, minimum: int, expected: str | None = None) -> int:
+    """Returns an integer of at least `minimum` as an int, or raises ValueError."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < minimum:
+        words = expected or f"an integer of at least {minimum}"
+        raise ValueError(f"{name}: expected {words}, received {value!r}.")
+    return int(value)
+
+
+def check_rtol(rtol: Any, *, name: str = "rtol") -> float:
+    """Returns a relative tolerance between 0 and 1, or raises ValueError."""
+    return check_number(rtol, name=name, above=0, below=1)
+
+
+def check_order(order: Any) -> float:
+    """Returns the order of a Renyi entropy, in (0, inf], or raises ValueError."""
+    words = "a number above 0, where 1 is the von Neumann entropy and float('inf') the min-entropy"
+    largest = isinstance(order, (float, np.floating)) and order == math.inf
+    return math.inf if largest else check_number(order, name="order", above=0, expected=words)
+
+
+def check_truncation(truncation: Any) -> int | None:
+    """Returns a truncation, None or an integer of at least 1, or raises ValueError."""
+    words = "None or an integer of at least 1 (the number of leading eigenvalues kept)"
+    if truncation is None:
         return None
-    if isinstance(unit, bool) or not isinstance(unit, (int, float, np.integer, np.floating)):
-        raise TypeError(f"unit: expected None or a positive number, received {unit!r}.")
-    if not (float(unit) > 0 and math.isfinite(float(unit))):
-        raise ValueError(f"unit: expected a finite number above 0, received {unit!r}.")
-    return float(unit)
+    return check_count(truncation, name="truncation", minimum=1, expected=words)
+
+
+def check_seed(seed: Any, *, name: str = "seed") -> int:
+    """Returns a seed below 2^31, or raises: beyond 32 bits two seeds would give the same key."""
+    if check_count(seed, name=name, minimum=0) >= 2**31:
+        raise ValueError(f"{name}: expected an integer below 2^31, received {seed}.")
+    return int(seed)
 
 
 def check_bandwidth(bandwidth: Any) -> jax.Array:
-    """Returns the bandwidth as an array, or raises if it is concrete and not in (0, inf).
+    """Returns the bandwidth, a scalar that may be traced, in the compute dtype.
 
     Raises:
-      TypeError: not a real number.
-      ValueError: zero, negative, NaN, infinite, not a scalar, or beyond what the compute dtype
-        resolves.
+      TypeError: it is not a real number.
+      ValueError: it is concrete, and not a scalar in (0, inf) that the compute dtype resolves.
     """
-    no_number = isinstance(bandwidth, (str, bytes, bool)) or getattr(
-        bandwidth, "dtype", None
-    ) == np.dtype(bool)
-    if no_number:
-        raise TypeError(f"bandwidth: expected a positive number, received {bandwidth!r}.")
     try:
-        given = None if isinstance(bandwidth, Tracer) else np.asarray(bandwidth, np.float64)
+        kind = bool if isinstance(bandwidth, bool) else getattr(bandwidth, "dtype", None)
+        if isinstance(bandwidth, (str, bytes)) or kind == np.dtype(bool):
+            raise TypeError("no number")
         with np.errstate(over="ignore"):
             value = jnp.asarray(bandwidth, dtype=compute_dtype())
     except (TypeError, ValueError, OverflowError) as error:
@@ -359,27 +371,24 @@ def check_bandwidth(bandwidth: Any) -> jax.Array:
         return value
     if value.ndim != 0:
         raise ValueError(f"bandwidth: expected a scalar, received shape {value.shape}.")
-    assert given is not None  # Its value is at hand.
-    number = float(given)
-    if not (number > 0 and math.isfinite(number)):
-        raise ValueError(f"bandwidth: expected a finite number above 0, received {bandwidth!r}.")
-    limits = jnp.finfo(value.dtype)
-    # Its inverse must be a number too.
-    if not float(limits.tiny) <= number <= 1 / float(limits.tiny):
+    # In float64: the cast may have made it zero or infinite.
+    number = check_number(float(np.asarray(bandwidth, np.float64)), name="bandwidth", above=0)
+    smallest = float(jnp.finfo(value.dtype).tiny)
+    # The kernel divides by it: its inverse must be a number too.
+    if not smallest <= number <= 1 / smallest:
         raise ValueError(
-            f"bandwidth: {number:g} is beyond what {value.dtype} resolves, "
-            f"{float(limits.tiny):.1e} to {1 / float(limits.tiny):.1e}: rescale the embeddings "
-            "and it, or enable x64."
+            f"bandwidth: {number:g} is beyond what {value.dtype} resolves, {smallest:.1e} to "
+            f"{1 / smallest:.1e}: rescale the embeddings and it, or enable x64."
         )
     return value
 
 
 def check_key(key: Any, *, name: str = "key") -> jax.Array:
-    """Returns the random key, or raises.
+    """Returns one key of `jax.random.key` or `jax.random.PRNGKey`.
 
     Raises:
-      ValueError: there is none.
-      TypeError: it is not one key of `jax.random.key` or of `jax.random.PRNGKey`.
+      ValueError: the key is None.
+      TypeError: it is anything else.
     """
     if key is None:
         raise ValueError(f"{name}: expected a random key, such as jax.random.key(0).")
@@ -393,81 +402,8 @@ def check_key(key: Any, *, name: str = "key") -> jax.Array:
     return key
 
 
-def check_seed(seed: Any, *, name: str = "seed") -> int:
-    """Returns the seed, or raises: beyond 32 bits two seeds would give one and the same key.
-
-    Raises:
-      ValueError: not an integer between 0 and 2^31 - 1.
-    """
-    seed = check_count(seed, name=name, minimum=0)
-    if seed >= 2**31:
-        raise ValueError(f"{name}: expected an integer below 2^31, received {seed}.")
-    return seed
-
-
-def check_rtol(rtol: Any, *, name: str = "rtol") -> float:
-    """Returns the relative tolerance as a float, or raises.
-
-    Raises:
-      ValueError: not a number between 0 and 1.
-    """
-    number = isinstance(rtol, (int, float, np.number)) and not isinstance(rtol, bool)
-    if not number or not 0 < float(rtol) < 1:
-        raise ValueError(f"{name}: expected a number between 0 and 1, received {rtol!r}.")
-    return float(rtol)
-
-
-def check_order(order: Any) -> float:
-    """Returns the order of a Renyi entropy as a float, or raises.
-
-    Raises:
-      ValueError: not a number in (0, inf]; order 1 (von Neumann) and infinity are valid.
-    """
-    valid = isinstance(order, (int, float, np.integer, np.floating)) and not isinstance(order, bool)
-    if not valid or not float(order) > 0:
-        raise ValueError(
-            "order: expected a number above 0, where 1 is the von Neumann entropy and "
-            f"float('inf') the min-entropy, received {order!r}."
-        )
-    return float(order)
-
-
-def check_truncation(truncation: Any) -> int | None:
-    """Returns the truncation as a positive integer or None, or raises.
-
-    Raises:
-      ValueError: not None and not an integer of at least 1.
-    """
-    if truncation is None:
-        return None
-    if (
-        isinstance(truncation, bool)
-        or not isinstance(truncation, (int, np.integer))
-        or truncation < 1
-    ):
-        raise ValueError(
-            "truncation: expected None or an integer of at least 1 (the number of leading "
-            f"eigenvalues kept), received {truncation!r}."
-        )
-    return int(truncation)
-
-
-def check_count(value: Any, *, name: str, minimum: int) -> int:
-    """Returns a counting argument as an int, or raises.
-
-    Raises:
-      ValueError: not an integer of at least `minimum`.
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < minimum:
-        raise ValueError(f"{name}: expected an integer of at least {minimum}, received {value!r}.")
-    return int(value)
-
-
-def _kind_of_label(label: Any) -> type | None:
-    """What labels must have in common; None for what is no label."""
-    kinds = (str, bytes, (numbers.Real, np.bool_))
-    found = next((kind for kind in kinds if isinstance(label, kind)), None)
-    return numbers.Real if isinstance(found, tuple) else found
+# The kinds of labels that compare with each other.
+_KINDS_OF_LABELS = ((str,), (bytes,), (numbers.Real, np.bool_))
 
 
 def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarray, np.ndarray]:
@@ -475,8 +411,8 @@ def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarr
 
     Args:
       labels: one for each of n rows: all numbers, all strings, or an array of dates.
-      n: how many rows there are.
-      name: what the labels are called in an error message.
+      n: the number of rows.
+      name: the name for error messages.
 
     Raises:
       TypeError: the labels are traced or masked, or of different kinds.
@@ -488,7 +424,7 @@ def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarr
         )
     array = labels
     if isinstance(labels, (list, tuple)):
-        # As objects: NumPy would make the number 1 and the string "1" one label.
+        # As objects: NumPy would turn the number 1 and the string "1" into the same label.
         array = np.empty(len(labels), object)
         array[:] = labels
     array = np.asarray(as_array(array, name=name))
@@ -497,23 +433,7 @@ def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarr
             f"{name}: expected {n} labels, one for each row, received shape {array.shape}."
         )
     if array.dtype == object:
-        # By Python's equality: a common dtype would make large integers equal.
-        labels = [
-            label.item() if np.ndim(label) == 0 and hasattr(label, "item") else label
-            for label in array
-        ]
-        kinds = [_kind_of_label(label) for label in labels]
-        for row, kind in enumerate(kinds):
-            if kind is None or kind != kinds[0]:
-                raise TypeError(
-                    f"{name}: expected all numbers or all strings, received {labels[row]!r} in row "
-                    f"{row}" + (f" after {labels[0]!r} in row 0." if row else ".")
-                )
-            if labels[row] != labels[row]:
-                raise ValueError(f"{name}: received NaN in row {row}.")
-        names = sorted(set(labels))
-        numbering = {label: number for number, label in enumerate(names)}
-        return np.array(names), np.array([numbering[label] for label in labels])
+        return _check_objects(array, name)
     if array.dtype.kind not in "iubUSfMm":
         raise TypeError(
             f"{name}: expected numbers, strings or dates [n], received an array of dtype "
@@ -524,3 +444,25 @@ def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarr
         raise ValueError(f"{name}: received NaN in row {int(missing.argmax())}.")
     distinct, membership = np.unique(array, return_inverse=True)
     return distinct, membership.reshape(n)
+
+
+def _check_objects(array: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """`check_labels` by Python's equality: a common dtype would make large integers equal."""
+    labels = [
+        label.item() if np.ndim(label) == 0 and hasattr(label, "item") else label for label in array
+    ]
+    kinds = [
+        next((kind for kind in _KINDS_OF_LABELS if isinstance(label, kind)), None)
+        for label in labels
+    ]
+    for row, (label, kind) in enumerate(zip(labels, kinds, strict=True)):
+        if kind is None or kind != kinds[0]:
+            raise TypeError(
+                f"{name}: expected all numbers or all strings, received {label!r} in row {row}"
+                + (f" after {labels[0]!r} in row 0." if row else ".")
+            )
+        if label != label:
+            raise ValueError(f"{name}: received NaN in row {row}.")
+    names = sorted(set(labels))
+    numbering = {label: number for number, label in enumerate(names)}
+    return np.array(names), np.array([numbering[label] for label in labels])

@@ -4,8 +4,8 @@
 
 at every order: order 1 is Vendi, order 2 is RKE. All are effective numbers of modes.
 
-A call goes straight down: its arrays become `Pairs`, a `Method` computes their entropies, and the
-algebra of `entropies` makes scores of them.
+The arrays of a call become `Pairs`, a `Method` computes their entropies, and `entropies.log_scores`
+subtracts them.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from condvendi_jax.spectra._methods import AUTO, Computed, Method
 
 
 class Estimation(NamedTuple):
-    """How far estimated scores may be from what all eigenvalues would give.
+    """How far estimated scores may be from the exact scores of the same data.
 
-    Not the noise of another sample of data: for that, see `uncertainty`.
+    For the error of the data themselves, see `decomposition_errors`.
 
     Attributes:
       standard_errors: over the random probes, in effective numbers of modes.
-      intervals: (low, high) at 95% confidence, which also hold what is systematic.
+      intervals: (low, high) at 95% confidence, which also cover systematic errors.
     """
 
     standard_errors: PerScore
@@ -40,7 +40,7 @@ class Estimation(NamedTuple):
 
 
 class Scores:
-    """The scores of three entropies, numbers or arrays of one shape: an algebra, no state."""
+    """Scores as functions of three entropies, numbers or arrays of one shape."""
 
     entropy_outputs: jax.Array
     entropy_prompts: jax.Array
@@ -68,13 +68,12 @@ class Scores:
 
     @property
     def information(self) -> jax.Array:
-        """exp(H(X) + H(T) - H(X, T)): the diversity owed to the prompt (CV eq. 7 and 10)."""
+        """exp(H(X) + H(T) - H(X, T)): the diversity due to the prompts (CV eq. 7 and 10)."""
         return jnp.exp(self.log_scores.information)
 
 
 @jax.jit
 def _scores(entropy_x: jax.Array, entropy_t: jax.Array, entropy_joint: jax.Array) -> PerScore:
-    """One program for what would be five."""
     return PerScore(*map(jnp.exp, log_scores(entropy_x, entropy_t, entropy_joint)))
 
 
@@ -85,9 +84,9 @@ def _scores(entropy_x: jax.Array, entropy_t: jax.Array, entropy_joint: jax.Array
 )
 @dataclasses.dataclass(frozen=True)
 class Decomposition(Scores):
-    """H(X) = H(X|T) + I(X;T), and the scores that are the exponentials of its terms.
+    """H(X) = H(X|T) + I(X;T), and the scores, which are the exponentials of its terms.
 
-    Without prompts it is that of one and the same prompt for all outputs: H(T) = 0, the conditional
+    Without prompts, all outputs count as answers to the same prompt: H(T) = 0, the conditional
     score is Vendi itself, and the information is 1.
 
     Attributes:
@@ -95,12 +94,12 @@ class Decomposition(Scores):
       entropy_prompts: H(T) in nats.
       entropy_joint: H(X, T) in nats.
       order: the order of all three entropies.
-      truncation: how many eigenvalues all three keep, or None.
+      truncation: the number of eigenvalues that all three keep, or None.
       n: the number of pairs.
-      dtype: the name of the dtype they were computed in.
-      duplicates: how many pairs repeat an earlier one, where that was asked for.
-      method: how it was computed: frobenius, or the name of the method.
-      estimation: standard errors and intervals where it was estimated, None where it is exact.
+      dtype: the name of the dtype of the computation.
+      duplicates: the number of pairs that repeat an earlier one, if requested.
+      method: 'frobenius', or the name of the method.
+      estimation: standard errors and intervals of estimated scores, None for exact ones.
     """
 
     entropy_outputs: jax.Array
@@ -118,7 +117,7 @@ class Decomposition(Scores):
     def of(
         cls, computed: Computed, entropy: Entropy, *, n: int, duplicates: int | None = None
     ) -> Decomposition:
-        """The decomposition of computed entropies, of pairs or of outputs alone."""
+        """The decomposition of computed entropies; of H(X) alone where there are no prompts."""
         values = computed.values
         if values.prompts is None:
             values = PerTerm(values.outputs, jnp.zeros_like(values.outputs), values.outputs)
@@ -135,7 +134,7 @@ class Decomposition(Scores):
 
     @property
     def intervals(self) -> PerScore:
-        """(low, high) of each score at 95%, of the estimate alone; equal where it is exact."""
+        """(low, high) of each score at 95%, for the estimation alone; equal where it is exact."""
         if self.estimation is None:
             return PerScore(*((score, score) for score in self.scores))
         return self.estimation.intervals
@@ -150,74 +149,60 @@ def decompose(
     method: Method = AUTO,
     count_duplicates: bool = False,
 ) -> Decomposition:
-    """Splits the diversity of outputs into what the model adds and what the prompts bring.
+    """Splits the diversity of outputs into the part of the model and the part of the prompts.
+
+    Vendi(X) = Conditional-Vendi(X|T) * Information-Vendi(X;T)                          (CV eq. 8)
 
     Args:
-      pairs: the data, or what makes it: outputs, prompts, `output_kernel=`, `prompt_kernel=` and
-        `mesh=` as for `Pairs`. Without prompts there is H(X) alone: Vendi.
+      pairs: the data, or `outputs, prompts, output_kernel=, prompt_kernel=, mesh=` as for `Pairs`.
+        Without prompts only H(X) is computed: Vendi.
       order: the Renyi order in (0, inf]; 1 gives Vendi, 2 gives RKE, in one streamed pass.
-      truncation: how many eigenvalues every entropy keeps (CV eq. 13); all where None.
-      method: how eigenvalues are computed: `Auto` (with a key, estimates where all of them would
-        take long), `Exact`, `Stored` or `MatrixFree`. Order 2 without truncation needs none.
-        Or finite features in the place of the kernels, at any order: `RandomFeatures`, `Nystroem`.
+      truncation: the number of eigenvalues that every entropy keeps (CV eq. 13); all where None.
+      method: how to compute eigenvalues: `Auto` (with a key, it estimates where all eigenvalues
+        would take long), `Exact`, `Stored` or `MatrixFree`. Order 2 without truncation needs none.
+        `RandomFeatures` and `Nystroem` replace the kernels by finite features, at any order.
       count_duplicates: also count the pairs that repeat an earlier one exactly; not inside jit.
 
     Returns:
-      A `Decomposition`: three entropies in nats and the scores as effective numbers of modes, with
-      how they were computed and, where they were estimated, standard errors and intervals. In
-      float32 the orders other than 2 carry four to five digits; enable x64 for more.
+      A `Decomposition`: three entropies in nats, the scores as effective numbers of modes, and, for
+      estimated scores, standard errors and intervals. In float32 the orders other than 2 carry four
+      to five digits; enable x64 for more.
 
-      Differentiable in the arrays and the bandwidths. Where the scores are estimated the gradient
-      is too, from the same probes, which is not available inside jit.
+      Differentiable in the arrays and the bandwidths. The gradient of estimated scores is estimated
+      from the same probes, which is not available inside jit.
 
     Raises:
       TypeError, ValueError: as `Pairs`; an argument is out of range, a key is needed and missing,
-        or the matrices that the method needs do not fit in memory.
+        or the matrices of the method do not fit in memory.
 
     References:
       CV eq. 5-10 and 13; for a general order CV-early eq. 5.
 
     Examples:
-      Two prompts; the model answers each with one of two outputs of its own:
+      Two prompts, each answered with two outputs that the other prompt does not get:
 
       >>> import numpy as np
       >>> import condvendi_jax as cv
       >>> prompts = np.repeat([[0.0], [1.0]], 8, axis=0).astype(np.float32)
       >>> outputs = np.tile([[0.0], [1.0]], (8, 1)).astype(np.float32) + 2 * prompts
       >>> sharp = cv.Gaussian(0.1)
-      >>> found = cv.decompose(outputs, prompts, output_kernel=sharp, prompt_kernel=sharp)
-      >>> print(f"{found.vendi:.2f} = {found.conditional:.2f} x {found.information:.2f}")
+      >>> scores = cv.decompose(outputs, prompts, output_kernel=sharp, prompt_kernel=sharp)
+      >>> print(f"{scores.vendi:.2f} = {scores.conditional:.2f} x {scores.information:.2f}")
       4.00 = 2.00 x 2.00
     """
-    entropy, (computed,) = _computed(pairs, order, truncation, method)
+    entropy = Entropy(order=order, truncation=truncation).clamped(pairs.n)
+    (computed,) = methods.compute(pairs, (entropy,), method)
     duplicates = pairs.duplicates() if count_duplicates else None
     return Decomposition.of(computed, entropy, n=pairs.n, duplicates=duplicates)
 
 
-def _computed(
-    pairs: Pairs,
-    order: float,
-    truncation: int | None,
-    method: Method,
-    terms: methods.Terms = methods.ALL_TERMS,
-) -> tuple[Entropy, list[Computed]]:
-    """The entropy that was asked for, and its terms."""
-    if terms == methods.GIVEN_PROMPTS and not pairs.paired:
-        raise ValueError("prompts: expected embeddings [n, d], received None.")
-    entropy = Entropy(order=order, truncation=truncation).clamped(pairs.n)
-    return entropy, methods.compute(pairs, (entropy,), method, terms)
-
-
 def _estimation(estimates: PerTerm) -> Estimation:
-    """Standard errors and intervals of the scores."""
     if estimates.prompts is None:
-        (own,) = (_with_interval(estimates.outputs),)
-        both = PerScore(own, own, (0.0, (1.0, 1.0)))
+        own = _with_interval(estimates.outputs)
+        scores = (own, own, (0.0, (1.0, 1.0)))
     else:
-        both = PerScore(*map(_with_interval, log_scores(*estimates)))
-    return Estimation(
-        PerScore(*(error for error, _ in both)), PerScore(*(ends for _, ends in both))
-    )
+        scores = tuple(map(_with_interval, log_scores(*estimates)))
+    return Estimation(*(PerScore(*part) for part in zip(*scores, strict=True)))
 
 
 def _with_interval(log: Estimate) -> tuple[float, tuple[float, float]]:
@@ -226,18 +211,28 @@ def _with_interval(log: Estimate) -> tuple[float, tuple[float, float]]:
     return math.exp(log.value) * log.standard_error, (low, high)
 
 
+def _log_scores(
+    pairs: Pairs, order: float, truncation: int | None, method: Method, terms: methods.Terms
+) -> PerScore:
+    """The scores that some of the terms give."""
+    if terms != methods.OUTPUTS and not pairs.paired:
+        raise ValueError("prompts: expected embeddings [n, d], received None.")
+    entropy = Entropy(order=order, truncation=truncation).clamped(pairs.n)
+    (computed,) = methods.compute(pairs, (entropy,), method, terms)
+    return log_scores(*computed.values)
+
+
 @takes_pairs
 def conditional_vendi(
     pairs: Pairs, *, order: float = 1, truncation: int | None = None, method: Method = AUTO
 ) -> jax.Array:
     """exp H(X|T), the model-induced diversity (CV eq. 6; truncated, eq. 13).
 
-    Args, Raises: as `decompose`, of which this is one score; H(X) is not computed. Where it is
-      estimated, `decompose` also gives its interval.
+    Args, Raises: as `decompose`, which also gives the interval of an estimate.
 
     Returns:
       A scalar, the effective number of modes that the model adds, in [1, n]; a truncated score can
-      fall below 1.
+      fall below 1. H(X) is not computed.
 
     Examples:
       >>> import numpy as np
@@ -248,8 +243,7 @@ def conditional_vendi(
       >>> print(f"{cv.conditional_vendi(outputs, prompts, **kernels):.2f}")
       3.00
     """
-    _, (computed,) = _computed(pairs, order, truncation, method, methods.GIVEN_PROMPTS)
-    return jnp.exp(log_scores(*computed.values).conditional)
+    return jnp.exp(_log_scores(pairs, order, truncation, method, methods.GIVEN_PROMPTS).conditional)
 
 
 @takes_pairs
@@ -258,7 +252,7 @@ def information_vendi(
 ) -> jax.Array:
     """exp I(X;T), the prompt-induced diversity (CV eq. 7).
 
-    Args, Raises: as `decompose`, of which this is one score.
+    Args, Raises: as `decompose`.
 
     Returns:
       A scalar, an effective number of modes. At orders other than 1 it may fall below 1.
@@ -272,10 +266,7 @@ def information_vendi(
       >>> print(f"{cv.information_vendi(outputs, prompts, **kernels):.2f}")
       2.00
     """
-    _, (computed,) = _computed(pairs, order, truncation, method)
-    if not pairs.paired:
-        raise ValueError("prompts: expected embeddings [n, d], received None.")
-    return jnp.exp(log_scores(*computed.values).information)
+    return jnp.exp(_log_scores(pairs, order, truncation, method, methods.ALL_TERMS).information)
 
 
 @takes_pairs
@@ -320,12 +311,11 @@ def vendi(
 ) -> jax.Array:
     """exp H(X), the unconditional Vendi score (CV eq. 3).
 
-    Args, Raises: as `decompose`, of which this is one score; prompts have no part in it. `kernel=`
-      is short for `output_kernel=`.
+    Args, Raises: as `decompose`, which also gives the interval of an estimate. The score ignores
+      prompts; `kernel=` is short for `output_kernel=`.
 
     Returns:
-      A scalar, the effective number of modes, in [1, n]. Where it is estimated, `decompose` gives
-      the same number and how far it may be off.
+      A scalar, the effective number of modes, in [1, n].
 
     Examples:
       Frequencies of 1/2, 1/4 and 1/4: exp H = 2^1.5.
@@ -336,8 +326,7 @@ def vendi(
       >>> print(f"{cv.vendi(outputs, kernel=cv.Gaussian(0.1)):.3f}")
       2.828
     """
-    _, (computed,) = _computed(pairs, order, truncation, method, methods.OUTPUTS)
-    return jnp.exp(computed.values.outputs)
+    return jnp.exp(_log_scores(pairs, order, truncation, method, methods.OUTPUTS).vendi)
 
 
 @takes_pairs

@@ -1,16 +1,286 @@
-"""Scores that the papers compare with: RRKE, and mutual information of Gaussian embeddings."""
+"""Scores that the papers compare with: MID, which fits Gaussians to pairs, and RRKE."""
 
-from condvendi_jax.scores._mid import (
-    gaussian_mutual_information,
-    mutual_information_divergence,
-    pointwise_mutual_information,
-)
-from condvendi_jax.scores._relative import root_fidelity, rrke
+from __future__ import annotations
 
-__all__ = [
-    "gaussian_mutual_information",
-    "mutual_information_divergence",
-    "pointwise_mutual_information",
-    "root_fidelity",
-    "rrke",
-]
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from condvendi_jax import validation
+from condvendi_jax.grams import _memory as memory
+from condvendi_jax.kernels import Kernel, check_kernel
+
+__all__ = ["mutual_information_divergence", "pointwise_mutual_information", "rrke"]
+
+# A column counts as a combination of those before it where the factorisation leaves less of it than
+# this many units of rounding. The rounding of a QR of some hundred columns is a few units.
+_SINGULAR = 100
+
+
+class _Fit(NamedTuple):
+    """A Gaussian of pairs z = [x; t], by triangular roots of its covariances.
+
+    Attributes:
+      mean: mean of z, `[d_x + d_t]`.
+      joint: upper triangular R with R^T R the covariance of z; its leading block is that of x.
+      prompt: the same for t alone, `[d_t, d_t]`.
+    """
+
+    mean: jax.Array
+    joint: jax.Array
+    prompt: jax.Array
+
+
+def pointwise_mutual_information(
+    outputs: ArrayLike,
+    prompts: ArrayLike,
+    *,
+    reference_outputs: ArrayLike | None = None,
+    reference_prompts: ArrayLike | None = None,
+    ridge: float | None = None,
+) -> jax.Array:
+    """Log ratio of joint to marginal densities of every pair, under a Gaussian of references.
+
+    PMI(x; t) = I(X; T) + (D^2(x) + D^2(t) - D^2(z)) / 2 with z = [x; t]           (MID eq. 4)
+
+    where D is the Mahalanobis distance and I the mutual information of the Gaussian (MID eq. 3).
+
+    Args:
+      outputs: evaluated outputs, embeddings `[n, d_x]`.
+      prompts: evaluated prompts, embeddings `[n, d_t]`, row by row.
+      reference_outputs: outputs to fit the Gaussian to, `[m, d_x]`; the evaluated pairs themselves
+        where both references are None.
+      reference_prompts: the prompts that belong to them, `[m, d_t]`.
+      ridge: added to the variance of every coordinate of the reference pairs, in squared units of
+        the embeddings. None fits the plain covariance (divided by m).
+
+    Returns:
+      PMI of every pair, `[n]`, in nats; positive where the pair is likelier together than apart.
+      Without a ridge, invertible affine maps of either modality do not change it.
+
+    Raises:
+      TypeError, ValueError: the inputs are not finite real arrays that pair up, only one reference
+        is given, the reference has other dimensions, the ridge is not a positive number; or,
+        without a ridge, the reference has m <= d_x + d_t pairs or a singular covariance.
+
+    References:
+      Kim et al., Mutual Information Divergence (NeurIPS 2022), eq. 4.
+
+    Examples:
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> t = np.random.default_rng(0).normal(size=(4000, 1)).astype(np.float32)
+      >>> x = t + np.random.default_rng(1).normal(size=(4000, 1)).astype(np.float32)
+      >>> print(f"{cv.baselines.pointwise_mutual_information(x, t).mean():.1f}")  # log(2) / 2
+      0.3
+    """
+    x, t, reference = _check_pairs(outputs, prompts, reference_outputs, reference_prompts)
+    if ridge is not None:
+        words = "None or a finite number above 0"
+        ridge = validation.check_number(ridge, name="ridge", above=0, expected=words)
+    size, d_x, d_t = len(reference[0]), x.shape[1], t.shape[1]
+    if ridge is None and size <= d_x + d_t:
+        raise ValueError(
+            f"A Gaussian of pairs in {d_x} + {d_t} = {d_x + d_t} dimensions needs more than "
+            f"{d_x + d_t} reference pairs, received {size}: give more references, embed in fewer "
+            "dimensions, or pass a ridge."
+        )
+    fit = _fit(*reference, ridge or 0.0)
+    _check_regular(fit)
+    return _pointwise(x, t, fit)
+
+
+def mutual_information_divergence(
+    outputs: ArrayLike,
+    prompts: ArrayLike,
+    *,
+    reference_outputs: ArrayLike | None = None,
+    reference_prompts: ArrayLike | None = None,
+    ridge: float | None = None,
+) -> jax.Array:
+    """MID: the mean point-wise mutual information of the evaluated pairs (MID eq. 5).
+
+    Args, Raises: as `pointwise_mutual_information`.
+
+    Returns:
+      A scalar in nats, bounded on neither side; larger is better aligned. For the reference pairs
+      themselves, without a ridge, it is the mutual information of their Gaussian,
+      log(det S_x det S_t / det S_z) / 2 (MID eq. 3). Other real pairs score less by about
+      (d_x d_t) / m, and the information itself is too large by half that: compare scores only under
+      the same reference.
+
+    References:
+      Kim et al., Mutual Information Divergence (NeurIPS 2022), eq. 5.
+
+    Examples:
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> t = np.random.default_rng(0).normal(size=(4000, 1)).astype(np.float32)
+      >>> x = t + np.random.default_rng(1).normal(size=(4000, 1)).astype(np.float32)
+      >>> print(f"{cv.baselines.mutual_information_divergence(x, t):.1f}")  # log(2) / 2
+      0.3
+    """
+    references = {"reference_outputs": reference_outputs, "reference_prompts": reference_prompts}
+    return jnp.mean(pointwise_mutual_information(outputs, prompts, **references, ridge=ridge))
+
+
+def _check_pairs(
+    outputs: ArrayLike,
+    prompts: ArrayLike,
+    reference_outputs: ArrayLike | None,
+    reference_prompts: ArrayLike | None,
+) -> tuple[jax.Array, jax.Array, tuple[jax.Array, jax.Array]]:
+    """Evaluated outputs and prompts and the reference pairs, in the compute dtype."""
+    if (reference_outputs is None) != (reference_prompts is None):
+        missing = "reference_outputs" if reference_outputs is None else "reference_prompts"
+        raise ValueError(f"{missing}: expected both references or neither, received None.")
+    given = {"outputs": outputs, "prompts": prompts}
+    evaluated = {name: validation.as_array(array, name=name) for name, array in given.items()}
+    # A Gaussian moves with its points: what is far from the origin moves near it before the cast.
+    origins = {name: validation.origin_of(array) for name, array in evaluated.items()}
+    x, t = validation.check_arrays(evaluated, origins=origins)
+    if reference_outputs is None or reference_prompts is None:
+        return x, t, (x, t)
+    references = {
+        "reference_outputs": validation.as_array(reference_outputs, name="reference_outputs"),
+        "reference_prompts": validation.as_array(reference_prompts, name="reference_prompts"),
+    }
+    for (name, array), points in zip(references.items(), (x, t), strict=True):
+        if array.ndim == 2 and array.shape[1] != points.shape[1]:
+            raise ValueError(
+                f"{name}: expected {points.shape[1]} columns as in the evaluated pairs, received "
+                f"{array.shape[1]}."
+            )
+    moved = dict(zip(references, origins.values(), strict=True))
+    first, second = validation.check_arrays(references, origins=moved)
+    return x, t, (first, second)
+
+
+def _check_regular(fit: _Fit) -> None:
+    """Raises where a column is a combination of those before it: the information is infinite."""
+    if not validation.is_concrete(fit):
+        return
+    left = np.abs(np.diag(fit.joint))
+    whole = np.linalg.norm(np.asarray(fit.joint), axis=0)
+    small = left <= _SINGULAR * np.finfo(left.dtype).eps * whole
+    if small.any():
+        column, d_x = int(small.argmax()), len(left) - len(fit.prompt)
+        place = f"{column} of the outputs" if column < d_x else f"{column - d_x} of the prompts"
+        raise ValueError(
+            f"The covariance of the reference pairs is singular in {left.dtype.name}: column "
+            f"{place} is constant or a combination of the columns before it. Pass a ridge, embed "
+            "in fewer dimensions, or enable x64."
+        )
+
+
+@jax.jit
+def _fit(outputs: jax.Array, prompts: jax.Array, ridge: float) -> _Fit:
+    """Fits the Gaussian by QR of the centred rows.
+
+    The covariance is never formed: its condition number is the square of that of the rows, and in
+    float32 nothing is left of an information computed from it.
+    """
+    z = jnp.concatenate([outputs, prompts], axis=1)
+    # The mean relative to a row, for data whose mean is far larger than its spread.
+    mean = z[0] + jnp.mean(z - z[:1], axis=0)
+    rows = (z - mean[None]) / jnp.sqrt(jnp.asarray(len(z), z.dtype))
+    rows = jnp.concatenate([rows, jnp.sqrt(ridge).astype(z.dtype) * jnp.eye(z.shape[1])])
+    prompt = rows[:, outputs.shape[1] :]
+    return _Fit(mean, jnp.linalg.qr(rows, mode="r"), jnp.linalg.qr(prompt, mode="r"))
+
+
+@jax.jit
+def _pointwise(outputs: jax.Array, prompts: jax.Array, fit: _Fit) -> jax.Array:
+    """PMI as log p(t | x) / p(t): the distance of x cancels and is never computed."""
+    split = outputs.shape[1]
+    z = jnp.concatenate([outputs, prompts], axis=1) - fit.mean[None]
+    joint = _whiten(fit.joint, z)[split:]
+    prompt = _whiten(fit.prompt, z[:, split:])
+    excess = jnp.sum(jnp.square(prompt), axis=0) - jnp.sum(jnp.square(joint), axis=0)
+    log_scales = jnp.log(jnp.abs(jnp.diag(fit.prompt))) - jnp.log(
+        jnp.abs(jnp.diag(fit.joint)[split:])
+    )
+    return jnp.sum(log_scales) + excess / 2
+
+
+def _whiten(root: jax.Array, rows: jax.Array) -> jax.Array:
+    """R^{-T} of every row, `[d, n]`: its squared length is the Mahalanobis distance squared."""
+    with jax.default_matmul_precision("highest"):
+        return jax.scipy.linalg.solve_triangular(root, rows.T, trans=1)
+
+
+def rrke(outputs: ArrayLike, references: ArrayLike, *, kernel: Kernel) -> jax.Array:
+    """Relative Renyi kernel entropy of order 1/2: how many modes two samples share.
+
+    RRKE(X, Y) = -2 log || [k(x_i, y_j)] / sqrt(n m) ||_*                          (RKE Theorem 7)
+
+    where || . ||_* is the nuclear norm, the sum of the singular values. For k and l equally likely,
+    separated modes of which c are common, exp(-RRKE) = c^2 / (k l).
+
+    Args:
+      outputs: X, embeddings `[n, d]`.
+      references: Y, embeddings `[m, d]` of the same space; n and m may differ.
+      kernel: a kernel on that space.
+
+    Returns:
+      A scalar in nats, 0 or more, symmetric in the two samples: 0 where their kernel covariances
+      agree, infinite where no point of one resembles a point of the other. Lower is closer. Takes
+      O(n m min(n, m)) time.
+
+    Raises:
+      TypeError, ValueError: the inputs are not two finite real arrays with the same number of
+        columns, the kernel is not defined on them, or the cross Gram does not fit in memory.
+
+    References:
+      Jalali, Li and Farnia, An Information-Theoretic Evaluation of Generative Models (NeurIPS
+      2023), section 3.3 and Theorem 7.
+
+    Examples:
+      Two modes and four, two of them common: 2^2 / (2 * 4) = 1/2.
+
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> outputs = np.array([[0.0], [1.0]], np.float32)
+      >>> references = np.array([[0.0], [1.0], [2.0], [3.0]], np.float32)
+      >>> print(f"{np.exp(-cv.baselines.rrke(outputs, references, kernel=cv.Gaussian(0.1))):.4f}")
+      0.5000
+    """
+    check_kernel(kernel, name="kernel")
+    given = {"outputs": outputs, "references": references}
+    given = {name: validation.as_array(array, name=name) for name, array in given.items()}
+    origin = None
+    if kernel.shift_invariant and len({array.shape[1:] for array in given.values()}) == 1:
+        # One origin for both: they share a space.
+        origins = [validation.origin_of(array) for array in given.values()]
+        origin = next((row for row in origins if row is not None), None)
+    x, y = (
+        validation.check_embeddings(array, name=name, origin=origin)
+        for name, array in given.items()
+    )
+    if x.shape[1] != y.shape[1]:
+        raise ValueError(
+            "references: expected embeddings of the same space as the outputs, received "
+            f"{y.shape[1]} columns for {x.shape[1]}."
+        )
+    if validation.is_concrete(x, y, kernel):
+        for name, points in (("outputs", x), ("references", y)):
+            kernel.check_points(points, name=name)
+        kernel = kernel.suited_to(jnp.concatenate([x, y]))
+    memory.check_cross(len(x), len(y), x.dtype)
+    return _rrke(x, y, kernel)
+
+
+@jax.jit
+def _rrke(outputs: jax.Array, references: jax.Array, kernel: Kernel) -> jax.Array:
+    n, m = len(outputs), len(references)
+    # Prepared together: a kernel that centres its points must centre both samples alike.
+    prepared = kernel.prepare(jnp.concatenate([outputs, references]))
+    left = jax.tree.map(lambda leaf: leaf[:n], prepared)
+    right = jax.tree.map(lambda leaf: leaf[n:], prepared)
+    cross = kernel.cross(left, right) / jnp.sqrt(jnp.asarray(n * m, outputs.dtype))
+    norm = jnp.sum(jnp.linalg.svd(cross, compute_uv=False))
+    # Rounding can leave the norm of a sample with itself an ulp above one.
+    return -2 * jnp.log(jnp.minimum(norm, 1))

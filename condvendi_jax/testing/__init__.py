@@ -1,10 +1,5 @@
-"""Populations whose entropies are known exactly, for checking estimates."""
+"""Populations whose scores are known exactly, to check estimates against."""
 
-from condvendi_jax.testing._populations import (
-    Exponential,
-    FiniteSupport,
-    GaussianMixture,
-    Uniform,
-)
+from condvendi_jax.testing._populations import FiniteSupport, GaussianMixture
 
-__all__ = ["Exponential", "FiniteSupport", "GaussianMixture", "Uniform"]
+__all__ = ["FiniteSupport", "GaussianMixture"]

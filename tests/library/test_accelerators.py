@@ -17,7 +17,7 @@ import condvendi_jax as cv
 from condvendi_jax.grams import DenseGram, TiledGram
 from condvendi_jax.grams import _eigenvalues as spectra
 from condvendi_jax.grams import _pairwise as pairwise
-from condvendi_jax.scores import _mid as mid
+from condvendi_jax.scores import baselines
 from condvendi_jax.spectra import _estimators as estimators
 from condvendi_jax.spectra import _krylov as krylov
 
@@ -131,7 +131,7 @@ STORING = {
     "decompose, features": (functools.partial(_decomposed, kernel=cv.Cosine), *_points(4000)),
     "guidance": _guided("conditional_rke", window=1000),
     "guidance, spectra": _guided("conditional_vendi", window=300),
-    "mid": (lambda x, t: mid._pointwise(x, t, mid._fit(x, t, 0.1)), *_points(4000)),
+    "mid": (lambda x, t: baselines._pointwise(x, t, baselines._fit(x, t, 0.1)), *_points(4000)),
 }
 
 

@@ -161,8 +161,8 @@ def test_every_argument_changes_the_score(function):
 
     reference = evaluate(**default)
     # These leave the scores of few points alone; test_methods.py and test_sharding.py are of them.
-    elsewhere = {"count_duplicates", "method", "key", "rtol", "mesh"}
-    for name in set(inspect.signature(function).parameters) - elsewhere:
+    elsewhere = {"pairs", "count_duplicates", "method"}
+    for name in (set(default) | set(inspect.signature(function).parameters)) - elsewhere:
         changed = evaluate(**(default | {name: changes[name]}))
         assert np.abs(changed / reference - 1).max() > 1e-3, name
 
@@ -178,32 +178,18 @@ def test_no_gaussian_score_moves_when_a_constant_is_added_to_all_rows():
 
 
 @pytest.mark.parametrize("order", [1, 2])
-def test_scores_of_bandwidths_by_vmap_are_those_of_separate_calls(order, x64):
-    pairs = draw_pairs(N)
+def test_scores_map_over_bandwidths_and_sample_sets_and_compile(order, x64):
+    batch = [jnp.stack(p) for p in zip(*(draw_pairs(N, seed=s) for s in range(3)), strict=True)]
     grid = jnp.array([0.3, 0.6, 1.2])
 
-    def score(bandwidth):
-        return cv.decompose(*pairs, **_kernels((bandwidth, 0.3)), order=order).information
+    def score(outputs, prompts, bandwidth):
+        kernels = _kernels((bandwidth, 0.3))
+        result = cv.decompose(outputs, prompts, **kernels, order=order)
+        assert isinstance(result, cv.scores.Decomposition)
+        return result.information
 
-    assert_close(jax.vmap(score)(grid), [float(score(s)) for s in grid])
-
-
-@pytest.mark.parametrize("order", [1, 2])
-def test_scores_of_batches_of_sample_sets_by_vmap_are_those_of_separate_calls(order, x64):
-    batch = [jnp.stack(p) for p in zip(*(draw_pairs(N, seed=s) for s in range(3)), strict=True)]
-
-    def score(outputs, prompts):
-        return cv.decompose(outputs, prompts, **_kernels(), order=order).conditional
-
-    separate = [float(score(x, t)) for x, t in zip(*batch, strict=True)]
-    assert_close(jax.vmap(score)(*batch), separate)
-
-
-def test_scores_compile_into_larger_programs():
-    pairs = draw_pairs(N, dtype=np.float32)
-    inside = jax.jit(lambda x, t: cv.decompose(x, t, **_kernels(), order=2))(*pairs)
-    assert isinstance(inside, cv.scores.Decomposition)
-    assert_close(inside.conditional, float(cv.conditional_rke(*pairs, **_kernels())))
+    separate = [float(score(x, t, s)) for x, t, s in zip(*batch, grid, strict=True)]
+    assert_close(jax.jit(jax.vmap(score))(*batch, grid), separate)
 
 
 @jax.tree_util.register_static
@@ -229,13 +215,9 @@ def test_a_kernel_of_two_points_alone_is_enough(order, x64):
 def test_large_samples_are_streamed_and_agree_with_the_dense_oracle():
     """Above the size up to which a Gram is stored."""
     pairs = draw_pairs(2100, dtype=np.float32)
-    expected = scores_by_norms(*_oracle_grams(*pairs, (1.0, 1.0)))
+    gram_x, gram_t = _oracle_grams(*pairs, (1.0, 1.0))
+    expected = np.sum(gram_t**2) / np.sum((gram_x * gram_t) ** 2)  # CV eq. 11
     assert_close(cv.conditional_rke(*pairs, **_kernels((1.0, 1.0))), expected)
-
-
-def scores_by_norms(gram_x, gram_t):
-    """CV eq. 11."""
-    return np.sum(gram_t**2) / np.sum((gram_x * gram_t) ** 2)
 
 
 def test_duplicates_are_valid_and_counted_on_request():

@@ -1,5 +1,6 @@
 """What every bad input gets, row by row: an error that names it, a warning, or the right number."""
 
+import functools
 import warnings
 
 import jax
@@ -16,6 +17,7 @@ from condvendi_jax.inference import _jackknife as uncertainty
 KEY = jax.random.key(0)
 N = 20
 OUTPUTS, PROMPTS = draw_pairs(N, dtype=np.float32)
+LABELS = np.arange(N) % 3
 
 
 def _kernels(kernel):
@@ -37,11 +39,15 @@ PAIRED = {
     "convergence_curve": lambda x, t, kernel: uncertainty.convergence_curve(
         x, t, (2,), **_kernels(kernel)
     ),
+    "prompt_modes": _paired(cv.clusters.prompt_modes),
+    "Pairs": _paired(cv.Pairs),
 }
 WITH_KERNEL = {
     "vendi": lambda x, kernel: cv.vendi(x, kernel=kernel),
     "rke": lambda x, kernel: cv.rke(x, kernel=kernel),
     "gram": lambda x, kernel: cv.gram(kernel, x),
+    "cluster_vendi": lambda x, kernel: cv.clusters.cluster_vendi(x, LABELS, kernel=kernel),
+    "rrke": lambda x, kernel: cv.baselines.rrke(x, OUTPUTS, kernel=kernel),
     **{
         name: lambda x, kernel, function=function: function(x, PROMPTS, kernel)
         for name, function in PAIRED.items()
@@ -53,6 +59,10 @@ WITHOUT_KERNEL = {
     ),
     "select_bandwidth": lambda x, _: bandwidth.select_bandwidth(x, key=KEY),
     "median_heuristic": lambda x, _: bandwidth.median_heuristic(x, key=KEY),
+    "k_means": lambda x, _: cv.clusters.k_means(x, 2, key=KEY),
+    "mid": lambda x, _: cv.baselines.mutual_information_divergence(x, PROMPTS),
+    "evaluate": lambda x, _: cv.evaluate(x),
+    "compare": lambda x, _: cv.compare({"a": x, "b": OUTPUTS}),
 }
 EVERYTHING = WITH_KERNEL | WITHOUT_KERNEL
 every_function = pytest.mark.parametrize("name", EVERYTHING)
@@ -77,8 +87,20 @@ def _changed(value, row=7):
         (OUTPUTS.astype(object), TypeError, r"(outputs|points): .*dtype object"),
         (OUTPUTS.astype(str), TypeError, r"(outputs|points): .*dtype <U"),
         (OUTPUTS.astype(complex), TypeError, r"(outputs|points): .*dtype complex"),
+        (np.ma.masked_array(OUTPUTS, OUTPUTS > 1), TypeError, r"(outputs|points): a masked array"),
     ],
-    ids=["nan", "infinity", "no rows", "no columns", "1-d", "3-d", "object", "str", "complex"],
+    ids=[
+        "nan",
+        "infinity",
+        "rowless",
+        "columnless",
+        "1-d",
+        "3-d",
+        "object",
+        "str",
+        "complex",
+        "masked",
+    ],
 )
 def test_bad_arrays_are_refused(name, array, error, message):
     with pytest.raises(error, match=message):
@@ -97,9 +119,6 @@ def test_prompts_are_checked_like_outputs(name):
 def test_different_lengths_are_refused_with_both(name):
     with pytest.raises(ValueError, match="received 20 outputs and 19 prompts"):
         PAIRED[name](OUTPUTS, PROMPTS[:-1], cv.Gaussian(1.0))
-
-
-def test_a_score_of_pairs_has_its_standard_error_checked_too():
     with pytest.raises(ValueError, match="received 20 outputs and 19 prompts"):
         uncertainty.standard_error(lambda x, t: 0.0, OUTPUTS, PROMPTS[:-1], key=KEY)
 
@@ -123,8 +142,19 @@ def test_one_row_has_scores_of_one():
     for kernel in (cv.Gaussian(1.0), cv.Cosine()):
         for order in (0.5, 1, 2, np.inf):
             result = cv.decompose(OUTPUTS[:1], PROMPTS[:1], **_kernels(kernel), order=order)
-            found = (result.vendi, result.conditional, result.information)
-            assert [float(score) for score in found] == [1, 1, 1]
+            assert list(map(float, result.scores)) == [1, 1, 1]
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1.0, 1e25])
+def test_one_row_at_any_scale(scale):
+    row = np.full((1, 2), scale, np.float32)
+    assert cv.rke(row, kernel=cv.Gaussian(1.0)) == 1
+    assert cv.vendi(row, kernel=cv.Cosine()) == 1
+    with pytest.raises(ValueError, match="one row has no distance"):
+        bandwidth.median_heuristic(row, key=KEY)
+    with pytest.warns(UserWarning, match="at least three rows"):
+        found = cv.evaluate(row, orders=[2])
+    assert found.order(2).decomposition.vendi == 1
 
 
 def test_identical_rows_have_scores_of_exactly_one(dtype):
@@ -132,9 +162,8 @@ def test_identical_rows_have_scores_of_exactly_one(dtype):
     kernels = {"output_kernel": cv.Cosine(), "prompt_kernel": cv.Gaussian(1.0)}
     for order in (0.3, 1, 2):
         result = cv.decompose(constant, constant[:, :2], **kernels, order=order)
-        for score in (result.vendi, result.conditional, result.information):
-            # An ulp of the diagonal, where the kernel is an inner product.
-            np.testing.assert_allclose(score, 1, rtol=4 * np.finfo(dtype).eps)
+        # An ulp of the diagonal, where the kernel is an inner product.
+        np.testing.assert_allclose(result.scores, 1, rtol=4 * np.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("small", ["float16", jnp.bfloat16, "int32", "uint8", "int8", "bool"])
@@ -155,39 +184,29 @@ def test_small_dtypes_are_cast_before_any_arithmetic(small):
         assert_close(got, expected)
 
 
-def test_lists_of_numbers_are_arrays():
-    """Two points at distance 5: k^2 = exp(-25 / 2.5^2)."""
-    assert_close(cv.rke([[0, 0], [3, 4]], kernel=cv.Gaussian(2.5)), 2 / (1 + np.exp(-4)))
-
-
 def test_float64_is_computed_in_float32_with_one_warning_where_x64_is_off():
     wide = [p.astype(np.float64) for p in (OUTPUTS, PROMPTS)]
     with pytest.warns(UserWarning, match="outputs and prompts: float64") as caught:
         result = cv.decompose(*wide, **_kernels(cv.Gaussian(1.0)))
     assert len(caught) == 1
     assert (result.dtype, result.vendi.dtype) == ("float32", jnp.float32)
+    # Lists are arrays. Two points at distance 5: k^2 = exp(-25 / 2.5^2).
+    assert_close(cv.rke([[0, 0], [3, 4]], kernel=cv.Gaussian(2.5)), 2 / (1 + np.exp(-4)))
 
 
-def test_float64_stays_float64_where_x64_is_on(x64):
-    result = cv.decompose(OUTPUTS, PROMPTS, **_kernels(cv.Gaussian(1.0)))
-    assert (result.dtype, result.vendi.dtype) == ("float64", jnp.float64)
-
-
-@pytest.mark.parametrize("value", [0, 0.0, -1.0, float("nan"), float("inf"), np.float32(0)])
-def test_bandwidths_are_finite_and_above_zero(value):
-    with pytest.raises(ValueError, match=r"bandwidth: expected a finite number above 0, received"):
-        cv.Gaussian(value)
-
-
-def test_bandwidths_are_scalars():
-    with pytest.raises(ValueError, match=r"bandwidth: expected a scalar, received shape \(1,\)"):
-        cv.Gaussian([1.0])
-
-
-@pytest.mark.parametrize("value", [None, "wide", 1j])
-def test_bandwidths_are_numbers(value):
-    with pytest.raises(TypeError, match=r"bandwidth: expected a positive number"):
-        cv.Gaussian(value)
+@pytest.mark.parametrize(
+    ("values", "error", "message"),
+    [
+        ((0, -1.0, np.nan, np.inf, np.float32(0)), ValueError, "a finite number above 0, received"),
+        (([1.0], [1.0, 2.0]), ValueError, r"a scalar, received shape \([12],\)"),
+        ((None, "1", b"1", 1j, True, np.array(True)), TypeError, "a positive number, received"),
+        ((1e-42, 1e-300, 1e300), ValueError, "is beyond what float32 resolves"),
+    ],
+)
+def test_bandwidths_are_scalars_above_zero(values, error, message):
+    for value in values:
+        with pytest.raises(error, match=f"bandwidth: .*{message}"):
+            cv.Gaussian(value)
 
 
 @pytest.mark.parametrize(
@@ -200,12 +219,8 @@ def test_scalars_of_any_kind_are_the_same_bandwidth(value):
 
 @pytest.mark.parametrize(
     ("value", "score", "message"),
-    [
-        (1e6, 1, "constant.*cannot tell"),
-        (1e25, 1, "constant.*cannot tell"),
-        (1e-4, N, "identity.*only count"),
-        (1e-25, N, "identity.*only count"),
-    ],
+    [(s, 1, "constant.*cannot tell") for s in (1e6, 1e25)]
+    + [(s, N, "identity.*only count") for s in (1e-4, 1e-25)],
 )
 def test_bandwidths_that_say_nothing_are_computed_with_a_warning(value, score, message):
     kernel = cv.Gaussian(value)
@@ -235,18 +250,20 @@ def test_embeddings_whose_squares_overflow_are_never_a_silent_nan():
 
 
 ORDERED = {
-    "vendi": lambda **kw: cv.vendi(OUTPUTS, kernel=cv.Gaussian(1.0), **kw),
-    "decompose": lambda **kw: cv.decompose(OUTPUTS, PROMPTS, **_kernels(cv.Gaussian(1.0)), **kw),
-    "conditional_vendi": lambda **kw: cv.conditional_vendi(
-        OUTPUTS, PROMPTS, **_kernels(cv.Gaussian(1.0)), **kw
+    "entropy": lambda **options: cv.entropies.Entropy(**options),
+    "vendi": lambda **options: cv.vendi(OUTPUTS, kernel=cv.Gaussian(1.0), **options),
+    **{
+        function.__name__: functools.partial(
+            lambda function, **options: function(
+                OUTPUTS, PROMPTS, **_kernels(cv.Gaussian(1.0)), **options
+            ),
+            function,
+        )
+        for function in (cv.decompose, cv.conditional_vendi, cv.information_vendi)
+    },
+    "decomposition_errors": lambda **options: uncertainty.decomposition_errors(
+        OUTPUTS, PROMPTS, **_kernels(cv.Gaussian(1.0)), key=KEY, groups=3, **options
     ),
-    "information_vendi": lambda **kw: cv.information_vendi(
-        OUTPUTS, PROMPTS, **_kernels(cv.Gaussian(1.0)), **kw
-    ),
-    "decomposition_errors": lambda **kw: uncertainty.decomposition_errors(
-        OUTPUTS, PROMPTS, **_kernels(cv.Gaussian(1.0)), key=KEY, groups=3, **kw
-    ),
-    "entropy": lambda **kw: cv.entropies.Entropy(**kw),
 }
 
 

@@ -1,0 +1,104 @@
+"""K-means over several starts, which shows how far its clusters depend on the start."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, NamedTuple, cast
+
+import jax
+import numpy as np
+from jax.typing import ArrayLike
+
+from condvendi_jax import _extras, validation
+
+
+class Clustering(NamedTuple):
+    """The clusters of the best of several starts of K-means.
+
+    Attributes:
+      labels: the cluster of each point, `[n]`, from 0.
+      centres: `[k, d]`, in the units of the points.
+      medoids: the row of the point nearest to each centre, `[k]`. Among the points of its cluster
+        it has the smallest sum of squared distances to the others.
+      inertia: the sum of squared distances to the centres.
+      alternatives: the labels of every start, `[restarts, n]`, the best first. Compute a score for
+        each of them to see how far it depends on the start.
+      inertias: the inertia of every start, `[restarts]`, ascending.
+    """
+
+    labels: np.ndarray
+    centres: np.ndarray
+    medoids: np.ndarray
+    inertia: float
+    alternatives: np.ndarray
+    inertias: np.ndarray
+
+    @property
+    def agreement(self) -> float:
+        """The mean adjusted Rand index of two starts: 1 where all agree, 0 as by chance."""
+        with _extras.needed("clusters", package="scikit-learn", purpose="the adjusted Rand index"):
+            from sklearn.metrics import adjusted_rand_score
+
+        pairs = list(itertools.combinations(self.alternatives, 2))
+        return float(np.mean([adjusted_rand_score(*pair) for pair in pairs])) if pairs else 1.0
+
+
+@validation.outside_transformations
+def k_means(points: ArrayLike, count: int, *, key: jax.Array, restarts: int = 10) -> Clustering:
+    """The best of several runs of scikit-learn's K-means, each started by k-means++.
+
+    The problem is not convex, and different starts can end in different clusters (CV G.1): the
+    result keeps all of them. Equal points share a cluster.
+
+    Args:
+      points: embeddings `[n, d]`, usually of prompts.
+      count: the number of clusters, at most the number of distinct points.
+      key: draws the starts.
+      restarts: the number of starts.
+
+    Raises:
+      TypeError, ValueError: the points are not a finite real array `[n, d]`, `count` exceeds the
+        number of distinct points, `count` or `restarts` is below 1, or the key is missing.
+
+    Examples:
+      >>> import jax, numpy as np
+      >>> import condvendi_jax as cv
+      >>> prompts = np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2]], np.float32)
+      >>> found = cv.clusters.k_means(prompts, 2, key=jax.random.key(0))
+      >>> print(found.labels[:3] == found.labels[0], found.agreement)
+      [ True  True  True] 1.0
+      >>> print(sorted(found.medoids.tolist()))
+      [1, 4]
+    """
+    with _extras.needed("clusters", package="scikit-learn", purpose="K-means"):
+        from sklearn.cluster import KMeans
+
+    array = np.asarray(validation.check_embeddings(points, name="points"))
+    count = validation.check_count(count, name="count", minimum=1)
+    restarts = validation.check_count(restarts, name="restarts", minimum=1)
+    validation.check_key(key)
+    kinds, kind = validation.distinct_rows(array)
+    if count > kinds:
+        raise ValueError(f"count: expected at most the {kinds} distinct points, received {count}.")
+    first = np.unique(kind, return_index=True)[1]
+    copies = np.bincount(kind)
+    seeds = np.asarray(jax.random.randint(key, (restarts,), 0, np.iinfo(np.int32).max))
+    fits: list[Any] = [
+        # In float64: squared distances in float32 would merge points that differ.
+        KMeans(n_clusters=count, n_init=cast(Any, 1), random_state=int(seed)).fit(
+            array[first].astype(np.float64), sample_weight=copies
+        )
+        for seed in seeds
+    ]
+    fits.sort(key=lambda fit: fit.inertia_)
+    best = fits[0]
+    distances = best.transform(array.astype(np.float64))
+    distances = np.where(best.labels_[kind][:, None] == np.arange(count), distances, np.inf)
+    return Clustering(
+        labels=best.labels_[kind],
+        centres=best.cluster_centers_,
+        medoids=np.argmin(distances, axis=0),
+        inertia=float(best.inertia_),
+        alternatives=np.stack([fit.labels_[kind] for fit in fits]),
+        inertias=np.array([fit.inertia_ for fit in fits]),
+    )

@@ -1,0 +1,177 @@
+"""Modes of prompts: eigendirections v of K_T / n, each of which weights the pairs by v_i^2.
+
+They describe prompts that fall into no clusters (CV-early section 5, CV figs 6 and 13-15).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from condvendi_jax import validation
+from condvendi_jax.entropies import von_neumann
+from condvendi_jax.grams import Operator
+from condvendi_jax.grams import _memory as memory
+from condvendi_jax.pairs import Pairs, takes_pairs
+from condvendi_jax.spectra import _methods as methods
+from condvendi_jax.spectra._methods import AUTO, Method
+
+# Up to this many rows eigenvectors come from a matrix, as `grams` stores matrices up to this size.
+_DENSE_UP_TO = 2048
+
+
+class PromptMode(NamedTuple):
+    """One eigendirection v of K_T / n, and the diversity of the outputs that it weights.
+
+    Attributes:
+      share: its eigenvalue; the eigenvalues of all modes sum to one.
+      direction: v, `[n]`, of unit norm; its largest entry is positive.
+      vendi, rke: exp of the entropy of order 1 and 2 of K_X o v v^T, a matrix of trace one: the
+        effective number of modes of the outputs in this prompt mode.
+      output_shares: the leading eigenvalues of that matrix, `[m]`.
+      output_directions: its leading eigenvectors, `[n, m]`: the output modes in the prompt mode.
+    """
+
+    share: float
+    direction: np.ndarray
+    vendi: float
+    rke: float
+    output_shares: np.ndarray
+    output_directions: np.ndarray
+
+    @property
+    def weights(self) -> np.ndarray:
+        """v_i^2, the share of each pair in the mode, `[n]`, of sum one."""
+        return np.square(self.direction)
+
+    @property
+    def size(self) -> float:
+        """The effective number of pairs that carry the mode: 1 / sum v_i^4, in [1, n]."""
+        return float(1 / np.sum(np.square(self.weights)))
+
+    def pairs(self, count: int) -> np.ndarray:
+        """The rows of the pairs that carry the mode most, `[count]`."""
+        return np.argsort(-self.weights, kind="stable")[:count]
+
+    def output_pairs(self, count: int) -> np.ndarray:
+        """The rows of the pairs that carry each output mode most, `[m, count]`."""
+        return np.argsort(-np.abs(self.output_directions), axis=0, kind="stable")[:count].T
+
+
+@validation.outside_transformations
+@takes_pairs
+def prompt_modes(
+    pairs: Pairs, *, count: int = 3, directions: int = 3, method: Method = AUTO
+) -> list[PromptMode]:
+    """The leading modes of the prompts, and how diverse the outputs are in each.
+
+    K_X o K_T / n = sum_i lambda_i (K_X o v_i v_i^T)                          (CV-early section 5)
+
+    with lambda_i and v_i the eigenvalues and eigenvectors of K_T / n. Every term has trace lambda_i
+    and a diversity of its own. By the concavity of the von Neumann entropy, Conditional-Vendi is at
+    most the geometric mean of `vendi` over all modes, weighted by their shares, and equal to it
+    where no two modes share a pair.
+
+    A mode is a direction, not a set of pairs. The first is near the average prompt unless the
+    bandwidth is small. Where eigenvalues are equal, as for prompt clusters of one size, any
+    rotation of their directions is as good, and which one is returned is arbitrary. K_X o v v^T
+    does not depend on the signs of v: a direction that contrasts dogs with sofas weights both.
+
+    Args:
+      pairs: the data, or `outputs, prompts, output_kernel=, prompt_kernel=` as for `Pairs`.
+      count: the number of prompt modes, at most the number of distinct prompts.
+      directions: the number of output modes in each, at most n.
+      method: how to compute the entropy of order 1, as `decompose`; that of order 2 is exact.
+
+    Returns:
+      The modes in descending order of their eigenvalues, as arrays of NumPy. Up to 2,048 rows (of
+      distinct prompts, and of outputs) matrices are formed; beyond, eigenvectors come from products
+      with a Gram, which is stored where it fits in memory (SciPy's `eigsh`).
+
+    Raises:
+      TypeError, ValueError: as `decompose`, or `count` or `directions` is out of range.
+
+    References:
+      CV-early section 5; CV figs 6, 13-15 and 24.
+
+    Examples:
+      Twice as many prompts about dogs as about sofas, with four outputs and one:
+
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> prompts = np.repeat([[0.0], [1.0]], [8, 4], axis=0).astype(np.float32)
+      >>> outputs = np.array([0, 1, 2, 3] * 2 + [9] * 4, np.float32)[:, None]
+      >>> sharp = cv.Gaussian(0.1)
+      >>> modes = cv.clusters.prompt_modes(
+      ...     outputs, prompts, output_kernel=sharp, prompt_kernel=sharp, count=2
+      ... )
+      >>> for mode in modes:
+      ...     print(f"share {mode.share:.2f}, size {mode.size:.0f}: vendi {mode.vendi:.2f}")
+      share 0.67, size 8: vendi 4.00
+      share 0.33, size 4: vendi 1.00
+    """
+    methods.check_gram_method(method)
+    if not pairs.paired:
+        raise ValueError("prompts: expected embeddings [n, d], received None.")
+    pairs = pairs.gathered()
+    kinds, kind = pairs.prompt_kinds
+    for name, value, largest in (("count", count, kinds), ("directions", directions, pairs.n)):
+        if validation.check_count(value, name=name, minimum=1) > largest:
+            raise ValueError(f"{name}: expected at most {largest}, received {value}.")
+    # Equal prompts have equal entries in every direction: one row for each, of their total weight.
+    first, copies = np.unique(kind, return_index=True)[1], np.bincount(kind)
+    _, distinct = pairs.rows(first).grams()
+    values, vectors = _leading(distinct.weighted(np.sqrt(copies / pairs.n)), count)
+    gram_x, _ = pairs.grams()
+    modes = []
+    for share, vector in zip(values, vectors.T, strict=True):
+        direction = (vector / np.sqrt(copies))[kind]
+        direction *= np.sign(direction[np.argmax(np.abs(direction))])
+        gram = gram_x.weighted(direction)
+        output_shares, output_directions = _leading(gram, directions)
+        modes.append(
+            PromptMode(
+                share=float(share),
+                direction=direction,
+                vendi=math.exp(methods.entropy_of(gram, von_neumann, method)),
+                rke=1 / float(_squared_norm(gram)),
+                output_shares=output_shares,
+                output_directions=output_directions,
+            )
+        )
+    return modes
+
+
+def _leading(gram: Operator, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The leading eigenvalues `[count]` of K / n, descending, and the eigenvectors `[n, count]`."""
+    import scipy.linalg  # The imports are slow.
+    import scipy.sparse.linalg
+
+    n = gram.n
+    if n <= _DENSE_UP_TO:
+        matrix = np.asarray(gram.dense().matrix, np.float64) / n
+        values, vectors = scipy.linalg.eigh(matrix, subset_by_index=(n - count, n - 1))
+    else:
+        stored = gram.store() if memory.fits(n, gram.dtype) else gram
+        operator: Any = scipy.sparse.linalg.LinearOperator
+        product = operator(
+            (n, n), lambda vector: np.asarray(_matvec(stored, vector.ravel())), dtype=gram.dtype
+        )
+        # Any start vector will do; the same one gives the same signs and digits at every call.
+        start = np.random.default_rng(0).normal(size=n).astype(gram.dtype)
+        values, vectors = scipy.sparse.linalg.eigsh(product, k=count, v0=start)
+    order = np.argsort(-values)
+    return np.maximum(values[order], 0), vectors[:, order]
+
+
+@jax.jit
+def _matvec(gram: Operator, vector: jax.Array) -> jax.Array:
+    return gram.matvec(vector)
+
+
+@jax.jit
+def _squared_norm(gram: Operator) -> jax.Array:
+    return gram.squared_frobenius_norm()

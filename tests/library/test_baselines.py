@@ -1,0 +1,341 @@
+"""Baselines: MID against densities, RRKE against matrix definitions; values by hand, gradients."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracles import directional_difference
+from precision import x64
+from scipy import linalg, stats
+
+from condvendi_jax.grams import _memory as memory
+from condvendi_jax.kernels import Cosine, Gaussian
+from condvendi_jax.scores.baselines import (
+    mutual_information_divergence,
+    pointwise_mutual_information,
+    rrke,
+)
+
+
+@pytest.fixture(autouse=True)
+def _double_precision():
+    with x64(True):
+        yield
+
+
+def draw(seed: int, n: int = 60, d_x: int = 3, d_t: int = 2):
+    """Correlated, skewed pairs away from the origin."""
+    rng = np.random.default_rng(seed)
+    t = rng.normal(size=(n, d_t)) + 0.5 * rng.exponential(size=(n, d_t)) - 4.0
+    x = t @ rng.normal(size=(d_t, d_x)) + rng.normal(size=(n, d_x)) + 7.0
+    return x, t
+
+
+def normal(seed: int, n: int, d: int = 3):
+    return np.random.default_rng(seed).normal(size=(n, d))
+
+
+def references(x, t):
+    return {"reference_outputs": x, "reference_prompts": t}
+
+
+def oracle(x, t, reference_x, reference_t, ridge=0.0):
+    """log p(x, t) - log p(x) - log p(t) by SciPy's densities."""
+    z = np.hstack([reference_x, reference_t])
+    d, mean = reference_x.shape[1], z.mean(axis=0)
+    cov = np.cov(z.T, bias=True) + ridge * np.eye(z.shape[1])
+    density = stats.multivariate_normal.logpdf
+    return (
+        density(np.hstack([x, t]), mean, cov)
+        - density(x, mean[:d], cov[:d, :d])
+        - density(t, mean[d:], cov[d:, d:])
+    )
+
+
+def test_mid_by_hand():
+    """Four corners weighted to correlation 1/2: I = -log(3/4)/2, PMI(2, 2) = I + 4/3."""
+    corners = np.array([[1, 1], [1, 1], [1, 1], [-1, -1], [-1, -1], [-1, -1], [1, -1], [-1, 1]])
+    x, t = corners[:, :1], corners[:, 1:]
+    information = -0.5 * np.log(0.75)
+    np.testing.assert_allclose(mutual_information_divergence(x, t), information, rtol=1e-12)
+    value = pointwise_mutual_information([[2.0]], [[2.0]], **references(x, t))
+    np.testing.assert_allclose(value, [information + 4 / 3], rtol=1e-12)
+    # Misaligned by as much: D^2(z) = 8 / (1 - 1/2), so PMI = I + (8 - 16) / 2.
+    value = pointwise_mutual_information([[2.0]], [[-2.0]], **references(x, t))
+    np.testing.assert_allclose(value, [information - 4.0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("ridge", [None, 0.3])
+@pytest.mark.parametrize(("d_x", "d_t"), [(1, 1), (3, 2), (2, 4)])
+def test_pmi_matches_densities_and_mid_is_its_mean(ridge, d_x, d_t):
+    pairs, reference = draw(0, 9, d_x, d_t), draw(1, 50, d_x, d_t)
+    value = pointwise_mutual_information(*pairs, **references(*reference), ridge=ridge)
+    np.testing.assert_allclose(value, oracle(*pairs, *reference, ridge or 0.0), rtol=1e-9)
+    mean = mutual_information_divergence(*pairs, **references(*reference), ridge=ridge)
+    np.testing.assert_allclose(mean, value.mean(), rtol=1e-12)
+
+
+def test_mid_of_the_references_is_the_information_of_their_gaussian():
+    """MID eq. 3 and 14."""
+    x, t = draw(2)
+    logs = [np.linalg.slogdet(np.cov(z.T, bias=True))[1] for z in (x, t, np.hstack([x, t]))]
+    expected = (logs[0] + logs[1] - logs[2]) / 2
+    np.testing.assert_allclose(mutual_information_divergence(x, t), expected, rtol=1e-10)
+
+
+def test_pmi_is_symmetric_and_invariant_to_affine_maps_without_a_ridge():
+    x, t = draw(5)
+    rng = np.random.default_rng(5)
+    mapped = x @ (rng.normal(size=(3, 3)) + 2 * np.eye(3)) + 3.0
+    value = pointwise_mutual_information(x, t)
+    np.testing.assert_allclose(pointwise_mutual_information(t, x), value, rtol=1e-9)
+    np.testing.assert_allclose(pointwise_mutual_information(mapped, t), value, rtol=1e-8)
+    plain = mutual_information_divergence(x, t, ridge=0.5)
+    assert abs(mutual_information_divergence(10 * x, t, ridge=0.5) - plain) > 1e-3
+
+
+def test_every_argument_changes_mid():
+    (x, t), (other_x, other_t) = draw(6), draw(7)
+    base = mutual_information_divergence(x, t, **references(x, t))
+    for changed in (
+        mutual_information_divergence(other_x, t, **references(x, t)),
+        mutual_information_divergence(x, other_t, **references(x, t)),
+        mutual_information_divergence(x, t, **references(other_x, t)),
+        mutual_information_divergence(x, t, **references(x, other_t)),
+        mutual_information_divergence(x, t, ridge=0.1),
+    ):
+        assert abs(changed - base) > 1e-3
+
+
+def test_shuffled_prompts_score_less():
+    """For independent pairs the expectation is minus a divergence."""
+    x, t = draw(8, 400)
+    shuffled = np.random.default_rng(0).permutation(t)
+    assert mutual_information_divergence(x, t, **references(x, t)) > 0
+    assert mutual_information_divergence(x, shuffled, **references(x, t)) < 0
+
+
+def test_gradient_of_mid_against_formula_and_differences():
+    """d MID / dx = Q z / n of the quadratic form of MID eq. 5."""
+    x, t = draw(9, 5)
+    ref_x, ref_t = draw(10, 40)
+
+    def score(rows):
+        return mutual_information_divergence(rows, t, **references(ref_x, ref_t))
+
+    gradient = np.asarray(jax.grad(score)(jnp.asarray(x)))
+    z, ref = np.hstack([x, t]), np.hstack([ref_x, ref_t])
+    cov = np.cov(ref.T, bias=True)
+    marginal = (x - ref_x.mean(0)) @ np.linalg.inv(cov[:3, :3])
+    joint = ((z - ref.mean(0)) @ np.linalg.inv(cov))[:, :3]
+    np.testing.assert_allclose(gradient, (marginal - joint) / 5, rtol=1e-8, atol=1e-10)
+    direction = normal(0, 5)
+    slope = directional_difference(score, x, direction)
+    np.testing.assert_allclose(np.sum(gradient * direction), slope, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_gradient_of_mid_through_the_fit():
+    x, t = draw(11, 30)
+    direction = normal(0, 30)
+    gradient = jax.grad(lambda rows: mutual_information_divergence(rows, t))(jnp.asarray(x))
+    slope = directional_difference(lambda r: mutual_information_divergence(r, t), x, direction)
+    np.testing.assert_allclose(jnp.sum(gradient * direction), slope, rtol=1e-5)
+    few = jax.grad(lambda r: mutual_information_divergence(r, t[:4], ridge=0.1))(x[:4])
+    assert np.isfinite(few).all()
+
+
+def test_float32_keeps_the_information_that_a_covariance_loses():
+    """Condition number 1e9: QR of the rows is within 1%, float32 covariances are not even PSD."""
+    rng = np.random.default_rng(12)
+    scales = np.geomspace(1.0, 10**-4.5, 40)
+    z = rng.normal(size=(400, 40)) * scales @ np.linalg.qr(rng.normal(size=(40, 40)))[0]
+    exact = float(mutual_information_divergence(z[:, :20], z[:, 20:]))
+    with x64(False):
+        single = z.astype(np.float32)
+        value = mutual_information_divergence(single[:, :20], single[:, 20:])
+        assert value.dtype == jnp.float32
+    np.testing.assert_allclose(value, exact, rtol=1e-2)
+    cov = np.cov(single.T, bias=True, dtype=np.float32)
+    with np.errstate(all="ignore"):
+        logs = [
+            np.log(np.linalg.eigvalsh(block)).sum() for block in (cov[:20, :20], cov[20:, 20:], cov)
+        ]
+    naive = 0.5 * float(logs[0] + logs[1] - logs[2])
+    assert not abs(naive - exact) < 0.1 * exact
+
+
+def test_mid_compiles_and_maps():
+    x, t = draw(14, 30)
+    value = pointwise_mutual_information(x, t)
+    np.testing.assert_allclose(jax.jit(pointwise_mutual_information)(x, t), value, rtol=1e-10)
+    batch = jax.vmap(mutual_information_divergence)(jnp.stack([x, 2 * x]), jnp.stack([t, t]))
+    np.testing.assert_allclose(batch, np.full(2, value.mean()), rtol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.int32, np.uint8, bool])
+def test_small_types_are_cast_first(dtype):
+    rng = np.random.default_rng(15)
+    x, t = rng.integers(0, 2, (50, 2)).astype(dtype), rng.integers(0, 2, (50, 1)).astype(dtype)
+    value = mutual_information_divergence(x, t)
+    exact = mutual_information_divergence(x.astype(float), t.astype(float))
+    np.testing.assert_allclose(value, exact, rtol=1e-6)
+
+
+def test_a_ridge_makes_few_pairs_possible():
+    for few in (1, 5):
+        with pytest.raises(ValueError, match=f"more than 5 reference pairs, received {few}"):
+            mutual_information_divergence(*draw(16, few))
+    assert np.isfinite(mutual_information_divergence(*draw(16, 6)))
+    x, t = draw(16, 4)
+    value = pointwise_mutual_information(x, t, ridge=0.2)
+    np.testing.assert_allclose(value, oracle(x, t, x, t, 0.2), rtol=1e-9)
+
+
+def test_singular_covariances_are_refused():
+    x, t = draw(17)
+    repeated = np.hstack([t, t[:, :1] + t[:, 1:]])
+    constant = x.copy()
+    constant[:, 1] = 5.0
+    for pair, message in (
+        ((x, repeated), "column 2 of the prompts"),
+        ((x, x[:, :2]), "column 0 of the prompts"),
+        ((constant, t), "column 1 of the outputs"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            mutual_information_divergence(*pair)
+    assert np.isfinite(mutual_information_divergence(constant, t, ridge=1e-3))
+
+
+def test_what_mid_refuses():
+    x, t = draw(18)
+    bad = x.copy()
+    bad[7, 1] = np.nan
+    for pair, options, message in (
+        ((x, t[:-1]), {}, "60 outputs and 59 prompts"),
+        ((x, t), {"reference_outputs": x}, "reference_prompts: expected both"),
+        ((x, t), {"reference_prompts": t}, "reference_outputs: expected both"),
+        ((x, t), references(x, t[:50]), "60 reference_outputs and 50 reference_prompts"),
+        ((x, t), references(x[:, :2], t), "reference_outputs: expected 3 columns"),
+        ((bad, t), {}, r"outputs.*row 7"),
+        ((x, t), references(bad, t), r"reference_outputs.*row 7"),
+        ((x, t[:, 0]), {}, "prompts"),
+        *(((x, t), {"ridge": r}, "ridge") for r in (0.0, -1.0, np.nan, np.inf, "small", True)),
+    ):
+        with pytest.raises(ValueError, match=message):
+            mutual_information_divergence(*pair, **options)
+
+
+def test_documented_bias_of_fresh_pairs():
+    """Fresh real pairs score about d_x d_t / m below the information of the fit's population."""
+    rng = np.random.default_rng(21)
+    m, d = 120, 4
+    scores = []
+    for _ in range(200):
+        fresh, fitted = rng.normal(size=(2, m, 2 * d))
+        reference = references(fitted[:, :d], fitted[:, d:])
+        scores.append(mutual_information_divergence(fresh[:, :d], fresh[:, d:], **reference))
+    # Information 0; expected -d^2/m + d^2/(2m) up to second order, and a standard error of 0.006.
+    np.testing.assert_allclose(np.mean(scores), -d * d / (2 * m), atol=0.03)
+
+
+def test_rrke_by_hand():
+    """k(0, h) = e^(-h^2/2); {0, h} against {0} is the column (1, k) / sqrt(2)."""
+    h = 0.7
+    np.testing.assert_allclose(rrke([[0.0]], [[h]], kernel=Gaussian(1.0)), h**2, rtol=1e-12)
+    expected = -np.log((1 + np.exp(-(h**2))) / 2)
+    np.testing.assert_allclose(
+        rrke([[0.0], [h]], [[0.0]], kernel=Gaussian(1.0)), expected, rtol=1e-12
+    )
+
+
+def test_shared_modes_are_counted():
+    """c common modes of k and l: exp(-RRKE) = c^2 / (k l)."""
+    x, y = 100.0 * np.arange(4)[:, None], 100.0 * np.arange(1, 7)[:, None]
+    np.testing.assert_allclose(
+        np.exp(-rrke(x, y, kernel=Gaussian(1.0))), 3**2 / (4 * 6), rtol=1e-10
+    )
+    assert np.isinf(rrke(x, y + 1e6, kernel=Gaussian(1.0)))
+
+
+def test_rrke_matches_the_matrix_definition():
+    """-2 log Tr sqrt(B^{1/2} A B^{1/2}) on explicit features (RKE section 3.3)."""
+    x, y = normal(0, 9), normal(1, 14)
+    unit = [rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (x, y)]
+    a, b = (rows.T @ rows / len(rows) for rows in unit)
+    root = np.real(linalg.sqrtm(b))
+    expected = -2 * np.log(np.trace(np.real(linalg.sqrtm(root @ a @ root))))
+    np.testing.assert_allclose(rrke(x, y, kernel=Cosine()), expected, rtol=1e-8)
+
+
+def test_rrke_matches_numpy_on_the_cross_gram():
+    x, y = normal(2, 12), normal(3, 7)
+    squares = np.sum((x[:, None] - y[None]) ** 2, -1)
+    cross = np.exp(-squares / (2 * 1.3**2)) / np.sqrt(12 * 7)
+    expected = -2 * np.log(linalg.svdvals(cross).sum())
+    np.testing.assert_allclose(rrke(x, y, kernel=Gaussian(1.3)), expected, rtol=1e-10)
+
+
+def test_rrke_is_a_symmetric_distance_that_compiles():
+    x, y = normal(4, 20), normal(5, 30) + 0.5
+    for same in (x, np.vstack([x, x])):
+        np.testing.assert_allclose(rrke(x, same, kernel=Gaussian(1.0)), 0.0, atol=1e-12)
+    value = rrke(x, y, kernel=Gaussian(1.0))
+    np.testing.assert_allclose(rrke(y, x, kernel=Gaussian(1.0)), value, rtol=1e-10)
+    compiled = jax.jit(lambda a, b: rrke(a, b, kernel=Gaussian(1.0)))(x, y)
+    np.testing.assert_allclose(compiled, value, rtol=1e-12)
+    for changed in (
+        rrke(x + 0.3, y, kernel=Gaussian(1.0)),
+        rrke(x, 1.2 * y, kernel=Gaussian(1.0)),
+        rrke(x, y, kernel=Gaussian(1.5)),
+        rrke(x, y, kernel=Cosine()),
+        rrke(x, y, kernel=Gaussian(1.0) * Cosine()),
+    ):
+        assert abs(changed - value) > 1e-3
+
+
+def test_gradient_of_rrke_against_differences():
+    """In the rows and in the bandwidth; and finite where rows are equal."""
+    x, y = normal(8, 6), normal(9, 5)
+    direction = normal(0, 6)
+
+    def score(step):
+        return rrke(x + step * direction, y, kernel=Gaussian(1.1 + 0.3 * step))
+
+    slope = directional_difference(score, 0.0, 1.0, step=1e-4)
+    np.testing.assert_allclose(jax.grad(score)(0.0), slope, rtol=1e-6)
+    repeated = jnp.repeat(normal(10, 2), 3, axis=0)
+    gradient = jax.grad(lambda rows: rrke(rows, repeated, kernel=Gaussian(1.0)))(repeated + 0.1)
+    assert np.isfinite(gradient).all()
+
+
+def test_scores_in_float32_do_not_move_with_the_origin():
+    x, t = draw(13, 200)
+    near = mutual_information_divergence(x, t), rrke(x, x[:50] + 1, kernel=Gaussian(1.0))
+    with x64(False):
+        far = [np.asarray(rows + 1e3, np.float32) for rows in (x, x[:50] + 1)]
+        moved = (
+            mutual_information_divergence(far[0], t.astype(np.float32)),
+            rrke(*far, kernel=Gaussian(1.0)),
+        )
+    assert {value.dtype for value in moved} == {np.dtype("float32")}
+    # Rows near 1e3 carry 6e-5 of rounding each in float32.
+    np.testing.assert_allclose(moved, near, rtol=5e-3)
+
+
+def test_what_rrke_refuses(monkeypatch):
+    x, y = normal(15, 8), normal(16, 8)
+    infinite, zero = y.copy(), y.copy()
+    infinite[4, 0], zero[2] = np.inf, 0
+    for pair, kernel, error, message in (
+        ((x, y[:, :2]), Gaussian(1.0), ValueError, r"references.*2 columns for 3"),
+        ((x, infinite), Gaussian(1.0), ValueError, r"references.*row 4"),
+        ((x[0], y), Gaussian(1.0), ValueError, "outputs"),
+        ((x, y), "gaussian", TypeError, "kernel"),
+        ((x, zero), Cosine(), ValueError, r"references.*row 2"),
+    ):
+        with pytest.raises(error, match=message):
+            rrke(*pair, kernel=kernel)
+    monkeypatch.setattr(memory, "limit", lambda: 1000)
+    with pytest.raises(ValueError, match="8 x 8 cross Gram"):
+        rrke(x, y, kernel=Gaussian(1.0))
