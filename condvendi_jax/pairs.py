@@ -102,7 +102,10 @@ class Pairs:
         given = _check_kernels(prompts is not None, output_kernel, prompt_kernel, rule)
         named = _named(outputs, prompts)
         n = named["outputs"].shape[0]
+        if groups is not None:
+            validation.check_labels(groups, n, name="groups")
         layout = layout_of(named["outputs"], mesh=mesh)
+        validation.warn_of_float64(named)
         arrays = _cast(named, given, layout)
         kernels, self.bandwidths = _choose(arrays, given, rule, key, progress)
         self._set(arrays, _suited(kernels, arrays), n, layout)
@@ -171,6 +174,7 @@ class Pairs:
                 raise ValueError(
                     f"{role}: expected one dimension for all models, received {widths}."
                 )
+        validation.warn_of_float64(*named.values())
         # One origin for all models, since their rows are compared with each other.
         origins = {role: validation.origin_of(array) for role, array in first.items()}
         ready: dict[str, tuple[jax.Array, ...]] = {}
@@ -180,6 +184,8 @@ class Pairs:
                 arrays = {"outputs": arrays["outputs"]}
             with _naming(name):
                 layout, n = layout_of(arrays["outputs"]), arrays["outputs"].shape[0]
+                if groups is not None:
+                    validation.check_labels(groups, n, name="groups")
                 own = _gathered(_cast(arrays, given, layout, origins), layout, n)
             ready[name] = own + common
             if shared:
@@ -351,7 +357,7 @@ def _cast(
         if kernel is None or kernel.shift_invariant
     }
     place = jnp.asarray if layout is None else layout.shard
-    return tuple(validation.check_arrays(named, place=place, origins=moved))
+    return tuple(validation.cast_arrays(named, place=place, origins=moved))
 
 
 def _gathered(

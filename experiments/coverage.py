@@ -21,7 +21,6 @@ from sklearn import metrics
 
 import condvendi_jax as cv
 from condvendi_jax import bandwidth, validation
-from condvendi_jax.inference import _jackknife as uncertainty
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, style
@@ -280,7 +279,7 @@ def table(run: lab.Run) -> Table:
                 there = np.isfinite(values).all(axis=0)
                 mean, sd = values[:, there].mean(axis=0), values[:, there].std(axis=0)
                 sizes = np.array(settings.sizes)[there].tolist()
-                settled = uncertainty.settled_from(sizes, mean, tolerance=_NEAR)
+                settled = cv.inference.settled_from(sizes, mean, tolerance=_NEAR)
                 start = "not settled" if settled is None else f"{settled:,}"
                 shown = (f"{sizes[-1]:,}", f"{mean[-1]:.3g}", f"{sd[-1]:.2g}", start)
                 grid.add_row(metric, way, str(kept), *shown)

@@ -11,7 +11,7 @@ from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, scores
 import condvendi_jax as cv
 from condvendi_jax.cli import files
 from condvendi_jax.inference import _evaluate as evaluation
-from condvendi_jax.report import _tables as tables
+from condvendi_jax.report import _render as render
 from condvendi_jax.spectra import _methods as methods
 
 SCORES = ("vendi", "conditional", "information")
@@ -408,11 +408,11 @@ def test_bad_input_is_refused_before_any_score(monkeypatch, name):
     ],
 )
 def test_values_are_rounded_to_what_their_error_leaves(value, error, text):
-    assert tables.with_error(value, error) == text
+    assert render.with_error(value, error) == text
 
 
 def test_columns_are_aligned():
-    got = tables.aligned(["a", "bc"], [["long", "1"], ["x", "22222"]])
+    got = render.aligned(["a", "bc"], [["long", "1"], ["x", "22222"]])
     assert got.splitlines() == ["a        bc", "-----------", "long      1", "x     22222"]
 
 

@@ -11,7 +11,7 @@ from scipy import stats
 
 import condvendi_jax as cv
 from condvendi_jax import validation
-from condvendi_jax.inference._jackknife import (
+from condvendi_jax.inference import (
     convergence_curve,
     decomposition_errors,
     settled_from,
