@@ -127,16 +127,22 @@ class Evaluation:
         computed = [scored.decomposition.order for scored in self.orders]
         raise KeyError(f"order {order}: computed were {computed}.")
 
-    def as_dict(self) -> dict[str, Any]:
-        """Everything as plain data, for JSON."""
+    def choices(self) -> dict[str, Any]:
+        """What was chosen, as plain data."""
         return {
-            "n": self.n,
             "dtype": self.dtype,
             "bandwidths": {name: chosen._asdict() for name, chosen in self.bandwidths.items()},
             "seed": self.seed,
             "groups": self.groups,
             "groups_of": self.units,
             "errors_cover": None if self.groups is None else _render.ERRORS_COVER,
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON."""
+        return {
+            "n": self.n,
+            **self.choices(),
             "repeated_prompts": self.repeated_prompts and self.repeated_prompts._asdict(),
             "scores": [scored.as_dict(self.names) for scored in self.orders],
         }
@@ -256,37 +262,28 @@ class Comparison:
         return tuple(self.evaluations)
 
     @property
-    def _first(self) -> Evaluation:
-        return next(iter(self.evaluations.values()))
-
-    @property
     def n(self) -> dict[str, int]:
         """The number of outputs of each model."""
         return {name: evaluation.n for name, evaluation in self.evaluations.items()}
 
     @property
-    def dtype(self) -> str:
-        """The name of the dtype of the computation."""
-        return self._first.dtype
+    def first(self) -> Evaluation:
+        """That of the first model: what was chosen is the same for all."""
+        return next(iter(self.evaluations.values()))
 
     @property
     def bandwidths(self) -> Mapping[str, RuledBandwidth]:
         """The bandwidths of all models, of outputs and prompts, with their rule in words."""
-        return self._first.bandwidths
-
-    @property
-    def seed(self) -> int:
-        """The seed of everything that is drawn."""
-        return self._first.seed
+        return self.first.bandwidths
 
     @property
     def groups(self) -> int | None:
-        """The number of groups of the jackknife."""
-        return self._first.groups
+        """The number of groups of the jackknife; None where there are no errors."""
+        return self.first.groups
 
     @property
     def units(self) -> str | None:
-        """What its groups are made of, in words."""
+        """What the groups are made of, in words."""
         units = dict.fromkeys(e.units for e in self.evaluations.values() if e.units)
         return " or ".join(units) or None
 
@@ -312,17 +309,13 @@ class Comparison:
         """Everything as plain data, for JSON."""
         repeated = self.repeated_prompts
         return {
+            **self.first.choices(),
             "n": self.n,
-            "dtype": self.dtype,
-            "bandwidths": {name: chosen._asdict() for name, chosen in self.bandwidths.items()},
             "matched": self.matched,
-            "groups": self.groups,
             "groups_of": self.units,
-            "errors_cover": None if self.groups is None else _render.ERRORS_COVER,
             "level": self.level,
             "untested": self.untested,
             "repeated_prompts": repeated and {k: r._asdict() for k, r in repeated.items()},
-            "seed": self.seed,
             "rankings": [ranking.as_dict() for ranking in self.rankings],
         }
 
