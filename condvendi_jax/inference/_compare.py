@@ -18,7 +18,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from condvendi_jax import validation
-from condvendi_jax.entropies import Entropy
+from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import _evaluate as evaluation
 from condvendi_jax.inference import _jackknife as jackknife
 from condvendi_jax.inference import saturation
@@ -172,26 +172,20 @@ def _ranking(score: str, scored: Mapping[str, ScoredOrder], level: float, tested
     if limit is None:  # Otherwise rounding would decide on the order.
         values = dict(sorted(values.items(), key=lambda item: -item[1]))
 
-    def of_each(results: Mapping[str, Any]) -> dict[str, Any]:
-        """The score in the results of the models that have them, in the order of the values."""
-        there = {name: results[name] for name in values if results[name] is not None}
-        return {name: getattr(result, score) for name, result in there.items()}
+    def of_each(results: Callable[[ScoredOrder], PerScore | None]) -> dict[str, Any]:
+        """This score in results, of the models that have them, in the order of the values."""
+        found = {name: results(scored[name]) for name in values}
+        return {name: getattr(own, score) for name, own in found.items() if own is not None}
 
-    errors = of_each({name: o.standard_errors for name, o in scored.items()})
-    moved = of_each({name: o.bandwidth_errors for name, o in scored.items()})
-    intervals = of_each(
-        {
-            n: o.decomposition.intervals if o.decomposition.estimation else None
-            for n, o in scored.items()
-        }
-    )
-    influences = of_each({name: o.influences for name, o in scored.items()})
+    errors = of_each(lambda o: o.standard_errors)
+    influences = of_each(lambda o: o.influences)
+    intervals = of_each(lambda o: o.decomposition.estimation and o.decomposition.intervals)
     differences = _differences(
         values,
         {name: np.asarray(of_groups, np.float64) for name, of_groups in influences.items()},
         intervals,
         tested and limit is None,
-        rounding=saturation.rounding(entropy, first.dtype),
+        saturation.rounding(entropy, first.dtype),
     )
     letters = dict.fromkeys(values, "")
     if not any(math.isnan(d.p_value) for d in differences) and limit is None:
@@ -206,7 +200,7 @@ def _ranking(score: str, scored: Mapping[str, ScoredOrder], level: float, tested
         intervals=intervals or None,
         differences=differences,
         letters=letters,
-        bandwidth_errors=moved or None,
+        bandwidth_errors=of_each(lambda o: o.bandwidth_errors) or None,
         saturated=limit,
     )
 
@@ -216,15 +210,14 @@ def _differences(
     influences: Mapping[str, np.ndarray],
     intervals: Mapping[str, tuple[float, float]],
     tested: bool = True,
-    *,
     rounding: float = 0.0,
 ) -> tuple[Difference, ...]:
     """Every pair of models, with p-values for each pair and for all of them at once, if `tested`.
 
     Values that differ by no more than `rounding`, relative to the larger, have p = 1.
 
-    What an estimate is off by is off in all deletions alike, so that no jackknife sees it: it is
-    added to the error, as wide as the intervals say.
+    The error of an estimate is the same in all deletions, so that no jackknife sees it: it is
+    added, with the width of the intervals.
     """
     from scipy.special import stdtr  # Imported where it is used: it is slow to import.
 
@@ -258,11 +251,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     Returns:
       The adjusted ones, in the same order: rejecting those up to a level keeps the probability of
       any false rejection at that level, whatever the dependence.
-
-    Examples:
-      >>> import condvendi_jax as cv
-      >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03])]
-      [0.03, 0.06, 0.06]
     """
     tested = int(np.sum(~np.isnan(p_values)))
     adjusted = np.full(len(p_values), np.nan)
@@ -276,7 +264,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def _letters(models: Sequence[str], apart: set[frozenset[str]]) -> dict[str, str]:
     """A compact letter display (Piepho, 2004): models share a letter unless a test parts them."""
     columns = [set(models)]
-    # In the order of the models: in another the columns multiply before they grow fewer.
+    # In another order than that of the models there would be far more columns on the way.
     for one, two in ((one, two) for k, two in enumerate(models) for one in models[:k]):
         pair = {one, two}
         if frozenset(pair) not in apart:
