@@ -19,34 +19,36 @@ from condvendi_jax.kernels import Cosine, Gaussian, Kernel
 
 Criterion = Literal["std", "variance"]
 _SOURCES = {"std": "RKE section 6", "variance": "CV appendix E.1"}
+# A choice: the sampling noise of a median of two million distances is far below that of scores.
 _MEDIAN_SAMPLE = 2000
+# The number of disjoint subsets in CV appendix E.1.
 DEFAULT_SUBSETS = 10
 # How many pairs of rows a rule compares, within bounds on the partitions: a second or two on two
-# CPU cores up to n = 5,000, some six at n = 8,000. One partition leaves 4 to 7% of noise in a
+# CPU cores up to n = 5,000, about six at n = 8,000. One partition leaves 4 to 7% of noise in a
 # bandwidth, 64 leave 0.5 to 1% (n = 320: captions, and mixtures of one and eight outputs a prompt).
 _PAIRS = 2e7
-# Pairs that one call compares; nothing can interrupt it.
-_PAIRS_AT_ONCE = 2e6
-_LARGEST_SUBSET = 1000
-_SMALL_SUBSET = 64
 _PARTITIONS = (8, 400)
+# Pairs that one call compares, a tenth of a second: nothing can interrupt it.
+_PAIRS_AT_ONCE = 2e6
+# A choice, for the time: a subset takes the square of its rows.
+_LARGEST_SUBSET = 1000
+# Up to here a step of a loop takes longer than the numbers of one bandwidth.
+_SMALL_SUBSET = 64
 # How a bandwidth can be chosen from data: the papers' two criteria, and the usual heuristic.
 RULES = ("variance", "std", "median")
 
 
 @dataclasses.dataclass(frozen=True)
 class BandwidthSelection:
-    """A bandwidth, and everything that says how it was chosen.
+    """A bandwidth, and how it was chosen.
 
     Attributes:
       bandwidth: the choice, in the units of the embeddings.
-      criterion: 'std' (RKE) or 'variance' (CV): what had to stay below the threshold.
+      criterion: 'std' (RKE) or 'variance' (CV): what must stay below the threshold.
       threshold: in units of the score, or of its square for 'variance'.
       candidates: the bandwidths tried, ascending.
-      means: the mean score over the subsets at each candidate.
-      spreads: the criterion at each candidate.
-      subsets: how many disjoint subsets.
-      subset_size: how many rows each had.
+      means, spreads: the mean score over the subsets, and the criterion, at each candidate.
+      subsets, subset_size: the number of disjoint subsets, and of the rows of each.
       partitions: how many times the rows were split into subsets.
       relative_error: the standard error of the bandwidth, relative to it, over other draws of the
         partitions; None for a single one.
@@ -88,21 +90,18 @@ def select_bandwidth(
 ) -> BandwidthSelection:
     """The smallest bandwidth whose score varies less than a threshold over disjoint subsets.
 
-    The two papers state the rule with different spreads: the standard deviation of the score is
-    below 0.01 (RKE section 6), its variance is below 0.01 (CV appendix E.1), which allows ten
-    times the standard deviation.
-
-    Read literally the rule has a second solution: as the bandwidth goes to zero the Gram becomes
-    the identity, every score equals the subset's size, and the spread vanishes. So the smallest
-    bandwidth is taken *of the upper branch*: every larger candidate must satisfy the rule too.
+    The spread of the score must be below 0.01: its standard deviation (RKE section 6), or its
+    variance (CV appendix E.1), which allows ten times the standard deviation. Every larger
+    candidate must satisfy the rule too: as the bandwidth goes to zero the Gram becomes the
+    identity, and the spread vanishes again.
 
     Args:
       points: embeddings `[n, d]`.
       key: draws the subsets.
       criterion: 'std' or 'variance'.
-      threshold: what the spread must stay below.
-      subsets: how many disjoint subsets, at least 2.
-      subset_size: rows of each; as many as there are, up to 1,000, where None.
+      threshold: the upper limit of the spread.
+      subsets: the number of disjoint subsets, at least 2.
+      subset_size: rows of each; as many as possible, up to 1,000, where None.
       partitions: how many times the rows are split into subsets; 1 in the papers.
       candidates: the bandwidths tried, ascending; where None, 49 of ratio 2^(1/6) from 1/16 to 16
         times the median distance.
@@ -121,25 +120,14 @@ def select_bandwidth(
       >>> print(found.describe())
       smallest bandwidth with variance < 0.01 over 10 disjoint subsets of 40 (CV appendix E.1)
     """
-    return _select(
-        _checked(points),
-        key=key,
-        criterion=criterion,
-        threshold=threshold,
-        subsets=subsets,
-        subset_size=subset_size,
-        partitions=partitions,
-        candidates=candidates,
-        score=score,
-        progress=progress,
-    )
+    options = (criterion, threshold, subsets, subset_size, partitions, candidates, score, progress)
+    return _select(_checked(points), key, *options)
 
 
 def _select(
     points: jax.Array,
-    *,
     key: jax.Array,
-    criterion: Criterion = "variance",
+    criterion: Criterion,
     threshold: float = 0.01,
     subsets: int = DEFAULT_SUBSETS,
     subset_size: int | None = None,
@@ -172,14 +160,14 @@ def _select(
     if not ascending or not (grid > 0).all() or not np.isfinite(grid).all():
         raise ValueError("candidates: expected ascending finite numbers above 0.")
 
-    # The few that are narrow beside the reach of the points need another form of the kernel.
+    # Bandwidths that are tiny relative to the range of the points need another form of the kernel.
     units = [Gaussian(sigma).suited_to(points).unit for sigma in grid]
     values = np.zeros((partitions, subsets, grid.size))
     together = min(partitions, max(1, int(_PAIRS_AT_ONCE / (subsets * size**2))))
     rows = np.asarray(_draw_subsets(order_key, partitions, n, subsets, size))
     for start in range(0, partitions, together):
         part = values[start : start + together]
-        # The last step is filled up, so that one program serves all of them.
+        # The last step is filled up, so that all steps use one compiled program.
         some = rows[np.arange(start, start + together) % partitions].reshape(-1, size)
         for unit in dict.fromkeys(units):
             chosen = np.array([other == unit for other in units])
@@ -253,7 +241,13 @@ def _choose(
     grid: np.ndarray, threshold: float, spreads: np.ndarray, *, between: bool = False
 ) -> float:
     """The smallest bandwidth of the upper branch, interpolated where `between`."""
-    first = _start_of_upper_branch(spreads < threshold, spreads, threshold)
+    if not spreads[-1] < threshold:
+        raise ValueError(
+            f"candidates: at the largest bandwidth the spread is {spreads[-1]:.3g}, not below "
+            f"{threshold:g}: give larger candidates or a larger threshold."
+        )
+    refused = np.flatnonzero(~(spreads < threshold))
+    first = int(refused[-1]) + 1 if refused.size else 0
     above = spreads[first]
     if not between or first == 0 or above <= 0:
         return grid[first]
@@ -263,12 +257,9 @@ def _choose(
 
 
 def _relative_error(each: np.ndarray, choose: Callable[..., float], largest: float) -> float:
-    """The standard error of the logarithm of the bandwidth: partitions are left out in turn.
+    """The standard error of the log bandwidth, from spreads `[partition, candidate]`: a jackknife.
 
-    Args:
-      each: spreads by partition and candidate.
-      choose: gives the bandwidth of averaged spreads.
-      largest: the largest candidate.
+    `choose` gives the bandwidth of averaged spreads.
     """
     count = len(each)
     total = each.sum(axis=0)
@@ -306,15 +297,15 @@ def bandwidth_by_rule(
     partitions: int | None = None,
     progress: Callable[[], Any] = lambda: None,
 ) -> RuledBandwidth:
-    """A bandwidth by one of `RULES`, with the words that say how it came about.
+    """A bandwidth by one of `RULES`, with the rule in words.
 
     Args:
       points: embeddings `[n, d]`.
       rule: 'variance' (CV) or 'std' (RKE), as the criterion of `select_bandwidth`, or 'median'
         for `median_heuristic`.
       key: draws the subsets, or the rows.
-      partitions: as `select_bandwidth`; where None, as many as make the draw matter little: 8 to
-        400, the fewer rows the more.
+      partitions: as `select_bandwidth`; where None, 8 to 400, more for fewer rows, so that the draw
+        matters little.
       progress: called after every few partitions.
 
     Raises:
@@ -339,9 +330,9 @@ def check_rule(rule: str) -> None:
 
 
 def of_checked(points: jax.Array, rule: str, *, key: jax.Array, name: str) -> RuledBandwidth:
-    """`bandwidth_by_rule` of the points of a call, which were checked before.
+    """`bandwidth_by_rule` of points that were checked before.
 
-    Points without a distance to choose from have an arbitrary bandwidth: every score of them is 1.
+    Where all rows are equal the bandwidth is arbitrary: every score is 1.
 
     Raises:
       ValueError: no bandwidth follows the rule on these points, which `name` names.
@@ -356,7 +347,7 @@ def of_checked(points: jax.Array, rule: str, *, key: jax.Array, name: str) -> Ru
 
 
 def as_given(kernel: Kernel) -> RuledBandwidth:
-    """What is to be said of the bandwidth of a kernel that the caller chose."""
+    """The bandwidth of a kernel that the caller chose."""
     if isinstance(kernel, Gaussian):
         known = validation.is_concrete(kernel.bandwidth)
         return RuledBandwidth(float(kernel.bandwidth) if known else None, "given")
@@ -384,18 +375,8 @@ def _by_rule(
         size = min(n // DEFAULT_SUBSETS, _LARGEST_SUBSET)
         partitions = int(np.clip(_PAIRS / (DEFAULT_SUBSETS * size**2), *_PARTITIONS))
     criterion: Criterion = "std" if rule == "std" else "variance"
-    chosen = _select(points, key=key, criterion=criterion, partitions=partitions, progress=progress)
+    chosen = _select(points, key, criterion, partitions=partitions, progress=progress)
     return RuledBandwidth(chosen.bandwidth, chosen.describe(), chosen.relative_error)
-
-
-def _start_of_upper_branch(allowed: np.ndarray, spreads: np.ndarray, threshold: float) -> int:
-    if not allowed[-1]:
-        raise ValueError(
-            f"candidates: at the largest bandwidth the spread is {spreads[-1]:.3g}, not below "
-            f"{threshold:g}: give larger candidates or a larger threshold."
-        )
-    refused = np.flatnonzero(~allowed)
-    return int(refused[-1]) + 1 if refused.size else 0
 
 
 @validation.outside_transformations

@@ -96,7 +96,10 @@ class Pairs:
         given = kernel_choice.check(prompts is not None, output_kernel, prompt_kernel, rule)
         named = _named(outputs, prompts)
         self.n, self.groups = named["outputs"].shape[0], groups
+        if groups is not None:
+            validation.check_labels(groups, self.n, name="groups")
         self.layout = layout_of(named["outputs"], mesh=mesh)
+        validation.warn_of_float64(named)
         self.arrays = _cast(named, given, self.layout)
         self.kernels, self._ruled = kernel_choice.choose(self.arrays, given, rule, key, progress)
 
@@ -154,6 +157,7 @@ class Pairs:
                 raise ValueError(
                     f"{role}: expected one dimension for all models, received {widths}."
                 )
+        validation.warn_of_float64(*named.values())
         # One origin for all models, since their rows are compared with each other.
         origins = {role: validation.origin_of(array) for role, array in first.items()}
         ready: dict[str, tuple[jax.Array, ...]] = {}
@@ -163,6 +167,8 @@ class Pairs:
                 arrays = {"outputs": arrays["outputs"]}
             with _naming(name):
                 layout, n = layout_of(arrays["outputs"]), arrays["outputs"].shape[0]
+                if groups is not None:
+                    validation.check_labels(groups, n, name="groups")
                 own = _gathered(_cast(arrays, given, layout, origins), layout, n)
             ready[name] = own + common
             if shared:
@@ -320,7 +326,7 @@ def _cast(
         if kernel is None or kernel.shift_invariant
     }
     place = jnp.asarray if layout is None else layout.shard
-    return tuple(validation.check_arrays(named, place=place, origins=moved))
+    return tuple(validation.cast_arrays(named, place=place, origins=moved))
 
 
 def _gathered(

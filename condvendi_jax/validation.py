@@ -107,13 +107,29 @@ def check_arrays(
     """
     arrays = {name: as_array(array, name=name) for name, array in named.items()}
     check_shapes(arrays)
-    wide = [name for name, array in arrays.items() if array.dtype == np.float64]
+    warn_of_float64(arrays)
+    return cast_arrays(arrays, place=place, origins=origins or {})
+
+
+def warn_of_float64(*several: Mapping[str, Any]) -> None:
+    """Warns once where arrays of float64, by name, will be computed in float32."""
+    arrays = [(name, array) for named in several for name, array in named.items()]
+    wide = dict.fromkeys(name for name, array in arrays if array.dtype == np.float64)
     if wide and compute_dtype() == jnp.float32:
         warn(
             f"{' and '.join(wide)}: float64 input is computed in float32 because x64 is off; "
             "enable it with jax.config.update('jax_enable_x64', True), or --x64 of the command."
         )
-    return [_cast(array, name, place, (origins or {}).get(name)) for name, array in arrays.items()]
+
+
+def cast_arrays(
+    arrays: Mapping[str, Any],
+    *,
+    place: Callable[[Any], jax.Array],
+    origins: Mapping[str, np.ndarray | None],
+) -> list[jax.Array]:
+    """`check_arrays` of arrays whose shapes were checked before: looks at their numbers."""
+    return [_cast(array, name, place, origins.get(name)) for name, array in arrays.items()]
 
 
 def check_shapes(arrays: Mapping[str, Any]) -> None:

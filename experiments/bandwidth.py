@@ -230,7 +230,10 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Scores:
     context.say("order 2")
     # The same prompts leave together in every model, so that what they share cancels.
     groups = uncertainty.group_rows(
-        settings.n, min(20, settings.prompts), key=context.shared_key, prompts=pairs.prompts
+        settings.n,
+        min(20, settings.prompts),
+        key=context.shared_key,
+        kinds=validation.distinct_rows(pairs.prompts)[1],
     )
     rke, conditional_rke, prompts_rke = _order_two(outputs, prompts, groups)
     context.say("spectra")

@@ -28,7 +28,6 @@ import condvendi_jax as cv
 from condvendi_jax import bandwidth, validation
 from condvendi_jax.entropies import log_scores
 from condvendi_jax.grams import _memory as memory
-from condvendi_jax.inference import _jackknife as uncertainty
 from condvendi_jax.spectra import _methods as methods
 from experiments import lab
 from experiments.data import PairedEmbeddings
@@ -227,7 +226,7 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Curves:
     order_key, probe_key = jax.random.split(context.key)
     order = np.asarray(jax.random.permutation(order_key, len(pairs)))
     curve = functools.partial(
-        uncertainty.convergence_curve,
+        cv.convergence_curve,
         pairs.outputs[order],
         pairs.prompts[order],
         **settings.bandwidths[cell.rule].kernels(),
@@ -333,7 +332,7 @@ def table(run: lab.Run) -> Table:
     for rule in run.settings.bandwidths:
         for curve in (curve for score in _NAMES for curve in curves(run, rule, score)):
             mean, sizes = curve.mean, curve.sizes.tolist()
-            settled = uncertainty.settled_from(sizes, mean, tolerance=_NEAR)
+            settled = cv.inference.settled_from(sizes, mean, tolerance=_NEAR)
             start = "not settled" if settled is None else f"{settled:,}"
             grid.add_row(rule, curve.name, f"{sizes[-1]:,}", f"{mean[-1]:.4g}", start)
     return grid

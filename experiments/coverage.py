@@ -20,7 +20,6 @@ from rich.table import Table
 
 import condvendi_jax as cv
 from condvendi_jax import _extras, bandwidth, validation
-from condvendi_jax.inference import _jackknife as uncertainty
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, style
@@ -281,7 +280,7 @@ def table(run: lab.Run) -> Table:
                 there = np.isfinite(values).all(axis=0)
                 mean, sd = values[:, there].mean(axis=0), values[:, there].std(axis=0)
                 sizes = np.array(settings.sizes)[there].tolist()
-                settled = uncertainty.settled_from(sizes, mean, tolerance=_NEAR)
+                settled = cv.inference.settled_from(sizes, mean, tolerance=_NEAR)
                 start = "not settled" if settled is None else f"{settled:,}"
                 shown = (f"{sizes[-1]:,}", f"{mean[-1]:.3g}", f"{sd[-1]:.2g}", start)
                 grid.add_row(metric, way, str(kept), *shown)

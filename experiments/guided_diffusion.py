@@ -29,7 +29,7 @@ from scipy.spatial import distance
 
 import condvendi_jax as cv
 from condvendi_jax import bandwidth, validation
-from condvendi_jax.report import _tables as tables
+from condvendi_jax.report import _render as tables
 from experiments import lab
 from experiments.data import PairedEmbeddings, pictures
 from experiments.data.sets import SEED

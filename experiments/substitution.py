@@ -22,7 +22,7 @@ from rich.table import Table
 
 import condvendi_jax as cv
 from condvendi_jax import validation
-from condvendi_jax.report import _tables as tables
+from condvendi_jax.report import _render as tables
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, examples, style

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from condvendi_jax import validation
-from condvendi_jax.report import _tables as tables
+from condvendi_jax.report import _render as tables
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, models, style

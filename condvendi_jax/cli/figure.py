@@ -86,5 +86,5 @@ def _caption(comparison: Comparison) -> str:
         tests = f"Without letters: {comparison.untested}."
     return (
         f"{n}; {bandwidths}± one standard error ({comparison.groups} groups of "
-        f"{comparison.units}); seed {comparison.seed}.\n{tests}"
+        f"{comparison.units}); seed {comparison.first.seed}.\n{tests}"
     )

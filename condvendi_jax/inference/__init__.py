@@ -1,14 +1,16 @@
 """From scores to conclusions: standard errors, convergence in n, evaluations and comparisons."""
 
 from condvendi_jax.inference import saturation
-from condvendi_jax.inference._compare import Comparison, Difference, Ranking, compare
-from condvendi_jax.inference._evaluate import Evaluation, ScoredOrder, evaluate
-from condvendi_jax.inference._jackknife import (
-    ConvergenceCurve,
-    convergence_curve,
-    decomposition_errors,
-    settled_from,
-    standard_error,
+from condvendi_jax.inference._compare import compare
+from condvendi_jax.inference._convergence import ConvergenceCurve, convergence_curve, settled_from
+from condvendi_jax.inference._evaluate import evaluate
+from condvendi_jax.inference._jackknife import decomposition_errors, standard_error
+from condvendi_jax.inference._results import (
+    Comparison,
+    Difference,
+    Evaluation,
+    Ranking,
+    ScoredOrder,
 )
 
 __all__ = [

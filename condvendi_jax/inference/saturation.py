@@ -23,14 +23,6 @@ Limit = Literal["smallest", "largest", "equal"]
 # the origin moved by 2,500.
 _EPS_OF_SUMS = 8
 _EPS_OF_EIGENVALUES = 256
-_MEANINGS = {
-    ("vendi", "smallest"): "all outputs count as the same",
-    ("vendi", "largest"): "all outputs count as different",
-    ("conditional", "smallest"): "similar prompts count as having the same output",
-    ("conditional", "largest"): "all outputs count as different, and all prompts as similar",
-    ("information", "smallest"): "the outputs say nothing about the prompts",
-    ("information", "largest"): "every prompt counts as having an output of its own",
-}
 
 
 def rounding(entropy: Entropy, dtype: Any) -> float:
@@ -87,16 +79,3 @@ def limit_of(
     if values.size > 1 and np.ptp(values) <= allowed * np.abs(values).max():
         return "equal"
     return None
-
-
-def describe(score: str, limit: Limit) -> str:
-    """Returns in words what a saturated score says, for a note beside a table.
-
-    Args:
-      score: vendi, conditional or information.
-      limit: as `limit_of` returns it.
-    """
-    if limit == "equal":
-        return "all values are equal up to rounding"
-    value = "1" if limit == "smallest" else "as large as it can be"
-    return f"{value} up to rounding, because {_MEANINGS[score, limit]}"

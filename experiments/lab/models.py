@@ -95,28 +95,6 @@ def score_models(
     n = tuple(len(rows) for rows in outputs.values())
     method = cv.Exact() if method is None else method
     kernels: dict[str, Any] = bandwidths.kernels()
-    if len(models) == 1:
-        (name,) = models
-        alone = cv.evaluate(
-            outputs[name],
-            prompts[name],
-            **kernels,
-            method=method,
-            errors="all",
-            groups=groups,
-            seed=seed,
-            progress=say,
-        )
-        for row, (score, order) in enumerate(SCORES):
-            found = alone.order(order)
-            errors_of = found.standard_errors
-            assert errors_of is not None
-            values[row, 0] = getattr(found.decomposition, score)
-            errors[row, 0] = getattr(errors_of, score)
-        letters = (("a",),) * len(SCORES)
-        return ModelScores(
-            models, n, values, errors, differences, spreads, p_values, letters, groups, "prompts"
-        )
     compared = cv.compare(
         outputs,
         prompts,
@@ -127,6 +105,7 @@ def score_models(
         seed=seed,
         progress=say,
     )
+    assert compared.groups is not None and compared.units is not None  # There are errors.
     rankings = [compared.ranking(score, order) for score, order in SCORES]
     for row, ranking in enumerate(rankings):
         values[row] = [ranking.values[name] for name in models]

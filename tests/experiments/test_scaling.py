@@ -15,6 +15,7 @@ import pytest
 from oracles import entropy, gaussian_gram, shifted
 from processes import started
 
+from condvendi_jax import validation
 from condvendi_jax.inference import _evaluate as evaluation
 from condvendi_jax.inference import _jackknife as uncertainty
 from experiments import data
@@ -203,7 +204,8 @@ def test_plain_features_lose_the_small_eigenvalues(cell, exact):
 def test_the_jackknife_gives_the_errors_of_order_one(cell, points, grams):
     found = called(engines.jackknife(cell | {"n": FEW}), seed=3)
     prompts = points[0][1][:FEW].astype(np.float32)
-    groups = uncertainty.group_rows(FEW, 20, key=evaluation.Keys(3).groups, prompts=prompts)
+    kinds = validation.distinct_rows(prompts)[1]
+    groups = uncertainty.group_rows(FEW, 20, key=evaluation.Keys(3).groups, kinds=kinds)
     deleted = []
     for group in range(20):
         kept = np.flatnonzero(groups.membership != group)

@@ -44,7 +44,7 @@ def test_deletions_are_decompositions_of_the_rows_that_are_kept(order, truncatio
             )
             # At order 0.5 a mode is the root of its eigenvalue: so is what rounding leaves of it.
             assert_close(got, score, loosened=1e3 if order < 1 else 1)
-    assert found.intervals is None
+    assert found.decomposition.estimation is None
 
 
 def _oracle_grams(outputs, prompts, kernels):
@@ -101,20 +101,21 @@ def test_errors_that_are_those_of_the_estimates_say_so():
 
 def test_groups_by_prompt_hold_together_and_are_even():
     prompts = np.repeat(np.arange(30.0)[:, None], np.arange(30) % 4 + 1, axis=0)
-    groups = uncertainty.group_rows(len(prompts), 6, key=jax.random.key(0), prompts=prompts)
+    kinds = prompts[:, 0].astype(int)
+    groups = uncertainty.group_rows(len(prompts), 6, key=jax.random.key(0), kinds=kinds)
     assert (groups.count, groups.units) == (6, "rows of one prompt")
     for prompt in range(30):
         assert len(set(groups.membership[prompts[:, 0] == prompt])) == 1
     sizes = np.bincount(groups.membership)
     assert sizes.max() - sizes.min() <= 4
     assert_close(groups.fractions, sizes / len(prompts))
-    other = uncertainty.group_rows(len(prompts), 6, key=jax.random.key(1), prompts=prompts)
+    other = uncertainty.group_rows(len(prompts), 6, key=jax.random.key(1), kinds=kinds)
     assert (groups.membership != other.membership).any()
 
 
-@pytest.mark.parametrize("prompts", [np.zeros((20, 1)), np.arange(20.0)[:, None], None])
-def test_rows_are_grouped_one_by_one_where_prompts_say_nothing(prompts):
-    groups = uncertainty.group_rows(20, 6, key=jax.random.key(0), prompts=prompts)
+@pytest.mark.parametrize("kinds", [np.zeros(20, int), np.arange(20), None])
+def test_rows_are_grouped_one_by_one_where_prompts_say_nothing(kinds):
+    groups = uncertainty.group_rows(20, 6, key=jax.random.key(0), kinds=kinds)
     assert (groups.count, groups.units) == (6, "rows")
     assert sorted(np.bincount(groups.membership)) == [3, 3, 3, 3, 4, 4]
 

@@ -4,14 +4,16 @@ import json
 import warnings
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, scores
 
 import condvendi_jax as cv
+from condvendi_jax import bandwidth, validation
 from condvendi_jax.cli import files
 from condvendi_jax.inference import _evaluate as evaluation
-from condvendi_jax.report import _tables as tables
+from condvendi_jax.report import _render as render
 from condvendi_jax.spectra import _methods as methods
 
 SCORES = ("vendi", "conditional", "information")
@@ -259,7 +261,8 @@ def test_the_seed_is_recorded_and_changes_subsets_and_groups():
     assert zero.as_dict() == again.as_dict()
     given = [cv.evaluate(*pairs, **KERNELS, orders=[2], groups=7, seed=s).orders[0] for s in (0, 1)]
     assert given[0].standard_errors != given[1].standard_errors
-    assert given[0].decomposition.vendi == given[1].decomposition.vendi
+    # At order 2 the sums over the groups of the jackknife are also the score of all rows.
+    assert_close(given[0].decomposition.vendi, float(given[1].decomposition.vendi))
     other = [
         tuple(found.bandwidths[name].bandwidth for name in found.bandwidths)
         for found in (zero, one)
@@ -344,6 +347,101 @@ def test_float64_in_float32_is_said_once():
         assert message.startswith("outputs and prompts: float64 input is computed in float32")
 
 
+@pytest.fixture
+def looks(monkeypatch):
+    """The names of the arrays that were checked for finiteness, and of those that were cast."""
+    checked, cast = [], []
+    check_finite, cast_one = validation.check_finite, validation._cast
+
+    def checking(array, *, name):
+        checked.append(name)
+        check_finite(array, name=name)
+
+    def casting(array, name, place, origin):
+        cast.append(name)
+        return cast_one(array, name, place, origin)
+
+    monkeypatch.setattr(validation, "check_finite", checking)
+    monkeypatch.setattr(validation, "_cast", casting)
+    # Rules and kernels see the arrays of the pairs: another check of embeddings is a second look.
+    monkeypatch.setattr(bandwidth, "_checked", lambda _: pytest.fail("checked again"))
+    return checked, cast
+
+
+@pytest.mark.parametrize("rule", ["median", "variance"])
+@pytest.mark.parametrize("kind", ["float32", "float64", "int32"])
+@pytest.mark.filterwarnings("ignore:.*float64 input|.*differ in")
+def test_no_array_is_checked_or_cast_twice(looks, rule, kind):
+    pairs = [(100 * array).astype(kind) for array in draw_pairs(60)]
+    other = [array[::-1] for array in pairs]
+    options = {"rule": rule, "orders": [1, 2], "errors": "all", "groups": 3}
+
+    def names():
+        checked, cast = looks
+        assert checked == cast
+        found = sorted(cast)
+        checked.clear(), cast.clear()
+        return found
+
+    def convert(array):
+        return jnp.asarray(array) if kind == "float32" else array
+
+    cv.evaluate(*map(convert, pairs), **options)
+    assert names() == ["outputs", "prompts"]
+    cv.compare({"a": pairs[0], "b": other[0]}, pairs[1], **options)
+    assert names() == ["outputs", "outputs", "prompts"]
+    cv.compare({"a": pairs[0], "b": other[0]}, {"a": pairs[1], "b": other[1]}, **options)
+    assert names() == ["outputs", "outputs", "prompts", "prompts"]
+    ready = cv.Pairs(*pairs, output_kernel=cv.Gaussian(100), prompt_kernel=cv.Gaussian(100))
+    names()
+    cv.evaluate(ready, orders=[2])
+    assert names() == []
+
+
+def test_pairs_are_evaluated_as_their_arrays_are():
+    pairs, labels = draw_pairs(40, dtype=np.float32), np.arange(40) % 6
+    ready = cv.Pairs(*pairs, **KERNELS, groups=labels)
+    expected = cv.evaluate(*pairs, **KERNELS, groups=labels)
+    assert cv.evaluate(ready).as_dict() == expected.as_dict()
+    assert cv.decomposition_errors(ready, order=2) == expected.order(2).standard_errors
+    for wrong in ({"prompts": pairs[1]}, {"groups": labels}, KERNELS):
+        with pytest.raises(TypeError, match="expected Pairs alone"):
+            cv.evaluate(ready, **wrong)
+
+
+def test_an_evaluation_is_a_comparison_of_one():
+    outputs, prompts = draw_pairs(60, dtype=np.float32)
+    options = {"orders": [1, 2], "groups": 8, "rule": "median"}
+    alone = cv.evaluate(outputs, np.repeat(prompts[:20], 3, axis=0), **options, errors="all")
+    compared = cv.compare({"own": outputs}, np.repeat(prompts[:20], 3, axis=0), **options)
+    assert compared.evaluations["own"].as_dict() == alone.as_dict()
+    for ranking in compared.rankings:
+        assert (ranking.letters, ranking.differences) == ({"own": "a"}, ())
+        scored = alone.order(ranking.order)
+        assert ranking.values["own"] == float(getattr(scored.decomposition, ranking.score))
+        assert ranking.standard_errors["own"] == float(
+            getattr(scored.standard_errors, ranking.score)
+        )
+    assert "RKE: own\n" in str(compared)
+    assert "outputs of different models" not in str(compared) + compared.markdown()
+
+
+@pytest.mark.parametrize(("errors", "tested"), [("all", [1, 2]), ("auto", [2]), ("none", [])])
+def test_differences_are_tested_where_there_are_errors(monkeypatch, errors, tested):
+    monkeypatch.setattr(evaluation, "ERRORS_UP_TO", 39)
+    pairs = draw_pairs(40, dtype=np.float32)
+    models = {"a": pairs[0], "b": 2 * pairs[0]}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "orders: 1 of n = 40 take one spectrum a group")
+        found = cv.compare(models, pairs[1], **KERNELS, errors=errors, groups=8)
+    assert [r.order for r in found.rankings if r.tested] == [o for o in tested for _ in range(3)]
+    assert (found.untested is None) == (errors == "all")
+    for ranking in found.rankings:
+        assert np.isfinite(ranking.differences[0].p_value) == ranking.tested
+        assert np.isfinite(ranking.standard_errors["a"]) == ranking.tested
+    assert "nan" not in str(found) + found.comma_separated()
+
+
 def _nan(array):
     return np.where(np.arange(len(array))[:, None] == 7, np.nan, array)
 
@@ -408,11 +506,11 @@ def test_bad_input_is_refused_before_any_score(monkeypatch, name):
     ],
 )
 def test_values_are_rounded_to_what_their_error_leaves(value, error, text):
-    assert tables.with_error(value, error) == text
+    assert render.with_error(value, error) == text
 
 
 def test_columns_are_aligned():
-    got = tables.aligned(["a", "bc"], [["long", "1"], ["x", "22222"]])
+    got = render.aligned(["a", "bc"], [["long", "1"], ["x", "22222"]])
     assert got.splitlines() == ["a        bc", "-----------", "long      1", "x     22222"]
 
 

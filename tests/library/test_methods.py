@@ -10,7 +10,6 @@ from oracles import cosine_gram, draw_pairs, gaussian_gram, scores
 
 import condvendi_jax as cv
 from condvendi_jax.grams import _memory as memory
-from condvendi_jax.inference import _jackknife as uncertainty
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.spectra import _methods as methods
 
@@ -291,7 +290,7 @@ def test_a_curve_says_size_by_size_how_it_was_computed(monkeypatch, x64):
     sizes = (200, 300, N)
     wanted = [cv.von_neumann, cv.truncated(80), cv.renyi(2)]
     exact, estimated, tighter = (
-        uncertainty.convergence_curve(*pairs(), sizes, **KERNELS, entropies=wanted, method=method)
+        cv.convergence_curve(*pairs(), sizes, **KERNELS, entropies=wanted, method=method)
         for method in (cv.Exact(), cv.Auto(KEY), cv.Auto(KEY, rtol=1e-3))
     )
     for one, other in zip(exact, estimated, strict=True):

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracles import assert_close, draw_pairs
-from scipy import stats
+from rates import covered, is_nominal
 
 import condvendi_jax as cv
 from condvendi_jax import validation
-from condvendi_jax.inference._jackknife import (
+from condvendi_jax.inference import (
     convergence_curve,
     decomposition_errors,
     settled_from,
@@ -132,28 +132,13 @@ def test_labels_need_no_key_and_may_be_words():
     assert_close(jnp.stack(one), np.array(two), loosened=10)
 
 
-def _coverage(draws, score_and_error, groups):
-    """How often the t-interval of a draw covers the mean over all draws, and the mean ratio of the
-    error to the spread over draws."""
-    values, errors = np.array([score_and_error(draw) for draw in range(draws)], np.float64).T
-    width = stats.t.ppf(0.975, groups - 1) * errors
-    covered = np.mean(np.abs(values - values.mean()) < width)
-    return covered, errors.mean() / values.std(ddof=1)
-
-
-def _within_binomial_band(covered, draws, *, nominal=0.95, false_alarm=1e-3):
-    low, high = stats.binom.ppf([false_alarm / 2, 1 - false_alarm / 2], draws, nominal) / draws
-    return low <= covered <= high
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["vendi", "conditional", "information"])
 def test_errors_at_order_two_cover_at_their_nominal_rate(name, order_two_draws):
     """200 draws of 200 pairs, 20 groups; a right method fails with probability 1e-3 per score."""
-    values, errors = order_two_draws[name]
-    covered, ratio = _coverage(200, lambda k: (values[k], errors[k]), 20)
-    assert _within_binomial_band(covered, 200)
-    assert 0.85 < ratio < 1.2
+    values, errors = np.array(order_two_draws[name])
+    assert is_nominal(covered(values, errors, values.mean(), 19), 200, 0.95)
+    assert 0.85 < errors.mean() / values.std(ddof=1) < 1.2
 
 
 @pytest.fixture(scope="module")
@@ -182,13 +167,14 @@ def test_errors_at_order_one_cover_at_their_nominal_rate():
     """160 draws of 64 pairs, 8 equal groups; a right method fails with probability 1e-3."""
     score = functools.partial(cv.conditional_vendi, **KERNELS)
 
-    def score_and_error(draw):
+    found = []
+    for draw in range(160):
         pairs = _fresh_pairs(64, draw)
-        return score(*pairs), standard_error(score, *pairs, key=jax.random.key(draw), groups=8)
-
-    covered, ratio = _coverage(160, score_and_error, 8)
-    assert _within_binomial_band(covered, 160)
-    assert 0.8 < ratio < 1.3
+        error = standard_error(score, *pairs, key=jax.random.key(draw), groups=8)
+        found.append((float(score(*pairs)), float(error)))
+    values, errors = np.array(found).T
+    assert is_nominal(covered(values, errors, values.mean(), 7), 160, 0.95)
+    assert 0.8 < errors.mean() / values.std(ddof=1) < 1.3
 
 
 @pytest.mark.slow
@@ -286,23 +272,19 @@ def test_sizes_ascend_within_the_data(sizes):
 
 
 @pytest.mark.parametrize(
-    ("values", "expected"),
+    ("values", "tolerance", "expected"),
     [
-        ([5, 9.9, 10.1, 10], 20),
-        ([10, 10, 10, 10], 10),
-        ([10, 5, 10, 10], 30),
-        ([1, 2, 3, 4], None),
-        ([1, 2, 3, np.nan], None),
+        ([5, 9.9, 10.1, 10], 0.02, 20),
+        ([10, 10, 10, 10], 0.02, 10),
+        ([10, 5, 10, 10], 0.02, 30),
+        ([1, 2, 3, 4], 0.02, None),
+        ([1, 2, 3, np.nan], 0.02, None),
+        ([5, 9, 9.9, 10], 0.02, 30),
+        ([5, 9, 9.9, 10], 0.2, 20),
     ],
 )
-def test_a_curve_settles_where_it_stays_near_its_last_value(values, expected):
-    assert settled_from([10, 20, 30, 40], values, tolerance=0.02) == expected
-
-
-def test_a_wider_tolerance_settles_earlier():
-    values = [5, 9, 9.9, 10]
-    assert settled_from([10, 20, 30, 40], values, tolerance=0.2) == 20
-    assert settled_from([10, 20, 30, 40], values, tolerance=0.02) == 30
+def test_a_curve_settles_where_it_stays_near_its_last_value(values, tolerance, expected):
+    assert settled_from([10, 20, 30, 40], values, tolerance=tolerance) == expected
 
 
 def test_labels_of_two_kinds_are_refused(x64):

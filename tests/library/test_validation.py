@@ -36,9 +36,7 @@ PAIRED = {
     "information_rke": _paired(cv.information_rke),
     "decomposition_errors": _paired(uncertainty.decomposition_errors, key=KEY, groups=3),
     "one_pass_errors": _paired(uncertainty.decomposition_errors, key=KEY, groups=3, order=2),
-    "convergence_curve": lambda x, t, kernel: uncertainty.convergence_curve(
-        x, t, (2,), **_kernels(kernel)
-    ),
+    "convergence_curve": lambda x, t, kernel: cv.convergence_curve(x, t, (2,), **_kernels(kernel)),
     "prompt_modes": _paired(cv.clusters.prompt_modes),
     "Pairs": _paired(cv.Pairs),
 }
@@ -305,7 +303,7 @@ def test_what_does_not_fit_in_memory_is_refused_with_the_alternative(monkeypatch
         lambda: cv.decompose(OUTPUTS, PROMPTS, **paired),
         lambda: cv.decompose(OUTPUTS, PROMPTS, **paired, order=2, truncation=4),
         lambda: cv.conditional_vendi(*wide, **_kernels(cv.Cosine())),
-        lambda: uncertainty.convergence_curve(OUTPUTS, PROMPTS, (5, N), **paired),
+        lambda: cv.convergence_curve(OUTPUTS, PROMPTS, (5, N), **paired),
         lambda: cv.gram(cv.Gaussian(1.0), OUTPUTS, tile_size=16).eigenvalues(),
     ):
         with pytest.raises(ValueError, match=message):

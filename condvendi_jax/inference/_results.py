@@ -1,0 +1,332 @@
+"""What `evaluate` and `compare` return: plain data, which `report` turns into text."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from condvendi_jax.bandwidth import RuledBandwidth
+from condvendi_jax.entropies import PerScore
+from condvendi_jax.inference.saturation import Limit
+from condvendi_jax.report import _render
+from condvendi_jax.scores._decompose import Decomposition
+
+# A choice: below this share of the distinct prompts, their RKE is reported as too small.
+_BLURRED = 0.9
+
+
+def _order(order: float) -> float | str:
+    """An order for JSON, which has no infinity."""
+    return "inf" if math.isinf(order) else order
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoredOrder:
+    """The scores of one order.
+
+    Attributes:
+      decomposition: the scores, and how they were computed.
+      standard_errors: of the sample, at these kernels; None where they were not computed.
+      bandwidth_errors: how far other draws of the rule's random subsets would move the scores, as
+        standard deviations; None where no bandwidth was drawn, or no errors were computed.
+      saturated: by name, the scores that have reached a limit up to rounding, and which limit
+        (`saturation.limit_of`): at these bandwidths they say nothing.
+      influences: the effect of each group of the jackknife on each score, `[g]`; None where no
+        errors were computed. Their root mean square is the standard error.
+    """
+
+    decomposition: Decomposition
+    standard_errors: PerScore | None
+    bandwidth_errors: PerScore | None = None
+    saturated: Mapping[str, Limit] = dataclasses.field(default_factory=dict)
+    influences: PerScore | None = None
+
+    def as_dict(self, names: Sequence[str]) -> dict[str, Any]:
+        """Plain numbers: the named scores, their errors and intervals, the entropies."""
+        result = self.decomposition
+
+        def plain(values: PerScore | None) -> dict[str, Any] | None:
+            return values and {name: float(getattr(values, name)) for name in names}
+
+        intervals = None
+        if result.estimation is not None:
+            intervals = {name: list(getattr(result.intervals, name)) for name in names}
+        entropies = ("entropy_outputs", "entropy_prompts", "entropy_joint")[: len(names)]
+        return {
+            "order": _order(result.order),
+            "truncation": result.truncation,
+            "method": result.method,
+            **(plain(result.scores) or {}),
+            "intervals": intervals,
+            "standard_errors": plain(self.standard_errors),
+            "bandwidth_errors": plain(self.bandwidth_errors),
+            "saturated": dict(self.saturated),
+            **{name: float(getattr(result, name)) for name in entropies},
+        }
+
+
+class RepeatedPrompts(NamedTuple):
+    """How many distinct prompts there are where they repeat, and how many the kernel tells apart.
+
+    Attributes:
+      distinct: the number of distinct prompts.
+      frequency: the number of equally frequent prompts that have their order-2 diversity.
+      counted: RKE of the prompts: how many of them count as different under their kernel.
+    """
+
+    distinct: int
+    frequency: float
+    counted: float
+
+    @property
+    def blurred(self) -> bool:
+        """Whether different prompts count as alike, so that their outputs are mixed."""
+        return self.counted < _BLURRED * self.frequency
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Scores with errors, and everything that was chosen on the way. Prints as a table.
+
+    Attributes:
+      n: the number of pairs, or of outputs.
+      dtype: the name of the dtype of the computation.
+      bandwidths: of outputs and prompts, in their units, with the rule in words.
+      orders: the scores of each order.
+      groups: the number of groups of the jackknife; None where there are no errors.
+      units: what its groups are made of, in words.
+      seed: of everything that is drawn.
+      repeated_prompts: how many prompts the kernel tells apart; None unless prompts repeat.
+    """
+
+    n: int
+    dtype: str
+    bandwidths: Mapping[str, RuledBandwidth]
+    orders: tuple[ScoredOrder, ...]
+    groups: int | None
+    units: str | None
+    seed: int
+    repeated_prompts: RepeatedPrompts | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the scores: one without prompts, three with them."""
+        return PerScore._fields if "prompts" in self.bandwidths else ("vendi",)
+
+    def order(self, order: float) -> ScoredOrder:
+        """The scores of one order.
+
+        Raises:
+          KeyError: it was not computed.
+        """
+        for scored in self.orders:
+            if scored.decomposition.order == order:
+                return scored
+        computed = [scored.decomposition.order for scored in self.orders]
+        raise KeyError(f"order {order}: computed were {computed}.")
+
+    def choices(self) -> dict[str, Any]:
+        """What was chosen, as plain data."""
+        return {
+            "dtype": self.dtype,
+            "bandwidths": {name: chosen._asdict() for name, chosen in self.bandwidths.items()},
+            "seed": self.seed,
+            "groups": self.groups,
+            "groups_of": self.units,
+            "errors_cover": None if self.groups is None else _render.ERRORS_COVER,
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON."""
+        return {
+            "n": self.n,
+            **self.choices(),
+            "repeated_prompts": self.repeated_prompts and self.repeated_prompts._asdict(),
+            "scores": [scored.as_dict(self.names) for scored in self.orders],
+        }
+
+    def __str__(self) -> str:
+        """The table, and below it what its numbers mean."""
+        return _render.evaluation(self)
+
+
+class Difference(NamedTuple):
+    """How two models differ in one score.
+
+    Attributes:
+      first, second: the models.
+      value: the score of the first minus that of the second, in effective numbers of modes.
+      standard_error: of that difference: of the sample and, where the scores are estimated, of the
+        estimates.
+      p_value: of no difference, two-sided, by Student's t with one degree of freedom less than
+        there are groups; 1 where the values differ by no more than rounding; NaN where there is no
+        test (`Comparison.untested`, `Ranking.saturated`).
+      adjusted: the same for all pairs of models at once, by Holm's step-down.
+    """
+
+    first: str
+    second: str
+    value: float
+    standard_error: float
+    p_value: float
+    adjusted: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranking:
+    """All models by one score of one order.
+
+    Attributes:
+      score: vendi, conditional or information.
+      order: the Renyi order.
+      truncation: how many eigenvalues are kept, or None.
+      values: the score of each model, the largest first; in the given order where saturated.
+      standard_errors: of each model by itself; NaN where there are none.
+      intervals: (low, high) of each model's estimate at 95%; None where exact.
+      differences: of every pair of models, in the order of `values`.
+      letters: models that share a letter cannot be told apart at the level; empty where
+        differences are not tested.
+      bandwidth_errors: how far other draws of the rule's random subsets would move each model's
+        score, as a standard deviation; None where no bandwidth was drawn.
+      saturated: the limit that all values have reached up to rounding (`saturation.limit_of`);
+        the models are then neither ranked nor tested.
+    """
+
+    score: str
+    order: float
+    truncation: int | None
+    values: dict[str, float]
+    standard_errors: dict[str, float]
+    intervals: dict[str, tuple[float, float]] | None
+    differences: tuple[Difference, ...]
+    letters: dict[str, str]
+    bandwidth_errors: dict[str, float] | None = None
+    saturated: Limit | None = None
+
+    @property
+    def tested(self) -> bool:
+        """Whether differences were tested, so that models have letters."""
+        return all(self.letters.values())
+
+    @property
+    def name(self) -> str:
+        """The score in words: 'Conditional-Vendi', 'RKE', 'Vendi, t = 50'."""
+        kind = "RKE" if self.order == 2 else "Vendi"
+        prefix = "" if self.score == "vendi" else f"{self.score.capitalize()}-"
+        order = "" if self.order in (1, 2) else f" of order {self.order:g}"
+        return prefix + kind + order + _render.cut(self.truncation)
+
+    def difference(self, first: str, second: str) -> Difference:
+        """The difference of two models, in that order.
+
+        Raises:
+          KeyError: they were not compared.
+        """
+        for found in self.differences:
+            if (found.first, found.second) == (first, second):
+                return found
+            if (found.second, found.first) == (first, second):
+                return found._replace(first=first, second=second, value=-found.value)
+        raise KeyError(f"{first!r} and {second!r} were not compared; there are {[*self.values]}.")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        differences = [difference._asdict() for difference in self.differences]
+        return vars(self) | {"order": _order(self.order), "differences": differences}
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Models side by side. Prints as tables.
+
+    Attributes:
+      evaluations: the scores of each model by its name, all under the same bandwidths.
+      rankings: one for each order and score.
+      matched: how outputs of different models belong together: 'rows', 'prompts', 'labels' or
+        'none'.
+      level: the family-wise rate of false differences that the letters allow.
+      untested: why differences are not tested, or None where they are.
+    """
+
+    evaluations: dict[str, Evaluation]
+    rankings: tuple[Ranking, ...]
+    matched: str
+    level: float
+    untested: str | None = None
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models, in the order in which they were given."""
+        return tuple(self.evaluations)
+
+    @property
+    def n(self) -> dict[str, int]:
+        """The number of outputs of each model."""
+        return {name: evaluation.n for name, evaluation in self.evaluations.items()}
+
+    @property
+    def first(self) -> Evaluation:
+        """That of the first model: what was chosen is the same for all."""
+        return next(iter(self.evaluations.values()))
+
+    @property
+    def bandwidths(self) -> Mapping[str, RuledBandwidth]:
+        """The bandwidths of all models, of outputs and prompts, with their rule in words."""
+        return self.first.bandwidths
+
+    @property
+    def groups(self) -> int | None:
+        """The number of groups of the jackknife; None where there are no errors."""
+        return self.first.groups
+
+    @property
+    def units(self) -> str | None:
+        """What the groups are made of, in words."""
+        units = dict.fromkeys(e.units for e in self.evaluations.values() if e.units)
+        return " or ".join(units) or None
+
+    @property
+    def repeated_prompts(self) -> dict[str, RepeatedPrompts] | None:
+        """By model, how many prompts the kernel tells apart; None where no prompts repeat."""
+        repeated = {name: e.repeated_prompts for name, e in self.evaluations.items()}
+        return {name: found for name, found in repeated.items() if found is not None} or None
+
+    def ranking(self, score: str, order: float) -> Ranking:
+        """The models by one score.
+
+        Raises:
+          KeyError: it was not computed.
+        """
+        for ranking in self.rankings:
+            if (ranking.score, ranking.order) == (score, order):
+                return ranking
+        computed = ", ".join(f"({r.score!r}, {r.order:g})" for r in self.rankings)
+        raise KeyError(f"({score!r}, {order:g}): computed were {computed}.")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON."""
+        repeated = self.repeated_prompts
+        return {
+            **self.first.choices(),
+            "n": self.n,
+            "matched": self.matched,
+            "groups_of": self.units,
+            "level": self.level,
+            "untested": self.untested,
+            "repeated_prompts": repeated and {k: r._asdict() for k, r in repeated.items()},
+            "rankings": [ranking.as_dict() for ranking in self.rankings],
+        }
+
+    def markdown(self) -> str:
+        """Both tables and their notes in Markdown."""
+        return _render.comparison_in_markdown(self)
+
+    def comma_separated(self) -> str:
+        """CSV: one line for each score and model, and one for each difference, unrounded."""
+        return _render.comparison_in_csv(self)
+
+    def __str__(self) -> str:
+        """The tables, and below them what their numbers mean."""
+        return _render.comparison(self)

@@ -1,0 +1,310 @@
+"""Results as text: aligned tables for a terminal, Markdown, CSV, and notes on what they mean."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # The results themselves import this module.
+    from condvendi_jax.bandwidth import RuledBandwidth
+    from condvendi_jax.inference._results import (
+        Comparison,
+        Evaluation,
+        Ranking,
+        RepeatedPrompts,
+        ScoredOrder,
+    )
+    from condvendi_jax.inference.saturation import Limit
+
+Rows = Sequence[Sequence[str]]
+_HEADINGS = {"vendi": "total", "conditional": "conditional", "information": "information"}
+_ORDERS = {1.0: "1 (Vendi)", 2.0: "2 (RKE)"}
+ERRORS_COVER = (
+    "one standard error of the sample at these bandwidths (delete-group jackknife), not of their "
+    "choice"
+)
+_MATCHED = {
+    "rows": "matched row by row",
+    "prompts": "matched by equal prompts",
+    "labels": "matched by the labels of their groups",
+    "none": "not matched: errors of differences are those of independent samples",
+}
+_SATURATED = {
+    ("vendi", "smallest"): "all outputs count as the same",
+    ("vendi", "largest"): "all outputs count as different",
+    ("conditional", "smallest"): "similar prompts count as having the same output",
+    ("conditional", "largest"): "all outputs count as different, and all prompts as similar",
+    ("information", "smallest"): "the outputs say nothing about the prompts",
+    ("information", "largest"): "every prompt counts as having an output of its own",
+}
+
+
+def aligned(heading: Sequence[str], rows: Rows) -> str:
+    """Columns of equal width, the first to the left and the others to the right."""
+    everything = [list(heading), *map(list, rows)]
+    widths = [max(map(len, column)) for column in zip(*everything, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if index == 0 else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in everything
+    ]
+    return "\n".join([lines[0], "-" * (sum(widths) + 2 * (len(widths) - 1)), *lines[1:]])
+
+
+def markdown(heading: Sequence[str], rows: Rows) -> str:
+    """A table of Markdown; a vertical bar in a cell is escaped."""
+
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    return "\n".join([line(heading), "|" + "---|" * len(heading), *map(line, rows)])
+
+
+def with_error(value: float, error: float | None) -> str:
+    """A value to the digits that its error leaves it: '4.63 ± 0.12'.
+
+    An error that is missing, or NaN because it is not defined, is left out.
+    """
+    if error is None or math.isnan(error):
+        return f"{value:.4g}"
+    if not 1e-6 * abs(value) < error < math.inf:  # Zero, or one of rounding alone.
+        return f"{value:.4g} ± {error:.2g}"
+    decimals = max(0, 1 - math.floor(math.log10(error)))
+    return f"{value:.{decimals}f} ± {error:.{decimals}f}"
+
+
+def cut(truncation: int | None) -> str:
+    """The truncation as the end of a score's name."""
+    return "" if truncation is None else f", t = {truncation:,}"
+
+
+def evaluation(found: Evaluation) -> str:
+    """The table of one model, and below it what its numbers mean."""
+    heading = ["order", *(_HEADINGS[name] for name in found.names)]
+    rows = [
+        [_order(scored), *(_cell(scored, name) for name in found.names)] for scored in found.orders
+    ]
+    kind = "pairs" if len(found.names) > 1 else "outputs"
+    title = f"{found.n:,} {kind}, {found.dtype}"
+    return "\n".join([title, aligned(heading, rows), *_notes_on_evaluation(found)])
+
+
+def _order(scored: ScoredOrder) -> str:
+    """The order for a table: '1 (Vendi)', 'inf, t = 50'."""
+    order = scored.decomposition.order
+    return _ORDERS.get(order, f"{order:g}") + cut(scored.decomposition.truncation)
+
+
+def _cell(scored: ScoredOrder, name: str) -> str:
+    result, errors = scored.decomposition, scored.standard_errors
+    cell = with_error(float(getattr(result, name)), errors and float(getattr(errors, name)))
+    if result.estimation is not None:
+        cell += " [{:.4g}, {:.4g}]".format(*getattr(result.intervals, name))
+    return cell
+
+
+def _notes_on_evaluation(found: Evaluation) -> list[str]:
+    notes = _bandwidths(found.bandwidths)
+    if found.repeated_prompts and found.repeated_prompts.blurred:
+        notes.append(_repeated(found.repeated_prompts))
+    estimated = {o.decomposition.method for o in found.orders if o.decomposition.estimation}
+    if estimated:
+        notes.append(
+            f"[low, high]: estimated ({', '.join(sorted(estimated))}), the 95% interval of what "
+            "all eigenvalues would give"
+        )
+    if found.groups is not None:
+        notes.append(_errors(found))
+    missing = [_order(scored) for scored in found.orders if scored.standard_errors is None]
+    if missing:
+        notes.append(f"no standard errors were computed of order {', '.join(missing)}")
+    for scored in found.orders:
+        notes += [
+            f"saturated: {_HEADINGS[name]} of order {_order(scored)} is " + _saturation(name, limit)
+            for name, limit in scored.saturated.items()
+        ]
+        noise = scored.bandwidth_errors
+        if noise is not None:
+            spread = ", ".join(
+                f"{_HEADINGS[name]} by ± {float(getattr(noise, name)):.2g}" for name in found.names
+            )
+            notes.append(
+                f"choice of bandwidth, order {_order(scored)}: other draws of the rule's subsets "
+                f"move {spread}"
+            )
+    return notes
+
+
+def _bandwidths(bandwidths: Mapping[str, RuledBandwidth]) -> list[str]:
+    return [
+        f"bandwidth of {name}: "
+        + ("" if chosen.bandwidth is None else f"{chosen.bandwidth:.4g}, ")
+        + chosen.rule
+        for name, chosen in bandwidths.items()
+    ]
+
+
+def _errors(found: Evaluation | Comparison) -> str:
+    return f"±: {ERRORS_COVER}; {found.groups} groups of {found.units}"
+
+
+def _saturation(score: str, limit: Limit) -> str:
+    if limit == "equal":
+        return "all values are equal up to rounding"
+    value = "1" if limit == "smallest" else "as large as it can be"
+    return f"{value} up to rounding, because {_SATURATED[score, limit]}"
+
+
+def _repeated(prompts: RepeatedPrompts) -> str:
+    return (
+        f"prompts repeat: there are {prompts.distinct:,}, of which the prompt kernel tells about "
+        f"{prompts.counted:.3g} apart (RKE). Conditional scores therefore mix the outputs of "
+        "similar prompts; to count the outputs of each prompt, use a smaller prompt bandwidth"
+    )
+
+
+def comparison(found: Comparison) -> str:
+    """The tables of several models, and below them what their numbers mean."""
+    heading, differences = _differences(found)
+    parts = [
+        aligned(*_scores(found)),
+        "",
+        *(f"{ranking.name}: {ranking_in_words(ranking)}" for ranking in found.rankings),
+        "",
+        *([aligned(heading, differences), ""] if differences else []),
+        *_notes_on_comparison(found),
+    ]
+    return "\n".join(parts)
+
+
+def comparison_in_markdown(found: Comparison) -> str:
+    """Both tables and their notes in Markdown."""
+    heading, differences = _differences(found)
+    tables = [markdown(*_scores(found)), *([markdown(heading, differences)] if differences else [])]
+    notes = "\n".join(f"- {note}" for note in _notes_on_comparison(found))
+    return "\n\n".join([*tables, notes]) + "\n"
+
+
+def comparison_in_csv(found: Comparison) -> str:
+    """One line for each score and model, and one for each difference, unrounded."""
+
+    def cell(value: float) -> str:
+        return "" if math.isnan(value) else repr(value)
+
+    heading = ["score", "order", "truncation", "first", "second", "value", "standard_error"]
+    rows = [[*heading, "p_value", "adjusted_p_value"]]
+    for ranking in found.rankings:
+        truncation = "" if ranking.truncation is None else str(ranking.truncation)
+        start = [ranking.score, f"{ranking.order:g}", truncation]
+        for model, value in ranking.values.items():
+            error = ranking.standard_errors[model]
+            rows.append([*start, model, "", cell(value), cell(error), "", ""])
+        rows += [[*start, d.first, d.second, *map(cell, d[2:])] for d in ranking.differences]
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows(rows)
+    return stream.getvalue()
+
+
+def _scores(found: Comparison) -> tuple[list[str], list[list[str]]]:
+    """The heading, and a row for each model: its scores with errors and letters."""
+
+    def cell(ranking: Ranking, model: str) -> str:
+        score = with_error(ranking.values[model], ranking.standard_errors[model])
+        return f"{score} {ranking.letters[model]}".rstrip()
+
+    heading = ["model", "n", *(ranking.name for ranking in found.rankings)]
+    return heading, [
+        [model, f"{n:,}", *(cell(ranking, model) for ranking in found.rankings)]
+        for model, n in found.n.items()
+    ]
+
+
+def _differences(found: Comparison) -> tuple[list[str], list[list[str]]]:
+    """The heading, and a row for each score and pair of models."""
+    return ["score", "models", "difference", "p", "adjusted p"], [
+        [
+            ranking.name,
+            f"{d.first} - {d.second}",
+            with_error(d.value, d.standard_error),
+            *map(_p_value, (d.p_value, d.adjusted)),
+        ]
+        for ranking in found.rankings
+        for d in ranking.differences
+    ]
+
+
+def _p_value(value: float) -> str:
+    """A p-value for a table; very small ones depend on tails of Student's t that are uncertain."""
+    if math.isnan(value):
+        return "-"
+    return "<0.001" if value < 0.001 else f"{value:.2g}"
+
+
+def ranking_in_words(found: Ranking) -> str:
+    """The ranking in a line: 'A > B >= C', where no test tells apart the neighbours of a >=."""
+    models = list(found.values)
+    if found.saturated:
+        return ", ".join(models) + " (saturated; not ranked)"
+    if len(models) == 1:
+        return models[0]
+    if not found.tested:
+        return ", ".join(models) + " (in descending order; not tested)"
+    if len(set(found.letters.values())) == 1 and len(found.letters[models[0]]) == 1:
+        return ", ".join(models) + " (no significant difference)"
+    words = models[0]
+    for one, two in itertools.pairwise(models):
+        apart = not set(found.letters[one]) & set(found.letters[two])
+        words += (" > " if apart else " >= ") + two
+    return words + (" (>=: not told apart)" if ">=" in words else "")
+
+
+def _notes_on_comparison(found: Comparison) -> list[str]:
+    notes = _bandwidths(found.bandwidths)
+    for ranking in found.rankings:
+        if ranking.saturated:
+            limit = _saturation(ranking.score, ranking.saturated)
+            subject = "" if ranking.saturated == "equal" else "it is "
+            notes.append(f"saturated: {ranking.name} is not tested; {subject}{limit}")
+    repeated = (found.repeated_prompts or {}).items()
+    words = {name: _repeated(prompts) for name, prompts in repeated if prompts.blurred}
+    if len(set(words.values())) > 1:  # Each model has prompts of its own.
+        words = {name: f"{name}: {text}" for name, text in words.items()}
+    notes += dict.fromkeys(words.values())
+    notes += _largest_bandwidth_noise(found)
+    errors = [e for ranking in found.rankings for e in ranking.standard_errors.values()]
+    if not all(map(math.isnan, errors)):
+        notes.append(_errors(found))
+    if len(found.models) == 1:
+        return notes
+    if any(ranking.tested for ranking in found.rankings):
+        notes.append(
+            f"models that share a letter cannot be told apart at the level {found.level:g} (Holm, "
+            "over all pairs of models within a score)"
+        )
+    if found.untested:
+        notes.append(f"differences are not tested: {found.untested}")
+    return [*notes, f"outputs of different models are {_MATCHED[found.matched]}"]
+
+
+def _largest_bandwidth_noise(found: Comparison) -> list[str]:
+    """Where the draw of the rule's subsets matters most."""
+    places = [
+        (noise, ranking.standard_errors[model], f"{ranking.name} of {model}")
+        for ranking in found.rankings
+        for model, noise in (ranking.bandwidth_errors or {}).items()
+    ]
+    if not places:
+        return []
+    # Relative to the standard errors where there are any.
+    noise, error, place = max(places, key=lambda p: p[0] / p[1] if p[1] > 0 else 0.0)
+    beside = f", beside a standard error of {error:.2g}" if error > 0 else ""
+    return [
+        "choice of bandwidth: other draws of the rule's subsets move every score, most of all "
+        f"{place}, by ± {noise:.2g}{beside}"
+    ]
