@@ -52,7 +52,7 @@ def test_public_names_need_no_heavy_package():
         import sys, condvendi_jax as cv
         for name in cv.__all__:
             assert getattr(cv, name) is not None
-        heavy = {"flax", "matplotlib", "sklearn", "scipy.stats", "rich", "safetensors", "absl"}
+        heavy = {"flax", "matplotlib", "sklearn", "scipy.stats", "rich", "safetensors"}
         assert not heavy & {*sys.modules}, heavy & {*sys.modules}
     """)
 
