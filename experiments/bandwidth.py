@@ -28,9 +28,8 @@ from rich.table import Table
 from scipy import stats
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth, validation
-from condvendi_jax.grams._grams import DenseGram
-from condvendi_jax.inference import _jackknife as uncertainty
+from condvendi_jax import bandwidth, inference, validation
+from condvendi_jax.grams import DenseGram
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, style
@@ -229,7 +228,7 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Scores:
     prompts = _Side(jnp.asarray(pairs.prompts), settings.widths("prompts"))
     context.say("order 2")
     # The same prompts leave together in every model, so that what they share cancels.
-    groups = uncertainty.group_rows(
+    groups = inference.group_rows(
         settings.n,
         min(20, settings.prompts),
         key=context.shared_key,
@@ -278,7 +277,7 @@ class _Side:
 
 
 def _order_two(
-    outputs: _Side, prompts: _Side, groups: uncertainty.Groups
+    outputs: _Side, prompts: _Side, groups: inference.Groups
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """RKE `[1 + g, m]`, Conditional-RKE `[1 + g, m, m]`, RKE of the prompts `[m]`: in one pass.
 

@@ -22,8 +22,7 @@ from matplotlib.ticker import NullFormatter
 from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import validation
-from condvendi_jax.inference import _jackknife as uncertainty
+from condvendi_jax import inference, validation
 from condvendi_jax.pairs import Pairs
 from experiments import lab
 from experiments.data import PairedEmbeddings
@@ -259,10 +258,10 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Scores:
             pairs.prompts[said.photographs[captioner]],
             **kernels,
         )
-        groups = uncertainty.Groups(said.membership[captioner], "photographs")
+        groups = inference.Groups(said.membership[captioner], "photographs")
         method = cv.Auto(context.key, rtol=_RTOL)
         found = [
-            uncertainty.delete_groups(points, cv.Entropy(order=order), groups, method=method)
+            inference.delete_groups(points, cv.Entropy(order=order), groups, method=method)
             for order in settings.orders
         ]
         values.append([np.array(f.whole) for f in found])

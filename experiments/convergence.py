@@ -25,10 +25,9 @@ from matplotlib.lines import Line2D
 from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth, validation
+from condvendi_jax import bandwidth, spectra, validation
 from condvendi_jax.entropies import log_scores
 from condvendi_jax.grams import _memory as memory
-from condvendi_jax.spectra import _methods as methods
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, style
@@ -84,7 +83,7 @@ class Options(choices.KernelOptions):
         "auto",
         "How spectra are computed: all eigenvalues (exact), or estimated with 95% intervals "
         f"(stored, matrix-free); auto takes eigenvalues up to n = {_EXACT_UP_TO:,}.",
-        choices=tuple(name for name, of in methods.BY_NAME.items() if not of.approximates),
+        choices=tuple(name for name, of in spectra.BY_NAME.items() if not of.approximates),
     )
     rtol: float | None = option(
         None,
@@ -235,7 +234,7 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Curves:
     spectral, intervals, ways = [], [], []
     for index, size in enumerate(sizes):
         context.say(f"spectra of {size:,} pairs", _work(sizes[:index]) / cost(settings, cell))
-        method = methods.named(_method(settings.method, size), key=probe_key, rtol=settings.rtol)
+        method = spectra.named(_method(settings.method, size), key=probe_key, rtol=settings.rtol)
         found = curve([size], entropies=settings.spectral, method=method)
         spectral.append([_entropies(result) for result in found])
         intervals.append([np.array(result.intervals) for result in found])

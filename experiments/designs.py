@@ -24,10 +24,8 @@ from scipy import special
 from scipy.spatial import distance
 
 import condvendi_jax as cv
-from condvendi_jax import validation
-from condvendi_jax.inference import _jackknife as uncertainty
+from condvendi_jax import inference, spectra, validation
 from condvendi_jax.pairs import Pairs
-from condvendi_jax.spectra import _methods as methods
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, style
@@ -208,7 +206,7 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Counts:
         context.say(f"{k} outputs a prompt")
         few, every = designs[: settings.rows // k, :k], designs[:, :k]
         points = _points(pairs, few, bandwidths)
-        computed = methods.compute(points, [cv.Entropy(order=o) for o in ORDERS], cv.Exact())
+        computed = spectra.compute(points, [cv.Entropy(order=o) for o in ORDERS], cv.Exact())
         found["sizes"].append(points.n)
         found["conditional"].append([math.exp(c.values.joint - c.values.prompts) for c in computed])
         found["errors"].append(_order_two(points, few, context.shared_key)[1])
@@ -257,8 +255,8 @@ def _order_two(points: Pairs, designs: np.ndarray, key: jax.Array) -> tuple[floa
     """Conditional-RKE and its error by the jackknife over at most 20 groups of prompts."""
     prompts, k = designs.shape
     membership = np.repeat(np.asarray(jax.random.permutation(key, prompts)) % min(20, prompts), k)
-    groups = uncertainty.group_rows(points.n, membership)
-    found = uncertainty.delete_groups(points, cv.renyi(2), groups)
+    groups = inference.group_rows(points.n, membership)
+    found = inference.delete_groups(points, cv.renyi(2), groups)
     return float(found.whole.conditional), float(found.errors().conditional)
 
 

@@ -23,8 +23,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth, validation
-from condvendi_jax.report import _render as tables
+from condvendi_jax import bandwidth, report, validation
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.generators import checkpoints, mixture_gan
@@ -322,7 +321,7 @@ def table(run: lab.Run) -> Table:
 def _with_error(values: np.ndarray) -> str:
     """Mean and standard error."""
     error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
-    return tables.with_error(float(np.mean(values)), float(error))
+    return report.with_error(float(np.mean(values)), float(error))
 
 
 def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:

@@ -28,8 +28,7 @@ from rich.table import Table
 from scipy.spatial import distance
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth, validation
-from condvendi_jax.report import _render as tables
+from condvendi_jax import bandwidth, report, validation
 from experiments import lab
 from experiments.data import PairedEmbeddings, pictures
 from experiments.data.sets import SEED
@@ -591,13 +590,13 @@ def table(run: lab.Run) -> Table:
     for cell, found in run.results.items():
         of = columns(found, scale)
         guided = cell.method in settings.weights
-        words = [tables.with_error(float(v.mean()), _sem(v)) for v in of.values()]
+        words = [report.with_error(float(v.mean()), _sem(v)) for v in of.values()]
         weight = ""
         if guided:
             minus = swept(run, cell.method, scale)
             at = settings.strengths.index(cell.strength)
             words = [
-                f"{of[name].mean():.4g} ({tables.with_error(float(d.mean()), _sem(d))})"
+                f"{of[name].mean():.4g} ({report.with_error(float(d.mean()), _sem(d))})"
                 for name, d in ((name, minus[name][at]) for name in names)
             ]
             weight = f"{settings.weights[cell.method][at]:g}"
@@ -614,7 +613,7 @@ def table(run: lab.Run) -> Table:
                 if other == name:
                     shown.append("never" if np.isnan(value) else f"{cost:+g}")
                 else:
-                    shown.append("" if np.isnan(value) else tables.with_error(value, error))
+                    shown.append("" if np.isnan(value) else report.with_error(value, error))
             grid.add_row(method, f"at {words}", "", *shown, "")
     return grid
 

@@ -25,8 +25,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import validation
-from condvendi_jax.report import _render as tables
+from condvendi_jax import report, validation
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.generators import diffusion, mixture_diffusion
@@ -455,7 +454,7 @@ def differences(run: lab.Run, mixture: str, scale: str) -> list[tuple[str, str, 
 def _with_error(values: np.ndarray) -> str:
     """Mean and standard error."""
     error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
-    return tables.with_error(float(np.mean(values)), float(error))
+    return report.with_error(float(np.mean(values)), float(error))
 
 
 def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:

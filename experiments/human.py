@@ -26,10 +26,9 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth, validation
+from condvendi_jax import bandwidth, spectra, validation
 from condvendi_jax.entropies import log_scores
 from condvendi_jax.pairs import Pairs
-from condvendi_jax.spectra import _methods as methods
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import agreement, choices, style
@@ -211,7 +210,7 @@ def _entropies_of_sets(
     def of_one(outputs: jax.Array) -> jax.Array:
         points = Pairs(outputs, output_kernel=kernel)
         wanted = [cv.Entropy(order=order) for order in orders]
-        found = methods.compute(points, wanted, methods.Exact())
+        found = spectra.compute(points, wanted, spectra.Exact())
         return jnp.stack([computed.values.outputs for computed in found])
 
     return jax.vmap(of_one, out_axes=1)(rows)
@@ -331,7 +330,7 @@ def _entropies_of_pools(
 
     def of_one(chosen: jax.Array) -> jax.Array:
         points = Pairs(outputs[chosen], prompts[chosen], **kernels)
-        found = methods.compute(points, _POOLED, methods.Exact())
+        found = spectra.compute(points, _POOLED, spectra.Exact())
         return jnp.stack([jnp.stack(computed.values) for computed in found])
 
     return jax.lax.map(of_one, rows)

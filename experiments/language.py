@@ -23,8 +23,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import validation
-from condvendi_jax.report import _render as tables
+from condvendi_jax import report, validation
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import agreement, choices, models, style
@@ -229,7 +228,7 @@ def table(run: lab.Run) -> Table:
         found = run.results[Cell(text, settings.base)]
         for place, name in enumerate(found.models):
             cells = [
-                f"{tables.with_error(found.values[i, place], found.errors[i, place])} "
+                f"{report.with_error(found.values[i, place], found.errors[i, place])} "
                 f"{found.letters[i][place]}"
                 for i in shown
             ]

@@ -24,9 +24,8 @@ from jax.sharding import Mesh
 from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import validation
+from condvendi_jax import spectra, validation
 from condvendi_jax.grams import Layout, mesh_of
-from condvendi_jax.spectra import _methods as methods
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices
@@ -141,7 +140,7 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Scored:
     points: list[Any] = list(setup.arrays.values())
     way: dict[str, Any] = {"order": 2}
     if cell.way != "order 2":
-        way = {"method": methods.named(cell.way, key=context.shared_key, rtol=settings.rtol)}
+        way = {"method": spectra.named(cell.way, key=context.shared_key, rtol=settings.rtol)}
     if cell.devices == "all":
         layout = Layout(mesh, "rows", settings.n)
         points = [_distribute(array, layout) for array in points]

@@ -28,8 +28,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import validation
-from condvendi_jax.report import _render as tables
+from condvendi_jax import report, validation
 from condvendi_jax.scores import clusters
 from experiments import lab
 from experiments.data import PairedEmbeddings, strokes
@@ -287,25 +286,25 @@ def table(run: lab.Run) -> Table:
     for cell, found in run.results.items():
         what = f"{cell.scale}, given the {cell.given}"
         for index, name in enumerate(models.NAMES):
-            cells = map(tables.with_error, found.values[index], found.errors[index])
+            cells = map(report.with_error, found.values[index], found.errors[index])
             up, down = steps(found, index)
-            whole = tables.with_error(
+            whole = report.with_error(
                 found.differences[index, -1, 0], found.difference_errors[index, -1, 0]
             )
             p_value = models.p_in_words(found.p_values[index, -1, 0])
             words = f"{up}, {down} of {len(found.models) - 1}", f"{whole}, {p_value}"
             grid.add_row(what, name, *cells, *words)
         for part, kept, of_kept in zip(PARTS, found.kept, found.of_kept, strict=True):
-            cells = map(tables.with_error, *of_kept)
+            cells = map(report.with_error, *of_kept)
             grid.add_row(what, f"Conditional-RKE of {kept:,} {part}", *cells)
     for scale in settings.bandwidths:
         by_type = run.results[Cell(TYPES, scale)].by_type
         more = f"{rising(by_type)} of {len(settings.types)} types rise"
-        cells = map(tables.with_error, *over_types(by_type))
+        cells = map(report.with_error, *over_types(by_type))
         grid.add_row(scale, "RKE of a type", *cells, more)
     found = run.results[Cell(TYPES, settings.base)]
     for words, values in _controls(found).items():
-        cells = map(tables.with_error, *over_types(values))
+        cells = map(report.with_error, *over_types(values))
         grid.add_row("-", f"nearest neighbour {words}", *cells)
     return grid
 

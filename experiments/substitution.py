@@ -21,8 +21,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import validation
-from condvendi_jax.report import _render as tables
+from condvendi_jax import report, validation
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, examples, style
@@ -323,7 +322,7 @@ _KINDS = tuple(field.name for field in dataclasses.fields(Curves))
 
 
 def _with_error(values: np.ndarray) -> str:
-    return tables.with_error(float(np.mean(values)), float(np.std(values, ddof=1)))
+    return report.with_error(float(np.mean(values)), float(np.std(values, ddof=1)))
 
 
 def table(run: lab.Run) -> Table:

@@ -20,8 +20,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import validation
-from condvendi_jax.report import _render as tables
+from condvendi_jax import report, validation
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, models, style
@@ -230,7 +229,7 @@ def table(run: lab.Run) -> Table:
         for name in scores:
             i = models.NAMES.index(name)
             values = [
-                f"{tables.with_error(value, error)} {letters}"
+                f"{report.with_error(value, error)} {letters}"
                 for value, error, letters in zip(
                     found.values[i], found.errors[i], found.letters[i], strict=True
                 )
@@ -243,7 +242,7 @@ def table(run: lab.Run) -> Table:
             ):
                 if np.isnan(values).all():
                     continue
-                words = [tables.with_error(v, e) for v, e in zip(values, errors, strict=True)]
+                words = [report.with_error(v, e) for v, e in zip(values, errors, strict=True)]
                 grid.add_row(_WORDS[cell.text], "", name, *words, *[""] * len(steps))
     return grid
 
@@ -251,7 +250,7 @@ def table(run: lab.Run) -> Table:
 def _change(found: Result, score: int, one: int, other: int) -> str:
     """The difference of a score between two temperatures, with its adjusted p."""
     at = (score, one, other)
-    words = tables.with_error(found.differences[at], found.difference_errors[at])
+    words = report.with_error(found.differences[at], found.difference_errors[at])
     return f"{words} ({models.p_in_words(found.p_values[at])})"
 
 

@@ -22,9 +22,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import validation
-from condvendi_jax.inference import _compare as comparison
-from condvendi_jax.report import _render as tables
+from condvendi_jax import inference, report, validation
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, examples, style
@@ -267,7 +265,7 @@ def _scored(ranking: cv.inference.Ranking) -> Scored:
 def adjust(designs: Sequence[tuple[Scored, ...]]) -> list[tuple[Scored, ...]]:
     """Comparisons of two models each, with the p-values of each score adjusted for all of them."""
     adjusted = [
-        comparison.holm([scored.differences[0].adjusted for scored in of_score])
+        inference.holm([scored.differences[0].adjusted for scored in of_score])
         for of_score in zip(*designs, strict=True)
     ]
     return [
@@ -328,7 +326,7 @@ def table(run: lab.Run) -> Table:
         for scale in run.settings.bandwidths:
             (scored,) = scored_of(run, _TOGETHER, scale, score)
             order = ", ".join(
-                f"{model} {tables.with_error(value, scored.errors[model])} {scored.letters[model]}"
+                f"{model} {report.with_error(value, scored.errors[model])} {scored.letters[model]}"
                 for model, value in scored.values.items()
             )
             apart = [v for v in verdicts(run, _PAIRS, scale, score).values() if v > 0]

@@ -20,8 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from condvendi_jax import validation
-from condvendi_jax.report import _render as tables
+from condvendi_jax import report, validation
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, models, style
@@ -203,7 +202,7 @@ def table(run: lab.Run) -> Table:
     for cell, found in run.results.items():
         for place, name in enumerate(found.models):
             scores = [
-                f"{tables.with_error(value, error)} {letters[place]}"
+                f"{report.with_error(value, error)} {letters[place]}"
                 for value, error, letters in zip(
                     found.values[:, place], found.errors[:, place], found.letters, strict=True
                 )

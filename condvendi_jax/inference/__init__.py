@@ -1,10 +1,16 @@
 """From scores to conclusions: standard errors, convergence in n, evaluations and comparisons."""
 
 from condvendi_jax.inference import saturation
-from condvendi_jax.inference._compare import compare
+from condvendi_jax.inference._compare import compare, holm
 from condvendi_jax.inference._convergence import ConvergenceCurve, convergence_curve, settled_from
 from condvendi_jax.inference._evaluate import evaluate
-from condvendi_jax.inference._jackknife import decomposition_errors, standard_error
+from condvendi_jax.inference._jackknife import (
+    Groups,
+    decomposition_errors,
+    delete_groups,
+    group_rows,
+    standard_error,
+)
 from condvendi_jax.inference._results import (
     Comparison,
     Difference,
@@ -18,12 +24,16 @@ __all__ = [
     "ConvergenceCurve",
     "Difference",
     "Evaluation",
+    "Groups",
     "Ranking",
     "ScoredOrder",
     "compare",
     "convergence_curve",
     "decomposition_errors",
+    "delete_groups",
     "evaluate",
+    "group_rows",
+    "holm",
     "saturation",
     "settled_from",
     "standard_error",

@@ -6,6 +6,7 @@ from condvendi_jax.spectra._feature_maps import fourier_features, nystroem_featu
 from condvendi_jax.spectra._measures import Estimate, SpectralMeasure
 from condvendi_jax.spectra._methods import (
     AUTO,
+    BY_NAME,
     Auto,
     Computed,
     Exact,
@@ -14,10 +15,13 @@ from condvendi_jax.spectra._methods import (
     Nystroem,
     RandomFeatures,
     Stored,
+    compute,
+    named,
 )
 
 __all__ = [
     "AUTO",
+    "BY_NAME",
     "Auto",
     "Budget",
     "Computed",
@@ -29,7 +33,9 @@ __all__ = [
     "RandomFeatures",
     "SpectralMeasure",
     "Stored",
+    "compute",
     "fourier_features",
+    "named",
     "nystroem_features",
     "spectral_measure",
     "truncate",

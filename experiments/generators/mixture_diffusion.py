@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 from scipy import special
 from scipy.spatial import distance
 
-from condvendi_jax.testing._populations import GaussianMixture
+from condvendi_jax.testing import GaussianMixture
 from experiments.generators import diffusion
 
 # A point farther than this many standard deviations from every centre is off the support.

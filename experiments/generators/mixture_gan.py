@@ -27,7 +27,7 @@ from scipy import optimize
 
 import condvendi_jax as cv
 from condvendi_jax.cli import command
-from condvendi_jax.testing import _populations as populations
+from condvendi_jax.testing import GaussianMixture
 from experiments.generators import checkpoints
 from experiments.lab import store
 
@@ -57,11 +57,11 @@ class Mixture:
     scale: float
     description: str
 
-    def population(self, weights: Any = None) -> populations.GaussianMixture:
+    def population(self, weights: Any = None) -> GaussianMixture:
         """The distribution, or one of other weights of the components, `[k]`."""
         centres = jnp.asarray(self.centres)
         covariances = jnp.tile(self.scale**2 * jnp.eye(2), (len(centres), 1, 1))
-        return populations.GaussianMixture(means=centres, covariances=covariances, weights=weights)
+        return GaussianMixture(means=centres, covariances=covariances, weights=weights)
 
     def sample(self, key: jax.Array, n: int, weights: Any = None) -> jax.Array:
         """Draws n points `[n, 2]`: what `population` draws, in fewer operations."""
