@@ -5,6 +5,7 @@ from condvendi_jax.inference._compare import compare, holm
 from condvendi_jax.inference._convergence import ConvergenceCurve, convergence_curve, settled_from
 from condvendi_jax.inference._evaluate import evaluate
 from condvendi_jax.inference._jackknife import (
+    Deletions,
     Groups,
     decomposition_errors,
     delete_groups,
@@ -22,6 +23,7 @@ from condvendi_jax.inference._results import (
 __all__ = [
     "Comparison",
     "ConvergenceCurve",
+    "Deletions",
     "Difference",
     "Evaluation",
     "Groups",
