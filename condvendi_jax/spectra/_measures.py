@@ -55,12 +55,7 @@ def half_interval(values: np.ndarray) -> float:
 
 
 class Kink(NamedTuple):
-    """A jump of the slope of a function: above `at` it is `excess` less `excess(at)`, below it 0.
-
-    Attributes:
-      at: an eigenvalue of A, in [0, 1].
-      excess: a function of arrays of eigenvalues of any shape.
-    """
+    """A jump of a function's slope at an eigenvalue: above, it is `excess` less `excess(at)`."""
 
     at: float
     excess: Function
@@ -180,6 +175,30 @@ class SpectralMeasure:
     n: int
     products: int
 
+    @classmethod
+    def of_eigenvalues(
+        cls, values: np.ndarray, *, n: int, eps: float, probes: int = 2
+    ) -> SpectralMeasure:
+        """The measure of n eigenvalues of which the positive ones are among `values`, exactly."""
+        values = np.sort(values[values > 0])[::-1]
+        rest, zeros = float(n - values.size), np.zeros((probes, 1))
+        everything = Rule(values, np.ones_like(values))
+        return cls(
+            deflated=(everything, everything),
+            alpha=zeros,
+            beta=zeros,
+            squares=np.full(probes, rest),
+            moments=np.array([rest, 0.0, 0.0]),
+            moment_errors=np.zeros(3),
+            projected=(np.zeros(0), np.zeros(0)),
+            squared_norm=float(np.sum(values**2)),
+            largest=float(values[0]),
+            largest_error=0.0,
+            eps=eps,
+            n=n,
+            products=0,
+        )
+
     def at_half_depth(self) -> SpectralMeasure:
         """The measure after half of the Lanczos steps."""
         depth = max(self.alpha.shape[1] // 2, 1)
@@ -285,10 +304,8 @@ class SpectralMeasure:
         """Tr P f(A) P by every probe, with the moments up to a degree as control variates.
 
         The moments are differences, one minus what is deflated. Where little is left their rounding
-        counts, so that fewer of them can be better.
-
-        Returns:
-          `[probes]`; the error of the quadrature; what rounding of the moments may move.
+        counts, so that fewer of them can be better. Beside the values `[probes]` are the error of
+        the quadrature, and what rounding of the moments may move.
         """
         nodes, weights = self.sampled[0][0]
         scale = float(nodes.max()) or 1.0
@@ -364,12 +381,6 @@ class SpectralMeasure:
         Apart: half of a node's weight lies above it, and between nodes the logarithm is linear in
         the rank; the geometric mean over probes and the last depths evens out their steps. Piled
         up, as at zero: all of the weight lies at the node.
-
-        Args:
-          t: a rank, from 1 (the largest eigenvalue) to n.
-
-        Returns:
-          Two eigenvalues of A = K / n, in [0, 1]: by either assumption.
         """
         head, rank = self.deflated[0], t - 0.5
         apart, piled = [], []

@@ -162,10 +162,7 @@ def test_a_complete_krylov_space_is_exact(x64):
 
 @pytest.mark.parametrize(
     "n, dtype",
-    [
-        *(pytest.param(n, "float64", marks=pytest.mark.slow) for n in (1, 2, 40)),
-        (5, "float32"),
-    ],
+    [*(pytest.param(n, "float64", marks=pytest.mark.slow) for n in (1, 2, 40)), (5, "float32")],
     indirect=["dtype"],
 )
 def test_fewer_points_than_a_block_are_solved_entirely(n, dtype):

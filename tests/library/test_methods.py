@@ -244,8 +244,7 @@ def test_cosine_marginals_are_solved_in_the_dual_beside_an_estimated_joint():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "method, order, truncation",
-    [(cv.MatrixFree, 1, None), (cv.Stored, 1, 80)],
+    "method, order, truncation", [(cv.MatrixFree, 1, None), (cv.Stored, 1, 80)]
 )
 def test_the_estimated_gradient_follows_the_exact_one(method, order, truncation, x64):
     outputs, prompts = map(jnp.asarray, pairs())
