@@ -43,8 +43,8 @@ _PROJECTED = 0.03
 # Limits of the refinement: the memory of the Lanczos vectors is probes x steps x n numbers.
 _MAX_STEPS = 96
 _MAX_PROBES = 256
-# A plan considers the present steps and this many minus one doublings of them.
-_DOUBLINGS = 4
+# A plan considers this many numbers of steps, each twice the one before.
+_TRIED = 4
 # A plan aims at this part of the tolerance, because the predicted noise is itself an estimate.
 _AIMED_AT = 0.9
 # Below this side all eigenvalues of a dual matrix take less time than a measure (docs/how_fast.md).
@@ -179,12 +179,13 @@ def refine(
 
 
 class Plan(NamedTuple):
-    """The steps of each sampler and the probes of all that are sampled next."""
+    """The steps of each sampler, and the probes of all, since differences are paired by probe.
 
-    #: Matrix-vector products of the Lanczos steps in all, past ones included.
+    `products` counts those of the Lanczos steps in all, past ones included.
+    """
+
     products: int
     steps: tuple[int, ...]
-    #: The same for all samplers, since differences are paired by probe.
     probes: int
 
 
@@ -202,47 +203,42 @@ def _plan(
     do, the steps are doubled, because a gap need not fall evenly.
     """
     shallow = [measure.at_half_depth() for measure in measures]
-    rows, before = (
-        [[measure.entropy(entropy) for measure in at] for entropy in entropies]
-        for at in (measures, shallow)
-    )
-    factors = [
-        [_fall(deep.gap, half.gap) for deep, half in zip(*pair, strict=True)]
-        for pair in zip(rows, before, strict=True)
+    rows = [[measure.entropy(entropy) for measure in measures] for entropy in entropies]
+    falls = [
+        [
+            _fall(deep.gap, measure.entropy(entropy).gap)
+            for deep, measure in zip(row, shallow, strict=True)
+        ]
+        for entropy, row in zip(entropies, rows, strict=True)
     ]
     choices = [
-        [sampler.steps]
-        if sampler.complete
-        else sorted({min(sampler.steps * 2**k, _MAX_STEPS) for k in range(_DOUBLINGS)})
-        for sampler in samplers
+        [s.steps]
+        if s.complete
+        else sorted({min(s.steps * 2**k, _MAX_STEPS) for k in range(_TRIED)})
+        for s in samplers
     ]
-    probes, batch = samplers[0].probes, samplers[0].batch
+    probes, current = samplers[0].probes, tuple(s.steps for s in samplers)
     plans = []
     for steps in itertools.product(*choices):
-        powers = [math.log2(new / s.steps) for new, s in zip(steps, samplers, strict=True)]
+        powers = [math.log2(new / old) for new, old in zip(steps, current, strict=True)]
         predicted = [
-            dataclasses.replace(estimate, gap=estimate.gap * factor**power)
-            for row, column in zip(rows, factors, strict=True)
-            for estimate, factor, power in zip(row, column, powers, strict=True)
+            dataclasses.replace(estimate, gap=estimate.gap * fall**power)
+            for row, of_row in zip(rows, falls, strict=True)
+            for estimate, fall, power in zip(row, of_row, powers, strict=True)
         ]
         width = len(samplers)
-        found = [
-            estimate
-            for first in range(0, len(predicted), width)
-            for estimate in combine(predicted[first : first + width])
-        ]
-        needed = max(_probes_for(estimate, _AIMED_AT * rtol, batch) for estimate in found)
-        if needed > _MAX_PROBES:
-            continue
-        target = max(probes, int(needed))
-        if target == probes and steps == tuple(s.steps for s in samplers):
-            continue
-        plans.append(Plan(sum(steps) * target, steps, target))
+        asked = (combine(predicted[k : k + width]) for k in range(0, len(predicted), width))
+        needed = max(
+            _probes_for(estimate, _AIMED_AT * rtol, samplers[0].batch)
+            for estimate in itertools.chain.from_iterable(asked)
+        )
+        if needed <= _MAX_PROBES and (needed > probes or steps != current):
+            target = max(probes, int(needed))
+            plans.append(Plan(sum(steps) * target, steps, target))
     if plans:
         return min(plans)
-    doubled = tuple(options[min(1, len(options) - 1)] for options in choices)
-    deeper = Plan(sum(doubled) * probes, doubled, probes)
-    return deeper if deeper.steps != tuple(s.steps for s in samplers) else None
+    deeper = tuple(options[min(1, len(options) - 1)] for options in choices)
+    return Plan(sum(deeper) * probes, deeper, probes) if deeper != current else None
 
 
 def _fall(deep: float, shallow: float) -> float:

@@ -213,13 +213,9 @@ class SpectralMeasure:
         deepest = self.alpha.shape[1]
         rules = []
         for depth in range(deepest, max(deepest - _DEPTHS, 0), -1):
-            pair = (
-                quadrature.gauss(self.alpha[:, :depth], self.beta[:, : depth - 1]),
-                quadrature.radau(self.alpha[:, :depth], self.beta[:, :depth]),
-            )
-            rules.append(
-                tuple(Rule(nodes, weights * self.squares[:, None]) for nodes, weights in pair)
-            )
+            alpha, beta = self.alpha[:, :depth], self.beta[:, :depth]
+            pair = quadrature.gauss(alpha, beta[:, :-1]), quadrature.radau(alpha, beta)
+            rules.append(tuple(Rule(x, weights * self.squares[:, None]) for x, weights in pair))
         return tuple(rules)
 
     def entropy(self, entropy: Entropy = von_neumann) -> Estimate:
@@ -258,12 +254,10 @@ class SpectralMeasure:
     def trace(self, function: Function, kink: Kink | None = None) -> Estimate:
         """Estimates Tr f(A) for an f of arrays of eigenvalues in [0, 1].
 
-        Args:
-          function: f, which is called on arrays of any shape.
-          kink: where f has one. Without a kink, Gauss and Gauss-Radau quadrature bracket the trace,
-            and the gap is half their distance. With one, both err in either direction: their mean
-            is averaged over the last few depths. The gap is then three times what it varies by, or
-            what eigenvalues between the nodes beside the kink may add, whichever is more.
+        Without a kink, Gauss and Gauss-Radau quadrature bracket the trace, and the gap is half
+        their distance. With one, both err in either direction: their mean is averaged over the last
+        few depths. The gap is then three times what it varies by, or what eigenvalues between the
+        nodes beside the kink may add, whichever is more.
         """
         smooth = kink is None
         fits = [self._with_moments(function, degree, smooth) for degree in range(3)]
@@ -288,13 +282,12 @@ class SpectralMeasure:
         found = []
         for nodes, weights in zip(*self.sampled[0][0], strict=True):
             above = int(np.searchsorted(nodes, kink.at))
-            if above == nodes.size:
-                found.append(0.0)
-                continue
-            inside = above > 0
-            ends = np.array([nodes[above - 1] if inside else 0.0, nodes[above]])
+            inside = 0 < above < nodes.size
+            ends = np.array(
+                [nodes[above - 1] if inside else 0.0, nodes[min(above, nodes.size - 1)]]
+            )
             count = float(weights[max(above - 1, 0) : above + 1].mean())
-            part = _OF_CELL if inside else 1.0
+            part = _OF_CELL if inside else float(above == 0)
             found.append(part * count * abs(float(np.subtract(*kink.excess(ends)))))
         return float(np.mean(found))
 
@@ -453,11 +446,8 @@ class _Top:
         shift, largest = self.shift, self.measure.largest + self.shift
         if math.isinf(order):
             kept = self.kept.through(-math.log(largest), 1 / (self.t * largest))
-            return dataclasses.replace(
-                kept,
-                coupling=kept.coupling + self.measure.largest_error,
-                rounding=kept.rounding + ROUNDING * self.measure.eps,
-            )
+            coupling, rounding = self.measure.largest_error, ROUNDING * self.measure.eps
+            return kept + self.measure._constant(0.0, coupling=coupling, rounding=rounding)
         if order == 1:
             return self._with_shift(lambda x: _plogp(x + shift), lambda x: -_log(x + shift) - 1)
         power, slope = _power(order, largest), _power(order - 1, largest)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -262,8 +261,7 @@ class _Estimating(GramMethod):
             )
         if not within_limit:
             return Exact().entropies(grams, wanted, terms)
-        asked = [grams[name] for name in terms]
-        found = []
+        found, asked = [], [grams[name] for name in terms]
         for entropy, row in zip(wanted, estimates, strict=True):
             values = [jnp.asarray(estimate.value, dtype) for estimate in row]
             if not validation.is_concrete(*asked):
@@ -317,8 +315,7 @@ class MatrixFree(_Estimating):
 
     Needs a key. Not inside `jax.jit`, because the work depends on the numbers.
 
-    Attributes:
-      key, rtol: as `Stored`.
+    `key` and `rtol` are as in `Stored`.
     """
 
     name: ClassVar[str] = "matrix-free"
@@ -330,10 +327,7 @@ class Auto(GramMethod):
 
     `Exact` up to n = 4,096, where the kernels have few features, inside `jax.jit` and wherever
     there is no key; above, `Stored` while the matrices fit in memory, and then `MatrixFree`.
-
-    Attributes:
-      key: draws the probes of an estimate; without a key nothing is estimated.
-      rtol: as `Stored`.
+    `key` and `rtol` are as in `Stored`.
     """
 
     name: ClassVar[str] = "auto"
@@ -413,10 +407,9 @@ class FeatureMethod(Method):
 class RandomFeatures(FeatureMethod):
     """Random Fourier features of Gaussian kernels: time and memory linear in n, at any order.
 
-    FKEA (Ospanov et al., 2024) scores the features as they are, which is too low, at order 1 by
-    tenths of a nat. This method extrapolates to infinitely many frequencies, and its intervals say
-    how far that may be off (`_approximations.fourier_estimates`): narrow at orders from 2 on,
-    coarse at order 1 where many small eigenvalues matter, and coarser below.
+    FKEA (Ospanov et al., 2024) scores the features as they are, at order 1 too low by tenths of a
+    nat. This method extrapolates to infinitely many frequencies, with intervals: narrow from order
+    2 on, coarse at order 1 where many small eigenvalues matter, and coarser below.
 
     Points are on one device; not inside `jax.jit` and not differentiable. The time is
     O(n count^2 + count^3). With fewer points than 1.5 count, the same eigenvalues are computed from
@@ -454,17 +447,14 @@ class RandomFeatures(FeatureMethod):
     def _estimates(
         self, points: Pairs, rows: np.ndarray, wanted: Sequence[Entropy], terms: Terms
     ) -> list[list[Estimate]]:
-        frequencies = feature_maps.draw_frequencies(points, key=self.key, count=self.count)
-        chosen = _subset(points, rows)
+        drawn = feature_maps.draw_frequencies(points, key=self.key, count=self.count)
+        chosen, groups = _subset(points, rows), approximations.GROUPS
         if self._dual(chosen.n):
             # One term at a time, since the matrices of all 8 groups are held.
-            matrices = itertools.chain.from_iterable(
-                feature_maps.fourier_grams(chosen, frequencies, (term,), approximations.GROUPS)
-                for term in terms
-            )
+            by_term = (feature_maps.fourier_grams(chosen, drawn, (t,), groups)[0] for t in terms)
         else:
-            matrices = feature_maps.fourier_covariances(chosen, frequencies, terms)
-        return [approximations.fourier_estimates(m, wanted, chosen.n) for m in matrices]
+            by_term = feature_maps.covariances(feature_maps.fourier_map, chosen, drawn, terms)
+        return [approximations.fourier_estimates(m, wanted, chosen.n) for m in by_term]
 
     def _dual(self, n: int) -> bool:
         """Whether 13 spectra of n x n matrices cost less than those of the features' subsets.
@@ -480,9 +470,8 @@ class Nystroem(FeatureMethod):
     """Nystroem features of some of the points, of any kernel: O(n landmarks^2), at any order.
 
     The trace of what the landmarks do not span is known, and a sample of pairs estimates its norm.
-    Intervals hold every spectrum that these leave possible (`_approximations.nystroem_estimates`),
-    and are wide unless the landmarks span nearly everything. Nothing is sampled by probes, so that
-    there is no standard error.
+    Intervals hold every spectrum that these leave possible, and are wide unless the landmarks span
+    nearly everything. There is no standard error.
 
     Points are on one device; not inside `jax.jit` and not differentiable.
 
@@ -509,7 +498,7 @@ class Nystroem(FeatureMethod):
         of_landmarks, of_sample = jax.random.split(self.key)
         landmarks = first(of_landmarks, self.landmarks).arrays
         chosen = _subset(points, rows)
-        covariances = feature_maps.nystroem_covariances(chosen, landmarks, terms)
+        covariances = feature_maps.covariances(feature_maps.nystroem_map, chosen, landmarks, terms)
         squares = feature_maps.residual_squares(first(of_sample, _SAMPLED), landmarks, terms)
         return [
             approximations.nystroem_estimates(
@@ -557,8 +546,8 @@ def _per_term(values: Mapping[str, Any]) -> PerTerm:
 def _computed(
     terms: Terms, values: Sequence[jax.Array], estimates: Sequence[Estimate], method: str
 ) -> Computed:
-    both = (_per_term(dict(zip(terms, row, strict=True))) for row in (values, estimates))
-    return Computed(*both, method)
+    own, sampled = (_per_term(dict(zip(terms, row, strict=True))) for row in (values, estimates))
+    return Computed(own, sampled, method)
 
 
 def _subset(points: Pairs, rows: np.ndarray) -> Pairs:

@@ -129,7 +129,7 @@ def test_few_points_need_no_matrices_of_all_features(monkeypatch):
     def refused(*_):
         raise AssertionError("a matrix of all features")
 
-    monkeypatch.setattr("condvendi_jax.spectra._feature_maps.fourier_covariances", refused)
+    monkeypatch.setattr("condvendi_jax.spectra._feature_maps.covariances", refused)
     points = Pairs(*draw_pairs(12, dtype=np.float32), **KERNELS)
     method = cv.RandomFeatures(KEY, count=2**14)
     only_joint = ("joint",)
