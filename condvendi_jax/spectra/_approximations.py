@@ -1,10 +1,7 @@
 """Entropies of a kernel's Gram from finite features, and bounds of their error.
 
 Random Fourier features: an entropy grows with the number of frequencies, and subsets of them show
-its limit. Nystroem features: each eigenvalue is below that of the kernel, and the trace and the
-norm of the difference leave some entropies possible and no others.
-
-Everything is small and, except for the spectra, float64 on the host.
+its limit. Nystroem features: the trace and the norm of what they leave bound every entropy.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Krylov spaces of a Gram, for its large eigenvalues, and Lanczos recurrences for the rest.
 
-All work is products: with the Gram, and of tall thin arrays with one another. Without Householder
-factorisations, XLA turns each inner product of vectors that are sharded by rows into an all-reduce,
-and this module needs no code for devices. `_quadrature` takes the small matrices that result.
+All work is products. Without Householder factorisations, XLA turns each inner product of vectors
+that are sharded by rows into an all-reduce, and this module needs no code for devices.
 """
 
 from __future__ import annotations

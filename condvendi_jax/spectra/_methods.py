@@ -412,8 +412,7 @@ class RandomFeatures(FeatureMethod):
     2 on, coarse at order 1 where many small eigenvalues matter, and coarser below.
 
     Points are on one device; not inside `jax.jit` and not differentiable. The time is
-    O(n count^2 + count^3). With fewer points than 1.5 count, the same eigenvalues are computed from
-    n x n matrices, in O(n^2 count).
+    O(n count^2 + count^3), or O(n^2 count) for fewer points than 1.5 count.
 
     Attributes:
       key: draws the frequencies, which outputs, prompts and pairs share.
