@@ -1,10 +1,7 @@
 """Entropies of a kernel's Gram from finite features, and bounds of their error.
 
 Random Fourier features: an entropy grows with the number of frequencies, and subsets of them show
-its limit. Nystroem features: each eigenvalue is below that of the kernel, and the trace and the
-norm of the difference leave some entropies possible and no others.
-
-Everything is small and, except for the spectra, float64 on the host.
+its limit. Nystroem features: the trace and the norm of what they leave bound every entropy.
 """
 
 from __future__ import annotations
@@ -20,7 +17,13 @@ import numpy as np
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.grams import _eigenvalues as spectra
 from condvendi_jax.grams import _features as features
-from condvendi_jax.spectra._measures import ROUNDING, Estimate, half_interval, standard_error
+from condvendi_jax.spectra._measures import (
+    ROUNDING,
+    Estimate,
+    SpectralMeasure,
+    half_interval,
+    standard_error,
+)
 
 # Groups of frequencies that are left out in turn: Student's t has seven degrees of freedom, and the
 # 13 subsets below are few enough spectra.
@@ -45,16 +48,10 @@ def fourier_estimates(matrix: jax.Array, wanted: Sequence[Entropy], n: int) -> l
     thirds are in the `gap`. Below order 1 nothing is added, and the gap is wider. The squared norm
     has s = 1 exactly, so that order 2 has no bias.
 
-    Args:
-      matrix: the covariance `[2 D, 2 D]`, of trace one, the features of a frequency side by side
-        and D a multiple of 8; or, smaller where there are few points, the Gram of the features of
-        every group of frequencies `[8, n, n]`, of trace one together.
-      wanted: the entropies, of truncations up to n.
-      n: the number of points.
-
-    Returns:
-      An estimate of each, with a pseudo-value for each group, `[8]`: they pair up with those of
-      other covariances of the same frequencies.
+    `matrix` is the covariance `[2 D, 2 D]`, of trace one, the features of a frequency side by side
+    and D a multiple of 8; or, smaller where there are few points, the Gram of the features of every
+    group of frequencies `[8, n, n]`, of trace one together. Estimates have a pseudo-value for each
+    group, `[8]`: they pair up with those of other covariances of the same frequencies.
     """
     needed = any(entropy.needs_spectrum for entropy in wanted)
     of_subsets = _spectra_of_subsets(matrix) if needed else []
@@ -189,7 +186,7 @@ def _rest(added: float, halved: float) -> float:
 def nystroem_estimates(
     covariance: jax.Array, residual: np.ndarray, wanted: Sequence[Entropy], n: int
 ) -> list[Estimate]:
-    """Entropies of the kernel whose Nystroem features have this covariance.
+    """Entropies of the kernel whose Nystroem features have this covariance `[m, m]`.
 
     The landmarks span a part of the Gram, A = A_m + R with both semidefinite. Each eigenvalue of A
     is at least that of A_m, and all together exceed it by Tr R: entropies are largest where Tr R
@@ -198,15 +195,8 @@ def nystroem_estimates(
     is attained. Truncated entropies follow from their t eigenvalues. For the estimate between the
     two ends, R has equal eigenvalues and eigenvectors orthogonal to those of A_m.
 
-    Args:
-      covariance: `[m, m]`, of a trace up to one.
-      residual: ||R||_F^2 as `residual_norms` gives it.
-      wanted: the entropies, of truncations up to n.
-      n: the number of points.
-
-    Returns:
-      An estimate of each. Its interval holds all that the trace, and the 95% interval of the norm,
-      leave possible.
+    `residual` is ||R||_F^2 as `residual_norms` gives it. Intervals hold all that the trace, and the
+    95% interval of the norm, leave possible.
     """
     trace = float(jnp.trace(covariance))
     missing = max(1 - trace, 0.0)
@@ -225,12 +215,12 @@ def nystroem_estimates(
     return [_between(entropy, values, missing, (square, most), eps) for entropy in wanted]
 
 
-def residual_norms(squares: np.ndarray, n: int) -> np.ndarray:
+def residual_norms(squares: jax.Array | np.ndarray, n: int) -> np.ndarray:
     """||R||_F^2 from the squares `[s, s]` of n R between s of n points.
 
-    Returns:
-      `[1]` where s = n; else `[groups + 1]`, of all of the sample and without each group of it.
+    It is `[1]` where s = n; else `[groups + 1]`, of all of the sample and without each group of it.
     """
+    squares = np.asarray(squares, np.float64)
     s = squares.shape[0]
     if s == n:
         return np.array([squares.sum() / n**2])
@@ -258,21 +248,12 @@ def _between(
         gains = gains * (1 - share) + (1 - values[:t].sum()) * share
     equal = round(missing**2 / square) if square > 0 else 1
     beside = np.concatenate([values, np.full(equal, missing / equal)])
-    low, high, value = (
-        _host_entropy(entropy, p[:t], eps)
-        for p in (
-            values[:t] + np.diff(gains),
-            _levelled(values[:t], missing),
-            np.sort(beside)[::-1],
-        )
-    )
+    spectra_of = values[:t] + np.diff(gains), _levelled(values[:t], missing), np.sort(beside)[-t:]
+    low, high, value = (_host_entropy(entropy.order, p, eps) for p in spectra_of)
     value, middle = min(max(value, low), max(low, high)), (low + high) / 2
     rounding = ROUNDING * eps * max(high, 1.0)
     return Estimate(
-        np.full(2, value),
-        gap=max(high - low, 0.0) / 2,
-        rounding=rounding,
-        offset=middle - value,
+        np.full(2, value), gap=max(high - low, 0.0) / 2, rounding=rounding, offset=middle - value
     )
 
 
@@ -287,16 +268,8 @@ def _levelled(values: np.ndarray, mass: float) -> np.ndarray:
     return np.maximum(values, level)
 
 
-def _host_entropy(entropy: Entropy, p: np.ndarray, eps: float) -> float:
+def _host_entropy(order: float, p: np.ndarray, eps: float) -> float:
     """The entropy of the leading eigenvalues of a spectrum of sum one, shifted to that sum."""
     p = p + (1 - p.sum()) / p.size
-    if entropy.order < 1:
-        p = np.where(p > spectra.NOISE_FLOOR * eps * p.max(), p, 0)
-    p = p[p > 0]
-    if entropy.order == 1:
-        return max(float(-np.sum(p * np.log(p))), 0.0)
-    if math.isinf(entropy.order):
-        return max(float(-np.log(p.max())), 0.0)
-    largest = float(p.max())
-    total = math.log(float(np.sum((p / largest) ** entropy.order)))
-    return max((total + entropy.order * math.log(largest)) / (1 - entropy.order), 0.0)
+    measure = SpectralMeasure.of_eigenvalues(p, n=p.size, eps=eps)
+    return max(measure.entropy(Entropy(order)).value, 0.0)

@@ -16,7 +16,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,8 +43,8 @@ _PROJECTED = 0.03
 # Limits of the refinement: the memory of the Lanczos vectors is probes x steps x n numbers.
 _MAX_STEPS = 96
 _MAX_PROBES = 256
-# A plan considers the present steps and this many minus one doublings of them.
-_DOUBLINGS = 4
+# A plan considers this many numbers of steps, each twice the one before.
+_TRIED = 4
 # A plan aims at this part of the tolerance, because the predicted noise is itself an estimate.
 _AIMED_AT = 0.9
 # Below this side all eigenvalues of a dual matrix take less time than a measure (docs/how_fast.md).
@@ -119,13 +119,7 @@ def spectral_measure(
 
 
 class Refined(NamedTuple):
-    """Samplers and, for each entropy, its estimate for each Gram.
-
-    Attributes:
-      samplers: one for each Gram.
-      estimates: `[entropies][grams]`.
-      within_limit: False where the refinement stopped because of the limit of products.
-    """
+    """Samplers and `[entropies][grams]` estimates; not within the limit where that ended it."""
 
     samplers: list[Sampler]
     estimates: list[list[Estimate]]
@@ -144,20 +138,11 @@ def refine(
 ) -> Refined:
     """Samples the spectra of several Grams until everything asked of them is precise.
 
-    Args:
-      grams: each gets the same probes, so that differences of their entropies are paired.
-      entropies: what is asked of each.
-      combine: from one entropy of all Grams to the quantities, in nats, that `rtol` is about.
-      key, rtol, budget: as for `spectral_measure`.
-      limit: products with each Gram. Where the tolerance is predicted to take more, no further
-        products are spent.
-
-    Returns:
-      What was reached. Where the limits of steps and probes end the refinement, a warning says so;
-      the intervals hold all the same.
-
-    Raises:
-      ValueError, TypeError: as `spectral_measure`.
+    Each Gram gets the same probes, so that differences of their entropies are paired. `combine`
+    turns one entropy of all Grams into the quantities, in nats, that `rtol` is about. Where the
+    tolerance is predicted to take more than `limit` products with each Gram, no further ones are
+    spent. Where the limits of steps and probes end the refinement, a warning says so; the intervals
+    hold all the same. The rest is as in `spectral_measure`.
     """
     if rtol is not None and budget is not None:
         raise ValueError("rtol and budget: expected at most one of them.")
@@ -194,12 +179,13 @@ def refine(
 
 
 class Plan(NamedTuple):
-    """The steps of each sampler and the probes of all that are sampled next."""
+    """The steps of each sampler, and the probes of all, since differences are paired by probe.
 
-    #: Matrix-vector products of the Lanczos steps in all, past ones included.
+    `products` counts those of the Lanczos steps in all, past ones included.
+    """
+
     products: int
     steps: tuple[int, ...]
-    #: The same for all samplers, since differences are paired by probe.
     probes: int
 
 
@@ -217,47 +203,42 @@ def _plan(
     do, the steps are doubled, because a gap need not fall evenly.
     """
     shallow = [measure.at_half_depth() for measure in measures]
-    rows, before = (
-        [[measure.entropy(entropy) for measure in at] for entropy in entropies]
-        for at in (measures, shallow)
-    )
-    factors = [
-        [_fall(deep.gap, half.gap) for deep, half in zip(*pair, strict=True)]
-        for pair in zip(rows, before, strict=True)
+    rows = [[measure.entropy(entropy) for measure in measures] for entropy in entropies]
+    falls = [
+        [
+            _fall(deep.gap, measure.entropy(entropy).gap)
+            for deep, measure in zip(row, shallow, strict=True)
+        ]
+        for entropy, row in zip(entropies, rows, strict=True)
     ]
     choices = [
-        [sampler.steps]
-        if sampler.complete
-        else sorted({min(sampler.steps * 2**k, _MAX_STEPS) for k in range(_DOUBLINGS)})
-        for sampler in samplers
+        [s.steps]
+        if s.complete
+        else sorted({min(s.steps * 2**k, _MAX_STEPS) for k in range(_TRIED)})
+        for s in samplers
     ]
-    probes, batch = samplers[0].probes, samplers[0].batch
+    probes, current = samplers[0].probes, tuple(s.steps for s in samplers)
     plans = []
     for steps in itertools.product(*choices):
-        powers = [math.log2(new / s.steps) for new, s in zip(steps, samplers, strict=True)]
+        powers = [math.log2(new / old) for new, old in zip(steps, current, strict=True)]
         predicted = [
-            dataclasses.replace(estimate, gap=estimate.gap * factor**power)
-            for row, column in zip(rows, factors, strict=True)
-            for estimate, factor, power in zip(row, column, powers, strict=True)
+            dataclasses.replace(estimate, gap=estimate.gap * fall**power)
+            for row, of_row in zip(rows, falls, strict=True)
+            for estimate, fall, power in zip(row, of_row, powers, strict=True)
         ]
         width = len(samplers)
-        found = [
-            estimate
-            for first in range(0, len(predicted), width)
-            for estimate in combine(predicted[first : first + width])
-        ]
-        needed = max(_probes_for(estimate, _AIMED_AT * rtol, batch) for estimate in found)
-        if needed > _MAX_PROBES:
-            continue
-        target = max(probes, int(needed))
-        if target == probes and steps == tuple(s.steps for s in samplers):
-            continue
-        plans.append(Plan(sum(steps) * target, steps, target))
+        asked = (combine(predicted[k : k + width]) for k in range(0, len(predicted), width))
+        needed = max(
+            _probes_for(estimate, _AIMED_AT * rtol, samplers[0].batch)
+            for estimate in itertools.chain.from_iterable(asked)
+        )
+        if needed <= _MAX_PROBES and (needed > probes or steps != current):
+            target = max(probes, int(needed))
+            plans.append(Plan(sum(steps) * target, steps, target))
     if plans:
         return min(plans)
-    doubled = tuple(options[min(1, len(options) - 1)] for options in choices)
-    deeper = Plan(sum(doubled) * probes, doubled, probes)
-    return deeper if deeper.steps != tuple(s.steps for s in samplers) else None
+    deeper = tuple(options[min(1, len(options) - 1)] for options in choices)
+    return Plan(sum(deeper) * probes, deeper, probes) if deeper != current else None
 
 
 def _fall(deep: float, shallow: float) -> float:
@@ -271,17 +252,6 @@ def _probes_for(estimate: Estimate, tolerance: float, batch: int) -> float:
     if left <= 0:
         return math.inf
     return math.ceil(estimate.per_probe.size * (estimate.noise / left) ** 2 / batch) * batch
-
-
-class Sensitivity(NamedTuple):
-    """The first-order change of an entropy: dH = sum dA_ij <left_i, right_j> + square d||A||^2.
-
-    `left` and `right` are `[rows, m]`.
-    """
-
-    left: jax.Array
-    right: jax.Array
-    square: float
 
 
 class Sampler:
@@ -406,25 +376,56 @@ class Sampler:
 
     def measure(self) -> SpectralMeasure:
         """The measure of everything sampled so far."""
-        return self._complete_measure() if self.complete else self._sampled_measure()
+        n, eps = self._gram.n, self._eps
+        if self.complete:
+            found = self._eigenvalues
+            return SpectralMeasure.of_eigenvalues(found, n=n, eps=eps, probes=self.probes)
+        alpha, beta, squares = (
+            np.concatenate([_host(getattr(state, name)) for state in self._batches])
+            for name in ("alpha", "beta", "squares")
+        )
+        count, mass = self.values.size, np.sum(self.values)
+        # A - V diag(values) V^T consists of P A P and, in either of the two corners beside it, the
+        # part of A V outside of the span of V. Tr P A^2 P has one such corner.
+        square = self._rest - float(np.sum(np.square(self.residuals)))
+        moments = np.array([n - count, 1 - mass, square])
+        # The square is a sum of squares over the entries of what is left, rounded like the entries.
+        of_square = math.sqrt(square * self._norm) + square
+        return SpectralMeasure(
+            deflated=self._rules,
+            alpha=alpha[:, : self.steps],
+            beta=beta[:, : self.steps],
+            squares=squares,
+            moments=np.maximum(moments, 0),
+            moment_errors=_MOMENT_ROUNDING * eps * np.array([0.0, mass, of_square]),
+            projected=self.projected,
+            squared_norm=self._norm,
+            largest=self._largest,
+            largest_error=self._largest_error,
+            eps=eps,
+            n=n,
+            products=self._budget.block * self._budget.sweeps + self.probes * self.steps,
+        )
 
     def slope(self, entropy: Entropy, gram: Operator) -> jax.Array:
         """A zero whose gradient is that of the entropy of `gram`, whose values were sampled."""
         if self.complete:
             value = entropy(gram)
             return value - lax.stop_gradient(value)
-        change = self.sensitivity(entropy)
+        left, right, factor = self.sensitivity(entropy)
         norm = gram.squared_frobenius_norm()
-        square = change.square * (norm - lax.stop_gradient(norm))
-        return gram.bilinear_slope(change.left, change.right) + square
+        return gram.bilinear_slope(left, right) + factor * (norm - lax.stop_gradient(norm))
 
-    def sensitivity(self, entropy: Entropy) -> Sensitivity:
+    def sensitivity(self, entropy: Entropy) -> tuple[jax.Array, jax.Array, float]:
         """How the entropy of this sample changes with A, which is what its gradient needs.
 
         With h = dH / d lambda, dH = Tr h(A) dA. A least-squares line of h over the nodes, of slope
         b, gives b Tr A dA = (b / 2) d||A||_F^2, exactly. The remainder is r(A) V V^T + r(A) P: the
         block quadrature gives r(A) V = Q r(T) Y, and Lanczos, over the probes, the mean of
         r(A) P z (P z)^T. What the Lanczos steps projected off is taken from the first.
+
+        The result is left and right `[rows, m]` and a number, of which dH is
+        sum_ij dA_ij <left_i, right_j> + number d||A||^2.
         """
         measure = self.measure()
         derivative = measure.derivative(entropy)
@@ -451,9 +452,7 @@ class Sampler:
             padded = np.pad(coefficients, ((0, 0), (0, unused)))
             rights.append(krylov.unroll(state, self._like(padded)))
         slope = float(line.convert().coef[1:].sum())
-        return Sensitivity(
-            jnp.concatenate(lefts, axis=1), jnp.concatenate(rights, axis=1), slope / 2
-        )
+        return jnp.concatenate(lefts, axis=1), jnp.concatenate(rights, axis=1), slope / 2
 
     def _images(self, function: Function) -> jax.Array:
         """f(A) V, and P f(A) V again for the vectors that Lanczos projects off, `[rows, k]`."""
@@ -465,53 +464,6 @@ class Sampler:
         return krylov.combine(
             self._basis, self._like(images + outside * self._projected_off[None, :])
         )
-
-    def _complete_measure(self) -> SpectralMeasure:
-        values = np.sort(self._eigenvalues[self._eigenvalues > 0])[::-1]
-        zeros = np.zeros((self.probes, 1))
-        everything = Rule(values, np.ones_like(values))
-        rest = float(self._gram.n - values.size)
-        return self._measure(
-            deflated=(everything, everything),
-            alpha=zeros,
-            beta=zeros,
-            squares=np.full(self.probes, rest),
-            moments=np.array([rest, 0.0, 0.0]),
-            moment_errors=np.zeros(3),
-            projected=(np.zeros(0), np.zeros(0)),
-            largest=float(values[0]),
-            largest_error=0.0,
-            products=0,
-        )
-
-    def _sampled_measure(self) -> SpectralMeasure:
-        alpha, beta, squares = (
-            np.concatenate([_host(getattr(state, name)) for state in self._batches])
-            for name in ("alpha", "beta", "squares")
-        )
-        count, mass = self.values.size, np.sum(self.values)
-        # A - V diag(values) V^T consists of P A P and, in either of the two corners beside it, the
-        # part of A V outside of the span of V. Tr P A^2 P has one such corner.
-        square = self._rest - float(np.sum(np.square(self.residuals)))
-        moments = np.array([self._gram.n - count, 1 - mass, square])
-        unit = _MOMENT_ROUNDING * self._eps
-        # The square is a sum of squares over the entries of what is left, rounded like the entries.
-        of_square = math.sqrt(square * self._norm) + square
-        return self._measure(
-            deflated=self._rules,
-            alpha=alpha[:, : self.steps],
-            beta=beta[:, : self.steps],
-            squares=squares,
-            moments=np.maximum(moments, 0),
-            moment_errors=unit * np.array([0.0, mass, of_square]),
-            projected=self.projected,
-            largest=self._largest,
-            largest_error=self._largest_error,
-            products=self._budget.block * self._budget.sweeps + self.probes * self.steps,
-        )
-
-    def _measure(self, **parts: Any) -> SpectralMeasure:
-        return SpectralMeasure(squared_norm=self._norm, eps=self._eps, n=self._gram.n, **parts)
 
 
 @jax.jit

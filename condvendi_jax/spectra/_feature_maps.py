@@ -1,13 +1,9 @@
 """Finite features of kernels: covariances in O(n D^2), linear in n, and approximate.
 
 Random Fourier features (Rahimi and Recht, 2007; FKEA: Ospanov et al., 2024) write a Gaussian kernel
-as the mean of cos(w^T (x - y)) over random frequencies w. A product of Gaussian kernels is a
-Gaussian kernel of the pairs, so that outputs, prompts and pairs share one draw: the angles of a
-pair are the sums of those of its parts. The Nystroem features of m landmarks (Williams and Seeger,
-2001) are K_nm K_mm^(-1/2), of any kernel.
-
-Where a kernel has many small eigenvalues, most of them are lost. `_approximations` bounds the error
-of an entropy. `terms` are names of the terms, as in `_methods`.
+as the mean of cos(w^T (x - y)) over random frequencies w. Outputs, prompts and pairs share one
+draw: the angles of a pair are the sums of those of its parts. The Nystroem features of m landmarks
+(Williams and Seeger, 2001) are K_nm K_mm^(-1/2). `terms` are names of terms, as in `_methods`.
 """
 
 from __future__ import annotations
@@ -127,11 +123,7 @@ def _grams(images: Sequence[jax.Array]) -> PerTerm:
 
 
 def length_scale(kernel: Kernel) -> jax.Array:
-    """The bandwidth of a Gaussian kernel, or of a product of them, which is one.
-
-    Raises:
-      TypeError: the kernel is another.
-    """
+    """The bandwidth of a Gaussian kernel, or of a product of them; TypeError for any other."""
     if isinstance(kernel, Gaussian):
         return kernel.bandwidth
     if isinstance(kernel, Product):
@@ -199,11 +191,9 @@ def nystroem_map(points: Pairs, landmarks: tuple[jax.Array, ...], terms: Terms) 
         crossed = []
         for kernel, part, chosen in zip(points.kernels, rows, landmarks, strict=True):
             # Together, since a kernel may move its points to their mean.
-            both = kernel.prepare(jnp.concatenate([part, chosen]))
-            own, of_chosen = (
-                jax.tree.map(lambda leaf, cut=cut: leaf[cut], both)
-                for cut in (slice(part.shape[0]), slice(part.shape[0], None))
-            )
+            both, n = kernel.prepare(jnp.concatenate([part, chosen])), part.shape[0]
+            own = jax.tree.map(lambda leaf, n=n: leaf[:n], both)
+            of_chosen = jax.tree.map(lambda leaf, n=n: leaf[n:], both)
             crossed.append(kernel.cross(own, of_chosen))
         return _of_terms(crossed, jnp.multiply, terms)
 
@@ -237,14 +227,6 @@ def _inverse_root(gram: jax.Array) -> jax.Array:
     return _product(vectors * scales[None, :], vectors.T)
 
 
-@functools.partial(jax.jit, static_argnames="terms")
-def fourier_covariances(
-    points: Pairs, frequencies: tuple[jax.Array, ...], terms: Terms
-) -> tuple[jax.Array, ...]:
-    """Z^T Z / n `[2 count, 2 count]` of every term, of trace one."""
-    return _mean_outer_products(fourier_map(points, frequencies, terms), points)
-
-
 @functools.partial(jax.jit, static_argnames=("terms", "groups"))
 def fourier_grams(
     points: Pairs, frequencies: tuple[jax.Array, ...], terms: Terms, groups: int
@@ -262,16 +244,18 @@ def fourier_grams(
     return lax.map(of_group, tuple(w.reshape(groups, -1, w.shape[1]) for w in frequencies))
 
 
-@functools.partial(jax.jit, static_argnames="terms")
-def nystroem_covariances(
-    points: Pairs, landmarks: tuple[jax.Array, ...], terms: Terms
+@functools.partial(jax.jit, static_argnames=("make", "terms"))
+def covariances(
+    make: Callable[..., FeatureMap], points: Pairs, drawn: tuple[jax.Array, ...], terms: Terms
 ) -> tuple[jax.Array, ...]:
-    """Z^T Z / n `[m, m]` of every term; what its trace lacks to one the landmarks do not span."""
-    return _mean_outer_products(nystroem_map(points, landmarks, terms), points)
+    """Z^T Z / n of every term, a block of rows at a time.
 
-
-def _mean_outer_products(of_rows: FeatureMap, points: Pairs) -> tuple[jax.Array, ...]:
-    """The means of z z^T over all rows, a block of rows at a time."""
+    Args:
+      make: `fourier_map`, for a trace of one, or `nystroem_map`, whose trace lacks what the
+        landmarks do not span.
+      points, drawn, terms: the arguments of `make`; `drawn` are frequencies or landmarks.
+    """
+    of_rows = make(points, drawn, terms)
     n = points.n
     shapes = jax.eval_shape(of_rows, points.arrays)
     size = max(1, min(n, _ENTRIES // shapes[0].shape[1]))

@@ -1,8 +1,7 @@
 """Krylov spaces of a Gram, for its large eigenvalues, and Lanczos recurrences for the rest.
 
-All work is products: with the Gram, and of tall thin arrays with one another. Without Householder
-factorisations, XLA turns each inner product of vectors that are sharded by rows into an all-reduce,
-and this module needs no code for devices. `_quadrature` takes the small matrices that result.
+All work is products. Without Householder factorisations, XLA turns each inner product of vectors
+that are sharded by rows into an all-reduce, and this module needs no code for devices.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ from jax import lax
 if TYPE_CHECKING:
     from condvendi_jax.grams._grams import Operator
 
-_PRECISION = lax.Precision.HIGHEST
+_product = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
+_einsum = functools.partial(jnp.einsum, precision=lax.Precision.HIGHEST)
 # In eps of the largest squared length in a block, empirical: the inverse square root of a Gram of
 # columns cannot resolve shorter directions, which are left to the next block.
 _RESOLVED = 100
@@ -30,9 +30,9 @@ class KrylovSpace(NamedTuple):
     """A block Krylov space of A = K / n and what A does to it.
 
     Attributes:
-      basis: Q, `[rows, m]`, orthonormal columns, or zero ones where the space was exhausted.
-      projected: Q^T A Q, `[m, m]`; only its upper triangle is meant.
-      remainder: R^T R, `[b, b]`, for what the last block's image R leaves outside of the space.
+      basis: Q `[rows, m]`, orthonormal columns, or zeros where the space was exhausted.
+      projected: Q^T A Q `[m, m]`; only its upper triangle is meant.
+      remainder: R^T R `[b, b]`, of the part R of the last block's image outside of the space.
     """
 
     basis: jax.Array
@@ -58,15 +58,10 @@ class Tridiagonals(NamedTuple):
     squares: jax.Array
 
 
-def product(left: jax.Array, right: jax.Array) -> jax.Array:
-    """The matrix product at full precision."""
-    return jnp.matmul(left, right, precision=_PRECISION)
-
-
 def project_off(vectors: jax.Array, basis: jax.Array) -> jax.Array:
     """Removes the span of orthonormal (or zero) columns; once leaves rounding of what went."""
     for _ in range(2):
-        vectors = vectors - product(basis, product(basis.T, vectors))
+        vectors = vectors - _product(basis, _product(basis.T, vectors))
     return vectors
 
 
@@ -87,10 +82,10 @@ def orthonormal(vectors: jax.Array, basis: jax.Array, floor: jax.Array) -> jax.A
         vectors = project_off(vectors, basis)
         norms = jnp.linalg.norm(vectors, axis=0)
         vectors = vectors * _inverse_or_zero(norms, norms > shortest)[None, :]
-        squares, rotation = jnp.linalg.eigh(product(vectors.T, vectors))
+        squares, rotation = jnp.linalg.eigh(_product(vectors.T, vectors))
         resolved = squares > jnp.maximum(_RESOLVED * eps * squares[-1], eps)
         scales = jnp.sqrt(_inverse_or_zero(squares, resolved))
-        vectors = product(vectors, rotation * scales[None, :])
+        vectors = _product(vectors, rotation * scales[None, :])
     return vectors
 
 
@@ -105,7 +100,7 @@ def krylov_space(gram: Operator, start: jax.Array, *, sweeps: int) -> KrylovSpac
         block = orthonormal(image, basis, _NOISE * eps * largest)
         basis = lax.dynamic_update_slice_in_dim(basis, block, k * width, axis=1)
         image = gram.matvec(block)
-        column = product(basis.T, image)
+        column = _product(basis.T, image)
         projected = lax.dynamic_update_slice_in_dim(projected, column, k * width, axis=1)
         largest = jnp.maximum(largest, jnp.max(jnp.linalg.norm(image, axis=0)))
         return image, largest, basis, projected
@@ -115,13 +110,11 @@ def krylov_space(gram: Operator, start: jax.Array, *, sweeps: int) -> KrylovSpac
     empty = jnp.zeros((rows, size), start.dtype), jnp.zeros((size, size), start.dtype)
     image, _, basis, projected = lax.fori_loop(0, sweeps, sweep, (start, zero, *empty))
     rest = project_off(image, basis)
-    return KrylovSpace(basis, projected, product(rest.T, rest))
+    return KrylovSpace(basis, projected, _product(rest.T, rest))
 
 
-@jax.jit
-def combine(basis: jax.Array, coefficients: jax.Array) -> jax.Array:
-    """Combinations `[rows, k]` of the columns of a basis, by coefficients `[m, k]`."""
-    return product(basis, coefficients)
+#: Combinations `[rows, k]` of the columns of a basis, by coefficients `[m, k]`.
+combine = jax.jit(_product)
 
 
 @functools.partial(jax.jit, static_argnames="capacity")
@@ -131,14 +124,9 @@ def start_lanczos(basis: jax.Array, probes: jax.Array, *, capacity: int) -> Trid
     squares = jnp.sum(jnp.square(probes), axis=0)
     table = jnp.zeros((probes.shape[1], capacity), probes.dtype)
     following = probes * _inverse_or_zero(jnp.sqrt(squares), squares > 0)[None, :]
-    return Tridiagonals(
-        following=following,
-        # Padded, not made of zeros: it is to lie on the devices as the probes do.
-        history=jnp.pad(following.T[:, None], ((0, 0), (0, capacity - 1), (0, 0))),
-        alpha=table,
-        beta=table,
-        squares=squares,
-    )
+    # Padded, not made of zeros: it is to lie on the devices as the probes do.
+    history = jnp.pad(following.T[:, None], ((0, 0), (0, capacity - 1), (0, 0)))
+    return Tridiagonals(following, history, alpha=table, beta=table, squares=squares)
 
 
 @jax.jit
@@ -160,19 +148,15 @@ def lanczos(
         # A probe at a time: its vectors lie together.
         image = image.T
         for _ in range(2):
-            along = jnp.einsum("pkn,pn->pk", history, image, precision=_PRECISION)
-            image = image - jnp.einsum("pkn,pk->pn", history, along, precision=_PRECISION)
+            along = _einsum("pkn,pn->pk", history, image)
+            image = image - _einsum("pkn,pk->pn", history, along)
         image = image.T
         norm = jnp.linalg.norm(image, axis=0)
         # A complete Krylov space leaves a remainder of rounding's size: its direction is noise.
         norm = jnp.where(norm > _NOISE * eps * largest, norm, 0)
-        return Tridiagonals(
-            following=image * _inverse_or_zero(norm, norm > 0)[None, :],
-            history=history,
-            alpha=state.alpha.at[:, k].set(diagonal),
-            beta=state.beta.at[:, k].set(norm),
-            squares=state.squares,
-        )
+        alpha, beta = state.alpha.at[:, k].set(diagonal), state.beta.at[:, k].set(norm)
+        following = image * _inverse_or_zero(norm, norm > 0)[None, :]
+        return Tridiagonals(following, history, alpha, beta, state.squares)
 
     return lax.fori_loop(first, last, step, state)
 
@@ -191,4 +175,4 @@ def enlarge(state: Tridiagonals, *, capacity: int) -> Tridiagonals:
 @jax.jit
 def unroll(state: Tridiagonals, coefficients: jax.Array) -> jax.Array:
     """Combinations `[rows, probes]` of the vectors of each probe, by `[probes, capacity]`."""
-    return jnp.einsum("pkn,pk->np", state.history, coefficients, precision=_PRECISION)
+    return _einsum("pkn,pk->np", state.history, coefficients)

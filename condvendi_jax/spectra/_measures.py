@@ -55,12 +55,7 @@ def half_interval(values: np.ndarray) -> float:
 
 
 class Kink(NamedTuple):
-    """A jump of the slope of a function: above `at` it is `excess` less `excess(at)`, below it 0.
-
-    Attributes:
-      at: an eigenvalue of A, in [0, 1].
-      excess: a function of arrays of eigenvalues of any shape.
-    """
+    """A jump of a function's slope at an eigenvalue: above, it is `excess` less `excess(at)`."""
 
     at: float
     excess: Function
@@ -180,6 +175,30 @@ class SpectralMeasure:
     n: int
     products: int
 
+    @classmethod
+    def of_eigenvalues(
+        cls, values: np.ndarray, *, n: int, eps: float, probes: int = 2
+    ) -> SpectralMeasure:
+        """The measure of n eigenvalues of which the positive ones are among `values`, exactly."""
+        values = np.sort(values[values > 0])[::-1]
+        rest, zeros = float(n - values.size), np.zeros((probes, 1))
+        everything = Rule(values, np.ones_like(values))
+        return cls(
+            deflated=(everything, everything),
+            alpha=zeros,
+            beta=zeros,
+            squares=np.full(probes, rest),
+            moments=np.array([rest, 0.0, 0.0]),
+            moment_errors=np.zeros(3),
+            projected=(np.zeros(0), np.zeros(0)),
+            squared_norm=float(np.sum(values**2)),
+            largest=float(values[0]),
+            largest_error=0.0,
+            eps=eps,
+            n=n,
+            products=0,
+        )
+
     def at_half_depth(self) -> SpectralMeasure:
         """The measure after half of the Lanczos steps."""
         depth = max(self.alpha.shape[1] // 2, 1)
@@ -194,13 +213,9 @@ class SpectralMeasure:
         deepest = self.alpha.shape[1]
         rules = []
         for depth in range(deepest, max(deepest - _DEPTHS, 0), -1):
-            pair = (
-                quadrature.gauss(self.alpha[:, :depth], self.beta[:, : depth - 1]),
-                quadrature.radau(self.alpha[:, :depth], self.beta[:, :depth]),
-            )
-            rules.append(
-                tuple(Rule(nodes, weights * self.squares[:, None]) for nodes, weights in pair)
-            )
+            alpha, beta = self.alpha[:, :depth], self.beta[:, :depth]
+            pair = quadrature.gauss(alpha, beta[:, :-1]), quadrature.radau(alpha, beta)
+            rules.append(tuple(Rule(x, weights * self.squares[:, None]) for x, weights in pair))
         return tuple(rules)
 
     def entropy(self, entropy: Entropy = von_neumann) -> Estimate:
@@ -239,12 +254,10 @@ class SpectralMeasure:
     def trace(self, function: Function, kink: Kink | None = None) -> Estimate:
         """Estimates Tr f(A) for an f of arrays of eigenvalues in [0, 1].
 
-        Args:
-          function: f, which is called on arrays of any shape.
-          kink: where f has one. Without a kink, Gauss and Gauss-Radau quadrature bracket the trace,
-            and the gap is half their distance. With one, both err in either direction: their mean
-            is averaged over the last few depths. The gap is then three times what it varies by, or
-            what eigenvalues between the nodes beside the kink may add, whichever is more.
+        Without a kink, Gauss and Gauss-Radau quadrature bracket the trace, and the gap is half
+        their distance. With one, both err in either direction: their mean is averaged over the last
+        few depths. The gap is then three times what it varies by, or what eigenvalues between the
+        nodes beside the kink may add, whichever is more.
         """
         smooth = kink is None
         fits = [self._with_moments(function, degree, smooth) for degree in range(3)]
@@ -269,13 +282,12 @@ class SpectralMeasure:
         found = []
         for nodes, weights in zip(*self.sampled[0][0], strict=True):
             above = int(np.searchsorted(nodes, kink.at))
-            if above == nodes.size:
-                found.append(0.0)
-                continue
-            inside = above > 0
-            ends = np.array([nodes[above - 1] if inside else 0.0, nodes[above]])
+            inside = 0 < above < nodes.size
+            ends = np.array(
+                [nodes[above - 1] if inside else 0.0, nodes[min(above, nodes.size - 1)]]
+            )
             count = float(weights[max(above - 1, 0) : above + 1].mean())
-            part = _OF_CELL if inside else 1.0
+            part = _OF_CELL if inside else float(above == 0)
             found.append(part * count * abs(float(np.subtract(*kink.excess(ends)))))
         return float(np.mean(found))
 
@@ -285,10 +297,8 @@ class SpectralMeasure:
         """Tr P f(A) P by every probe, with the moments up to a degree as control variates.
 
         The moments are differences, one minus what is deflated. Where little is left their rounding
-        counts, so that fewer of them can be better.
-
-        Returns:
-          `[probes]`; the error of the quadrature; what rounding of the moments may move.
+        counts, so that fewer of them can be better. Beside the values `[probes]` are the error of
+        the quadrature, and what rounding of the moments may move.
         """
         nodes, weights = self.sampled[0][0]
         scale = float(nodes.max()) or 1.0
@@ -364,12 +374,6 @@ class SpectralMeasure:
         Apart: half of a node's weight lies above it, and between nodes the logarithm is linear in
         the rank; the geometric mean over probes and the last depths evens out their steps. Piled
         up, as at zero: all of the weight lies at the node.
-
-        Args:
-          t: a rank, from 1 (the largest eigenvalue) to n.
-
-        Returns:
-          Two eigenvalues of A = K / n, in [0, 1]: by either assumption.
         """
         head, rank = self.deflated[0], t - 0.5
         apart, piled = [], []
@@ -442,11 +446,8 @@ class _Top:
         shift, largest = self.shift, self.measure.largest + self.shift
         if math.isinf(order):
             kept = self.kept.through(-math.log(largest), 1 / (self.t * largest))
-            return dataclasses.replace(
-                kept,
-                coupling=kept.coupling + self.measure.largest_error,
-                rounding=kept.rounding + ROUNDING * self.measure.eps,
-            )
+            coupling, rounding = self.measure.largest_error, ROUNDING * self.measure.eps
+            return kept + self.measure._constant(0.0, coupling=coupling, rounding=rounding)
         if order == 1:
             return self._with_shift(lambda x: _plogp(x + shift), lambda x: -_log(x + shift) - 1)
         power, slope = _power(order, largest), _power(order - 1, largest)

@@ -1,17 +1,9 @@
 """How entropies are computed, as objects that a caller passes: `method=cv.Exact()`.
 
 Order 2 without truncation is a Frobenius norm: one pass over the pairs, exact at any n. All other
-entropies need a spectrum. `GramMethod`s take it from Gram matrices:
-
-    Exact           all eigenvalues, of the n x n matrices or of the smaller dual ones
-    Stored          a spectral measure (`_estimators`) of stored n x n matrices
-    MatrixFree      a spectral measure of matrices that are never formed, or of sharded ones
-    Auto            whichever of them suits n, the memory, and whether there is a key
-
-`FeatureMethod`s replace the kernel by finite features, at order 2 too, in time linear in n:
-
-    RandomFeatures  random frequencies (`_feature_maps`), extrapolated to infinitely many
-    Nystroem        some of the points, with bounds on what they do not span (`_approximations`)
+entropies need a spectrum. A `GramMethod` takes it from Gram matrices: all eigenvalues, or estimates
+with an interval (`_estimators`). A `FeatureMethod` replaces the kernel by finite features, at order
+2 too, in time linear in n (`_feature_maps`, `_approximations`).
 """
 
 from __future__ import annotations
@@ -19,7 +11,6 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -47,9 +38,6 @@ _EXACT_UP_TO = 4096
 _LONG_ABOVE = 8000
 # Seconds per n^3 for one spectrum, measured on two CPU cores: 2e-11 at n = 4,000, 7e-11 at 14,000.
 _SECONDS_PER_CUBE = 5e-11
-# All eigenvalues of a stored matrix take the time of 1.1 to 1.3 n products with it, measured on two
-# CPU cores at n = 4,000 and 11,822; on an accelerator they take longer.
-_PRODUCTS_PER_POINT = 1
 # Points whose pairs are a sample of what landmarks leave: a matrix of 4 MiB in float32.
 _SAMPLED = 1024
 
@@ -64,12 +52,10 @@ OfRows = Callable[[np.ndarray, Sequence[Entropy]], list["Computed"]]
 
 
 class Computed(NamedTuple):
-    """The entropies of one order and truncation.
+    """The entropies of one order and truncation, in nats.
 
-    Attributes:
-      values: in nats; None for terms that were not computed.
-      estimates: the estimates whose means the values are; None where the values are exact.
-      method: frobenius, or the name of a method.
+    Values are None for terms that were not computed. `estimates` are what the values are the means
+    of, None where these are exact; `method` is frobenius or the name of a method.
     """
 
     values: PerTerm
@@ -80,16 +66,10 @@ class Computed(NamedTuple):
 def compute(
     points: Pairs, wanted: Sequence[Entropy], method: Method, terms: Terms = ALL_TERMS
 ) -> list[Computed]:
-    """Several entropies of the same points, from one set of spectra.
+    """Several entropies of the same points, of truncations up to n, from one set of spectra.
 
-    Args:
-      points: without prompts, only the outputs' term is computed.
-      wanted: the entropies, of truncations up to n.
-      method: how eigenvalues are computed.
-      terms: which of H(X), H(T) and H(X, T) are computed.
-
-    Raises:
-      TypeError, ValueError: the method cannot be used on these points; nothing was computed yet.
+    Without prompts, only the outputs' term is computed. Raises TypeError or ValueError, before any
+    work, where the method cannot be used on these points.
     """
     check_method(method)
     terms = terms if points.paired else OUTPUTS
@@ -110,17 +90,10 @@ def compute_deletions(
     method: Method,
     progress: Callable[[], Any],
 ) -> tuple[Computed, list[Computed]]:
-    """An entropy that the method computes, of all points and of several subsets of them.
+    """An entropy that the method computes, of all points and of subsets, given as booleans `[n]`.
 
-    Args:
-      points: on one device.
-      entropy: of a truncation up to n; a subset with fewer points keeps all eigenvalues.
-      kept: the subsets, each as booleans `[n]`.
-      method: as `compute`.
-      progress: called after each spectrum.
-
-    Returns:
-      The entropies of all points, and those of each subset.
+    A subset of fewer points than the truncation keeps all eigenvalues. `progress` is called after
+    each spectrum.
     """
     terms = ALL_TERMS if points.paired else OUTPUTS
     of_rows = check_method(method).of_subsets(points, terms)
@@ -132,13 +105,7 @@ def compute_deletions(
 
 
 def entropy_of(gram: Operator, entropy: Entropy, method: Method) -> float:
-    """An entropy in nats of an operator that need not be the Gram of points.
-
-    Args:
-      gram: of any representation, with unit trace of K / n.
-      entropy: of a truncation up to n.
-      method: one that `check_gram_method` accepts.
-    """
+    """An entropy in nats of an operator of unit trace of K / n, which need not be of points."""
     grams = {"outputs": gram}
     suited = check_gram_method(method).suited_to(grams, OUTPUTS)
     (computed,) = suited.entropies(grams, (entropy,), OUTPUTS)
@@ -200,11 +167,7 @@ class GramMethod(Method):
     """A method that needs no more of the points than their Grams."""
 
     def suited_to(self, grams: Grams, terms: Terms) -> GramMethod:
-        """The method that will run on these Grams, after a check of what it needs.
-
-        Raises:
-          ValueError: there is not enough memory.
-        """
+        """The method that will run on these Grams; ValueError where there is not enough memory."""
         del grams, terms
         return self
 
@@ -268,6 +231,10 @@ class Exact(GramMethod):
 class _Estimating(GramMethod):
     """A spectral measure of each Gram: what `Stored` and `MatrixFree` share."""
 
+    #: Whether products are taken with the stored n x n matrix.
+    _stores: ClassVar[bool] = False
+    #: All eigenvalues are computed where an estimate is predicted to take more products than this.
+    _products_per_point: ClassVar[int | None] = None
     key: jax.Array
     rtol: float = dataclasses.field(default=estimators.DEFAULT_RTOL, kw_only=True)
 
@@ -275,23 +242,14 @@ class _Estimating(GramMethod):
         object.__setattr__(self, "key", validation.check_key(self.key))
         object.__setattr__(self, "rtol", validation.check_rtol(self.rtol))
 
-    @abc.abstractmethod
-    def held(self, gram: Operator) -> Operator:
-        """The Gram in the form that products are taken with."""
-
     def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
-        return self.estimated(grams, wanted, terms, limit=None) or []
-
-    def estimated(
-        self, grams: Grams, wanted: Sequence[Entropy], terms: Terms, limit: int | None
-    ) -> list[Computed] | None:
-        """The entropies; None where they would take more than `limit` products with each Gram."""
+        n, dtype = grams["outputs"].n, grams["outputs"].dtype
 
         def scores(row: list[Estimate]) -> list[Estimate]:
             logs = log_scores(*_per_term(dict(zip(terms, row, strict=True))))
             return [score for score in logs if score is not None]
 
-        with memory.explained(grams["outputs"].n, grams["outputs"].dtype):
+        with memory.explained(n, dtype):
             held = self._held(grams)
             samplers, estimates, within_limit = estimators.refine(
                 [held[name] for name in terms],
@@ -299,14 +257,13 @@ class _Estimating(GramMethod):
                 scores,
                 key=self.key,
                 rtol=self.rtol,
-                limit=limit,
+                limit=None if self._products_per_point is None else self._products_per_point * n,
             )
         if not within_limit:
-            return None
-        asked = [grams[name] for name in terms]
-        found = []
+            return Exact().entropies(grams, wanted, terms)
+        found, asked = [], [grams[name] for name in terms]
         for entropy, row in zip(wanted, estimates, strict=True):
-            values = [jnp.asarray(estimate.value, asked[0].dtype) for estimate in row]
+            values = [jnp.asarray(estimate.value, dtype) for estimate in row]
             if not validation.is_concrete(*asked):
                 slopes = [s.slope(entropy, gram) for s, gram in zip(samplers, asked, strict=True)]
                 values = jax.tree.map(jnp.add, values, slopes)
@@ -316,11 +273,11 @@ class _Estimating(GramMethod):
     def _held(self, grams: Grams) -> Grams:
         """The Grams that products are taken with; that of the pairs from the other two."""
         constant = jax.tree.map(lax.stop_gradient, dict(grams))
-        held = {name: self.held(gram) for name, gram in constant.items() if name != "joint"}
+        held = _store if self._stores else lambda gram: gram
+        found = {name: held(gram) for name, gram in constant.items() if name != "joint"}
         if "joint" in constant:
-            outputs, prompts = (cast(Gram, held[name]) for name in ("outputs", "prompts"))
-            held["joint"] = self.held(outputs * prompts)
-        return held
+            found["joint"] = held(cast(Gram, found["outputs"]) * cast(Gram, found["prompts"]))
+        return found
 
 
 class Stored(_Estimating):
@@ -335,23 +292,22 @@ class Stored(_Estimating):
     """
 
     name: ClassVar[str] = "stored"
+    _stores: ClassVar[bool] = True
 
     def suited_to(self, grams: Grams, terms: Terms) -> GramMethod:
         gram = grams["outputs"]
         memory.check(gram.n, gram.dtype, share=gram.stored_share)
         return self
 
-    def held(self, gram: Operator) -> Operator:
-        return _store(gram)
-
 
 class _StoredUnlessSlower(Stored):
-    """`Stored`, or all eigenvalues where these are predicted to take less time."""
+    """`Stored`, or all eigenvalues where these are predicted to take less time.
 
-    def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
-        limit = _PRODUCTS_PER_POINT * grams["outputs"].n
-        estimated = self.estimated(grams, wanted, terms, limit)
-        return Exact().entropies(grams, wanted, terms) if estimated is None else estimated
+    Those of a stored matrix take the time of 1.1 to 1.3 n products with it, measured on two CPU
+    cores at n = 4,000 and 11,822; on an accelerator they take longer.
+    """
+
+    _products_per_point: ClassVar[int | None] = 1
 
 
 class MatrixFree(_Estimating):
@@ -359,14 +315,10 @@ class MatrixFree(_Estimating):
 
     Needs a key. Not inside `jax.jit`, because the work depends on the numbers.
 
-    Attributes:
-      key, rtol: as `Stored`.
+    `key` and `rtol` are as in `Stored`.
     """
 
     name: ClassVar[str] = "matrix-free"
-
-    def held(self, gram: Operator) -> Operator:
-        return gram
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -375,10 +327,7 @@ class Auto(GramMethod):
 
     `Exact` up to n = 4,096, where the kernels have few features, inside `jax.jit` and wherever
     there is no key; above, `Stored` while the matrices fit in memory, and then `MatrixFree`.
-
-    Attributes:
-      key: draws the probes of an estimate; without a key nothing is estimated.
-      rtol: as `Stored`.
+    `key` and `rtol` are as in `Stored`.
     """
 
     name: ClassVar[str] = "auto"
@@ -409,10 +358,15 @@ class Auto(GramMethod):
         return self.suited_to(grams_of_terms(points), terms).of_subsets(points, terms)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class FeatureMethod(Method):
     """A method of finite features of points: d x d spectra, from one pass over the rows."""
 
     approximates: ClassVar[bool] = True
+    key: jax.Array
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", validation.check_key(self.key))
 
     def check(self, points: Pairs, terms: Terms) -> None:
         del terms
@@ -453,14 +407,12 @@ class FeatureMethod(Method):
 class RandomFeatures(FeatureMethod):
     """Random Fourier features of Gaussian kernels: time and memory linear in n, at any order.
 
-    FKEA (Ospanov et al., 2024) scores the features as they are, which is too low, at order 1 by
-    tenths of a nat. This method extrapolates to infinitely many frequencies, and its intervals say
-    how far that may be off (`_approximations.fourier_estimates`): narrow at orders from 2 on,
-    coarse at order 1 where many small eigenvalues matter, and coarser below.
+    FKEA (Ospanov et al., 2024) scores the features as they are, at order 1 too low by tenths of a
+    nat. This method extrapolates to infinitely many frequencies, with intervals: narrow from order
+    2 on, coarse at order 1 where many small eigenvalues matter, and coarser below.
 
     Points are on one device; not inside `jax.jit` and not differentiable. The time is
-    O(n count^2 + count^3). With fewer points than 1.5 count, the same eigenvalues are computed from
-    n x n matrices, in O(n^2 count).
+    O(n count^2 + count^3), or O(n^2 count) for fewer points than 1.5 count.
 
     Attributes:
       key: draws the frequencies, which outputs, prompts and pairs share.
@@ -468,11 +420,10 @@ class RandomFeatures(FeatureMethod):
     """
 
     name: ClassVar[str] = "random-features"
-    key: jax.Array
     count: int = dataclasses.field(default=feature_maps.DEFAULT_COUNT, kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", validation.check_key(self.key))
+        super().__post_init__()
         count = validation.check_count(self.count, name="count", minimum=1)
         if count % approximations.GROUPS:
             raise ValueError(
@@ -495,23 +446,20 @@ class RandomFeatures(FeatureMethod):
     def _estimates(
         self, points: Pairs, rows: np.ndarray, wanted: Sequence[Entropy], terms: Terms
     ) -> list[list[Estimate]]:
-        frequencies = feature_maps.draw_frequencies(points, key=self.key, count=self.count)
-        chosen = _subset(points, rows)
+        drawn = feature_maps.draw_frequencies(points, key=self.key, count=self.count)
+        chosen, groups = _subset(points, rows), approximations.GROUPS
         if self._dual(chosen.n):
             # One term at a time, since the matrices of all 8 groups are held.
-            matrices = itertools.chain.from_iterable(
-                feature_maps.fourier_grams(chosen, frequencies, (term,), approximations.GROUPS)
-                for term in terms
-            )
+            by_term = (feature_maps.fourier_grams(chosen, drawn, (t,), groups)[0] for t in terms)
         else:
-            matrices = feature_maps.fourier_covariances(chosen, frequencies, terms)
-        return [approximations.fourier_estimates(m, wanted, chosen.n) for m in matrices]
+            by_term = feature_maps.covariances(feature_maps.fourier_map, chosen, drawn, terms)
+        return [approximations.fourier_estimates(m, wanted, chosen.n) for m in by_term]
 
     def _dual(self, n: int) -> bool:
         """Whether 13 spectra of n x n matrices cost less than those of the features' subsets.
 
-        Both grow with the cube of the side: 13 n^3 against (1 + 8 (7/8)^3 + 4 / 8) (2 count)^3,
-        which are equal at n = 1.6 count; forming the n x n matrices takes the rest.
+        13 n^3 equals (1 + 8 (7/8)^3 + 4 / 8) (2 count)^3 at n = 1.6 count; forming the n x n
+        matrices takes the rest.
         """
         return 2 * n <= 3 * self.count
 
@@ -521,9 +469,8 @@ class Nystroem(FeatureMethod):
     """Nystroem features of some of the points, of any kernel: O(n landmarks^2), at any order.
 
     The trace of what the landmarks do not span is known, and a sample of pairs estimates its norm.
-    Intervals hold every spectrum that these leave possible (`_approximations.nystroem_estimates`),
-    and are wide unless the landmarks span nearly everything. Nothing is sampled by probes, so that
-    there is no standard error.
+    Intervals hold every spectrum that these leave possible, and are wide unless the landmarks span
+    nearly everything. There is no standard error.
 
     Points are on one device; not inside `jax.jit` and not differentiable.
 
@@ -533,11 +480,10 @@ class Nystroem(FeatureMethod):
     """
 
     name: ClassVar[str] = "nystroem"
-    key: jax.Array
     landmarks: int = dataclasses.field(default=feature_maps.DEFAULT_LANDMARKS, kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", validation.check_key(self.key))
+        super().__post_init__()
         validation.check_count(self.landmarks, name="landmarks", minimum=1)
 
     def _estimates(
@@ -551,14 +497,11 @@ class Nystroem(FeatureMethod):
         of_landmarks, of_sample = jax.random.split(self.key)
         landmarks = first(of_landmarks, self.landmarks).arrays
         chosen = _subset(points, rows)
-        covariances = feature_maps.nystroem_covariances(chosen, landmarks, terms)
+        covariances = feature_maps.covariances(feature_maps.nystroem_map, chosen, landmarks, terms)
         squares = feature_maps.residual_squares(first(of_sample, _SAMPLED), landmarks, terms)
         return [
             approximations.nystroem_estimates(
-                covariance,
-                approximations.residual_norms(np.asarray(square, np.float64), chosen.n),
-                wanted,
-                chosen.n,
+                covariance, approximations.residual_norms(square, chosen.n), wanted, chosen.n
             )
             for covariance, square in zip(covariances, squares, strict=True)
         ]
@@ -569,34 +512,21 @@ AUTO = Auto()
 BY_NAME: dict[str, type[Method]] = {
     m.name: m for m in (Auto, Exact, Stored, MatrixFree, RandomFeatures, Nystroem)
 }
-#: Those that refine to a tolerance.
-TOLERANT = (Auto.name, Stored.name, MatrixFree.name)
-#: Those of finite features, and the name of the field that says how many.
-_FEATURES = {RandomFeatures.name: "count", Nystroem.name: "landmarks"}
 
 
 def named(
     name: str, *, key: jax.Array, rtol: float | None = None, features: int | None = None
 ) -> Method:
-    """The method of a name in `BY_NAME`, with those of the settings that it uses.
+    """The method of a name in `BY_NAME`, with those of the settings that it uses and are given.
 
-    Args:
-      name: as a command line gives it.
-      key: draws the probes of an estimate, or the features.
-      rtol: `estimators.DEFAULT_RTOL` where None.
-      features: how many frequencies or landmarks; the method's default where None.
-
-    Raises:
-      ValueError: there is no such method.
+    `features` says how many frequencies or landmarks; ValueError where there is no such method.
     """
     if name not in BY_NAME:
         raise ValueError(f"method: expected one of {', '.join(BY_NAME)}, received {name!r}.")
     kind: Any = BY_NAME[name]
-    if name in _FEATURES:
-        return kind(key, **({} if features is None else {_FEATURES[name]: features}))
-    if name not in TOLERANT:
-        return kind()
-    return kind(key, rtol=estimators.DEFAULT_RTOL if rtol is None else rtol)
+    uses = {field.name for field in dataclasses.fields(kind)}
+    settings = {"key": key, "rtol": rtol, "count": features, "landmarks": features}
+    return kind(**{k: v for k, v in settings.items() if k in uses and v is not None})
 
 
 def grams_of_terms(points: Pairs) -> Grams:
@@ -615,10 +545,8 @@ def _per_term(values: Mapping[str, Any]) -> PerTerm:
 def _computed(
     terms: Terms, values: Sequence[jax.Array], estimates: Sequence[Estimate], method: str
 ) -> Computed:
-    of_values, of_estimates = (
-        _per_term(dict(zip(terms, found, strict=True))) for found in (values, estimates)
-    )
-    return Computed(of_values, of_estimates, method)
+    own, sampled = (_per_term(dict(zip(terms, row, strict=True))) for row in (values, estimates))
+    return Computed(own, sampled, method)
 
 
 def _subset(points: Pairs, rows: np.ndarray) -> Pairs:

@@ -38,7 +38,7 @@ def test_scores_of_fourier_features_are_those_of_fkea(dtype):
         fkea(prompts, w_t),
         fkea(np.concatenate([outputs, prompts], axis=1), np.concatenate([w_x, w_t], axis=1)),
     )
-    covariances = feature_maps.fourier_covariances(points, (w_x, w_t), ALL)
+    covariances = feature_maps.covariances(feature_maps.fourier_map, points, (w_x, w_t), ALL)
     for gram, covariance, values in zip(grams, covariances, expected, strict=True):
         assert gram.features.shape == (N, 32)
         for order in (1, 2):
@@ -86,17 +86,18 @@ def test_sums_over_blocks_of_rows_are_those_over_all(name, monkeypatch, x64):
     points = points_of(n=103)
     if name == "fourier":
         drawn = feature_maps.draw_frequencies(points, key=KEY, count=8)
-        make, sums = feature_maps.fourier_map, feature_maps.fourier_covariances
+        make = feature_maps.fourier_map
     else:
         drawn = points.rows(slice(0, 103, 7)).arrays
-        make, sums = feature_maps.nystroem_map, feature_maps.nystroem_covariances
+        make = feature_maps.nystroem_map
     images = make(points, drawn, ALL)(points.arrays)
     expected = [np.asarray(z).T @ np.asarray(z) / 103 for z in images]
     monkeypatch.setattr(feature_maps, "_ENTRIES", 20 * images[0].shape[1])
+    sums = feature_maps.covariances
     sums.clear_cache()
-    for found, one in zip(sums(points, drawn, ALL), expected, strict=True):
+    for found, one in zip(sums(make, points, drawn, ALL), expected, strict=True):
         np.testing.assert_allclose(found, one, atol=1e-14)
-    (joint,) = sums(points, drawn, ("joint",))
+    (joint,) = sums(make, points, drawn, ("joint",))
     np.testing.assert_allclose(joint, expected[2], atol=1e-14)
     sums.clear_cache()
 

@@ -147,16 +147,6 @@ def test_a_complete_space_ends_with_zeros(dtype):
     assert (beta[:, :2] > 1e-3).all()
 
 
-def test_combinations_of_the_vectors(x64):
-    a, _ = matrix(decaying())
-    state, *_ = recurrences(a, jnp.zeros((N, 0)), block(2), 5)
-    coefficients = jnp.asarray(np.random.default_rng(4).normal(size=(2, 16)))
-    found = krylov.unroll(state, coefficients)
-    expected = np.einsum("pkn,pk->np", state.history, coefficients)
-    assert_close(found, expected)
-    assert_close(krylov.combine(block(4), jnp.eye(4)[:, :2]), np.asarray(block(4))[:, :2])
-
-
 def test_a_gauss_quadrature_is_exact_for_polynomials_of_twice_its_steps(x64):
     a, _ = matrix(decaying())
     probes, steps = block(3), 4
@@ -192,16 +182,6 @@ def test_gauss_and_radau_bracket_the_entropy(x64):
     nodes, weights = quadrature.radau(alpha, beta)
     assert np.abs(nodes[:, 0]).max() < 1e-12
     assert_close(weights.sum(axis=1), np.ones(5))
-
-
-def test_tridiagonal_matrices_have_their_eigenvalues():
-    generator = np.random.default_rng(6)
-    alpha, beta = generator.normal(size=(3, 5)), generator.normal(size=(3, 4))
-    values, vectors = quadrature.tridiagonal_eigen(alpha, beta)
-    for k in range(3):
-        dense = np.diag(alpha[k]) + np.diag(beta[k], 1) + np.diag(beta[k], -1)
-        np.testing.assert_allclose(values[k], np.linalg.eigvalsh(dense), atol=1e-12)
-        np.testing.assert_allclose(dense @ vectors[k], vectors[k] * values[k], atol=1e-12)
 
 
 def test_a_negative_node_is_rounding_of_zero():

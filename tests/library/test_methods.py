@@ -189,25 +189,16 @@ def test_without_prompts_a_decomposition_is_that_of_one_prompt_for_all(method, x
     low, high = found.intervals.vendi
     assert found.intervals.conditional == (low, high)
     assert found.intervals.information == (1, 1)
-    if method.name == "exact":
-        assert found.estimation is None
-        assert low == high == found.vendi
-    else:
+    if method.name == "stored":
         assert low < found.vendi < high
         assert found.estimation.standard_errors.vendi > 0
         assert found.estimation.standard_errors.information == 0
-    if method.name == "exact":
+    else:
+        assert found.estimation is None
+        assert low == high == found.vendi
         same = {"output_kernel": kernel, "prompt_kernel": cv.Gaussian(1.0)}
         one_prompt = cv.decompose(outputs, np.zeros((n, 1)), **same)
         np.testing.assert_allclose(one_prompt.scores, found.scores, rtol=1e-9)
-
-
-def test_prompts_and_their_kernel_come_together():
-    outputs, prompts = pairs(np.float32, 20)
-    with pytest.raises(ValueError, match="prompt_kernel: expected a kernel"):
-        cv.decompose(outputs, prompts, output_kernel=cv.Gaussian(1.0))
-    with pytest.raises(ValueError, match="prompts: expected beside prompt_kernel"):
-        cv.decompose(outputs, **KERNELS)
 
 
 def test_order_two_is_exact_by_any_method(x64):
@@ -244,20 +235,18 @@ def test_cosine_marginals_are_solved_in_the_dual_beside_an_estimated_joint():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "method, order, truncation",
-    [(cv.MatrixFree, 1, None), (cv.Stored, 1, 80)],
+    "method, order, truncation", [(cv.MatrixFree, 1, None), (cv.Stored, 1, 80)]
 )
 def test_the_estimated_gradient_follows_the_exact_one(method, order, truncation, x64):
     outputs, prompts = map(jnp.asarray, pairs())
+    asked = {"order": order, "truncation": truncation}
 
     def score(outputs, bandwidth, **options):
         return cv.conditional_vendi(
             outputs,
             prompts,
-            output_kernel=cv.Gaussian(bandwidth),
-            prompt_kernel=KERNELS["prompt_kernel"],
-            order=order,
-            truncation=truncation,
+            **KERNELS | {"output_kernel": cv.Gaussian(bandwidth)},
+            **asked,
             **options,
         )
 
