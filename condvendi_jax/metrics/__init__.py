@@ -12,12 +12,7 @@ Flax is imported by this package alone: `from condvendi_jax import metrics`.
 """
 
 from condvendi_jax.metrics.features import FeatureDecomposition, FeatureMap
-from condvendi_jax.metrics.stored import (
-    RKE,
-    ConditionalRKE,
-    InformationRKE,
-    StoredDecomposition,
-)
+from condvendi_jax.metrics.stored import RKE, ConditionalRKE, InformationRKE, StoredDecomposition
 
 __all__ = [
     "RKE",

@@ -195,9 +195,25 @@ class _StoredPoints(nnx.Metric):
             batches.check_dimensions(theirs.blocks[0], mine.dimensions)
             self._stream = mine.with_stream(theirs)
 
-    def _decompose(
-        self, *, order: float, truncation: int | None = None, **options: Any
+    def decompose(
+        self, *, order: float = 1, truncation: int | None = None, **options: Any
     ) -> Decomposition:
+        """The three entropies and the scores of all samples so far.
+
+        Args:
+          order: the Renyi order in (0, inf]. Order 2 costs nothing; every other order, and any
+            truncation, runs `decompose` on the stored points.
+          truncation: how many eigenvalues every entropy keeps; all where None.
+          **options: further keyword arguments of `decompose`, which is then what runs; for
+            example a `method` with a key, where n is large.
+
+        Returns:
+          A `Decomposition`. Without prompts it is that of one and the same prompt for all samples:
+          H(T) = 0, and the conditional score is the score itself.
+
+        Raises:
+          ValueError: there are no samples yet; otherwise as `decompose`.
+        """
         entropy = Entropy(order=order, truncation=truncation)
         batches.check_not_empty(self, self.n)
         entropy = entropy.clamped(self.n)
@@ -255,26 +271,9 @@ class StoredDecomposition(_StoredPoints):
       TypeError, ValueError: a kernel is not one, or the tile size is not a positive integer.
     """
 
-    def compute(
-        self, *, order: float = 1, truncation: int | None = None, **options: Any
-    ) -> Decomposition:
-        """The three entropies and the scores of all samples so far.
-
-        Args:
-          order: the Renyi order in (0, inf]. Order 2 costs nothing; every other order, and any
-            truncation, runs `decompose` on the stored points.
-          truncation: how many eigenvalues every entropy keeps; all where None.
-          **options: further keyword arguments of `decompose`, which is then what runs; for
-            example a `method` with a key, where n is large.
-
-        Returns:
-          A `Decomposition`. Without prompts it is that of one and the same prompt for all samples:
-          H(T) = 0, and the conditional score is the score itself.
-
-        Raises:
-          ValueError: there are no samples yet; otherwise as `decompose`.
-        """
-        return self._decompose(order=order, truncation=truncation, **options)
+    def compute(self, **options: Any) -> Decomposition:
+        """`decompose`, with its keyword arguments."""
+        return self.decompose(**options)
 
 
 class RKE(_StoredPoints):
@@ -290,7 +289,7 @@ class RKE(_StoredPoints):
 
     def compute(self) -> jax.Array:
         """The effective number of modes, in [1, n]; ValueError where there are no samples."""
-        return self._decompose(order=2).vendi
+        return self.decompose(order=2).vendi
 
 
 class ConditionalRKE(_StoredPoints):
@@ -311,7 +310,7 @@ class ConditionalRKE(_StoredPoints):
 
     def compute(self) -> jax.Array:
         """The effective number of modes, in [1, n]; ValueError where there are no samples."""
-        return self._decompose(order=2).conditional
+        return self.decompose(order=2).conditional
 
 
 class InformationRKE(ConditionalRKE):
@@ -322,7 +321,7 @@ class InformationRKE(ConditionalRKE):
 
     def compute(self) -> jax.Array:
         """The effective number of modes; ValueError where there are no samples."""
-        return self._decompose(order=2).information
+        return self.decompose(order=2).information
 
 
 def _same_kernels(one: tuple[Kernel, ...], two: tuple[Kernel, ...]) -> bool:

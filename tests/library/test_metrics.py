@@ -112,15 +112,18 @@ def test_the_same_numbers_as_in_one_shot(x64):
             assert_close(getattr(result, name), getattr(expected, name))
 
 
-def test_each_metric_reports_its_score_of_order_two(x64):
+def test_each_stored_metric_reports_one_score_and_has_them_all(x64):
     pairs = draw_pairs(N)
-    expected = _oracle(*pairs, order=2)
+    expected, of_one = _oracle(*pairs, order=2), _oracle(*pairs, order=1)
     for metric, name in (
         (metrics.RKE(kernel=cv.Gaussian(0.7)), "vendi"),
         (metrics.ConditionalRKE(**_kernels()), "conditional"),
         (metrics.InformationRKE(**_kernels()), "information"),
     ):
         assert_close(_feed(metric, *pairs, [20]).compute(), expected[name])
+        named = ["vendi"] if name == "vendi" else list(expected)
+        _assert_scores(metric.decompose(order=2), {key: expected[key] for key in named})
+        _assert_scores(metric.decompose(), {key: of_one[key] for key in named})
 
 
 def test_two_points_by_hand(x64):
