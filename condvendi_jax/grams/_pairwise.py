@@ -214,11 +214,7 @@ def fold_pairs(
     if layout is None or layout.blocks == 1:
         return carry
 
-    def visit(
-        hop: Any, origin: Any, other: Any, rows: Any, columns: Any, stay: Any, go: Any
-    ) -> Any:
-        del hop, origin
-
+    def visit(_: Any, other: Any, rows: Any, columns: Any, stay: Any, go: Any) -> Any:
         def meet(i: Any, j: Any, carry: Any) -> Any:
             (shared, stay), go = carry
             more = tile(_cut(other, i, size), _cut(block, j, size), diagonal=False)
@@ -250,7 +246,7 @@ def _half_ring(
       layout: where the blocks are.
       count: how many tiles a block has a side.
       block: the device's own block, of which a copy goes round.
-      visit: `visit(hop, origin, other, rows, columns, stay, go) -> (stay, go)` takes the tiles
+      visit: `visit(origin, other, rows, columns, stay, go) -> (stay, go)` takes the tiles
         `rows` of the visiting block, whose index is `origin`, against the tiles `columns` of the
         device's own; both are ranges, a first and an end.
       stay: what accumulates for the device's own block.
@@ -265,7 +261,7 @@ def _half_ring(
     def hop(h: Any, carry: Any) -> Any:
         other, stay, go = carry
         following = _shift(layout, other, 1)
-        stay, go = visit(h, (me + h) % size, other, everything, everything, stay, go)
+        stay, go = visit((me + h) % size, other, everything, everything, stay, go)
         return following, stay, _shift(layout, go, 1)
 
     carry = (_shift(layout, block, 1), stay, go)
@@ -277,7 +273,7 @@ def _half_ring(
         first = me < last
         columns = (0, jnp.where(first, count // 2, count))
         rows = (jnp.where(first, 0, count // 2), count)
-    stay, go = visit(last, (me + last) % size, other, rows, columns, stay, go)
+    stay, go = visit((me + last) % size, other, rows, columns, stay, go)
     return stay, _shift(layout, go, -last)
 
 

@@ -26,7 +26,6 @@ from condvendi_jax.spectra import _methods as methods
 DEVICES, PROCESSES, DEVICES_EACH = 8, 2, 2
 N, TILE, BANDWIDTHS = 203, 16, (0.7, 0.5)
 DIMENSIONS = {"d_x": 5, "d_t": 4}
-LARGE_N, LARGE_DIMENSIONS, LARGE_BANDWIDTHS = 3001, {"d_x": 16, "d_t": 8, "modes": 12}, (3.0, 2.0)
 COTANGENT = (0.3, -2.0, 0.7)
 COMPILED_N, CAPACITY = 2400, 5
 MEASURED_N = 401
@@ -171,14 +170,6 @@ def gradients():
     return to_host(out)
 
 
-def float32():
-    with precision.x64(False):
-        points = draw_pairs(LARGE_N, dtype=np.float32, **LARGE_DIMENSIONS)
-        layout = Layout(lines(DEVICES), "rows", LARGE_N)
-        gram_x, gram_t = sharded(kernels(bandwidths=LARGE_BANDWIDTHS), points, layout, 128)
-        return {"norms": np.array(gram_x.squared_norms_with(gram_t))}
-
-
 def measures():
     """Estimated entropies; those of a tiled Gram, on one device, are what they shall be."""
     points = draw_pairs(MEASURED_N, **DIMENSIONS)
@@ -267,7 +258,6 @@ def devices(path):
         "cases": representations,
         "meshes": meshes,
         "gradients": gradients,
-        "float32": float32,
         "measures": measures,
         "mesh": lambda: scores(pairs, mesh=lines(4)),
         "one device": lambda: scores(pairs),
