@@ -26,7 +26,6 @@ from jax.typing import ArrayLike
 
 from condvendi_jax import validation
 from condvendi_jax.grams import _eigenvalues as spectra
-from condvendi_jax.grams import _features as features
 from condvendi_jax.grams import _memory as memory
 from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.grams._layouts import Layout, layout_of
@@ -85,11 +84,7 @@ class Operator(abc.ABC):
 
     @abc.abstractmethod
     def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        """A zero whose gradient is that of sum_ij (K / n)_ij <left_i, right_j>.
-
-        Args:
-          left, right: `[n, m]` as placed, constants.
-        """
+        """A zero with the gradient of sum_ij (K / n)_ij <left_i, right_j>, `[n, m]` constants."""
 
     @abc.abstractmethod
     def dense(self) -> Dense:
@@ -123,10 +118,8 @@ class Operator(abc.ABC):
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """The arrays, and what is static."""
-        arrays, static = (
-            [getattr(self, k) for k in names] for names in (self._arrays, self._static)
-        )
-        return tuple(arrays), tuple(static)
+        arrays = tuple(getattr(self, name) for name in self._arrays)
+        return arrays, tuple(getattr(self, name) for name in self._static)
 
     @classmethod
     def tree_unflatten(cls, static: tuple[Any, ...], arrays: tuple[Any, ...]) -> Self:
@@ -179,14 +172,13 @@ class Gram(Operator):
         return DenseGram.trusted(_matrix(self) * _matrix(other), self.layout)
 
     def _check_match(self, other: Gram) -> None:
-        if self.n != other.n:
+        n, layout = (self.n, other.n), (self.layout, other.layout)
+        if n[0] != n[1]:
             raise ValueError(
-                f"Gram: expected the same number of points, received {self.n} and {other.n}."
+                f"Gram: expected the same number of points, received {n[0]} and {n[1]}."
             )
-        if self.layout != other.layout:
-            raise ValueError(
-                f"Gram: expected another Gram of layout {self.layout}, received {other.layout}."
-            )
+        if layout[0] != layout[1]:
+            raise ValueError(f"Gram: expected another of layout {layout[0]}, received {layout[1]}.")
 
 
 def _matrix(gram: Gram) -> jax.Array:
@@ -312,22 +304,19 @@ def _whole(layout: Layout) -> NamedSharding:
     return NamedSharding(layout.mesh, PartitionSpec())
 
 
+_OF_A_GRAM = (
+    "the unit diagonal of a normalised kernel (K_ij / sqrt(K_ii K_jj) has one, a matrix of "
+    "distances has none)",
+    "entries in [-1, 1]",
+    "a symmetric matrix",
+)
+
+
 def _check_gram(matrix: jax.Array, tolerance: float) -> None:
-    """Raises where a matrix is concrete and not symmetric, of unit diagonal and within [-1, 1]."""
-    if not validation.is_concrete(matrix):
-        return
+    """Raises where a matrix is not symmetric, of unit diagonal and within [-1, 1]."""
     with jax.ensure_compile_time_eval():
         worst = [(float(by), int(row)) for by, row in _deviations(matrix)]
-    for expected, (by, row) in zip(
-        (
-            "the unit diagonal of a normalised kernel (K_ij / sqrt(K_ii K_jj) has one, a matrix of "
-            "distances has none)",
-            "entries in [-1, 1]",
-            "a symmetric matrix",
-        ),
-        worst,
-        strict=True,
-    ):
+    for expected, (by, row) in zip(_OF_A_GRAM, worst, strict=True):
         if by > tolerance:
             raise ValueError(
                 f"matrix: expected {expected}, received one that is off by {by:.2g} in row {row}."
@@ -368,10 +357,8 @@ class OfPoints(Gram):
         own, others = self.factors(), other.factors()
         indices = tuple(range(len(own) + len(others)))
         subsets = (indices[: len(own)], indices[len(own) :], indices)
-        norms = pairwise.squared_norms(
-            own + others, subsets, tile_size=_tile_size(self, other), layout=self.layout
-        )
-        of_own, of_other, of_joint = norms
+        options = {"tile_size": _tile_size(self, other), "layout": self.layout}
+        of_own, of_other, of_joint = pairwise.squared_norms(own + others, subsets, **options)
         return of_own, of_other, of_joint
 
     def squared_norm_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
@@ -446,9 +433,8 @@ class TiledGram(OfPoints):
         """The Gram of `points` `[n, d]`, or `[layout.rows, d]` where `Layout.shard` padded them.
 
         Args:
-          kernel: a normalised kernel.
+          kernel, tile_size: a normalised kernel; the side of a tile.
           points: of one device, of the host, or sharded by rows.
-          tile_size: the side of a tile.
           layout: where they shall be; where they are if None. Inside `jax.jit` points that are
             sharded need it, since a tracer does not know where it is.
         """
@@ -526,21 +512,22 @@ class FeatureGram(OfPoints):
 
     def covariance(self) -> jax.Array:
         """Z^T Z / n, `[D, D]`, of trace one."""
-        return features.outer_products(self.features) / self.n
+        return spectra.outer_products(self.features) / self.n
 
     def squared_frobenius_norm(self) -> jax.Array:
         """||Z^T Z / n||_F^2, which equals ||K / n||_F^2."""
-        return features.squared_norm(self.covariance())
+        return spectra.squared_norm(self.covariance())
 
     def matvec(self, vectors: jax.Array) -> jax.Array:
         """Z (Z^T v) / n."""
-        return features.matvec(self.features[: vectors.shape[0]], vectors) / self.n
+        features = self.features[: vectors.shape[0]]
+        return _product(features, _product(features.T, vectors)) / self.n
 
     def eigenvalues(self) -> jax.Array:
         """The eigenvalues of Z^T Z / n, padded with zeros to `[n]` where D < n."""
         if self.rank_bound == self.n:
             return self.dense().eigenvalues()
-        return features.eigenvalues(self.covariance(), self.n)
+        return spectra.padded_spectrum(self.covariance(), self.n)
 
     @property
     def rank_bound(self) -> int:
@@ -599,10 +586,8 @@ class WeightedGram(Operator):
 
     def squared_norm_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
         """||K o w w^T / n - L R^T||_F^2 in one pass over the pairs of points."""
-        gram = self.gram
-        return pairwise.squared_norm_beside(
-            gram.factors(), left, right, scale=self.weights, **gram._options
-        )
+        factors, options = self.gram.factors(), self.gram._options
+        return pairwise.squared_norm_beside(factors, left, right, scale=self.weights, **options)
 
     def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
         """A zero whose gradient, for constant w, is that of the bilinear form."""
@@ -612,9 +597,8 @@ class WeightedGram(Operator):
     def eigenvalues(self) -> jax.Array:
         """All eigenvalues, through the features where they are few, else the n x n array."""
         if isinstance(self.gram, FeatureGram) and self.rank_bound < self.n:
-            return FeatureGram.trusted(
-                self.gram.features * self.weights[:, None], self.layout
-            ).eigenvalues()
+            weighted = self.gram.features * self.weights[:, None]
+            return FeatureGram.trusted(weighted, self.layout).eigenvalues()
         return self.dense().eigenvalues()
 
     def dense(self) -> Dense:

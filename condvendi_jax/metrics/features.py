@@ -16,7 +16,6 @@ from jax.typing import ArrayLike
 from condvendi_jax import validation
 from condvendi_jax.entropies import Entropy, of_squared_norm
 from condvendi_jax.grams import _eigenvalues as spectra
-from condvendi_jax.grams import _features as features
 from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.kernels import Cosine
 from condvendi_jax.metrics import batches
@@ -31,20 +30,12 @@ _ROWS_AT_ONCE = 1024
 
 
 class _OuterSums(NamedTuple):
-    """The state of a `FeatureDecomposition`.
+    """The state of a `FeatureDecomposition`: sums for X and, with prompts, for T and the pairs."""
 
-    Attributes:
-      totals: sums of the outer products of the features of X and, with prompts, of T and of the
-        pairs, `[D, D]` each.
-      remainders: what rounding left out of each of them: sums keep twice the digits of the dtype.
-      count: the number of samples.
-      refused: how many batches were left out because they were not finite.
-    """
-
-    totals: tuple[jax.Array, ...]
-    remainders: tuple[jax.Array, ...]
-    count: jax.Array
-    refused: jax.Array
+    totals: tuple[jax.Array, ...]  # The sums of the outer products of the features, `[D, D]` each.
+    remainders: tuple[jax.Array, ...]  # What rounding left out of each: twice the dtype's digits.
+    count: jax.Array  # The number of samples.
+    refused: jax.Array  # How many batches were left out because they were not finite.
 
 
 class FeatureDecomposition(nnx.Metric):
@@ -211,10 +202,8 @@ class FeatureDecomposition(nnx.Metric):
         entropy = Entropy(order=order, truncation=truncation)
         sums, n = self.sums.get_value(), self.n
         if sums.refused:
-            validation.warn(
-                f"{int(sums.refused)} batch(es) were left out inside jit: their features were not "
-                "finite or all zero."
-            )
+            why = "were left out inside jit: their features were not finite or all zero."
+            validation.warn(f"{int(sums.refused)} batch(es) {why}")
         batches.check_not_empty(self, n)
         entropy = entropy.clamped(n)
         found = _entropies_of_sums(sums, entropy)
@@ -228,14 +217,13 @@ def _identity(points: jax.Array) -> jax.Array:
 
 def _feature_count(feature_map: FeatureMap, dimension: int, *, name: str) -> int:
     """How many features a map gives of points of a dimension."""
-    dimension = validation.check_count(
-        dimension, name=f"{name.removesuffix('s')}_dimension", minimum=1
-    )
+    name = name.removesuffix("s")
+    dimension = validation.check_count(dimension, name=f"{name}_dimension", minimum=1)
     points = jax.ShapeDtypeStruct((2, dimension), validation.compute_dtype())
     shape = getattr(jax.eval_shape(feature_map, points), "shape", ())
     if len(shape) != 2 or shape[0] != 2 or shape[1] < 1:
         raise ValueError(
-            f"{name.removesuffix('s')}_features: expected a map of points [n, {dimension}] to "
+            f"{name}_features: expected a map of points [n, {dimension}] to "
             f"features [n, D], received one that gives shape {shape} for n = 2."
         )
     return shape[1]
@@ -249,9 +237,9 @@ def _add_outer_products(
     dtype = sums.totals[0].dtype
     n = points[0].shape[0]
     weights = jnp.ones(n, dtype) if mask is None else mask.astype(dtype)
-    count, size = pairwise.tiling(n, _ROWS_AT_ONCE)
-    padded = (*pairwise.pad(points, count * size), jnp.pad(weights, (0, count * size - n)))
-    cut = jax.tree.map(lambda leaf: leaf.reshape(count, size, *leaf.shape[1:]), padded)
+    blocks, size = pairwise.tiling(n, _ROWS_AT_ONCE)
+    padded = (*pairwise.pad(points, blocks * size), jnp.pad(weights, (0, blocks * size - n)))
+    cut = jax.tree.map(lambda leaf: leaf.reshape(blocks, size, *leaf.shape[1:]), padded)
 
     def add(carry: Any, block: Any) -> tuple[Any, None]:
         *parts, inside = block
@@ -261,14 +249,13 @@ def _add_outer_products(
         ]
         if len(unit) == 2:
             unit.append((unit[0][:, :, None] * unit[1][:, None, :]).reshape(size, -1))
-        products = [features.outer_products(z * inside[:, None]) for z in unit]
+        products = [spectra.outer_products(z * inside[:, None]) for z in unit]
         added = [_add_exactly(*terms) for terms in zip(*carry, products, strict=True)]
         return tuple(zip(*added, strict=True)), None
 
     (totals, remainders), _ = lax.scan(add, (sums.totals, sums.remainders), cut)
-    after = _OuterSums(
-        totals, remainders, sums.count + jnp.sum(weights).astype(jnp.int32), sums.refused
-    )
+    count = sums.count + jnp.sum(weights).astype(jnp.int32)
+    after = _OuterSums(totals, remainders, count, sums.refused)
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(total)) for total in totals]))
     refused = sums._replace(refused=sums.refused + 1)
     return jax.tree.map(lambda new, old: jnp.where(finite, new, old), after, refused)
@@ -305,9 +292,9 @@ def _entropies_of_sums(sums: _OuterSums, entropy: Entropy) -> tuple[jax.Array, .
     for total, remainder in zip(sums.totals, sums.remainders, strict=True):
         covariance = (total + remainder) / sums.count.astype(total.dtype)
         if not entropy.needs_spectrum:
-            values.append(of_squared_norm(features.squared_norm(covariance)))
+            values.append(of_squared_norm(spectra.squared_norm(covariance)))
             continue
         # A truncation counts eigenvalues of K / n, all but D of which are zero.
         length = max(entropy.truncation or 0, covariance.shape[0])
-        values.append(entropy.of_spectrum(features.eigenvalues(covariance, length)))
+        values.append(entropy.of_spectrum(spectra.padded_spectrum(covariance, length)))
     return tuple(values)

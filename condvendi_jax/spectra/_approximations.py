@@ -19,7 +19,6 @@ import numpy as np
 
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.grams import _eigenvalues as spectra
-from condvendi_jax.grams import _features as features
 from condvendi_jax.spectra._measures import ROUNDING, Estimate, half_interval, standard_error
 
 # Groups of frequencies that are left out in turn: Student's t has seven degrees of freedom, and the
@@ -211,7 +210,7 @@ def nystroem_estimates(
     trace = float(jnp.trace(covariance))
     missing = max(1 - trace, 0.0)
     values = np.zeros(n)
-    computed = features.eigenvalues(covariance / trace, covariance.shape[0])
+    computed = spectra.spectrum(covariance / trace)
     spectra.check_spectra(computed)
     kept = np.asarray(computed, np.float64)
     values[: min(kept.size, n)] = kept[:n] * (1 - missing)
