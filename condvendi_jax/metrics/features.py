@@ -41,10 +41,9 @@ class _OuterSums(NamedTuple):
 class FeatureDecomposition(nnx.Metric):
     """The decomposition of a stream under kernels of finitely many features, in a fixed state.
 
-    The non-zero eigenvalues of K / n are those of the D x D matrix Z^T Z / n (CV Proposition 1),
-    a mean over samples: what is kept is its sum, compensated for rounding, and nothing else.
-    O(D^2) memory whatever n, and `update` may be part of a compiled training step. The features of
-    a pair are all products of a feature of X and one of T, D = D_x D_t of them.
+    The non-zero eigenvalues of K / n are those of the D x D matrix Z^T Z / n (CV Proposition 1), a
+    mean over samples, whose sum is kept, compensated for rounding: O(D^2) memory whatever n.
+    `update` may be part of a compiled training step. A pair has D = D_x D_t features, all products.
 
         metric = metrics.FeatureDecomposition(output_dimension=64, prompt_dimension=32)
 
@@ -56,26 +55,15 @@ class FeatureDecomposition(nnx.Metric):
         print(metric.compute(order=1).conditional)
 
     Without feature maps the kernels are `Cosine`, exactly. A map of one's own gives the kernel
-    <z(x), z(y)> / (|z(x)| |z(y)|). Random Fourier features, for instance, approach the Gaussian
-    kernel of a bandwidth:
-
-        frequencies = jax.random.normal(key, (64, 30)) / bandwidth
-
-        def fourier(points):
-            angles = points @ frequencies
-            return jnp.concatenate([jnp.cos(angles), jnp.sin(angles)], axis=1)
-
-        metrics.FeatureDecomposition(output_dimension=64, output_features=fourier)
-
-    but only roughly for order 1: even 2,000 of them left Vendi 6 to 31% off on mixtures. Where the
-    Gaussian kernel is meant, `StoredDecomposition` is exact.
+    <z(x), z(y)> / (|z(x)| |z(y)|). Random Fourier features, cos and sin of `points @ frequencies`
+    for normal frequencies over the bandwidth, approach the Gaussian kernel, but only roughly for
+    order 1: 2,000 of them left Vendi 6 to 31% off on mixtures. `StoredDecomposition` is exact.
 
     Args:
       output_dimension: d_x, of the embeddings.
       prompt_dimension: d_t; None for the diversity of outputs alone.
-      output_features: a pure map of points `[n, d_x]` to features `[n, D_x]`, each row from its
-        own point, which are then scaled to unit norm; the points themselves where None.
-      prompt_features: the same for prompts.
+      output_features, prompt_features: pure maps of points `[n, d]` to features `[n, D]`, each row
+        from its own point, which are then scaled to unit norm; the points themselves where None.
       max_features: the largest D accepted: the state holds two D x D arrays for the pairs, 128 MiB
         at 4,096 in float32.
 
@@ -99,10 +87,7 @@ class FeatureDecomposition(nnx.Metric):
             dimensions.append(prompt_dimension)
         elif prompt_features is not None:
             raise ValueError("prompt_features: given without a prompt_dimension.")
-        sizes = [
-            _feature_count(feature_map, d, name=name)
-            for name, feature_map, d in zip(batches.NAMES, maps, dimensions, strict=False)
-        ]
+        sizes = list(map(_feature_count, batches.NAMES, maps, dimensions))
         limit = validation.check_count(max_features, name="max_features", minimum=1)
         if math.prod(sizes) > limit:
             raise ValueError(
@@ -139,16 +124,11 @@ class FeatureDecomposition(nnx.Metric):
         """Adds a batch.
 
         Args:
-          outputs: embeddings `[b, d_x]`; every size of batch is compiled once.
-          prompts: embeddings `[b, d_t]`; not read by a metric without prompts.
-          mask: booleans `[b]`, False for rows to leave out, such as the padding of a last batch.
-          _: what the other metrics of an `nnx.MultiMetric` read.
+          outputs, prompts, mask, _: as for `StoredDecomposition`; sizes of batch compile once each.
 
         Raises:
-          TypeError, ValueError: as `decompose`, or the dimensions are not those of the metric, or
-            features are not finite or all zero. The metric is then as it was before. Inside jit
-            nothing can raise on values: the batch is left out whole and counted, and `compute`
-            warns of it.
+          TypeError, ValueError: as there, or features are not finite or all zero. Inside jit
+            nothing can raise on values: the batch is left out whole, and `compute` warns of it.
         """
         with_prompts = len(self._maps) == 2
         points, mask = batches.check_batch(outputs, prompts, mask, with_prompts=with_prompts)
@@ -163,41 +143,32 @@ class FeatureDecomposition(nnx.Metric):
         """Names what is wrong with the features of a batch that was refused."""
         for name, feature_map, part in zip(batches.NAMES, self._maps, points, strict=False):
             name = f"features of {name}"
-            Cosine().check_points(
-                validation.check_embeddings(feature_map(part), name=name), name=name
-            )
+            made = validation.check_embeddings(feature_map(part), name=name)
+            Cosine().check_points(made, name=name)
         raise ValueError("The features of this batch cannot be scaled to unit norm.")
 
     def merge(self, other: FeatureDecomposition) -> None:
         """Adds all samples of another metric; its state is a sum, and so is theirs together.
 
         Raises:
-          TypeError, ValueError: the other metric is not one of features, or has other feature maps
-            or dimensions.
+          TypeError, ValueError: the other has no features, or other feature maps or dimensions.
         """
         if not isinstance(other, FeatureDecomposition):
             raise TypeError(f"other: expected a FeatureDecomposition, received {other!r}.")
         mine, theirs = ((m._maps, m._dimensions) for m in (self, other))
         if mine != theirs:
-            raise ValueError(
-                f"other: expected the feature maps and dimensions {mine}, received {theirs}."
-            )
+            maps = f"{mine}, received {theirs}"
+            raise ValueError(f"other: expected the feature maps and dimensions {maps}.")
         self.sums.set_value(_merge_outer_sums(self.sums.get_value(), other.sums.get_value()))
 
     def compute(self, *, order: float = 1, truncation: int | None = None) -> Decomposition:
         """The three entropies and the scores of all samples so far; not inside jit.
 
         Args:
-          order: the Renyi order in (0, inf]; order 2 without truncation needs no eigenvalues, any
-            other takes O(D^3) time.
-          truncation: how many eigenvalues every entropy keeps; all where None.
+          order, truncation: as for `StoredDecomposition`; order 2 without truncation needs no
+            eigenvalues, any other takes O(D^3) time.
 
-        Returns:
-          A `Decomposition`. Without prompts it is that of one and the same prompt for all samples:
-          H(T) = 0, and the conditional score is the score itself.
-
-        Raises:
-          ValueError: there are no samples yet, or an argument is out of range.
+        Returns, Raises: as `StoredDecomposition.decompose`.
         """
         entropy = Entropy(order=order, truncation=truncation)
         sums, n = self.sums.get_value(), self.n
@@ -215,7 +186,7 @@ def _identity(points: jax.Array) -> jax.Array:
     return points
 
 
-def _feature_count(feature_map: FeatureMap, dimension: int, *, name: str) -> int:
+def _feature_count(name: str, feature_map: FeatureMap, dimension: int) -> int:
     """How many features a map gives of points of a dimension."""
     name = name.removesuffix("s")
     dimension = validation.check_count(dimension, name=f"{name}_dimension", minimum=1)
@@ -275,12 +246,8 @@ def _add_exactly(
 
 @jax.jit
 def _merge_outer_sums(one: _OuterSums, two: _OuterSums) -> _OuterSums:
-    added = [
-        _add_exactly(total, remainder + other_remainder, other)
-        for total, remainder, other, other_remainder in zip(
-            one.totals, one.remainders, two.totals, two.remainders, strict=True
-        )
-    ]
+    sums = zip(one.totals, one.remainders, two.totals, two.remainders, strict=True)
+    added = [_add_exactly(total, lost + lost_too, other) for total, lost, other, lost_too in sums]
     totals, remainders = zip(*added, strict=True)
     return _OuterSums(totals, remainders, one.count + two.count, one.refused + two.refused)
 
