@@ -1,12 +1,9 @@
 """Kernel matrices behind one interface, dense, tile by tile or of finite features.
 
 An `Operator` is what the spectral methods need: a positive semidefinite A = K / n of trace one. A
-`Gram` is an operator whose K has unit diagonal, the kernel matrix of n points; `gram_x * gram_t` is
-the Hadamard product, the Gram of the pairs (CV eq. 5). Only the Grams that keep their points have
-`factors`, the kernels on points that K is a product of.
-
-With a `Layout` the points, or the rows of a stored matrix, are spread over devices. Arrays then
-have `layout.rows` rows, padding included, and `place` brings vectors into that form.
+`Gram` has a K of unit diagonal, the kernel matrix of n points; `gram_x * gram_t` is the Hadamard
+product, the Gram of the pairs (CV eq. 5). With a `Layout` the points, or the rows of a stored
+matrix, are spread over devices; arrays have `layout.rows` rows, and `place` pads vectors to that.
 """
 
 from __future__ import annotations
@@ -77,10 +74,7 @@ class Operator(abc.ABC):
 
     @abc.abstractmethod
     def squared_norm_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        """||K / n - L R^T||_F^2 for L, R `[n, m]` as placed, L R^T symmetric, entry by entry.
-
-        Where L R^T is nearly all of K / n, a difference of norms has no digits left.
-        """
+        """||K / n - L R^T||_F^2 for L, R `[n, m]` as placed, L R^T symmetric, entry by entry."""
 
     @abc.abstractmethod
     def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
@@ -88,11 +82,7 @@ class Operator(abc.ABC):
 
     @abc.abstractmethod
     def dense(self) -> Dense:
-        """The same operator as an n x n array on one device, or on every device of a layout.
-
-        Raises:
-          ValueError: the array does not fit in the memory of one device.
-        """
+        """The same as an n x n array on every device; ValueError where it does not fit there."""
 
     @abc.abstractmethod
     def store(self) -> Operator:
@@ -271,9 +261,8 @@ class DenseGram(Dense, Gram):
         if validation.is_concrete(matrix):
             matrix = validation.as_array(matrix, name="matrix")
             if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
-                raise ValueError(
-                    f"matrix: expected a square array [n, n], received shape {matrix.shape}."
-                )
+                shape = f"received shape {matrix.shape}"
+                raise ValueError(f"matrix: expected a square array [n, n], {shape}.")
             given = matrix.dtype
             matrix = validation.check_embeddings(matrix, name="matrix")
             _check_gram(matrix, _TOLERANCES[given != np.float64 or matrix.dtype != np.float64])
@@ -425,7 +414,7 @@ class TiledGram(OfPoints):
     def from_points(
         cls,
         kernel: Kernel,
-        points: np.ndarray | jax.Array,
+        points: Any,
         *,
         tile_size: int | None = None,
         layout: Layout | None = None,
@@ -491,10 +480,8 @@ class FeatureGram(OfPoints):
             off = jnp.abs(norms - 1)
             if float(jnp.max(off)) > 2 * _TOLERANCES[1]:
                 row = int(jnp.argmax(off))
-                raise ValueError(
-                    f"features: expected rows of unit norm, received one of squared norm "
-                    f"{float(norms[row]):.6g} in row {row}."
-                )
+                found = f"received one of squared norm {float(norms[row]):.6g} in row {row}"
+                raise ValueError(f"features: expected rows of unit norm, {found}.")
         self.features, self.layout = jnp.asarray(features), None
 
     @classmethod
@@ -539,10 +526,7 @@ class FeatureGram(OfPoints):
         return self
 
     def __mul__(self, other: Gram) -> Gram:
-        """The Hadamard product; a `FeatureGram` again where the products of features are few.
-
-        The features of the product are all products of one feature of each (CV Proposition 1).
-        """
+        """The Hadamard product; a `FeatureGram` again where all products of features are few."""
         if isinstance(other, FeatureGram) and (self.n, self.layout) == (other.n, other.layout):
             count = self.features.shape[1] * other.features.shape[1]
             if count <= min(_PRODUCT_FEATURES, self.n // 2):
@@ -657,11 +641,8 @@ def represent(
 ) -> Gram:
     """`gram` of points that were checked before, on the devices of a layout.
 
-    Args:
-      kernel: a normalised kernel.
-      points: `[n, d]`, or `[layout.rows, d]` where they were padded.
-      layout: where they are.
-      in_tiles: whether to store no matrix of few points either.
+    `points` are `[n, d]`, or `[layout.rows, d]` where they were padded. `in_tiles` says not to
+    store a matrix of few points either.
     """
     n, dimension = points.shape[0] if layout is None else layout.n, points.shape[1]
     if isinstance(kernel, Cosine) and dimension < n:

@@ -31,8 +31,7 @@ ACCELERATOR_TILE = 4096
 # Up to the second number one strip is used. Both are choices, not limits: results do not differ.
 _STRIPS = 4
 _ONE_STRIP_UP_TO = 400
-# The size of a tile is a multiple of the vector width of CPUs in float32.
-_LANES = 16
+_LANES = 16  # The size of a tile is a multiple of the vector width of CPUs in float32.
 _PRECISION = lax.Precision.HIGHEST
 
 # For every product of factors, the indices of the factors.
@@ -161,15 +160,10 @@ def fold_pairs(
 ) -> tuple[Any, tuple[Any, ...]]:
     """Adds up what the tiles contribute, over all pairs of points.
 
-    Args:
-      layout: where the points are; None for one device.
-      size: the side of a tile.
-      block: arrays `[k * size, ...]`, the points of this device and what accompanies them.
-      tile: `tile(rows, columns, diagonal=...)` for two blocks of `size` points each.
-
-    Returns:
-      `Parts.shared` summed over the tiles of this device, and the sums of the other parts,
-      `[k * size, ...]`, for its points.
+    `block` has arrays `[k * size, ...]`, the points of this device and what accompanies them;
+    `tile(rows, columns, diagonal=...)` takes two blocks of `size` points each. Returned are
+    `Parts.shared` summed over the tiles of this device, and the sums of the other parts,
+    `[k * size, ...]`, for its points.
     """
     count = jax.tree.leaves(block)[0].shape[0] // size
     first = jax.eval_shape(lambda block: _cut(block, 0, size), block)
@@ -300,9 +294,8 @@ def _block(
     rows = factors[0].n
     count, size = tiling(rows, tile_size)
     length = count * size
-    if layout is None:
-        inside = jnp.arange(length) < rows
-    else:
+    inside = jnp.arange(length) < rows
+    if layout is not None:
         inside = layout.inside(_position(layout), length)
 
     def zero_padded(leaf: jax.Array) -> jax.Array:
@@ -472,17 +465,10 @@ def squared_norms(
     tile_size: int | None = None,
     layout: Layout | None = None,
 ) -> jax.Array:
-    """||K_s||_F^2 / n^2 for every subset s of the factors, in one pass.
+    """||K_s||_F^2 / n^2 for every subset s of the factors, `[len(subsets)]`, in one pass.
 
-    Under reverse-mode differentiation the same pass also accumulates the gradient of every norm in
-    what is differentiated (points, bandwidths): a value with its gradient costs about two passes.
-
-    Args:
-      factors, subsets, tile_size: as for `arrival_sums`.
-      layout: where the points are, `[layout.rows, ...]`; None for one device.
-
-    Returns:
-      `[len(subsets)]`, each in [1/n, 1].
+    In reverse mode the same pass accumulates the gradients of all in the points and kernels: a
+    value with its gradient costs about two passes. Arguments as for `arrival_sums`.
     """
     n = _number(factors, layout)
     sums: Any = _pair_sums(factors, None, subsets, layout, tile_size)
@@ -589,9 +575,8 @@ def _selected(flags: tuple[bool, ...], parts: Any) -> tuple[Any, ...]:
 
 def _filled(parts: Any, defaults: Any) -> tuple[Any, ...]:
     """The parts, with the default in the place of every None."""
-    return tuple(
-        default if part is None else part for part, default in zip(parts, defaults, strict=True)
-    )
+    pairs = zip(parts, defaults, strict=True)
+    return tuple(default if part is None else part for part, default in pairs)
 
 
 @functools.partial(jax.jit, static_argnums=(2, 3, 4, 5))
@@ -641,9 +626,8 @@ def _sums_and_gradients(
 
         shared, (*sums, to_points) = fold_pairs(layout, size, block, tile)
         trimmed = jax.tree.map(lambda leaf: leaf[: factors[0].n], to_points)
-        if not sums:
-            totals = jnp.zeros(len(subsets), block.inside.dtype)
-        else:
+        totals = jnp.zeros(len(subsets), block.inside.dtype)
+        if sums:
             totals = pairwise_sum(jnp.where(block.inside[:, None] > 0, sums[0], 0).T)
         return *_total(layout, (shared, totals)), trimmed
 
