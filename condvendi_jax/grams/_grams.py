@@ -189,9 +189,7 @@ class Dense(Operator):
     """An operator stored as an array.
 
     Args:
-      matrix: K, `[n, n]`; with a layout `[rows, rows]`, sharded by rows and zero in the rows and
-        columns of the padding.
-      layout: where the rows are.
+      matrix: K, `[n, n]`; with a layout `[rows, rows]`, sharded by rows and zero in the padding.
     """
 
     _arrays, _static = ("matrix",), ("layout",)
@@ -398,9 +396,8 @@ class TiledGram(OfPoints):
     """A Gram that exists tile by tile, whatever n: O(tile^2 + n d) memory, n d / P on P devices.
 
     Args:
-      hadamard: the factors of the product, as the layout says.
+      hadamard: the factors of the product, whose points lie as `layout` says.
       tile_size: the side of a tile; what suits the device where None.
-      layout: where the points are; None for one device.
     """
 
     _arrays, _static = ("_factors",), ("tile_size", "layout")
@@ -537,12 +534,7 @@ class FeatureGram(OfPoints):
 
 @jax.tree_util.register_pytree_node_class
 class WeightedGram(Operator):
-    """K o w w^T of a Gram of points, whose pairs of points so have weights: no unit diagonal.
-
-    Args:
-      gram: K.
-      weights: w as placed, `[n]`, of squared norm n.
-    """
+    """K o w w^T of a Gram of points K and weights w as placed, `[n]`, of squared norm n."""
 
     _arrays, _static = ("gram", "weights"), ("layout",)
 

@@ -22,8 +22,8 @@ from jax.sharding import PartitionSpec
 from condvendi_jax.grams._layouts import Layout
 from condvendi_jax.kernels import Kernel
 
-# Measured on CPU: at 1,024 the tiles of a pass stay in the cache; at 2,048 they do not, and the
-# pass takes twice as long. An accelerator needs larger tiles to occupy its cores.
+# At 1,024 the tiles of a pass stay in a CPU's cache; at 2,048 they do not, and it takes twice as
+# long. An accelerator needs larger tiles to occupy its cores.
 CPU_TILE = 1024
 ACCELERATOR_TILE = 4096
 # With at most this many tiles a side, strips of unequal length are used instead: without a loop a
@@ -70,10 +70,7 @@ def tiling(n: int, tile_size: int | None) -> tuple[int, int]:
 
 
 def pad(tree: Any, length: int) -> Any:
-    """Pads the leading axis of every leaf with copies of its first entry.
-
-    Copies, not zeros: a kernel may be undefined at zero. Sums give the padding weight zero.
-    """
+    """Pads the leading axis of every leaf with its first entry: a kernel may be undefined at 0."""
 
     def longer(leaf: jax.Array) -> jax.Array:
         missing = length - leaf.shape[0]
@@ -132,10 +129,7 @@ def _add_block(tree: Any, added: Any, index: Any, size: int) -> Any:
 
 
 def _fold_upper(count: int, visit: Callable[..., Any], carry: Any) -> Any:
-    """Folds `visit(i, j, carry, diagonal=...)` over the tiles on and above the diagonal.
-
-    Tiles come in the order of max(i, j), the inner loop with a traced trip count.
-    """
+    """Folds `visit(i, j, carry, diagonal=...)` over the tiles on and above the diagonal."""
 
     def column(j: jax.Array, carry: Any) -> Any:
         carry = lax.fori_loop(0, j, lambda i, inner: visit(i, j, inner, diagonal=False), carry)

@@ -125,10 +125,9 @@ def meshes():
         gram = cv.grams.TiledGram.from_points(kernels()[0], rows, tile_size=TILE)
         out[f"{name} rows"] = gram.squared_frobenius_norm()
     gram, _ = sharded(kernels(), points, Layout(lines(4), "rows", N))
-    out["eigenvalues"] = gram.eigenvalues()
-    out["stored eigenvalues"] = gram.store().eigenvalues()
-    out["vector of n"] = gram.matvec(jnp.asarray(vectors(N))[:, 0])
-    out["stored vector of n"] = gram.store().matvec(jnp.asarray(vectors(N))[:, 0])
+    for name, held in {"": gram, "stored ": gram.store()}.items():
+        out[f"{name}eigenvalues"] = held.eigenvalues()
+        out[f"{name}vector of n"] = held.matvec(jnp.asarray(vectors(N))[:, 0])
     cosine, _ = sharded(kernels("cosine"), points, Layout(lines(4), "rows", N))
     out["cosine eigenvalues"] = cosine.eigenvalues()
     out["cosine norm"] = cosine.squared_frobenius_norm()
@@ -159,9 +158,8 @@ def gradients():
         found = gradient(*points, BANDWIDTHS, layout)
         for name, value in zip(("outputs", "prompts", "bandwidths"), found, strict=True):
             out[f"{count}/{name}"] = np.stack(value) if name == "bandwidths" else value
-        slopes = jax.jit(jax.grad(slope, argnums=(0, 1)), static_argnums=2)(
-            points, BANDWIDTHS, layout
-        )
+        slopes = jax.jit(jax.grad(slope, argnums=(0, 1)), static_argnums=2)
+        slopes = slopes(points, BANDWIDTHS, layout)
         for name, value in zip(("slope in points", "slope in bandwidths"), slopes, strict=True):
             out[f"{count}/{name}"] = np.concatenate([np.ravel(part) for part in value])
     # In one argument alone, and not compiled.
