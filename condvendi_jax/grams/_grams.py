@@ -1,12 +1,9 @@
 """Kernel matrices behind one interface, dense, tile by tile or of finite features.
 
 An `Operator` is what the spectral methods need: a positive semidefinite A = K / n of trace one. A
-`Gram` is an operator whose K has unit diagonal, the kernel matrix of n points; `gram_x * gram_t` is
-the Hadamard product, the Gram of the pairs (CV eq. 5). Only the Grams that keep their points have
-`factors`, the kernels on points that K is a product of.
-
-With a `Layout` the points, or the rows of a stored matrix, are spread over devices. Arrays then
-have `layout.rows` rows, padding included, and `place` brings vectors into that form.
+`Gram` has a K of unit diagonal, the kernel matrix of n points; `gram_x * gram_t` is the Hadamard
+product, the Gram of the pairs (CV eq. 5). With a `Layout` the points, or the rows of a stored
+matrix, are spread over devices; arrays have `layout.rows` rows, and `place` pads vectors to that.
 """
 
 from __future__ import annotations
@@ -26,7 +23,6 @@ from jax.typing import ArrayLike
 
 from condvendi_jax import validation
 from condvendi_jax.grams import _eigenvalues as spectra
-from condvendi_jax.grams import _features as features
 from condvendi_jax.grams import _memory as memory
 from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.grams._layouts import Layout, layout_of
@@ -78,26 +74,15 @@ class Operator(abc.ABC):
 
     @abc.abstractmethod
     def squared_norm_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        """||K / n - L R^T||_F^2 for L, R `[n, m]` as placed, L R^T symmetric, entry by entry.
-
-        Where L R^T is nearly all of K / n, a difference of norms has no digits left.
-        """
+        """||K / n - L R^T||_F^2 for L, R `[n, m]` as placed, L R^T symmetric, entry by entry."""
 
     @abc.abstractmethod
     def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        """A zero whose gradient is that of sum_ij (K / n)_ij <left_i, right_j>.
-
-        Args:
-          left, right: `[n, m]` as placed, constants.
-        """
+        """A zero with the gradient of sum_ij (K / n)_ij <left_i, right_j>, `[n, m]` constants."""
 
     @abc.abstractmethod
     def dense(self) -> Dense:
-        """The same operator as an n x n array on one device, or on every device of a layout.
-
-        Raises:
-          ValueError: the array does not fit in the memory of one device.
-        """
+        """The same as an n x n array on every device; ValueError where it does not fit there."""
 
     @abc.abstractmethod
     def store(self) -> Operator:
@@ -123,10 +108,8 @@ class Operator(abc.ABC):
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """The arrays, and what is static."""
-        arrays, static = (
-            [getattr(self, k) for k in names] for names in (self._arrays, self._static)
-        )
-        return tuple(arrays), tuple(static)
+        arrays = tuple(getattr(self, name) for name in self._arrays)
+        return arrays, tuple(getattr(self, name) for name in self._static)
 
     @classmethod
     def tree_unflatten(cls, static: tuple[Any, ...], arrays: tuple[Any, ...]) -> Self:
@@ -179,14 +162,13 @@ class Gram(Operator):
         return DenseGram.trusted(_matrix(self) * _matrix(other), self.layout)
 
     def _check_match(self, other: Gram) -> None:
-        if self.n != other.n:
+        n, layout = (self.n, other.n), (self.layout, other.layout)
+        if n[0] != n[1]:
             raise ValueError(
-                f"Gram: expected the same number of points, received {self.n} and {other.n}."
+                f"Gram: expected the same number of points, received {n[0]} and {n[1]}."
             )
-        if self.layout != other.layout:
-            raise ValueError(
-                f"Gram: expected another Gram of layout {self.layout}, received {other.layout}."
-            )
+        if layout[0] != layout[1]:
+            raise ValueError(f"Gram: expected another of layout {layout[0]}, received {layout[1]}.")
 
 
 def _matrix(gram: Gram) -> jax.Array:
@@ -207,9 +189,7 @@ class Dense(Operator):
     """An operator stored as an array.
 
     Args:
-      matrix: K, `[n, n]`; with a layout `[rows, rows]`, sharded by rows and zero in the rows and
-        columns of the padding.
-      layout: where the rows are.
+      matrix: K, `[n, n]`; with a layout `[rows, rows]`, sharded by rows and zero in the padding.
     """
 
     _arrays, _static = ("matrix",), ("layout",)
@@ -279,9 +259,8 @@ class DenseGram(Dense, Gram):
         if validation.is_concrete(matrix):
             matrix = validation.as_array(matrix, name="matrix")
             if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
-                raise ValueError(
-                    f"matrix: expected a square array [n, n], received shape {matrix.shape}."
-                )
+                shape = f"received shape {matrix.shape}"
+                raise ValueError(f"matrix: expected a square array [n, n], {shape}.")
             given = matrix.dtype
             matrix = validation.check_embeddings(matrix, name="matrix")
             _check_gram(matrix, _TOLERANCES[given != np.float64 or matrix.dtype != np.float64])
@@ -312,22 +291,19 @@ def _whole(layout: Layout) -> NamedSharding:
     return NamedSharding(layout.mesh, PartitionSpec())
 
 
+_OF_A_GRAM = (
+    "the unit diagonal of a normalised kernel (K_ij / sqrt(K_ii K_jj) has one, a matrix of "
+    "distances has none)",
+    "entries in [-1, 1]",
+    "a symmetric matrix",
+)
+
+
 def _check_gram(matrix: jax.Array, tolerance: float) -> None:
-    """Raises where a matrix is concrete and not symmetric, of unit diagonal and within [-1, 1]."""
-    if not validation.is_concrete(matrix):
-        return
+    """Raises where a matrix is not symmetric, of unit diagonal and within [-1, 1]."""
     with jax.ensure_compile_time_eval():
         worst = [(float(by), int(row)) for by, row in _deviations(matrix)]
-    for expected, (by, row) in zip(
-        (
-            "the unit diagonal of a normalised kernel (K_ij / sqrt(K_ii K_jj) has one, a matrix of "
-            "distances has none)",
-            "entries in [-1, 1]",
-            "a symmetric matrix",
-        ),
-        worst,
-        strict=True,
-    ):
+    for expected, (by, row) in zip(_OF_A_GRAM, worst, strict=True):
         if by > tolerance:
             raise ValueError(
                 f"matrix: expected {expected}, received one that is off by {by:.2g} in row {row}."
@@ -368,10 +344,8 @@ class OfPoints(Gram):
         own, others = self.factors(), other.factors()
         indices = tuple(range(len(own) + len(others)))
         subsets = (indices[: len(own)], indices[len(own) :], indices)
-        norms = pairwise.squared_norms(
-            own + others, subsets, tile_size=_tile_size(self, other), layout=self.layout
-        )
-        of_own, of_other, of_joint = norms
+        options = {"tile_size": _tile_size(self, other), "layout": self.layout}
+        of_own, of_other, of_joint = pairwise.squared_norms(own + others, subsets, **options)
         return of_own, of_other, of_joint
 
     def squared_norm_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
@@ -422,9 +396,8 @@ class TiledGram(OfPoints):
     """A Gram that exists tile by tile, whatever n: O(tile^2 + n d) memory, n d / P on P devices.
 
     Args:
-      hadamard: the factors of the product, as the layout says.
+      hadamard: the factors of the product, whose points lie as `layout` says.
       tile_size: the side of a tile; what suits the device where None.
-      layout: where the points are; None for one device.
     """
 
     _arrays, _static = ("_factors",), ("tile_size", "layout")
@@ -438,7 +411,7 @@ class TiledGram(OfPoints):
     def from_points(
         cls,
         kernel: Kernel,
-        points: np.ndarray | jax.Array,
+        points: Any,
         *,
         tile_size: int | None = None,
         layout: Layout | None = None,
@@ -446,9 +419,8 @@ class TiledGram(OfPoints):
         """The Gram of `points` `[n, d]`, or `[layout.rows, d]` where `Layout.shard` padded them.
 
         Args:
-          kernel: a normalised kernel.
+          kernel, tile_size: a normalised kernel; the side of a tile.
           points: of one device, of the host, or sharded by rows.
-          tile_size: the side of a tile.
           layout: where they shall be; where they are if None. Inside `jax.jit` points that are
             sharded need it, since a tracer does not know where it is.
         """
@@ -505,10 +477,8 @@ class FeatureGram(OfPoints):
             off = jnp.abs(norms - 1)
             if float(jnp.max(off)) > 2 * _TOLERANCES[1]:
                 row = int(jnp.argmax(off))
-                raise ValueError(
-                    f"features: expected rows of unit norm, received one of squared norm "
-                    f"{float(norms[row]):.6g} in row {row}."
-                )
+                found = f"received one of squared norm {float(norms[row]):.6g} in row {row}"
+                raise ValueError(f"features: expected rows of unit norm, {found}.")
         self.features, self.layout = jnp.asarray(features), None
 
     @classmethod
@@ -526,21 +496,22 @@ class FeatureGram(OfPoints):
 
     def covariance(self) -> jax.Array:
         """Z^T Z / n, `[D, D]`, of trace one."""
-        return features.outer_products(self.features) / self.n
+        return spectra.outer_products(self.features) / self.n
 
     def squared_frobenius_norm(self) -> jax.Array:
         """||Z^T Z / n||_F^2, which equals ||K / n||_F^2."""
-        return features.squared_norm(self.covariance())
+        return spectra.squared_norm(self.covariance())
 
     def matvec(self, vectors: jax.Array) -> jax.Array:
         """Z (Z^T v) / n."""
-        return features.matvec(self.features[: vectors.shape[0]], vectors) / self.n
+        features = self.features[: vectors.shape[0]]
+        return _product(features, _product(features.T, vectors)) / self.n
 
     def eigenvalues(self) -> jax.Array:
         """The eigenvalues of Z^T Z / n, padded with zeros to `[n]` where D < n."""
         if self.rank_bound == self.n:
             return self.dense().eigenvalues()
-        return features.eigenvalues(self.covariance(), self.n)
+        return spectra.padded_spectrum(self.covariance(), self.n)
 
     @property
     def rank_bound(self) -> int:
@@ -552,10 +523,7 @@ class FeatureGram(OfPoints):
         return self
 
     def __mul__(self, other: Gram) -> Gram:
-        """The Hadamard product; a `FeatureGram` again where the products of features are few.
-
-        The features of the product are all products of one feature of each (CV Proposition 1).
-        """
+        """The Hadamard product; a `FeatureGram` again where all products of features are few."""
         if isinstance(other, FeatureGram) and (self.n, self.layout) == (other.n, other.layout):
             count = self.features.shape[1] * other.features.shape[1]
             if count <= min(_PRODUCT_FEATURES, self.n // 2):
@@ -566,12 +534,7 @@ class FeatureGram(OfPoints):
 
 @jax.tree_util.register_pytree_node_class
 class WeightedGram(Operator):
-    """K o w w^T of a Gram of points, whose pairs of points so have weights: no unit diagonal.
-
-    Args:
-      gram: K.
-      weights: w as placed, `[n]`, of squared norm n.
-    """
+    """K o w w^T of a Gram of points K and weights w as placed, `[n]`, of squared norm n."""
 
     _arrays, _static = ("gram", "weights"), ("layout",)
 
@@ -599,10 +562,8 @@ class WeightedGram(Operator):
 
     def squared_norm_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
         """||K o w w^T / n - L R^T||_F^2 in one pass over the pairs of points."""
-        gram = self.gram
-        return pairwise.squared_norm_beside(
-            gram.factors(), left, right, scale=self.weights, **gram._options
-        )
+        factors, options = self.gram.factors(), self.gram._options
+        return pairwise.squared_norm_beside(factors, left, right, scale=self.weights, **options)
 
     def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
         """A zero whose gradient, for constant w, is that of the bilinear form."""
@@ -612,9 +573,8 @@ class WeightedGram(Operator):
     def eigenvalues(self) -> jax.Array:
         """All eigenvalues, through the features where they are few, else the n x n array."""
         if isinstance(self.gram, FeatureGram) and self.rank_bound < self.n:
-            return FeatureGram.trusted(
-                self.gram.features * self.weights[:, None], self.layout
-            ).eigenvalues()
+            weighted = self.gram.features * self.weights[:, None]
+            return FeatureGram.trusted(weighted, self.layout).eigenvalues()
         return self.dense().eigenvalues()
 
     def dense(self) -> Dense:
@@ -673,11 +633,8 @@ def represent(
 ) -> Gram:
     """`gram` of points that were checked before, on the devices of a layout.
 
-    Args:
-      kernel: a normalised kernel.
-      points: `[n, d]`, or `[layout.rows, d]` where they were padded.
-      layout: where they are.
-      in_tiles: whether to store no matrix of few points either.
+    `points` are `[n, d]`, or `[layout.rows, d]` where they were padded. `in_tiles` says not to
+    store a matrix of few points either.
     """
     n, dimension = points.shape[0] if layout is None else layout.n, points.shape[1]
     if isinstance(kernel, Cosine) and dimension < n:

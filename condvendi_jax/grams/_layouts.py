@@ -1,13 +1,9 @@
 """Where points lie: the mesh, its axis, and the padding that gives every device as many rows.
 
-JAX's own runtime does the distributing: points on many devices are one array with a row
-`NamedSharding`, whether the devices are of one host or of several. Their number need not be a
-multiple of the devices': a `Layout` pads them with copies of the first (a kernel may be undefined
-at zero), and no sum and no product sees the padding.
-
-A mesh may have axes of either type; JAX 0.10's `jax.make_mesh(shape, names)` makes Explicit ones.
-Here the partitioner is to place whatever is not said, so that a `Layout` is of the same devices
-under Auto axes. Inside a `jax.set_mesh` of Explicit axes nothing here can work.
+Points on many devices, of one host or several, are one array with a row `NamedSharding`. A `Layout`
+pads them with copies of the first (a kernel may be undefined at zero) to a multiple of the devices;
+no sum and no product sees the padding. A mesh may have axes of either type, and a `Layout` has Auto
+ones, as the partitioner is to place the rest; nothing works inside `jax.set_mesh` of Explicit axes.
 """
 
 from __future__ import annotations
@@ -41,9 +37,8 @@ class Layout:
       n: the number of points, without the padding.
 
     Raises:
-      TypeError: the mesh is not a `jax.sharding.Mesh`.
-      ValueError: the mesh has no such axis, n is below 1, or the mesh has several CPU
-        devices while JAX's compilation cache is on, which gives wrong numbers there.
+      TypeError, ValueError: the mesh is no `jax.sharding.Mesh`, or has no such axis, n is below 1,
+        or there are several CPU devices while JAX's compilation cache is on: see `_check_no_cache`.
     """
 
     mesh: Mesh
@@ -94,10 +89,8 @@ class Layout:
 
     @property
     def stored_share(self) -> float:
-        """The part of a stored n x n matrix, padding included, that one memory holds.
-
-        The devices of a CPU are virtual and share its memory.
-        """
+        """The part of a stored n x n matrix, padding included, that one memory holds."""
+        # The devices of a CPU are virtual and share its memory.
         here = self.mesh.local_devices
         sharing = len(here) if here[0].platform == "cpu" else 1
         return sharing / self.blocks * (self.rows / self.n) ** 2
@@ -105,9 +98,8 @@ class Layout:
     def shard(self, points: np.ndarray | jax.Array) -> jax.Array:
         """Points `[n, d]` as a global array `[rows, d]`, padded with copies of the first.
 
-        Points that lie as the layout says stay where they are, on however many hosts. An array of
-        the host, NumPy's or JAX's, is cut up without ever being whole on one device; with several
-        processes each must pass the same.
+        Points that lie as the layout says stay where they are. An array of the host is cut up
+        without ever being whole on one device; with several processes each must pass the same.
 
         Raises:
           ValueError: there are not n points.
@@ -117,10 +109,8 @@ class Layout:
         if isinstance(points, jax.Array) and lies_here and points.shape[0] == self.rows:
             return self._as_auto(points)
         if points.ndim != 2 or points.shape[0] != self.n:
-            raise ValueError(
-                f"points: expected [n, d] with the layout's n = {self.n}, received shape "
-                f"{points.shape}."
-            )
+            expected = f"expected [n, d] with the layout's n = {self.n}"
+            raise ValueError(f"points: {expected}, received shape {points.shape}.")
         return self._distribute(points, lambda array: array[:1])
 
     def place(self, vectors: ArrayLike) -> jax.Array:
@@ -167,9 +157,7 @@ def _check_mesh(mesh: Any) -> None:
 def mesh_of(array: object) -> tuple[Mesh, Axis] | None:
     """The mesh, and its axis or axes, that the rows of an array are sharded over.
 
-    Returns:
-      None where they are on one device: for single-device, replicated and NumPy arrays; and for
-      tracers, whose sharding is not known.
+    None for single-device, replicated and NumPy arrays, and tracers, whose sharding is not known.
     """
     if not isinstance(array, jax.Array) or isinstance(array, Tracer) or array.ndim == 0:
         return None
@@ -190,14 +178,10 @@ def layout_of(points: np.ndarray | jax.Array, *, mesh: Mesh | None = None) -> La
     Args:
       points: an array of one host or device, which needs the mesh, or a global array of rows that
         are sharded already, which says itself where it lies.
-      mesh: the devices to use; with Auto axes or Explicit ones.
-
-    Returns:
-      None where there is no mesh: nothing is sharded.
+      mesh: the devices to use, with Auto axes or Explicit ones; without one nothing is sharded.
 
     Raises:
-      TypeError: `mesh` is not a `jax.sharding.Mesh`.
-      ValueError: the points are sharded over another mesh than `mesh`, or have no rows.
+      TypeError, ValueError: as `Layout`, or the points are sharded over another mesh than `mesh`.
     """
     if mesh is not None:
         _check_mesh(mesh)
@@ -215,8 +199,7 @@ def layout_of(points: np.ndarray | jax.Array, *, mesh: Mesh | None = None) -> La
 def _check_no_cache(mesh: Mesh) -> None:
     """Refuses programs for several devices of a CPU that JAX may read from its cache.
 
-    Seen with JAX 0.7, 0.10 and 0.12: read back, they confuse the messages between devices.
-    Scores were wrong by up to a fifth, or the process was ended after a minute.
+    Seen with JAX 0.7, 0.10 and 0.12: scores were wrong by up to a fifth, or the process ended.
     """
     on_cpus = mesh.devices.size > 1 and mesh.devices.flat[0].platform == "cpu"
     settings = ("jax_enable_compilation_cache", "jax_compilation_cache_dir")

@@ -32,10 +32,9 @@ _ABSURD = 2**60
 
 
 def limit() -> int:
-    """How many bytes there are for arrays.
+    """How many bytes there are for arrays; what others use is not known.
 
-    A device that reports its own memory is believed. For a CPU it is the least of the machine's
-    memory, the limits of the container and those of the process; what others use is not known.
+    What a device reports; for a CPU the least of the machine, the container and the process.
     """
     statistics = jax.local_devices()[0].memory_stats() or {}
     if statistics.get("bytes_limit"):
@@ -65,10 +64,7 @@ def container_limit(root: str | os.PathLike[str] = "/") -> int | None:
     """The least memory limit of the process's control groups, in bytes; None without any.
 
     A group is limited by all groups above it as well. Inside a container the path that the process
-    is told may be one of the host, and only the top of it is there.
-
-    Args:
-      root: the folder that holds `proc` and `sys`.
+    is told may be one of the host, and only the top of it is there. `root` holds `proc` and `sys`.
     """
     root = pathlib.Path(root)
     top = root / "sys" / "fs" / "cgroup"
@@ -105,13 +101,7 @@ def needed(n: int, dtype: DTypeLike) -> int:
 
 
 def fits(n: int, dtype: DTypeLike, *, share: float = 1) -> bool:
-    """Whether the n x n arrays fit in the memory.
-
-    Args:
-      n: the number of points.
-      dtype: of the arrays.
-      share: the part of the arrays that this memory has to hold.
-    """
+    """Whether the n x n arrays, or the share of them that this memory has to hold, fit in it."""
     return needed(n, dtype) * share <= limit()
 
 
@@ -123,13 +113,8 @@ def check(n: int, dtype: DTypeLike, *, share: float = 1) -> None:
 
 def check_cross(n: int, m: int, dtype: DTypeLike) -> None:
     """Raises ValueError where the arrays of a cross Gram's singular values exceed the memory."""
-    dtype = np.dtype(dtype)
-    total = _CROSS_ARRAYS_HELD * n * m * dtype.itemsize
-    if total > limit():
-        raise ValueError(
-            f"The singular values of a {n} x {m} cross Gram need about {_gib(total)} of "
-            f"{dtype.name} and there are {_gib(limit())}: score subsamples."
-        )
+    what = f"The singular values of a {n} x {m} cross Gram"
+    _check_total(what, _CROSS_ARRAYS_HELD * n * m, dtype, ": score subsamples.")
 
 
 def check_fourier(
@@ -138,35 +123,32 @@ def check_fourier(
     """Raises ValueError where the arrays of random Fourier features exceed the memory.
 
     Args:
-      n: the number of points.
-      count: of frequencies; there are twice as many features.
-      dtype: of the arrays.
+      n, count, dtype: the number of points, of frequencies (two features each), and of the arrays.
       dual: whether the matrices are n x n, one for each of 8 groups of frequencies.
       terms: how many of outputs, prompts and pairs are scored.
       dimensions: of the outputs and the prompts together.
     """
-    dtype = np.dtype(dtype)
     if dual:
         entries = (8 + _ARRAYS_HELD) * n**2 + n * count
     else:
         entries = (terms + _COVARIANCES_HELD) * (2 * count) ** 2
-    total = (entries + 2 * count * dimensions) * dtype.itemsize
+    what = f"count = {count} random frequencies of n = {n} points"
+    advice = ". Give fewer frequencies, with count= (--features on a command line)."
+    _check_total(what, entries + 2 * count * dimensions, dtype, advice)
+
+
+def _check_total(what: str, entries: int, dtype: DTypeLike, advice: str) -> None:
+    total = entries * np.dtype(dtype).itemsize
     if total > limit():
-        raise ValueError(
-            f"count = {count} random frequencies of n = {n} points need about {_gib(total)} of "
-            f"{dtype.name} and there are {_gib(limit())}. Give fewer frequencies, with count= "
-            "(--features on a command line)."
-        )
+        of_dtype = f"need about {_gib(total)} of {np.dtype(dtype).name}"
+        raise ValueError(f"{what} {of_dtype} and there are {_gib(limit())}{advice}")
 
 
 @contextlib.contextmanager
 def explained(n: int, dtype: DTypeLike) -> Iterator[None]:
     """Says what was needed where an allocation fails inside, as others use the memory too.
 
-    Args:
-      n: the number of points of the n x n arrays that are made inside; JAX computes behind one's
-        back, so that their results must be waited for inside as well.
-      dtype: of the arrays.
+    JAX computes behind one's back: the n x n arrays must be waited for inside as well.
 
     Raises:
       ValueError: memory ran out, or an accelerator's eigensolver does not take so large a matrix.

@@ -1,15 +1,10 @@
 """The one engine for sums over pairs of points, on one device or many; never an n x n array.
 
-The joint Gram of several sets of points is a Hadamard product of factors, each a kernel on prepared
-points. The n points are cut into blocks, and two blocks make a tile of every n x n matrix. K is
-symmetric, so that only tiles on and above the diagonal are evaluated. An operation says what a tile
-contributes to a total, to the points of its rows and to those of its columns; `fold_pairs` visits
-the tiles and adds. Memory is O(tile^2 + n d).
-
-With a `Layout`, each of the P devices holds a block of points and passes a copy on, by
-`lax.ppermute`. After P / 2 hops every pair of blocks has met once, and what a visiting block
-gathered goes home with it. One device is a ring of one. The points then have `layout.rows` rows,
-padding included.
+A Gram is a Hadamard product of factors, each a kernel on prepared points. Two blocks of points make
+a tile; K is symmetric, and only tiles on and above the diagonal are evaluated. An operation says
+what a tile contributes to a total, to the points of its rows and to those of its columns, and
+`fold_pairs` visits the tiles and adds, in O(tile^2 + n d) memory. With a `Layout` each of P devices
+holds a block of points, `layout.rows` in all, and copies go round a ring: see `_half_ring`.
 """
 
 from __future__ import annotations
@@ -27,8 +22,8 @@ from jax.sharding import PartitionSpec
 from condvendi_jax.grams._layouts import Layout
 from condvendi_jax.kernels import Kernel
 
-# Measured on CPU: at 1,024 the tiles of a pass stay in the cache; at 2,048 they do not, and the
-# pass takes twice as long. An accelerator needs larger tiles to occupy its cores.
+# At 1,024 the tiles of a pass stay in a CPU's cache; at 2,048 they do not, and it takes twice as
+# long. An accelerator needs larger tiles to occupy its cores.
 CPU_TILE = 1024
 ACCELERATOR_TILE = 4096
 # With at most this many tiles a side, strips of unequal length are used instead: without a loop a
@@ -36,8 +31,7 @@ ACCELERATOR_TILE = 4096
 # Up to the second number one strip is used. Both are choices, not limits: results do not differ.
 _STRIPS = 4
 _ONE_STRIP_UP_TO = 400
-# The size of a tile is a multiple of the vector width of CPUs in float32.
-_LANES = 16
+_LANES = 16  # The size of a tile is a multiple of the vector width of CPUs in float32.
 _PRECISION = lax.Precision.HIGHEST
 
 # For every product of factors, the indices of the factors.
@@ -76,10 +70,7 @@ def tiling(n: int, tile_size: int | None) -> tuple[int, int]:
 
 
 def pad(tree: Any, length: int) -> Any:
-    """Pads the leading axis of every leaf with copies of its first entry.
-
-    Copies, not zeros: a kernel may be undefined at zero. Sums give the padding weight zero.
-    """
+    """Pads the leading axis of every leaf with its first entry: a kernel may be undefined at 0."""
 
     def longer(leaf: jax.Array) -> jax.Array:
         missing = length - leaf.shape[0]
@@ -107,32 +98,19 @@ def outer(left: jax.Array, right: jax.Array) -> jax.Array:
 
 
 class _Block(NamedTuple):
-    """The points of one device, padded to whole tiles.
+    """The points of one device, padded to whole tiles."""
 
-    Attributes:
-      points: the prepared points of every factor.
-      inside: 1 for a point, 0 for padding.
-      beside: arrays that accompany the points, zero in the padding.
-    """
-
-    points: tuple[Any, ...]
-    inside: jax.Array
-    beside: Any
+    points: tuple[Any, ...]  # The prepared points of every factor.
+    inside: jax.Array  # 1 for a point, 0 for padding.
+    beside: Any  # Arrays that accompany the points, zero in the padding.
 
 
 class Parts(NamedTuple):
-    """What a tile contributes.
+    """What a tile contributes; on a diagonal tile rows and columns go to the same points."""
 
-    Attributes:
-      shared: a tree that is summed over all tiles.
-      rows: trees of arrays with one entry for every row of the tile, or None where there are none.
-      columns: as many, with one entry for every column. On a diagonal tile both go to the same
-        points, and either may be None.
-    """
-
-    shared: Any
-    rows: tuple[Any, ...]
-    columns: tuple[Any, ...]
+    shared: Any  # A tree that is summed over all tiles.
+    rows: tuple[Any, ...]  # Trees of arrays with an entry for every row, or None in place of one.
+    columns: tuple[Any, ...]  # As many, with an entry for every column.
 
 
 def _cut(tree: Any, index: Any, size: int) -> Any:
@@ -142,19 +120,16 @@ def _cut(tree: Any, index: Any, size: int) -> Any:
 
 def _add_block(tree: Any, added: Any, index: Any, size: int) -> Any:
     """Adds a block to rows `index * size ... (index + 1) * size` of every leaf."""
-    summed = jax.tree.map(jnp.add, _cut(tree, index, size), added)
-    return jax.tree.map(
-        lambda leaf, rows: lax.dynamic_update_slice_in_dim(leaf, rows, index * size, axis=0),
-        tree,
-        summed,
-    )
+
+    def add(leaf: jax.Array, block: jax.Array) -> jax.Array:
+        summed = _cut(leaf, index, size) + block
+        return lax.dynamic_update_slice_in_dim(leaf, summed, index * size, axis=0)
+
+    return jax.tree.map(add, tree, added)
 
 
 def _fold_upper(count: int, visit: Callable[..., Any], carry: Any) -> Any:
-    """Folds `visit(i, j, carry, diagonal=...)` over the tiles on and above the diagonal.
-
-    Tiles come in the order of max(i, j), the inner loop with a traced trip count.
-    """
+    """Folds `visit(i, j, carry, diagonal=...)` over the tiles on and above the diagonal."""
 
     def column(j: jax.Array, carry: Any) -> Any:
         carry = lax.fori_loop(0, j, lambda i, inner: visit(i, j, inner, diagonal=False), carry)
@@ -179,15 +154,10 @@ def fold_pairs(
 ) -> tuple[Any, tuple[Any, ...]]:
     """Adds up what the tiles contribute, over all pairs of points.
 
-    Args:
-      layout: where the points are; None for one device.
-      size: the side of a tile.
-      block: arrays `[k * size, ...]`, the points of this device and what accompanies them.
-      tile: `tile(rows, columns, diagonal=...)` for two blocks of `size` points each.
-
-    Returns:
-      `Parts.shared` summed over the tiles of this device, and the sums of the other parts,
-      `[k * size, ...]`, for its points.
+    `block` has arrays `[k * size, ...]`, the points of this device and what accompanies them;
+    `tile(rows, columns, diagonal=...)` takes two blocks of `size` points each. Returned are
+    `Parts.shared` summed over the tiles of this device, and the sums of the other parts,
+    `[k * size, ...]`, for its points.
     """
     count = jax.tree.leaves(block)[0].shape[0] // size
     first = jax.eval_shape(lambda block: _cut(block, 0, size), block)
@@ -214,11 +184,7 @@ def fold_pairs(
     if layout is None or layout.blocks == 1:
         return carry
 
-    def visit(
-        hop: Any, origin: Any, other: Any, rows: Any, columns: Any, stay: Any, go: Any
-    ) -> Any:
-        del hop, origin
-
+    def visit(_: Any, other: Any, rows: Any, columns: Any, stay: Any, go: Any) -> Any:
         def meet(i: Any, j: Any, carry: Any) -> Any:
             (shared, stay), go = carry
             more = tile(_cut(other, i, size), _cut(block, j, size), diagonal=False)
@@ -240,24 +206,14 @@ def _half_ring(
 ) -> tuple[Any, Any]:
     """Lets every unordered pair of different blocks meet once, in P / 2 hops.
 
-    After h hops a device has the block of the device h places ahead. Hops 1 ... (P - 1) / 2 bring
-    each pair together once; for an even P there is one more, P / 2, at which the two devices of a
-    pair hold each other's block. They divide its tiles between them.
+    After h hops a device has the block of the device h places ahead; the next one is under way
+    while this one is worked on. Hops 1 ... (P - 1) / 2 bring each pair together once; for an even
+    P there is one more, P / 2, at which the two devices of a pair hold each other's block and
+    divide its tiles, `count` a side, between them.
 
-    The next block is under way while the present one is worked on.
-
-    Args:
-      layout: where the blocks are.
-      count: how many tiles a block has a side.
-      block: the device's own block, of which a copy goes round.
-      visit: `visit(hop, origin, other, rows, columns, stay, go) -> (stay, go)` takes the tiles
-        `rows` of the visiting block, whose index is `origin`, against the tiles `columns` of the
-        device's own; both are ranges, a first and an end.
-      stay: what accumulates for the device's own block.
-      go: zeros like what accumulates for a visiting block; it travels along, and returns.
-
-    Returns:
-      `stay`, and what `go` held when it came home.
+    `visit(origin, other, rows, columns, stay, go)` gives new `stay`, what accumulates for the own
+    block, and `go`, what travels with the visiting block, number `origin`, and comes home with it.
+    It takes the ranges of tiles `rows` of the visitor against `columns` of the own block.
     """
     size = layout.blocks
     me, last, everything = _position(layout), size // 2, (0, count)
@@ -265,7 +221,7 @@ def _half_ring(
     def hop(h: Any, carry: Any) -> Any:
         other, stay, go = carry
         following = _shift(layout, other, 1)
-        stay, go = visit(h, (me + h) % size, other, everything, everything, stay, go)
+        stay, go = visit((me + h) % size, other, everything, everything, stay, go)
         return following, stay, _shift(layout, go, 1)
 
     carry = (_shift(layout, block, 1), stay, go)
@@ -277,7 +233,7 @@ def _half_ring(
         first = me < last
         columns = (0, jnp.where(first, count // 2, count))
         rows = (jnp.where(first, 0, count // 2), count)
-    stay, go = visit(last, (me + last) % size, other, rows, columns, stay, go)
+    stay, go = visit((me + last) % size, other, rows, columns, stay, go)
     return stay, _shift(layout, go, -last)
 
 
@@ -332,9 +288,8 @@ def _block(
     rows = factors[0].n
     count, size = tiling(rows, tile_size)
     length = count * size
-    if layout is None:
-        inside = jnp.arange(length) < rows
-    else:
+    inside = jnp.arange(length) < rows
+    if layout is not None:
         inside = layout.inside(_position(layout), length)
 
     def zero_padded(leaf: jax.Array) -> jax.Array:
@@ -352,10 +307,8 @@ def _kernels(factors: Factors) -> tuple[Kernel, ...]:
 
 def _geometries(kernels: tuple[Kernel, ...], rows: Any, columns: Any) -> tuple[Any, ...]:
     """The geometry of every factor for all pairs of a block of rows and a block of columns."""
-    return tuple(
-        kernel.geometry(left, right)
-        for kernel, left, right in zip(kernels, rows, columns, strict=True)
-    )
+    triples = zip(kernels, rows, columns, strict=True)
+    return tuple(kernel.geometry(left, right) for kernel, left, right in triples)
 
 
 def _kernel_tile(kernels: tuple[Kernel, ...], rows: Any, columns: Any) -> jax.Array:
@@ -380,16 +333,10 @@ def squared_products(
 ) -> list[jax.Array]:
     """prod over f in s of k_f^2 for all pairs of two blocks, for every subset s of the factors.
 
-    Args:
-      subsets: the indices of the factors of each product.
-      kernels: of the factors.
-      geometries: of the two blocks under each kernel, `[a, b]`.
-      counted: which pairs count, booleans `[a, b]`; the others are zero. All where None.
+    `geometries` are `[a, b]` for each kernel; pairs that are not `counted`, `[a, b]`, are zero.
     """
-    squares = [
-        jnp.square(kernel.profile(geometry))
-        for kernel, geometry in zip(kernels, geometries, strict=True)
-    ]
+    pairs = zip(kernels, geometries, strict=True)
+    squares = [jnp.square(kernel.profile(geometry)) for kernel, geometry in pairs]
     if counted is not None:
         squares = [jnp.where(counted, square, 0) for square in squares]
     return [functools.reduce(jnp.multiply, [squares[f] for f in s]) for s in subsets]
@@ -427,11 +374,7 @@ def _weighted_sums(
 
 
 def _sequentially(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-    """Makes a vmap over kernel parameters take one after the other.
-
-    The geometry of a tile is then shared by all bandwidths, and no array of bandwidths x tile^2 is
-    made: it would leave the cache.
-    """
+    """Makes a vmap over kernel parameters take one after the other, on one geometry of a tile."""
     return jax.custom_batching.sequential_vmap(function)
 
 
@@ -516,17 +459,10 @@ def squared_norms(
     tile_size: int | None = None,
     layout: Layout | None = None,
 ) -> jax.Array:
-    """||K_s||_F^2 / n^2 for every subset s of the factors, in one pass.
+    """||K_s||_F^2 / n^2 for every subset s of the factors, `[len(subsets)]`, in one pass.
 
-    Under reverse-mode differentiation the same pass also accumulates the gradient of every norm in
-    what is differentiated (points, bandwidths): a value with its gradient costs about two passes.
-
-    Args:
-      factors, subsets, tile_size: as for `arrival_sums`.
-      layout: where the points are, `[layout.rows, ...]`; None for one device.
-
-    Returns:
-      `[len(subsets)]`, each in [1/n, 1].
+    In reverse mode the same pass accumulates the gradients of all in the points and kernels: a
+    value with its gradient costs about two passes. Arguments as for `arrival_sums`.
     """
     n = _number(factors, layout)
     sums: Any = _pair_sums(factors, None, subsets, layout, tile_size)
@@ -534,14 +470,7 @@ def squared_norms(
 
 
 def prefix_norms(factors: Factors, subsets: Subsets, *, tile_size: int | None = None) -> jax.Array:
-    """||K_s||_F^2 / n'^2 of the first n' points, for every n' = 1 ... n at the cost of the last.
-
-    Args:
-      factors, subsets, tile_size: as for `arrival_sums`.
-
-    Returns:
-      `[len(subsets), n]`, where entry n' - 1 is of the first n' points.
-    """
+    """||K_s||_F^2 / n'^2 of the first n' points, n' = 1 ... n, `[len(subsets), n]`, in one pass."""
     sums = arrival_sums(factors, subsets, tile_size=tile_size)[:, 0]
     # Scanned sums add in a tree: the error grows with log n, not with n.
     totals = lax.associative_scan(jnp.add, 2 * sums + 1, axis=-1)
@@ -556,7 +485,7 @@ def group_norms(
 
     Args:
       factors, subsets, tile_size: as for `arrival_sums`.
-      membership: `[n, g]`, one-hot: which group a point is in; zeros for a point in none.
+      membership: `[n, g]`, one-hot; zeros for a point in no group.
 
     Returns:
       `[len(subsets), g, g]`: entry (a, b) sums k(i, j)^2 over i in a and j in b, not divided by
@@ -580,10 +509,7 @@ def bilinear_slope(
 
     The value of the sum is not computed: the caller knows that of the estimate already.
 
-    Args:
-      factors: the factors of the product.
-      left, right: `[n, m]`, or as placed by the layout; constants.
-      tile_size, layout: as for `squared_norms`.
+    `left` and `right` are constants, `[n, m]` or as placed by the layout.
     """
     subsets = (tuple(range(len(factors))),)
     zeros: Any = _pair_sums(factors, (left, right), subsets, layout, tile_size)
@@ -643,9 +569,8 @@ def _selected(flags: tuple[bool, ...], parts: Any) -> tuple[Any, ...]:
 
 def _filled(parts: Any, defaults: Any) -> tuple[Any, ...]:
     """The parts, with the default in the place of every None."""
-    return tuple(
-        default if part is None else part for part, default in zip(parts, defaults, strict=True)
-    )
+    pairs = zip(parts, defaults, strict=True)
+    return tuple(default if part is None else part for part, default in pairs)
 
 
 @functools.partial(jax.jit, static_argnums=(2, 3, 4, 5))
@@ -695,9 +620,8 @@ def _sums_and_gradients(
 
         shared, (*sums, to_points) = fold_pairs(layout, size, block, tile)
         trimmed = jax.tree.map(lambda leaf: leaf[: factors[0].n], to_points)
-        if not sums:
-            totals = jnp.zeros(len(subsets), block.inside.dtype)
-        else:
+        totals = jnp.zeros(len(subsets), block.inside.dtype)
+        if sums:
             totals = pairwise_sum(jnp.where(block.inside[:, None] > 0, sums[0], 0).T)
         return *_total(layout, (shared, totals)), trimmed
 
@@ -750,10 +674,7 @@ def matvec(
     tile_size: int | None = None,
     layout: Layout | None = None,
 ) -> jax.Array:
-    """(K / n) V for the Hadamard product K of all factors and vectors V `[rows, m]`, tile by tile.
-
-    Each tile above the diagonal serves twice, K_IJ and its transpose.
-    """
+    """(K / n) V for the Hadamard product K of all factors and V `[rows, m]`, tile by tile."""
     product = functools.partial(jnp.matmul, precision=_PRECISION)
 
     def local(factors: Factors, vectors: jax.Array) -> jax.Array:
@@ -786,11 +707,7 @@ def squared_norm_beside(
     The difference is taken entry by entry: where little is left of K / n, its norm keeps the
     digits that a difference of norms loses.
 
-    Args:
-      factors: the factors of K.
-      left, right: L and R.
-      scale: w, `[rows]`; ones where None.
-      tile_size, layout: as for `squared_norms`.
+    w = `scale`, `[rows]`, is of ones where None.
     """
     scale = jnp.ones(left.shape[0], left.dtype) if scale is None else scale
 

@@ -31,10 +31,7 @@ def check_batch(
 ) -> tuple[Points, jax.Array | None]:
     """The points of a batch, checked and cast, and its mask; masked rows may hold anything.
 
-    Args:
-      outputs, prompts, mask: as a metric's `update` was given them.
-      with_prompts: whether prompts are read.
-      origins: from the rows that count to the row of each array that is subtracted before the cast.
+    `origins` gives, of the rows that count, the row of each array to subtract before the cast.
     """
     if with_prompts and prompts is None:
         raise ValueError("prompts: expected embeddings [n, d], as the metric has a prompt kernel.")

@@ -16,7 +16,6 @@ from jax.typing import ArrayLike
 from condvendi_jax import validation
 from condvendi_jax.entropies import Entropy, of_squared_norm
 from condvendi_jax.grams import _eigenvalues as spectra
-from condvendi_jax.grams import _features as features
 from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.kernels import Cosine
 from condvendi_jax.metrics import batches
@@ -31,29 +30,20 @@ _ROWS_AT_ONCE = 1024
 
 
 class _OuterSums(NamedTuple):
-    """The state of a `FeatureDecomposition`.
+    """The state of a `FeatureDecomposition`: sums for X and, with prompts, for T and the pairs."""
 
-    Attributes:
-      totals: sums of the outer products of the features of X and, with prompts, of T and of the
-        pairs, `[D, D]` each.
-      remainders: what rounding left out of each of them: sums keep twice the digits of the dtype.
-      count: the number of samples.
-      refused: how many batches were left out because they were not finite.
-    """
-
-    totals: tuple[jax.Array, ...]
-    remainders: tuple[jax.Array, ...]
-    count: jax.Array
-    refused: jax.Array
+    totals: tuple[jax.Array, ...]  # The sums of the outer products of the features, `[D, D]` each.
+    remainders: tuple[jax.Array, ...]  # What rounding left out of each: twice the dtype's digits.
+    count: jax.Array  # The number of samples.
+    refused: jax.Array  # How many batches were left out because they were not finite.
 
 
 class FeatureDecomposition(nnx.Metric):
     """The decomposition of a stream under kernels of finitely many features, in a fixed state.
 
-    The non-zero eigenvalues of K / n are those of the D x D matrix Z^T Z / n (CV Proposition 1),
-    a mean over samples: what is kept is its sum, compensated for rounding, and nothing else.
-    O(D^2) memory whatever n, and `update` may be part of a compiled training step. The features of
-    a pair are all products of a feature of X and one of T, D = D_x D_t of them.
+    The non-zero eigenvalues of K / n are those of the D x D matrix Z^T Z / n (CV Proposition 1), a
+    mean over samples, whose sum is kept, compensated for rounding: O(D^2) memory whatever n.
+    `update` may be part of a compiled training step. A pair has D = D_x D_t features, all products.
 
         metric = metrics.FeatureDecomposition(output_dimension=64, prompt_dimension=32)
 
@@ -65,26 +55,15 @@ class FeatureDecomposition(nnx.Metric):
         print(metric.compute(order=1).conditional)
 
     Without feature maps the kernels are `Cosine`, exactly. A map of one's own gives the kernel
-    <z(x), z(y)> / (|z(x)| |z(y)|). Random Fourier features, for instance, approach the Gaussian
-    kernel of a bandwidth:
-
-        frequencies = jax.random.normal(key, (64, 30)) / bandwidth
-
-        def fourier(points):
-            angles = points @ frequencies
-            return jnp.concatenate([jnp.cos(angles), jnp.sin(angles)], axis=1)
-
-        metrics.FeatureDecomposition(output_dimension=64, output_features=fourier)
-
-    but only roughly for order 1: even 2,000 of them left Vendi 6 to 31% off on mixtures. Where the
-    Gaussian kernel is meant, `StoredDecomposition` is exact.
+    <z(x), z(y)> / (|z(x)| |z(y)|). Random Fourier features, cos and sin of `points @ frequencies`
+    for normal frequencies over the bandwidth, approach the Gaussian kernel, but only roughly for
+    order 1: 2,000 of them left Vendi 6 to 31% off on mixtures. `StoredDecomposition` is exact.
 
     Args:
       output_dimension: d_x, of the embeddings.
       prompt_dimension: d_t; None for the diversity of outputs alone.
-      output_features: a pure map of points `[n, d_x]` to features `[n, D_x]`, each row from its
-        own point, which are then scaled to unit norm; the points themselves where None.
-      prompt_features: the same for prompts.
+      output_features, prompt_features: pure maps of points `[n, d]` to features `[n, D]`, each row
+        from its own point, which are then scaled to unit norm; the points themselves where None.
       max_features: the largest D accepted: the state holds two D x D arrays for the pairs, 128 MiB
         at 4,096 in float32.
 
@@ -108,10 +87,7 @@ class FeatureDecomposition(nnx.Metric):
             dimensions.append(prompt_dimension)
         elif prompt_features is not None:
             raise ValueError("prompt_features: given without a prompt_dimension.")
-        sizes = [
-            _feature_count(feature_map, d, name=name)
-            for name, feature_map, d in zip(batches.NAMES, maps, dimensions, strict=False)
-        ]
+        sizes = list(map(_feature_count, batches.NAMES, maps, dimensions))
         limit = validation.check_count(max_features, name="max_features", minimum=1)
         if math.prod(sizes) > limit:
             raise ValueError(
@@ -148,16 +124,11 @@ class FeatureDecomposition(nnx.Metric):
         """Adds a batch.
 
         Args:
-          outputs: embeddings `[b, d_x]`; every size of batch is compiled once.
-          prompts: embeddings `[b, d_t]`; not read by a metric without prompts.
-          mask: booleans `[b]`, False for rows to leave out, such as the padding of a last batch.
-          _: what the other metrics of an `nnx.MultiMetric` read.
+          outputs, prompts, mask, _: as for `StoredDecomposition`; sizes of batch compile once each.
 
         Raises:
-          TypeError, ValueError: as `decompose`, or the dimensions are not those of the metric, or
-            features are not finite or all zero. The metric is then as it was before. Inside jit
-            nothing can raise on values: the batch is left out whole and counted, and `compute`
-            warns of it.
+          TypeError, ValueError: as there, or features are not finite or all zero. Inside jit
+            nothing can raise on values: the batch is left out whole, and `compute` warns of it.
         """
         with_prompts = len(self._maps) == 2
         points, mask = batches.check_batch(outputs, prompts, mask, with_prompts=with_prompts)
@@ -172,49 +143,38 @@ class FeatureDecomposition(nnx.Metric):
         """Names what is wrong with the features of a batch that was refused."""
         for name, feature_map, part in zip(batches.NAMES, self._maps, points, strict=False):
             name = f"features of {name}"
-            Cosine().check_points(
-                validation.check_embeddings(feature_map(part), name=name), name=name
-            )
+            made = validation.check_embeddings(feature_map(part), name=name)
+            Cosine().check_points(made, name=name)
         raise ValueError("The features of this batch cannot be scaled to unit norm.")
 
     def merge(self, other: FeatureDecomposition) -> None:
         """Adds all samples of another metric; its state is a sum, and so is theirs together.
 
         Raises:
-          TypeError, ValueError: the other metric is not one of features, or has other feature maps
-            or dimensions.
+          TypeError, ValueError: the other has no features, or other feature maps or dimensions.
         """
         if not isinstance(other, FeatureDecomposition):
             raise TypeError(f"other: expected a FeatureDecomposition, received {other!r}.")
         mine, theirs = ((m._maps, m._dimensions) for m in (self, other))
         if mine != theirs:
-            raise ValueError(
-                f"other: expected the feature maps and dimensions {mine}, received {theirs}."
-            )
+            maps = f"{mine}, received {theirs}"
+            raise ValueError(f"other: expected the feature maps and dimensions {maps}.")
         self.sums.set_value(_merge_outer_sums(self.sums.get_value(), other.sums.get_value()))
 
     def compute(self, *, order: float = 1, truncation: int | None = None) -> Decomposition:
         """The three entropies and the scores of all samples so far; not inside jit.
 
         Args:
-          order: the Renyi order in (0, inf]; order 2 without truncation needs no eigenvalues, any
-            other takes O(D^3) time.
-          truncation: how many eigenvalues every entropy keeps; all where None.
+          order, truncation: as for `StoredDecomposition`; order 2 without truncation needs no
+            eigenvalues, any other takes O(D^3) time.
 
-        Returns:
-          A `Decomposition`. Without prompts it is that of one and the same prompt for all samples:
-          H(T) = 0, and the conditional score is the score itself.
-
-        Raises:
-          ValueError: there are no samples yet, or an argument is out of range.
+        Returns, Raises: as `StoredDecomposition.decompose`.
         """
         entropy = Entropy(order=order, truncation=truncation)
         sums, n = self.sums.get_value(), self.n
         if sums.refused:
-            validation.warn(
-                f"{int(sums.refused)} batch(es) were left out inside jit: their features were not "
-                "finite or all zero."
-            )
+            why = "were left out inside jit: their features were not finite or all zero."
+            validation.warn(f"{int(sums.refused)} batch(es) {why}")
         batches.check_not_empty(self, n)
         entropy = entropy.clamped(n)
         found = _entropies_of_sums(sums, entropy)
@@ -226,16 +186,15 @@ def _identity(points: jax.Array) -> jax.Array:
     return points
 
 
-def _feature_count(feature_map: FeatureMap, dimension: int, *, name: str) -> int:
+def _feature_count(name: str, feature_map: FeatureMap, dimension: int) -> int:
     """How many features a map gives of points of a dimension."""
-    dimension = validation.check_count(
-        dimension, name=f"{name.removesuffix('s')}_dimension", minimum=1
-    )
+    name = name.removesuffix("s")
+    dimension = validation.check_count(dimension, name=f"{name}_dimension", minimum=1)
     points = jax.ShapeDtypeStruct((2, dimension), validation.compute_dtype())
     shape = getattr(jax.eval_shape(feature_map, points), "shape", ())
     if len(shape) != 2 or shape[0] != 2 or shape[1] < 1:
         raise ValueError(
-            f"{name.removesuffix('s')}_features: expected a map of points [n, {dimension}] to "
+            f"{name}_features: expected a map of points [n, {dimension}] to "
             f"features [n, D], received one that gives shape {shape} for n = 2."
         )
     return shape[1]
@@ -249,9 +208,9 @@ def _add_outer_products(
     dtype = sums.totals[0].dtype
     n = points[0].shape[0]
     weights = jnp.ones(n, dtype) if mask is None else mask.astype(dtype)
-    count, size = pairwise.tiling(n, _ROWS_AT_ONCE)
-    padded = (*pairwise.pad(points, count * size), jnp.pad(weights, (0, count * size - n)))
-    cut = jax.tree.map(lambda leaf: leaf.reshape(count, size, *leaf.shape[1:]), padded)
+    blocks, size = pairwise.tiling(n, _ROWS_AT_ONCE)
+    padded = (*pairwise.pad(points, blocks * size), jnp.pad(weights, (0, blocks * size - n)))
+    cut = jax.tree.map(lambda leaf: leaf.reshape(blocks, size, *leaf.shape[1:]), padded)
 
     def add(carry: Any, block: Any) -> tuple[Any, None]:
         *parts, inside = block
@@ -261,14 +220,13 @@ def _add_outer_products(
         ]
         if len(unit) == 2:
             unit.append((unit[0][:, :, None] * unit[1][:, None, :]).reshape(size, -1))
-        products = [features.outer_products(z * inside[:, None]) for z in unit]
+        products = [spectra.outer_products(z * inside[:, None]) for z in unit]
         added = [_add_exactly(*terms) for terms in zip(*carry, products, strict=True)]
         return tuple(zip(*added, strict=True)), None
 
     (totals, remainders), _ = lax.scan(add, (sums.totals, sums.remainders), cut)
-    after = _OuterSums(
-        totals, remainders, sums.count + jnp.sum(weights).astype(jnp.int32), sums.refused
-    )
+    count = sums.count + jnp.sum(weights).astype(jnp.int32)
+    after = _OuterSums(totals, remainders, count, sums.refused)
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(total)) for total in totals]))
     refused = sums._replace(refused=sums.refused + 1)
     return jax.tree.map(lambda new, old: jnp.where(finite, new, old), after, refused)
@@ -288,12 +246,8 @@ def _add_exactly(
 
 @jax.jit
 def _merge_outer_sums(one: _OuterSums, two: _OuterSums) -> _OuterSums:
-    added = [
-        _add_exactly(total, remainder + other_remainder, other)
-        for total, remainder, other, other_remainder in zip(
-            one.totals, one.remainders, two.totals, two.remainders, strict=True
-        )
-    ]
+    sums = zip(one.totals, one.remainders, two.totals, two.remainders, strict=True)
+    added = [_add_exactly(total, lost + lost_too, other) for total, lost, other, lost_too in sums]
     totals, remainders = zip(*added, strict=True)
     return _OuterSums(totals, remainders, one.count + two.count, one.refused + two.refused)
 
@@ -305,9 +259,9 @@ def _entropies_of_sums(sums: _OuterSums, entropy: Entropy) -> tuple[jax.Array, .
     for total, remainder in zip(sums.totals, sums.remainders, strict=True):
         covariance = (total + remainder) / sums.count.astype(total.dtype)
         if not entropy.needs_spectrum:
-            values.append(of_squared_norm(features.squared_norm(covariance)))
+            values.append(of_squared_norm(spectra.squared_norm(covariance)))
             continue
         # A truncation counts eigenvalues of K / n, all but D of which are zero.
         length = max(entropy.truncation or 0, covariance.shape[0])
-        values.append(entropy.of_spectrum(features.eigenvalues(covariance, length)))
+        values.append(entropy.of_spectrum(spectra.padded_spectrum(covariance, length)))
     return tuple(values)

@@ -32,20 +32,14 @@ class _Stream:
 
     Never changed in place, so that copies of a metric may share it; and no pytree, so that Flax
     leaves it where it is.
-
-    Attributes:
-      kernels: of the outputs and, where there are any, of the prompts.
-      tile_size: the points of a block.
-      blocks: the points, all blocks full but the last.
-      totals: sums over the pairs i < j of k_X^2 and, with prompts, of k_T^2 and of their product,
-        in float64.
-      origins: by name, the row that was subtracted from all points before they were cast.
     """
 
-    kernels: tuple[Kernel, ...]
-    tile_size: int
-    blocks: tuple[Points, ...]
+    kernels: tuple[Kernel, ...]  # Of the outputs and, where there are any, of the prompts.
+    tile_size: int  # The points of a block.
+    blocks: tuple[Points, ...]  # All blocks are full but the last.
+    # Sums over the pairs i < j of k_X^2 and, with prompts, of k_T^2 and of their product.
     totals: np.ndarray
+    # By name, the row that was subtracted from all points before they were cast.
     origins: dict[str, np.ndarray | None] = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -181,23 +175,37 @@ class _StoredPoints(nnx.Metric):
         """Adds all samples of another metric, at the cost of the pairs between the two.
 
         Raises:
-          TypeError, ValueError: the other metric does not store its points, or its kernels or
-            dimensions are others. The metric is then as it was before.
+          TypeError, ValueError: it does not store its points, or its kernels or dimensions differ.
         """
         if not isinstance(other, _StoredPoints):
             raise TypeError(f"other: expected a metric of stored points, received {other!r}.")
         mine, theirs = self._stream, other._stream
         if not _same_kernels(mine.kernels, theirs.kernels):
-            raise ValueError(
-                f"other: expected the kernels {mine.kernels}, received {theirs.kernels}."
-            )
+            kernels = f"{mine.kernels}, received {theirs.kernels}"
+            raise ValueError(f"other: expected the kernels {kernels}.")
         if theirs.n:
             batches.check_dimensions(theirs.blocks[0], mine.dimensions)
             self._stream = mine.with_stream(theirs)
 
-    def _decompose(
-        self, *, order: float, truncation: int | None = None, **options: Any
+    def decompose(
+        self, *, order: float = 1, truncation: int | None = None, **options: Any
     ) -> Decomposition:
+        """The three entropies and the scores of all samples so far.
+
+        Args:
+          order: the Renyi order in (0, inf]. Order 2 costs nothing; every other order, and any
+            truncation, runs `decompose` on the stored points.
+          truncation: how many eigenvalues every entropy keeps; all where None.
+          **options: further keyword arguments of `decompose`, which is then what runs; for
+            example a `method` with a key, where n is large.
+
+        Returns:
+          A `Decomposition`. Without prompts it is that of one and the same prompt for all samples:
+          H(T) = 0, and the conditional score is the score itself.
+
+        Raises:
+          ValueError: there are no samples yet; otherwise as `decompose`.
+        """
         entropy = Entropy(order=order, truncation=truncation)
         batches.check_not_empty(self, self.n)
         entropy = entropy.clamped(self.n)
@@ -214,11 +222,8 @@ class _StoredPoints(nnx.Metric):
     def _warn_of_extreme_bandwidths(self) -> None:
         """Warns where a Gram is numerically constant or the identity, as `decompose` does."""
         pairs = self.n * (self.n - 1) / 2
-        if not pairs:
-            return
-        named = zip(batches.NAMES, self._stream.kernels, strict=False)
-        for index, (name, kernel) in enumerate(named):
-            mean = self._stream.totals[index] / pairs
+        for index, kernel in enumerate(self._stream.kernels if pairs else ()):
+            name, mean = batches.NAMES[index], self._stream.totals[index] / pairs
             if mean > _NUMERICALLY_CONSTANT and not self._stream.identical(index):
                 says = "constant and its scores are 1"
             elif mean < _NUMERICALLY_IDENTITY:
@@ -238,13 +243,11 @@ class StoredDecomposition(_StoredPoints):
             metric.update(outputs=batch.outputs, prompts=batch.prompts)
         print(metric.compute(order=2).conditional, metric.compute().conditional)
 
-    The points are kept, O(n d) memory of the host. An update of b points costs O(b n d) time, its
-    pairs with every point before it, tile by tile; that makes the scores of order 2 free at any
-    moment. It runs outside `jax.jit`. Keep the metric out of the arguments of compiled functions
-    too: to them it is a constant, and every update would compile them anew.
-
-    Batches may be of any and of varying sizes. The result does not depend on them or on their
-    order, nor on how streams were merged, beyond rounding. `nnx.clone` gives an independent copy.
+    The points are kept, O(n d) memory of the host. An update of b points costs O(b n d) time, for
+    its pairs with all before it, which makes the scores of order 2 free at any moment. It runs
+    outside `jax.jit`; as an argument of a compiled function the metric is a constant, and every
+    update compiles that anew. The result does not depend, beyond rounding, on the sizes and the
+    order of batches and merges. `nnx.clone` gives an independent copy.
 
     Args:
       output_kernel: the kernel of the outputs.
@@ -255,26 +258,9 @@ class StoredDecomposition(_StoredPoints):
       TypeError, ValueError: a kernel is not one, or the tile size is not a positive integer.
     """
 
-    def compute(
-        self, *, order: float = 1, truncation: int | None = None, **options: Any
-    ) -> Decomposition:
-        """The three entropies and the scores of all samples so far.
-
-        Args:
-          order: the Renyi order in (0, inf]. Order 2 costs nothing; every other order, and any
-            truncation, runs `decompose` on the stored points.
-          truncation: how many eigenvalues every entropy keeps; all where None.
-          **options: further keyword arguments of `decompose`, which is then what runs; for
-            example a `method` with a key, where n is large.
-
-        Returns:
-          A `Decomposition`. Without prompts it is that of one and the same prompt for all samples:
-          H(T) = 0, and the conditional score is the score itself.
-
-        Raises:
-          ValueError: there are no samples yet; otherwise as `decompose`.
-        """
-        return self._decompose(order=order, truncation=truncation, **options)
+    def compute(self, **options: Any) -> Decomposition:
+        """`decompose`, with its keyword arguments."""
+        return self.decompose(**options)
 
 
 class RKE(_StoredPoints):
@@ -290,7 +276,7 @@ class RKE(_StoredPoints):
 
     def compute(self) -> jax.Array:
         """The effective number of modes, in [1, n]; ValueError where there are no samples."""
-        return self._decompose(order=2).vendi
+        return self.decompose(order=2).vendi
 
 
 class ConditionalRKE(_StoredPoints):
@@ -305,13 +291,12 @@ class ConditionalRKE(_StoredPoints):
         self, *, output_kernel: Kernel, prompt_kernel: Kernel, tile_size: int | None = None
     ) -> None:
         check_kernel(prompt_kernel, name="prompt_kernel")
-        super().__init__(
-            output_kernel=output_kernel, prompt_kernel=prompt_kernel, tile_size=tile_size
-        )
+        kernels = {"output_kernel": output_kernel, "prompt_kernel": prompt_kernel}
+        super().__init__(**kernels, tile_size=tile_size)
 
     def compute(self) -> jax.Array:
         """The effective number of modes, in [1, n]; ValueError where there are no samples."""
-        return self._decompose(order=2).conditional
+        return self.decompose(order=2).conditional
 
 
 class InformationRKE(ConditionalRKE):
@@ -322,15 +307,13 @@ class InformationRKE(ConditionalRKE):
 
     def compute(self) -> jax.Array:
         """The effective number of modes; ValueError where there are no samples."""
-        return self._decompose(order=2).information
+        return self.decompose(order=2).information
 
 
 def _same_kernels(one: tuple[Kernel, ...], two: tuple[Kernel, ...]) -> bool:
     """Whether kernels are of the same kinds and parameters."""
-    if jax.tree.structure(one) != jax.tree.structure(two):
-        return False
-    leaves = zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True)
-    return all(np.array_equal(a, b) for a, b in leaves)
+    same = jax.tree.structure(one) == jax.tree.structure(two)
+    return same and all(map(np.array_equal, jax.tree.leaves(one), jax.tree.leaves(two)))
 
 
 def _moved(points: np.ndarray, old: np.ndarray | None, new: np.ndarray | None) -> np.ndarray:
@@ -361,16 +344,8 @@ def _sums_of_pairs(
 ) -> np.ndarray:
     """Sums of squared kernel values over the pairs of each point with the first in the blocks.
 
-    Args:
-      kernels: of the outputs and, where there are any, of the prompts.
-      blocks: tiles of `size` points each but for the last.
-      size: of a tile.
-      points: arrays `[n, d]`.
-      earlier: with how many of those in the blocks every point pairs, `[n]`.
-
-    Returns:
-      The sums for X and, with prompts, for T and the pairs: float32 within a row of a tile, float64
-      beyond.
+    Every point pairs with the first `earlier` `[n]` of those in the blocks of `size` points. The
+    sums, as in `_Stream.totals`, are of the dtype within a row of a tile, and float64 beyond.
     """
     totals = np.zeros(2 * len(kernels) - 1)
     for start in range(0, earlier.shape[0], size):
@@ -393,11 +368,9 @@ def _sums_of_pairs(
 
 
 def _padded(points: Points, length: int) -> Points:
-    """Points with copies of the first at the end: a kernel may be undefined at zero."""
-    missing = length - points[0].shape[0]
-    if not missing:
-        return points
-    return tuple(np.concatenate([part, np.repeat(part[:1], missing, axis=0)]) for part in points)
+    """Points with copies of the last at the end: a kernel may be undefined at zero."""
+    missing = ((0, length - points[0].shape[0]), (0, 0))
+    return tuple(np.pad(part, missing, mode="edge") for part in points)
 
 
 @jax.jit
@@ -406,18 +379,15 @@ def _sums_in_tile(
 ) -> jax.Array:
     """For every row the sums over the first `counted[row]` columns, `[1 or 3, row]`.
 
-    Rows and columns are prepared together: what a kernel does relative to its points, such as the
-    Gaussian's centring, is then the same for both, and as near to them as it can be.
+    Rows and columns are prepared together, as the Gaussian centres its points.
     """
     height, width = rows[0].shape[0], columns[0].shape[0]
     inside = jnp.arange(width, dtype=counted.dtype)[None, :] < counted[:, None]
     geometries = []
     for kernel, left, right in zip(kernels, rows, columns, strict=True):
         prepared = kernel.prepare(jnp.concatenate([left, right]))
-        of_rows, of_columns = (
-            jax.tree.map(lambda leaf, part=part: leaf[part], prepared)
-            for part in (slice(height), slice(height, None))
-        )
+        of_rows = jax.tree.map(lambda leaf: leaf[:height], prepared)
+        of_columns = jax.tree.map(lambda leaf: leaf[height:], prepared)
         geometries.append(kernel.geometry(of_rows, of_columns))
     subsets = ((0,), (1,), (0, 1)) if len(kernels) == 2 else ((0,),)
     products = pairwise.squared_products(subsets, kernels, geometries, inside)

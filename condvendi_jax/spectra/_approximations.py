@@ -16,7 +16,6 @@ import numpy as np
 
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.grams import _eigenvalues as spectra
-from condvendi_jax.grams import _features as features
 from condvendi_jax.spectra._measures import (
     ROUNDING,
     Estimate,
@@ -201,7 +200,7 @@ def nystroem_estimates(
     trace = float(jnp.trace(covariance))
     missing = max(1 - trace, 0.0)
     values = np.zeros(n)
-    computed = features.eigenvalues(covariance / trace, covariance.shape[0])
+    computed = spectra.spectrum(covariance / trace)
     spectra.check_spectra(computed)
     kept = np.asarray(computed, np.float64)
     values[: min(kept.size, n)] = kept[:n] * (1 - missing)

@@ -19,7 +19,7 @@ from jax import lax
 
 from condvendi_jax import validation
 from condvendi_jax.entropies import PerTerm
-from condvendi_jax.grams import _features as features
+from condvendi_jax.grams import _eigenvalues as spectra
 from condvendi_jax.grams._grams import FeatureGram
 from condvendi_jax.kernels import Gaussian, Kernel, Product
 from condvendi_jax.pairs import Pairs, takes_pairs
@@ -266,7 +266,7 @@ def covariances(
         rows = tuple(lax.dynamic_slice_in_dim(part, first, size) for part in points.arrays)
         new = (first + jnp.arange(size) >= k * size)[:, None]
         return tuple(
-            total + features.outer_products(jnp.where(new, z, 0)) / n
+            total + spectra.outer_products(jnp.where(new, z, 0)) / n
             for total, z in zip(sums, of_rows(rows), strict=True)
         )
 

@@ -26,7 +26,6 @@ from condvendi_jax.spectra import _methods as methods
 DEVICES, PROCESSES, DEVICES_EACH = 8, 2, 2
 N, TILE, BANDWIDTHS = 203, 16, (0.7, 0.5)
 DIMENSIONS = {"d_x": 5, "d_t": 4}
-LARGE_N, LARGE_DIMENSIONS, LARGE_BANDWIDTHS = 3001, {"d_x": 16, "d_t": 8, "modes": 12}, (3.0, 2.0)
 COTANGENT = (0.3, -2.0, 0.7)
 COMPILED_N, CAPACITY = 2400, 5
 MEASURED_N = 401
@@ -126,10 +125,9 @@ def meshes():
         gram = cv.grams.TiledGram.from_points(kernels()[0], rows, tile_size=TILE)
         out[f"{name} rows"] = gram.squared_frobenius_norm()
     gram, _ = sharded(kernels(), points, Layout(lines(4), "rows", N))
-    out["eigenvalues"] = gram.eigenvalues()
-    out["stored eigenvalues"] = gram.store().eigenvalues()
-    out["vector of n"] = gram.matvec(jnp.asarray(vectors(N))[:, 0])
-    out["stored vector of n"] = gram.store().matvec(jnp.asarray(vectors(N))[:, 0])
+    for name, held in {"": gram, "stored ": gram.store()}.items():
+        out[f"{name}eigenvalues"] = held.eigenvalues()
+        out[f"{name}vector of n"] = held.matvec(jnp.asarray(vectors(N))[:, 0])
     cosine, _ = sharded(kernels("cosine"), points, Layout(lines(4), "rows", N))
     out["cosine eigenvalues"] = cosine.eigenvalues()
     out["cosine norm"] = cosine.squared_frobenius_norm()
@@ -160,23 +158,14 @@ def gradients():
         found = gradient(*points, BANDWIDTHS, layout)
         for name, value in zip(("outputs", "prompts", "bandwidths"), found, strict=True):
             out[f"{count}/{name}"] = np.stack(value) if name == "bandwidths" else value
-        slopes = jax.jit(jax.grad(slope, argnums=(0, 1)), static_argnums=2)(
-            points, BANDWIDTHS, layout
-        )
+        slopes = jax.jit(jax.grad(slope, argnums=(0, 1)), static_argnums=2)
+        slopes = slopes(points, BANDWIDTHS, layout)
         for name, value in zip(("slope in points", "slope in bandwidths"), slopes, strict=True):
             out[f"{count}/{name}"] = np.concatenate([np.ravel(part) for part in value])
     # In one argument alone, and not compiled.
     layout = Layout(lines(2), "rows", N)
     out["prompts alone"] = jax.grad(weighted, argnums=1)(*points, BANDWIDTHS, layout)
     return to_host(out)
-
-
-def float32():
-    with precision.x64(False):
-        points = draw_pairs(LARGE_N, dtype=np.float32, **LARGE_DIMENSIONS)
-        layout = Layout(lines(DEVICES), "rows", LARGE_N)
-        gram_x, gram_t = sharded(kernels(bandwidths=LARGE_BANDWIDTHS), points, layout, 128)
-        return {"norms": np.array(gram_x.squared_norms_with(gram_t))}
 
 
 def measures():
@@ -267,7 +256,6 @@ def devices(path):
         "cases": representations,
         "meshes": meshes,
         "gradients": gradients,
-        "float32": float32,
         "measures": measures,
         "mesh": lambda: scores(pairs, mesh=lines(4)),
         "one device": lambda: scores(pairs),

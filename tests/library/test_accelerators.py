@@ -52,20 +52,8 @@ def _prefixes(outputs, prompts):
     return pairwise.prefix_norms(factors, subsets, tile_size=pairwise.ACCELERATOR_TILE)
 
 
-def _sweep(outputs, prompts, sigmas):
-    return jax.vmap(lambda sigma: _conditional_rke(outputs, prompts, sigma))(sigmas)
-
-
-def _product(outputs, prompts, vectors):
-    return _joint(outputs, prompts).matvec(vectors)
-
-
-def _beside(outputs, prompts, left, right):
-    return _joint(outputs, prompts).squared_norm_beside(left, right)
-
-
-def _slope(outputs, prompts, left, right):
-    return _joint(outputs, prompts).bilinear_slope(left, right)
+def _by_joint(name):
+    return lambda outputs, prompts, *others: getattr(_joint(outputs, prompts), name)(*others)
 
 
 def _space(outputs, prompts, start):
@@ -88,10 +76,10 @@ TILED = {
     "order 2": (_conditional_rke, *_points()),
     "order 2, gradient": (jax.value_and_grad(_conditional_rke, (0, 1, 2)), *_points(), _array()),
     "order 2, prefixes": (_prefixes, *_points()),
-    "order 2, bandwidths": (_sweep, *_points(), _array(16)),
-    "product": (_product, *_points(), _VECTORS),
-    "rest": (_beside, *_points(), _BASIS, _BASIS),
-    "slope": (jax.grad(_slope, (0, 1)), *_points(), _VECTORS, _VECTORS),
+    "order 2, bandwidths": (jax.vmap(_conditional_rke, (None, None, 0)), *_points(), _array(16)),
+    "product": (_by_joint("matvec"), *_points(), _VECTORS),
+    "rest": (_by_joint("squared_norm_beside"), *_points(), _BASIS, _BASIS),
+    "slope": (jax.grad(_by_joint("bilinear_slope"), (0, 1)), *_points(), _VECTORS, _VECTORS),
     "krylov": (_space, *_points(), _VECTORS),
     "lanczos": (_lanczos, *_points(), _BASIS, _VECTORS, jax.ShapeDtypeStruct((), jnp.int32)),
 }
@@ -120,7 +108,7 @@ _MATRIX = _array(STORED, STORED)
 _SOME = _array(STORED, BLOCK), _array(STORED, 8 * BLOCK)
 
 STORING = {
-    "store": (lambda *points: _joint(*points).store(), *_points(STORED)),
+    "store": (_by_joint("store"), *_points(STORED)),
     "stored norm": (_stored(lambda gram: gram.squared_frobenius_norm()), _MATRIX),
     "stored krylov": (_stored(lambda g, v: krylov.krylov_space(g, v, sweeps=8)), _MATRIX, _SOME[0]),
     "stored rest": (_stored(estimators._squared_norm_beside), _MATRIX, _SOME[1], _SOME[1]),

@@ -4,7 +4,6 @@ Several devices are tried in test_sharding.py; the arithmetic of any number of b
 """
 
 import contextlib
-import functools
 import re
 import types
 
@@ -14,7 +13,7 @@ import pytest
 
 import condvendi_jax as cv
 from condvendi_jax.grams import _layouts as layouts
-from condvendi_jax.grams._layouts import Layout, layout_of, mesh_of, to_host
+from condvendi_jax.grams._layouts import Layout, layout_of, mesh_of
 
 
 @pytest.fixture
@@ -60,23 +59,12 @@ def test_points_are_padded_with_the_first_and_vectors_with_zeros(mesh):
     np.testing.assert_array_equal(sharded[5:], np.tile(points[:1], (3, 1)))
     np.testing.assert_array_equal(placed[:5], points)
     assert not placed[5:].any()
+    for n in (3, 6):
+        says = f"layout's n = 5, received shape ({n}, 2)"
+        with pytest.raises(ValueError, match=re.escape(says)):
+            layout.shard(np.ones((n, 2), np.float32))
     traced = jax.jit(layout.shard)(points)
     np.testing.assert_array_equal(traced, sharded)
-
-
-def test_points_that_lie_right_already_stay(mesh, x64):
-    layout = Layout(mesh, "rows", 4)
-    points = layout.shard(np.ones((4, 2)))
-    assert points.dtype == np.float64
-    assert points.sharding == layout.sharding
-    np.testing.assert_array_equal(layout.shard(points), points)
-
-
-@pytest.mark.parametrize("n", [3, 5])
-def test_another_number_of_points_is_refused(mesh, n):
-    layout = Layout(mesh, "rows", 4)
-    with pytest.raises(ValueError, match=re.escape(f"layout's n = 4, received shape ({n}, 2)")):
-        layout.shard(np.ones((n, 2), np.float32))
 
 
 def test_what_is_no_layout_is_refused(mesh):
@@ -116,25 +104,6 @@ def test_layouts_are_equal_where_the_devices_and_axes_are(mesh):
     assert hash(Layout(mesh, "rows", 4)) == hash(layout_of(np.ones((4, 2)), mesh=mesh))
 
 
-def test_to_host_gives_numpy():
-    tree = to_host({"a": jax.numpy.ones(3), "b": 2.0})
-    assert isinstance(tree["a"], np.ndarray)
-    np.testing.assert_array_equal(tree["a"], np.ones(3))
-    assert tree["b"] == 2
-
-
-def test_a_device_holds_its_rows_of_a_stored_matrix(mesh):
-    """One device holds them all; the devices of a CPU share a memory, and hold the padding too."""
-    assert Layout(mesh, "rows", 50).stored_share == 1
-
-
-def test_the_constraint_is_part_of_the_program(mesh):
-    layout = Layout(mesh, "rows", 4)
-    constrained = functools.partial(jax.tree.map, layout.constrain)
-    text = str(jax.make_jaxpr(constrained)({"a": np.ones((4, 2), np.float32)}))
-    assert "sharding_constraint" in text
-
-
 @pytest.mark.parametrize("wrong", ["rows", ("rows",), 8, "devices", "abstract"])
 def test_what_is_no_mesh_is_refused(mesh, wrong):
     made = {"devices": jax.devices(), "abstract": mesh.abstract_mesh}
@@ -151,28 +120,18 @@ def test_what_is_no_mesh_is_refused(mesh, wrong):
 
 
 @pytest.mark.parametrize(
-    ("count", "platform", "enabled", "refused"),
-    [
-        (2, "cpu", True, True),
-        (2, "cpu", False, False),
-        (1, "cpu", True, False),
-        (2, "tpu", True, False),
-    ],
+    "case", [(2, "cpu", True), (2, "cpu", False), (1, "cpu", True), (2, "tpu", True)]
 )
-def test_several_cpu_devices_run_no_program_of_a_cache(count, platform, enabled, refused):
+def test_several_cpu_devices_run_no_program_of_a_cache(case):
     """What they read back from it gave wrong numbers."""
-    mesh = types.SimpleNamespace(
-        devices=np.array([types.SimpleNamespace(platform=platform)] * count)
-    )
+    count, platform, enabled = case
+    devices = np.array([types.SimpleNamespace(platform=platform)] * count)
+    refusal = pytest.raises(ValueError, match="JAX_ENABLE_COMPILATION_CACHE=false")
     before = jax.config.jax_enable_compilation_cache
     assert jax.config.jax_compilation_cache_dir  # The tests have one.
     jax.config.update("jax_enable_compilation_cache", enabled)
     try:
-        with (
-            pytest.raises(ValueError, match="JAX_ENABLE_COMPILATION_CACHE=false")
-            if refused
-            else contextlib.nullcontext()
-        ):
-            layouts._check_no_cache(mesh)
+        with refusal if case == (2, "cpu", True) else contextlib.nullcontext():
+            layouts._check_no_cache(types.SimpleNamespace(devices=devices))
     finally:
         jax.config.update("jax_enable_compilation_cache", before)

@@ -11,66 +11,45 @@ import pytest
 import condvendi_jax as cv
 from condvendi_jax.grams import _memory as memory
 
-UNLIMITED_V1 = "9223372036854771712\n"
+UNLIMITED_V1 = "9223372036854771712"
+VERSION_1 = "12:cpu,cpuacct:/elsewhere\n4:memory:/docker/0123\n1:name=systemd:/docker/0123\n0::/\n"
 
 
-def tree(root, files):
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return root
-
-
-@pytest.mark.parametrize(
-    ("limits", "expected"),
-    [
-        ({"user/app/": "1000\n", "user/": "5000\n"}, 1000),
-        ({"user/app/": "9000\n", "user/": "5000\n"}, 5000),
-        ({"user/app/": "max\n", "user/": "max\n", "": "7000\n"}, 7000),
-        ({"user/app/": "max\n"}, None),
-        ({"user/app/": f"{2**62}\n"}, None),
-        ({"other/": "1000\n"}, None),
-        ({}, None),
-    ],
-)
-def test_a_control_group_is_limited_by_all_above_it(tmp_path, limits, expected):
-    files = {f"sys/fs/cgroup/{folder}memory.max": text for folder, text in limits.items()}
-    root = tree(tmp_path, {"proc/self/cgroup": "0::/user/app\n"} | files)
-    assert memory.container_limit(root) == expected
-
-
-@pytest.mark.parametrize("group", ["/", "/../..", "/system.slice/docker-0123.scope"])
-def test_inside_a_container_its_own_group_is_the_top(tmp_path, group):
-    files = {"proc/self/cgroup": f"0::{group}\n", "sys/fs/cgroup/memory.max": "4096\n"}
-    assert memory.container_limit(tree(tmp_path, files)) == 4096
+def version_1(own, top):
+    """The group of another controller says nothing of memory."""
+    limits = {"docker/0123/": own, "": top, "elsewhere/": "10"}
+    return {f"memory/{folder}memory.limit_in_bytes": text for folder, text in limits.items()}
 
 
 @pytest.mark.parametrize(
-    ("own", "top", "expected"),
+    ("groups", "limits", "expected"),
     [
-        ("3000\n", UNLIMITED_V1, 3000),
-        (UNLIMITED_V1, UNLIMITED_V1, None),
-        (None, "2000\n", 2000),
-        ("3000\n", "2000\n", 2000),
+        # A group is limited by all above it.
+        ("0::/user/app\n", {"user/app/memory.max": "1000\n", "user/memory.max": "5000"}, 1000),
+        ("0::/user/app\n", {"user/app/memory.max": "9000\n", "user/memory.max": "5000"}, 5000),
+        ("0::/user/app\n", {"user/app/memory.max": "max\n", "memory.max": "7000"}, 7000),
+        ("0::/user/app\n", {"user/app/memory.max": "max\n"}, None),
+        ("0::/user/app\n", {"user/app/memory.max": f"{2**62}\n"}, None),
+        ("0::/user/app\n", {"other/memory.max": "1000\n"}, None),
+        # Inside a container its own group is the top.
+        ("0::/\n", {"memory.max": "4096\n"}, 4096),
+        ("0::/../..\n", {"memory.max": "4096\n"}, 4096),
+        ("0::/system.slice/docker-0123.scope\n", {"memory.max": "4096\n"}, 4096),
+        (VERSION_1, version_1("3000\n", UNLIMITED_V1), 3000),
+        (VERSION_1, version_1(UNLIMITED_V1, UNLIMITED_V1), None),
+        (VERSION_1, version_1(None, "2000\n"), 2000),
+        (VERSION_1, version_1("3000\n", "2000\n"), 2000),
+        ("\nnonsense\n", {}, None),
+        (None, {}, None),
     ],
 )
-def test_control_groups_of_version_one(tmp_path, own, top, expected):
-    groups = "12:cpu,cpuacct:/elsewhere\n4:memory:/docker/0123\n1:name=systemd:/docker/0123\n0::/\n"
-    files = {
-        "proc/self/cgroup": groups,
-        "sys/fs/cgroup/memory/memory.limit_in_bytes": top,
-        # The group of another controller says nothing of memory.
-        "sys/fs/cgroup/memory/elsewhere/memory.limit_in_bytes": "10\n",
-    }
-    if own:
-        files["sys/fs/cgroup/memory/docker/0123/memory.limit_in_bytes"] = own
-    assert memory.container_limit(tree(tmp_path, files)) == expected
-
-
-def test_a_system_without_control_groups_has_no_limit(tmp_path):
-    assert memory.container_limit(tmp_path) is None
-    assert memory.container_limit(tree(tmp_path, {"proc/self/cgroup": "\nnonsense\n"})) is None
+def test_the_least_limit_of_the_control_groups_is_found(tmp_path, groups, limits, expected):
+    files = {f"sys/fs/cgroup/{name}": text for name, text in limits.items()}
+    for name, text in ({"proc/self/cgroup": groups} | files).items():
+        if text is not None:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+    assert memory.container_limit(tmp_path) == expected
 
 
 @pytest.mark.parametrize("name", ["RLIMIT_AS", "RLIMIT_DATA"])
@@ -116,57 +95,39 @@ def test_what_fits_is_a_matter_of_bytes(monkeypatch):
     memory.check(100, np.float32)
     with pytest.raises(ValueError, match=r"n = 100 points need about .* GiB of float64 and there"):
         memory.check(100, np.float64)
+    for size, says in ((40 * 2**30, "40 GiB"), (2**29, "0.5 GiB"), (3 * 2**29, "1.5 GiB")):
+        monkeypatch.setattr(memory, "limit", lambda size=size: size)
+        with pytest.raises(ValueError, match=f"there are {says}"):
+            memory.check(10**6, np.float32)
+    monkeypatch.setattr(memory, "limit", lambda: 4 * 100 * 100 * 4)
     memory.check_cross(100, 133, np.float32)
     with pytest.raises(ValueError, match=r"100 x 134 cross Gram need about .* GiB of float32"):
         memory.check_cross(100, 134, np.float32)
 
 
-@pytest.mark.parametrize(
-    ("size", "says"), [(40 * 2**30, "40 GiB"), (2**29, "0.5 GiB"), (3 * 2**29, "1.5 GiB")]
-)
-def test_sizes_are_said_in_gibibytes(monkeypatch, size, says):
-    monkeypatch.setattr(memory, "limit", lambda: size)
-    with pytest.raises(ValueError, match=f"there are {says}"):
-        memory.check(10**6, np.float32)
+OTHER = "INTERNAL: something else"
+EXHAUSTED = r"Memory ran out.*n = {n} points need about .* GiB of float32.*cv.Auto.*order 2"
+SOLVER = "INTERNAL: operation cusolverDnXsyevd_bufferSize(...) failed: cuSolver invalid value error"
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("n", "error", "says"),
     [
-        jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: while allocating 40000000000 bytes."),
-        jax.errors.JaxRuntimeError("INTERNAL: Out of memory allocating 40000000000 bytes."),
-        MemoryError(),
+        (50_000, "RESOURCE_EXHAUSTED: while allocating 40000000000 bytes.", EXHAUSTED),
+        (50_000, "INTERNAL: Out of memory allocating 40000000000 bytes.", EXHAUSTED),
+        (50_000, MemoryError(), EXHAUSTED),
+        (25_000, SOLVER, r"cuSOLVER refused .* n = {n}.*method=cv.Auto\(key=...\)"),
+        # A refusal of a matrix that is not large has another cause.
+        (10, SOLVER, None),
+        (10, OTHER, None),
     ],
 )
-def test_a_failed_allocation_is_explained(error):
-    says = r"Memory ran out.*n = 50000 points need about 37 GiB of float32.*cv.Auto.*order 2"
-    with pytest.raises(ValueError, match=says) as caught, memory.explained(50_000, np.float32):
+def test_a_failure_of_large_arrays_is_explained_and_another_left_alone(n, error, says):
+    error = jax.errors.JaxRuntimeError(error) if isinstance(error, str) else error
+    expected, says = (ValueError, says.format(n=n)) if says else (type(error), None)
+    with pytest.raises(expected, match=says) as caught, memory.explained(n, np.float32):
         raise error
-    assert caught.value.__cause__ is error
-
-
-_REFUSED = (
-    "INTERNAL: operation cusolverDnXsyevd_bufferSize(...) failed: cuSolver invalid value error"
-)
-
-
-def test_a_refusal_of_an_accelerators_eigensolver_is_explained():
-    error = jax.errors.JaxRuntimeError(_REFUSED)
-    says = r"cuSOLVER refused .* n = 25000.*method=cv.Auto\(key=...\)"
-    with pytest.raises(ValueError, match=says) as caught, memory.explained(25_000, np.float32):
-        raise error
-    assert caught.value.__cause__ is error
-
-
-@pytest.mark.parametrize("text", ["INTERNAL: something else", _REFUSED])
-def test_another_failure_is_left_alone(text):
-    """A refusal of a matrix that is not large has another cause."""
-    error = jax.errors.JaxRuntimeError(text)
-    with pytest.raises(jax.errors.JaxRuntimeError) as caught, memory.explained(10, np.float32):
-        raise error
-    assert caught.value is error
-    with memory.explained(10, np.float32):
-        pass
+    assert error in (caught.value, caught.value.__cause__)
 
 
 def test_random_features_that_do_not_fit_are_refused(monkeypatch):

@@ -127,48 +127,36 @@ def test_sharded_grams_are_those_of_numpy(case, found):
 
 
 @pytest.mark.slow
-def test_the_mesh_may_have_explicit_axes_or_two(found):
-    meshes = part(found, "meshes")
-    x, t = oracle_grams()
-    assert_close(meshes["explicit mesh"], np.mean(x**2))
-    for name in ("two axes", "one of two axes"):
-        assert_close(meshes[f"{name}/norm"], np.mean((x * t) ** 2))
-        assert_close(meshes[f"{name}/product"][: runs.N], x * t @ runs.vectors(runs.N) / runs.N)
-
-
-@pytest.mark.slow
-def test_rows_that_are_sharded_already_stay_where_they_are(found):
-    expected = np.mean(gaussian_gram(draw_pairs(runs.N, **runs.DIMENSIONS)[0][:200], 0.7) ** 2)
-    for name in ("auto rows", "explicit rows"):
-        assert_close(found[f"meshes/{name}"], expected)
-
-
-@pytest.mark.slow
-def test_finite_features_need_no_ring(found):
-    cosine, _ = oracle_grams(kernel="cosine")
-    product = cosine @ runs.vectors(runs.N) / runs.N
-    assert_close(found["meshes/cosine norm"], np.mean(cosine**2))
-    assert_close(found["meshes/cosine eigenvalues"], eigenvalues(cosine))
-    assert_close(found["meshes/cosine product"][: runs.N], product)
-    assert_close(found["meshes/cosine vectors of n"], product)
+def test_every_way_to_say_where_points_are_gives_what_numpy_does(found):
+    """Meshes with explicit axes or two, rows that are sharded already, features, vectors of n."""
+    (x, t), cosine = oracle_grams(), oracle_grams(kernel="cosine")[0]
+    columns = runs.vectors(runs.N)
+    few = gaussian_gram(draw_pairs(runs.N, **runs.DIMENSIONS)[0][:200], 0.7)
+    expected = {
+        "explicit mesh": np.mean(x**2),
+        "two axes/norm": np.mean((x * t) ** 2),
+        "two axes/product": (x * t) @ columns / runs.N,
+        "auto rows": np.mean(few**2),
+        "cosine norm": np.mean(cosine**2),
+        "cosine eigenvalues": eigenvalues(cosine),
+        "cosine product": cosine @ columns / runs.N,
+        "eigenvalues": eigenvalues(x),
+        "vector of n": x @ columns[:, 0] / runs.N,
+        "stored norms": [np.mean(k**2) for k in (x, cosine, x * cosine)],
+    }
+    for name in ("norm", "product"):
+        expected[f"one of two axes/{name}"] = expected[f"two axes/{name}"]
+    for name in ("eigenvalues", "vector of n"):
+        expected[f"stored {name}"] = expected[name]
+    expected |= {"explicit rows": expected["auto rows"]}
+    expected |= {"cosine vectors of n": expected["cosine product"]}
+    for name, values in expected.items():
+        assert_close(
+            found[f"meshes/{name}"][: runs.N] if np.ndim(values) else found[f"meshes/{name}"],
+            values,
+        )
     assert not found["meshes/cosine product"][runs.N :].any()
-
-
-@pytest.mark.slow
-def test_a_small_gram_has_all_eigenvalues_and_products_of_vectors_that_were_not_placed(found):
-    x, _ = oracle_grams()
-    for name in ("", "stored "):
-        assert_close(found[f"meshes/{name}eigenvalues"], eigenvalues(x))
-        expected = x @ runs.vectors(runs.N)[:, 0] / runs.N
-        assert_close(found[f"meshes/{name}vector of n"], expected)
-
-
-@pytest.mark.slow
-def test_stored_and_ring_grams_multiply(found):
-    x, cosine = oracle_grams()[0], oracle_grams(kernel="cosine")[0]
     assert_close(found["meshes/mixed product"][: runs.N, : runs.N], x * cosine)
-    norms = [np.mean(k**2) for k in (x, cosine, x * cosine)]
-    assert_close(found["meshes/stored norms"], norms)
 
 
 def norm_gradient(weights, points, bandwidth):
@@ -193,6 +181,8 @@ def test_the_gradient_is_that_of_the_formula(count, found):
         in_points, in_bandwidth = norm_gradient(squares[k], pairs[k], runs.BANDWIDTHS[k])
         np.testing.assert_allclose(values[name], in_points, rtol=1e-9, atol=1e-14)
         np.testing.assert_allclose(values["bandwidths"][k], in_bandwidth, rtol=1e-9)
+    alone = found["gradients/prompts alone"]
+    np.testing.assert_allclose(alone, values["prompts"], rtol=1e-9, atol=1e-14)
 
 
 @pytest.mark.slow
@@ -210,28 +200,6 @@ def test_the_slope_of_a_bilinear_form_is_that_of_the_formula(count, found):
         in_bandwidths.append(np.sum(weights * cdist(points, points, "sqeuclidean")) / width**3)
     assert_close(values["slope in points"], np.concatenate(in_points))
     assert_close(values["slope in bandwidths"], in_bandwidths)
-
-
-@pytest.mark.slow
-def test_the_gradient_in_one_argument_alone(found):
-    np.testing.assert_allclose(
-        found["gradients/prompts alone"], found["gradients/3/prompts"], rtol=1e-9, atol=1e-14
-    )
-
-
-@pytest.mark.slow
-def test_float32_is_within_a_millionth_of_float64_at_three_thousand_points(found):
-    x, t = (
-        np.exp(-cdist(*2 * [p.astype(np.float64)], "sqeuclidean") / s**2)
-        for p, s in zip(
-            draw_pairs(runs.LARGE_N, dtype=np.float32, **runs.LARGE_DIMENSIONS),
-            runs.LARGE_BANDWIDTHS,
-            strict=True,
-        )
-    )
-    expected = [x.mean(), t.mean(), (x * t).mean()]
-    assert found["float32/norms"].dtype == np.float32
-    np.testing.assert_allclose(found["float32/norms"], expected, rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -322,7 +290,7 @@ def mesh():
     return runs.lines(1)
 
 
-def test_what_does_not_fit_together_is_refused(mesh):
+def test_what_does_not_fit_together_is_refused(mesh, monkeypatch):
     points = np.ones((4, 2), np.float32)
     kernel, layout = cv.Gaussian(1.0), Layout(mesh, "rows", 4)
     gram = TiledGram.from_points(kernel, points, layout=layout)
@@ -332,6 +300,16 @@ def test_what_does_not_fit_together_is_refused(mesh):
             call(shorter)
     with pytest.raises(TypeError):
         gram * 2.0
+    other = cv.gram(kernel, points)
+    for either in (gram, gram.store()):
+        for one, two in ((either, other), (other, either)):
+            with pytest.raises(ValueError, match="expected another"):
+                one * two
+        with pytest.raises(ValueError, match="expected another"):
+            either.squared_norms_with(other)
+        monkeypatch.setattr(memory, "limit", lambda: 10)
+        with pytest.raises(ValueError, match="need about"):
+            either.eigenvalues()
 
 
 def test_gathered_points_are_on_one_device_without_padding(mesh):
@@ -352,35 +330,11 @@ def test_the_tile_size_changes_the_program_and_not_the_result(mesh):
         TiledGram.from_points(cv.Gaussian(0.7), points, layout=layout, tile_size=size)
         for size in (16, 64)
     ]
+    assert grams[0].rank_bound == 50
+    assert represent(cv.Cosine(), points, layout=layout).rank_bound == points.shape[1]
     texts = [str(jax.make_jaxpr(lambda g: g.squared_frobenius_norm())(gram)) for gram in grams]
     assert texts[0] != texts[1]
     assert_close(grams[0].squared_frobenius_norm(), float(grams[1].squared_frobenius_norm()))
-
-
-def test_sharded_grams_do_not_mix_with_others(mesh):
-    points = draw_pairs(50, dtype=np.float32)[0]
-    gram = TiledGram.from_points(cv.Gaussian(0.7), points, layout=Layout(mesh, "rows", 50))
-    other = cv.gram(cv.Gaussian(0.7), points)
-    for either in (gram, gram.store()):
-        for call in (either.__mul__, other.__mul__, either.squared_norms_with):
-            with pytest.raises(ValueError, match="expected another"):
-                call(other if call != other.__mul__ else either)
-
-
-def test_the_rank_of_finite_features_is_bounded(mesh):
-    points = draw_pairs(50, dtype=np.float32, d_x=5)[0]
-    layout = Layout(mesh, "rows", 50)
-    assert represent(cv.Cosine(), points, layout=layout).rank_bound == 5
-    assert TiledGram.from_points(cv.Gaussian(0.7), points, layout=layout).rank_bound == 50
-
-
-def test_a_sharded_gram_too_large_for_one_device_is_refused(mesh, monkeypatch):
-    monkeypatch.setattr(memory, "limit", lambda: 1000)
-    points = draw_pairs(50, dtype=np.float32)[0]
-    gram = TiledGram.from_points(cv.Gaussian(0.7), points, layout=Layout(mesh, "rows", 50))
-    for either in (gram, gram.store()):
-        with pytest.raises(ValueError, match="need about"):
-            either.eigenvalues()
 
 
 @pytest.mark.slow
