@@ -21,8 +21,7 @@ Criterion = Literal["std", "variance"]
 _SOURCES = {"std": "RKE section 6", "variance": "CV appendix E.1"}
 # A choice: the sampling noise of a median of two million distances is far below that of scores.
 _MEDIAN_SAMPLE = 2000
-# The number of disjoint subsets in CV appendix E.1.
-DEFAULT_SUBSETS = 10
+DEFAULT_SUBSETS = 10  # As in CV appendix E.1.
 # How many pairs of rows a rule compares, within bounds on the partitions: a second or two on two
 # CPU cores up to n = 5,000, about six at n = 8,000. One partition leaves 4 to 7% of noise in a
 # bandwidth, 64 leave 0.5 to 1% (n = 320: captions, and mixtures of one and eight outputs a prompt).
@@ -392,8 +391,8 @@ def _median(points: jax.Array, key: jax.Array) -> float:
     validation.check_key(key)
     if points.shape[0] == 1:
         raise ValueError("points: one row has no distance to choose a bandwidth from; give one.")
-    sample = _sample(key, points)
-    largest = float(_largest_difference(sample))
+    sample, difference = _sample(key, points)
+    largest = float(difference)
     # A power of two near the largest entry, so that squares stay in range.
     unit = 2.0 ** round(math.log2(largest)) if 0 < largest < math.inf else 1.0
     half_squares = np.asarray(_geometry(sample, np.asarray(unit, points.dtype)), np.float64)
@@ -411,13 +410,10 @@ def _checked(points: ArrayLike) -> jax.Array:
 
 
 @jax.jit
-def _sample(key: jax.Array, points: jax.Array) -> jax.Array:
-    return points[jax.random.permutation(key, points.shape[0])[:_MEDIAN_SAMPLE]]
-
-
-@jax.jit
-def _largest_difference(points: jax.Array) -> jax.Array:
-    return jnp.max(jnp.abs(points - points[:1]))
+def _sample(key: jax.Array, points: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Some of the points, and the largest entry of their differences from the first."""
+    sample = points[jax.random.permutation(key, points.shape[0])[:_MEDIAN_SAMPLE]]
+    return sample, jnp.max(jnp.abs(sample - sample[:1]))
 
 
 @jax.jit

@@ -26,7 +26,6 @@ from condvendi_jax.inference._evaluate import Errors, Plan
 from condvendi_jax.inference._results import (
     Comparison,
     Difference,
-    Evaluation,
     Ranking,
     ScoredOrder,
 )
@@ -107,12 +106,18 @@ def compare(
     _check_numbers({name: own.n for name, own in pairs.items()}, plan)
     shared = not isinstance(prompts, Mapping)
     evaluations, matched = evaluation.evaluate_models(pairs, plan, shared=shared)
-    untested = _too_few_groups(evaluations)
+    first, untested = next(iter(evaluations.values())), None
+    few = first.groups is not None and first.groups < jackknife.FEWEST_TESTED
+    if few and len(evaluations) > 1:
+        untested = (
+            f"{first.groups} groups of {first.units} are too few, at least "
+            f"{jackknife.FEWEST_TESTED} are needed"
+        )
     by_order = zip(*(evaluation.orders for evaluation in evaluations.values()), strict=True)
     rankings = tuple(
         _ranking(score, dict(zip(evaluations, of_models, strict=True)), level, untested is None)
         for of_models in by_order
-        for score in next(iter(evaluations.values())).names
+        for score in first.names
     )
     if untested is None and any(not r.tested and not r.saturated for r in rankings):
         missing = any(o.influences is None for e in evaluations.values() for o in e.orders)
@@ -137,16 +142,6 @@ def _check_numbers(numbers: Mapping[str, int], plan: Plan) -> None:
             f"orders: {', '.join(spectral)} of n = {largest:,} take one spectrum a group of each "
             "model, for their errors; orders=[2] takes one pass for each model."
         )
-
-
-def _too_few_groups(evaluations: Mapping[str, Evaluation]) -> str | None:
-    first = next(iter(evaluations.values()))
-    if len(evaluations) == 1 or first.groups is None or first.groups >= jackknife.FEWEST_TESTED:
-        return None
-    return (
-        f"{first.groups} groups of {first.units} are too few, at least "
-        f"{jackknife.FEWEST_TESTED} are needed"
-    )
 
 
 def _ranking(score: str, scored: Mapping[str, ScoredOrder], level: float, tested: bool) -> Ranking:

@@ -198,11 +198,11 @@ def standard_error(
     kept = [np.flatnonzero(chosen.membership != group) for group in range(chosen.count)]
     # By leaves: a result may record its n, which differs between the deletions.
     deleted = [jax.tree.leaves(score(*(array[rows] for array in arrays))) for rows in kept]
-    errors = [
-        _root_mean_square(influences(whole, jnp.stack(parts), chosen.fractions))
+    found = [
+        influences(whole, jnp.stack(parts), chosen.fractions)
         for whole, *parts in zip(everything, *deleted, strict=True)
     ]
-    return jax.tree.unflatten(structure, errors)
+    return jax.tree.unflatten(structure, _root_mean_squares(found))
 
 
 def influences(whole: jax.Array, deleted: jax.Array, fractions: np.ndarray) -> jax.Array:
@@ -218,8 +218,9 @@ def influences(whole: jax.Array, deleted: jax.Array, fractions: np.ndarray) -> j
     return (pseudo - estimate) / jnp.sqrt(h - 1)
 
 
-def _root_mean_square(values: jax.Array) -> jax.Array:
-    return jnp.sqrt(jnp.mean(jnp.square(values)))
+@jax.jit
+def _root_mean_squares(found: Any) -> Any:
+    return jax.tree.map(lambda values: jnp.sqrt(jnp.mean(jnp.square(values))), found)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -243,17 +244,12 @@ class Deletions:
 
     def errors(self) -> PerScore:
         """The delete-group jackknife errors."""
-        return _errors(self.influences())
+        return _root_mean_squares(self.influences())
 
 
 @jax.jit
 def _influences(whole: PerScore, deleted: PerScore, fractions: np.ndarray) -> PerScore:
     return jax.tree.map(lambda w, d: influences(w, d, fractions), whole, deleted)
-
-
-@jax.jit
-def _errors(of_groups: PerScore) -> PerScore:
-    return jax.tree.map(_root_mean_square, of_groups)
 
 
 @validation.outside_transformations

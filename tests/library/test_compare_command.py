@@ -114,7 +114,7 @@ def test_outputs_alone_by_rule(compare, folder):
     assert report["bandwidths"]["outputs"]["rule"] == "median distance"
     assert report["matched"] == "none"
     assert report["inputs"]["prompts"] is None
-    (folder / "earlier.json").write_text((folder / "report.json").read_text())
+    (folder / "report.json").rename(folder / "earlier.json")
     again, _ = compare(*FILES, "--order=2", "--bandwidths_from=earlier.json")
     _same(again["rankings"], expected)
 

@@ -27,13 +27,6 @@ def _three(outputs, prompts, **options):
     return result.vendi, result.conditional, result.information
 
 
-def test_error_of_a_mean_is_that_of_elementary_statistics(x64):
-    """Deleting single rows of a mean gives s / sqrt(n) exactly."""
-    values = np.random.default_rng(0).normal(size=(15, 1))
-    error = standard_error(jnp.mean, values, key=KEY, groups=15)
-    assert_close(error, values.std(ddof=1) / np.sqrt(15))
-
-
 def test_unequal_groups_follow_the_weighted_formula(x64):
     """Busing, Meijer and van der Leeden (1999), written out for three groups of 1, 2 and 5."""
     values = np.random.default_rng(0).normal(size=(8, 1))
@@ -86,18 +79,6 @@ def test_every_argument_changes_the_errors():
     for name, value in changes.items():
         changed = np.array(decomposition_errors(**(default | {name: value})))
         assert np.abs(changed / reference - 1).max() > 1e-2, name
-
-
-@pytest.mark.slow
-def test_labels_that_hold_dependent_rows_together_widen_the_error():
-    """Every pair eight times: rows deleted one by one leave their copies behind."""
-    pairs = [np.repeat(p, 8, axis=0) for p in draw_pairs(40, dtype=np.float32)]
-    labels = np.repeat(np.arange(40), 8)
-    shuffled = np.random.default_rng(0).permutation(labels)
-    together, apart = (
-        decomposition_errors(*pairs, **KERNELS, order=2, groups=g).vendi for g in (labels, shuffled)
-    )
-    assert float(together) > 2 * float(apart)
 
 
 def test_labels_need_no_key_and_may_be_words():
