@@ -21,8 +21,7 @@ Criterion = Literal["std", "variance"]
 _SOURCES = {"std": "RKE section 6", "variance": "CV appendix E.1"}
 # A choice: the sampling noise of a median of two million distances is far below that of scores.
 _MEDIAN_SAMPLE = 2000
-# The number of disjoint subsets in CV appendix E.1.
-DEFAULT_SUBSETS = 10
+DEFAULT_SUBSETS = 10  # As in CV appendix E.1.
 # How many pairs of rows a rule compares, within bounds on the partitions: a second or two on two
 # CPU cores up to n = 5,000, about six at n = 8,000. One partition leaves 4 to 7% of noise in a
 # bandwidth, 64 leave 0.5 to 1% (n = 320: captions, and mixtures of one and eight outputs a prompt).
@@ -90,10 +89,9 @@ def select_bandwidth(
 ) -> BandwidthSelection:
     """The smallest bandwidth whose score varies less than a threshold over disjoint subsets.
 
-    The spread of the score must be below 0.01: its standard deviation (RKE section 6), or its
-    variance (CV appendix E.1), which allows ten times the standard deviation. Every larger
-    candidate must satisfy the rule too: as the bandwidth goes to zero the Gram becomes the
-    identity, and the spread vanishes again.
+    The spread is a standard deviation (RKE section 6), or a variance (CV appendix E.1), which
+    allows ten times the standard deviation. Every larger candidate must satisfy the rule too: as
+    the bandwidth goes to zero the Gram becomes the identity, and the spread vanishes again.
 
     Args:
       points: embeddings `[n, d]`.
@@ -120,21 +118,21 @@ def select_bandwidth(
       >>> print(found.describe())
       smallest bandwidth with variance < 0.01 over 10 disjoint subsets of 40 (CV appendix E.1)
     """
-    options = (criterion, threshold, subsets, subset_size, partitions, candidates, score, progress)
-    return _select(_checked(points), key, *options)
+    options = (threshold, subsets, subset_size, candidates, score)
+    return _select(_checked(points), key, criterion, partitions, progress, *options)
 
 
 def _select(
     points: jax.Array,
     key: jax.Array,
-    criterion: Criterion,
+    criterion: str,
+    partitions: int,
+    progress: Callable[[], Any],
     threshold: float = 0.01,
     subsets: int = DEFAULT_SUBSETS,
     subset_size: int | None = None,
-    partitions: int = 1,
     candidates: Sequence[float] | np.ndarray | None = None,
     score: Callable[..., jax.Array] | None = None,
-    progress: Callable[[], Any] = lambda: None,
 ) -> BandwidthSelection:
     """`select_bandwidth` of points that were checked before."""
     validation.check_key(key)
@@ -153,8 +151,7 @@ def _select(
     partitions = validation.check_count(partitions, name="partitions", minimum=1)
     order_key, median_key = jax.random.split(key)
     if candidates is None:
-        median = _median(points, median_key)
-        candidates = median * 2.0 ** (np.arange(-24, 25) / 6)
+        candidates = _median(points, median_key) * 2.0 ** (np.arange(-24, 25) / 6)
     grid = np.asarray(candidates, np.float64)
     ascending = grid.ndim == 1 and grid.size > 0 and (np.diff(grid) > 0).all()
     if not ascending or not (grid > 0).all() or not np.isfinite(grid).all():
@@ -177,10 +174,8 @@ def _select(
         progress()
     each = (np.std if criterion == "std" else np.var)(values, axis=1, ddof=1)
     choose = functools.partial(_choose, grid, threshold)
-    bandwidth = float(choose(each.mean(axis=0), between=partitions > 1))
-    error = _relative_error(each, choose, grid[-1]) if partitions > 1 else None
     return BandwidthSelection(
-        bandwidth=bandwidth,
+        bandwidth=float(choose(each.mean(axis=0), between=partitions > 1)),
         criterion=criterion,
         threshold=threshold,
         candidates=grid,
@@ -189,7 +184,7 @@ def _select(
         subsets=subsets,
         subset_size=size,
         partitions=partitions,
-        relative_error=error,
+        relative_error=_relative_error(each, choose, grid[-1]) if partitions > 1 else None,
     )
 
 
@@ -257,16 +252,12 @@ def _choose(
 
 
 def _relative_error(each: np.ndarray, choose: Callable[..., float], largest: float) -> float:
-    """The standard error of the log bandwidth, from spreads `[partition, candidate]`: a jackknife.
-
-    `choose` gives the bandwidth of averaged spreads.
-    """
+    """The standard error of the log bandwidth: a jackknife of spreads `[partition, candidate]`."""
     count = len(each)
-    total = each.sum(axis=0)
 
     def without(one: np.ndarray) -> float:
         try:
-            return choose((total - one) / (count - 1), between=True)
+            return choose((each.sum(axis=0) - one) / (count - 1), between=True)
         except ValueError:  # No candidate satisfies the rule: a larger one would.
             return largest
 
@@ -274,13 +265,9 @@ def _relative_error(each: np.ndarray, choose: Callable[..., float], largest: flo
 
 
 class RuledBandwidth(NamedTuple):
-    """A bandwidth in the units of the embeddings, and the rule it follows in words.
+    """A bandwidth in the units of the embeddings, if the kernel has one, and its rule in words.
 
-    Attributes:
-      bandwidth: None for a kernel that has none.
-      rule: in words.
-      relative_error: the standard error of the bandwidth, relative to it, over other draws of the
-        rule's random subsets; None where nothing was drawn.
+    `relative_error` is as that of `BandwidthSelection`, None where nothing was drawn.
     """
 
     bandwidth: float | None
@@ -330,12 +317,9 @@ def check_rule(rule: str) -> None:
 
 
 def of_checked(points: jax.Array, rule: str, *, key: jax.Array, name: str) -> RuledBandwidth:
-    """`bandwidth_by_rule` of points that were checked before.
+    """`bandwidth_by_rule` of points that were checked before, and that errors call `name`.
 
     Where all rows are equal the bandwidth is arbitrary: every score is 1.
-
-    Raises:
-      ValueError: no bandwidth follows the rule on these points, which `name` names.
     """
     if points.shape[0] == 1 or bool((points == points[:1]).all()):
         why = "n = 1" if points.shape[0] == 1 else "all rows are identical"
@@ -374,8 +358,7 @@ def _by_rule(
     if partitions is None:
         size = min(n // DEFAULT_SUBSETS, _LARGEST_SUBSET)
         partitions = int(np.clip(_PAIRS / (DEFAULT_SUBSETS * size**2), *_PARTITIONS))
-    criterion: Criterion = "std" if rule == "std" else "variance"
-    chosen = _select(points, key, criterion, partitions=partitions, progress=progress)
+    chosen = _select(points, key, rule, partitions, progress)
     return RuledBandwidth(chosen.bandwidth, chosen.describe(), chosen.relative_error)
 
 
@@ -408,7 +391,11 @@ def _median(points: jax.Array, key: jax.Array) -> float:
     validation.check_key(key)
     if points.shape[0] == 1:
         raise ValueError("points: one row has no distance to choose a bandwidth from; give one.")
-    half_squares, unit = _half_squares(_sample(key, points))
+    sample, difference = _sample(key, points)
+    largest = float(difference)
+    # A power of two near the largest entry, so that squares stay in range.
+    unit = 2.0 ** round(math.log2(largest)) if 0 < largest < math.inf else 1.0
+    half_squares = np.asarray(_geometry(sample, np.asarray(unit, points.dtype)), np.float64)
     distinct = half_squares[np.triu_indices(len(half_squares), 1)]
     distinct = distinct[distinct > 0]
     if distinct.size == 0:
@@ -422,24 +409,11 @@ def _checked(points: ArrayLike) -> jax.Array:
     return validation.check_embeddings(array, name="points", origin=validation.origin_of(array))
 
 
-def _half_squares(points: jax.Array) -> tuple[np.ndarray, float]:
-    """Half the squared distances of all pairs, in squares of a length, and that length.
-
-    The length is a power of two near the largest entry, so that squares stay in range.
-    """
-    largest = float(_largest_difference(points))
-    unit = 2.0 ** round(math.log2(largest)) if 0 < largest < math.inf else 1.0
-    return np.asarray(_geometry(points, np.asarray(unit, points.dtype)), np.float64), unit
-
-
 @jax.jit
-def _sample(key: jax.Array, points: jax.Array) -> jax.Array:
-    return points[jax.random.permutation(key, points.shape[0])[:_MEDIAN_SAMPLE]]
-
-
-@jax.jit
-def _largest_difference(points: jax.Array) -> jax.Array:
-    return jnp.max(jnp.abs(points - points[:1]))
+def _sample(key: jax.Array, points: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Some of the points, and the largest entry of their differences from the first."""
+    sample = points[jax.random.permutation(key, points.shape[0])[:_MEDIAN_SAMPLE]]
+    return sample, jnp.max(jnp.abs(sample - sample[:1]))
 
 
 @jax.jit

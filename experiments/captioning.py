@@ -264,7 +264,7 @@ def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Scores:
             inference.delete_groups(points, cv.Entropy(order=order), groups, method=method)
             for order in settings.orders
         ]
-        values.append([np.array(f.whole) for f in found])
+        values.append([np.array(f.decomposition.scores) for f in found])
         influences.append([np.array(jax.tree.leaves(f.influences())) for f in found])
     return Scores(np.array(values), np.array(influences))
 

@@ -257,7 +257,7 @@ def _order_two(points: Pairs, designs: np.ndarray, key: jax.Array) -> tuple[floa
     membership = np.repeat(np.asarray(jax.random.permutation(key, prompts)) % min(20, prompts), k)
     groups = inference.group_rows(points.n, membership)
     found = inference.delete_groups(points, cv.renyi(2), groups)
-    return float(found.whole.conditional), float(found.errors().conditional)
+    return float(found.decomposition.conditional), float(found.errors().conditional)
 
 
 def _grams(designs: jax.Array, kernel: cv.Kernel) -> np.ndarray:

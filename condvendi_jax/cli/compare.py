@@ -30,6 +30,7 @@ _TABLES = {
     "csv": ("CSV", comparison.Comparison.comma_separated),
     "markdown": ("Markdown", lambda found: files.marked(found.markdown())),
 }
+_FIGURES = (".png", ".pdf", ".svg")
 
 
 def define_flags() -> flags.FlagValues:
@@ -73,7 +74,10 @@ def main(argv: Sequence[str]) -> None:
     if not 0 < given["level"] < 1:
         raise ValueError(f"--level: expected a number between 0 and 1, received {given['level']}.")
     inputs.check(given, models)
-    _check_plot(given["plot"])
+    if given["plot"] and pathlib.Path(given["plot"]).suffix.lower() not in _FIGURES:
+        raise ValueError(
+            f"--plot: expected a file ending in .png, .pdf or .svg, received {given['plot']!r}."
+        )
     options.check_files(given, inputs.sources(given, models))
     options.configure(given)
     started = time.perf_counter()
@@ -181,10 +185,3 @@ def _prompts(given: str | None, models: Mapping[str, str]) -> dict[str, str]:
             f"{len(paths)}."
         )
     return dict(zip(models, paths, strict=True))
-
-
-def _check_plot(path: Any) -> None:
-    if path and pathlib.Path(path).suffix.lower() not in (".png", ".pdf", ".svg"):
-        raise ValueError(
-            f"--plot: expected a file ending in .png, .pdf or .svg, received {path!r}."
-        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -16,16 +17,9 @@ _MARGIN_IN, _CAPTION_IN = 0.8, 0.6
 
 
 def draw(comparison: Comparison, path: str | os.PathLike[str]) -> None:
-    """Writes the figure: a row of panels for each order, with one standard error each way.
+    """Writes the figure (.png, .pdf, .svg): a row of panels for each order, with standard errors.
 
     The panels of a row share one axis, which begins at zero, so that lengths can be compared.
-
-    Args:
-      comparison: what is shown.
-      path: ends in .png, .pdf or .svg.
-
-    Raises:
-      OSError: it cannot be written.
     """
     models, rankings = comparison.models, comparison.rankings
     columns = len({found.score for found in rankings})
@@ -40,27 +34,20 @@ def draw(comparison: Comparison, path: str | os.PathLike[str]) -> None:
         values = [found.values[model] for model in models]
         errors = [found.standard_errors[model] for model in models]
         panel.errorbar(values, places, xerr=errors, fmt="o", markersize=4, capsize=3, color="C0")
+        above: dict[str, Any] = {"xytext": (0, 5), "textcoords": "offset points", "ha": "center"}
         for place, model, value in zip(places, models, values, strict=True):
-            panel.annotate(
-                f"{value:#.3g} {found.letters[model]}",
-                (value, place),
-                xytext=(0, 5),
-                textcoords="offset points",
-                ha="center",
-                fontsize=8,
-            )
+            label = f"{value:#.3g} {found.letters[model]}"
+            panel.annotate(label, (value, place), fontsize=8, **above)
         panel.set_title(found.name, fontsize=10)
         panel.set_ylim(-0.6, len(models) - 0.3)
         panel.grid(axis="x", alpha=0.3)
         panel.tick_params(labelsize=8)
     for row, panel in enumerate(grid[:, 0]):
         shown = rankings[row * columns : (row + 1) * columns]
-        ends = [
-            r.values[m] + np.nan_to_num(r.standard_errors[m], posinf=0)
-            for r in shown
-            for m in models
-        ]
-        panel.set_xlim(0, 1.1 * max(ends))  # Room for the last label.
+        values = np.array([[r.values[m] for m in models] for r in shown])
+        errors = np.array([[r.standard_errors[m] for m in models] for r in shown])
+        ends = values + np.nan_to_num(errors, posinf=0)
+        panel.set_xlim(0, 1.1 * ends.max())  # Room for the last label.
     for panel in grid[-1]:
         panel.set_xlabel("effective number of modes", fontsize=8)
     panels[0].set_yticks(list(places), [model.replace("$", r"\$") for model in models])
@@ -75,16 +62,11 @@ def _caption(comparison: Comparison) -> str:
     """What data, n, bandwidth and seed it shows."""
     numbers = sorted(set(comparison.n.values()))
     n = f"n = {numbers[0]:,}" if len(numbers) == 1 else f"n = {numbers[0]:,} to {numbers[-1]:,}"
-    widths = ", ".join(
-        f"{role} {chosen.bandwidth:.3g}"
-        for role, chosen in comparison.bandwidths.items()
-        if chosen.bandwidth is not None
-    )
+    chosen = {role: ruled.bandwidth for role, ruled in comparison.bandwidths.items()}
+    widths = ", ".join(f"{role} {width:.3g}" for role, width in chosen.items() if width)
     bandwidths = f"bandwidth of {widths}; " if widths else ""
     tests = f"Models that share a letter cannot be told apart at the level {comparison.level:g}."
     if comparison.untested:
         tests = f"Without letters: {comparison.untested}."
-    return (
-        f"{n}; {bandwidths}± one standard error ({comparison.groups} groups of "
-        f"{comparison.units}); seed {comparison.first.seed}.\n{tests}"
-    )
+    errors = f"± one standard error ({comparison.groups} groups of {comparison.units})"
+    return f"{n}; {bandwidths}{errors}; seed {comparison.first.seed}.\n{tests}"

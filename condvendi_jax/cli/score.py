@@ -87,11 +87,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _model(given: dict[str, Any]) -> inputs.Model:
-    """The outputs and the prompts that the flags name.
-
-    Raises:
-      ValueError: outputs are missing, or given twice.
-    """
+    """The outputs and the prompts that the flags name."""
     named = [name for name in _SOURCES if given[name] is not None]
     if not named:
         raise ValueError("--outputs, --images or --texts is required; --help lists all flags.")

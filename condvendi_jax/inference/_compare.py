@@ -26,7 +26,6 @@ from condvendi_jax.inference._evaluate import Errors, Plan
 from condvendi_jax.inference._results import (
     Comparison,
     Difference,
-    Evaluation,
     Ranking,
     ScoredOrder,
 )
@@ -91,7 +90,7 @@ def compare(
       >>> list(result.ranking("conditional", 2).values), result.ranking("conditional", 2).letters
       (['many', 'few'], {'many': 'a', 'few': 'b'})
     """
-    plan = Plan.checked(orders, truncation, method, errors, groups, seed, progress)
+    plan = Plan(orders, truncation, method, errors, groups, seed, progress)
     if not isinstance(level, (int, float)) or not 0 < level < 1:
         raise ValueError(f"level: expected a number between 0 and 1, received {level!r}.")
     pairs = Pairs.of_models(
@@ -107,8 +106,19 @@ def compare(
     _check_numbers({name: own.n for name, own in pairs.items()}, plan)
     shared = not isinstance(prompts, Mapping)
     evaluations, matched = evaluation.evaluate_models(pairs, plan, shared=shared)
-    untested = _too_few_groups(evaluations)
-    rankings = rank(evaluations, float(level), tested=untested is None)
+    first, untested = next(iter(evaluations.values())), None
+    few = first.groups is not None and first.groups < jackknife.FEWEST_TESTED
+    if few and len(evaluations) > 1:
+        untested = (
+            f"{first.groups} groups of {first.units} are too few, at least "
+            f"{jackknife.FEWEST_TESTED} are needed"
+        )
+    by_order = zip(*(evaluation.orders for evaluation in evaluations.values()), strict=True)
+    rankings = tuple(
+        _ranking(score, dict(zip(evaluations, of_models, strict=True)), level, untested is None)
+        for of_models in by_order
+        for score in first.names
+    )
     if untested is None and any(not r.tested and not r.saturated for r in rankings):
         missing = any(o.influences is None for e in evaluations.values() for o in e.orders)
         untested = _NO_ERRORS if missing else _ONE_PROMPT
@@ -134,36 +144,8 @@ def _check_numbers(numbers: Mapping[str, int], plan: Plan) -> None:
         )
 
 
-def _too_few_groups(evaluations: Mapping[str, Evaluation]) -> str | None:
-    first = next(iter(evaluations.values()))
-    if len(evaluations) == 1 or first.groups is None or first.groups >= jackknife.FEWEST_TESTED:
-        return None
-    return (
-        f"{first.groups} groups of {first.units} are too few, at least "
-        f"{jackknife.FEWEST_TESTED} are needed"
-    )
-
-
-def rank(
-    evaluations: Mapping[str, Evaluation], level: float, *, tested: bool = True
-) -> tuple[Ranking, ...]:
-    """All models by each score of each order.
-
-    Args:
-      evaluations: of each model, of the same orders and groups.
-      level: of the tests that give letters.
-      tested: whether differences are tested.
-    """
-    first = next(iter(evaluations.values()))
-    by_order = zip(*(evaluation.orders for evaluation in evaluations.values()), strict=True)
-    return tuple(
-        _ranking(score, dict(zip(evaluations, of_models, strict=True)), level, tested)
-        for of_models in by_order
-        for score in first.names
-    )
-
-
 def _ranking(score: str, scored: Mapping[str, ScoredOrder], level: float, tested: bool) -> Ranking:
+    """All models by one score of one order."""
     first = next(iter(scored.values())).decomposition
     entropy = Entropy(order=first.order, truncation=first.truncation)
     values = {name: float(getattr(o.decomposition.scores, score)) for name, o in scored.items()}
@@ -178,15 +160,10 @@ def _ranking(score: str, scored: Mapping[str, ScoredOrder], level: float, tested
         return {name: getattr(own, score) for name, own in found.items() if own is not None}
 
     errors = of_each(lambda o: o.standard_errors)
-    influences = of_each(lambda o: o.influences)
+    influences = {k: np.asarray(g, np.float64) for k, g in of_each(lambda o: o.influences).items()}
     intervals = of_each(lambda o: o.decomposition.estimation and o.decomposition.intervals)
-    differences = _differences(
-        values,
-        {name: np.asarray(of_groups, np.float64) for name, of_groups in influences.items()},
-        intervals,
-        tested and limit is None,
-        saturation.rounding(entropy, first.dtype),
-    )
+    rounding = saturation.rounding(entropy, first.dtype)
+    differences = _differences(values, influences, intervals, tested and limit is None, rounding)
     letters = dict.fromkeys(values, "")
     if not any(math.isnan(d.p_value) for d in differences) and limit is None:
         apart = {frozenset(d[:2]) for d in differences if d.adjusted <= level}
@@ -214,10 +191,8 @@ def _differences(
 ) -> tuple[Difference, ...]:
     """Every pair of models, with p-values for each pair and for all of them at once, if `tested`.
 
-    Values that differ by no more than `rounding`, relative to the larger, have p = 1.
-
-    The error of an estimate is the same in all deletions, so that no jackknife sees it: it is
-    added, with the width of the intervals.
+    Values that differ by no more than `rounding`, relative to the larger, have p = 1. The error of
+    an estimate, which is the same in all deletions, is added, with the width of the intervals.
     """
     from scipy.special import stdtr  # Imported where it is used: it is slow to import.
 
@@ -244,13 +219,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """P-values adjusted for their number, by Holm's step-down (1979).
 
     The k-th smallest of m is multiplied by m - k + 1; none may be less than a smaller one's.
-
-    Args:
-      p_values: of m hypotheses. Those that are NaN were not tested: they stay NaN and do not count.
-
-    Returns:
-      The adjusted ones, in the same order: rejecting those up to a level keeps the probability of
-      any false rejection at that level, whatever the dependence.
+    Rejecting those up to a level keeps the probability of any false rejection at that level,
+    whatever the dependence. Those that are NaN were not tested: they stay NaN and do not count.
     """
     tested = int(np.sum(~np.isnan(p_values)))
     adjusted = np.full(len(p_values), np.nan)
@@ -272,22 +242,10 @@ def _letters(models: Sequence[str], apart: set[frozenset[str]]) -> dict[str, str
         for column in [column for column in columns if pair <= column]:
             columns.remove(column)
             columns += [column - {one}, column - {two}]
-        columns = [
-            column
-            for index, column in enumerate(columns)
-            if not any(
-                column < other or (column == other and index > place)
-                for place, other in enumerate(columns)
-            )
-        ]
+        distinct = list(map(set, dict.fromkeys(map(frozenset, columns))))
+        columns = [own for own in distinct if not any(own < other for other in distinct)]
     columns.sort(key=lambda column: [model not in column for model in models])
-    return {
-        model: "".join(_letter(index) for index, column in enumerate(columns) if model in column)
-        for model in models
-    }
-
-
-def _letter(index: int) -> str:
-    """One character for each index: a to z, A to Z, then the accented letters of Unicode."""
-    letters = string.ascii_letters
-    return letters[index] if index < len(letters) else chr(0x100 + index - len(letters))
+    # After a to z and A to Z, the accented letters of Unicode.
+    letters = string.ascii_letters + "".join(map(chr, range(0x100, 0x100 + len(columns))))
+    lettered = list(zip(letters, columns, strict=False))
+    return {model: "".join(x for x, column in lettered if model in column) for model in models}

@@ -28,16 +28,12 @@ class ConvergenceCurve(Scores):
 
     Attributes:
       sizes: the n', `m` of them, ascending.
-      entropy_outputs: H(X) in nats, `[m]`.
-      entropy_prompts: H(T) in nats, `[m]`.
-      entropy_joint: H(X, T) in nats, `[m]`.
+      entropy_outputs, entropy_prompts, entropy_joint: H(X), H(T) and H(X, T) in nats, `[m]` each.
       intervals: the ends (low, high) of each score's interval at 95%, `[2, m]`, as far as estimates
         go; equal where all eigenvalues were taken.
       standard_errors: of the estimates, `[m]` each; zero where exact.
       methods: how each size was computed.
-      order: the order of all entropies.
-      truncation: how many eigenvalues they keep, all of them at smaller sizes; or None.
-      dtype: the name of the dtype they were computed in.
+      order, truncation, dtype: as `Decomposition`; a truncation above a size keeps all eigenvalues.
     """
 
     sizes: tuple[int, ...]
@@ -133,10 +129,9 @@ def _along(curve: Sequence[Decomposition]) -> ConvergenceCurve:
     ends = [jax.tree.map(float, found.intervals) for found in curve]
     return ConvergenceCurve(
         sizes=tuple(found.n for found in curve),
-        **{
-            name: jnp.stack([getattr(found, name) for found in curve])
-            for name in ("entropy_outputs", "entropy_prompts", "entropy_joint")
-        },
+        entropy_outputs=jnp.stack([found.entropy_outputs for found in curve]),
+        entropy_prompts=jnp.stack([found.entropy_prompts for found in curve]),
+        entropy_joint=jnp.stack([found.entropy_joint for found in curve]),
         intervals=PerScore(*(np.array(of_score).T for of_score in zip(*ends, strict=True))),
         standard_errors=PerScore(*(np.array(of_score) for of_score in zip(*errors, strict=True))),
         methods=tuple(found.method for found in curve),

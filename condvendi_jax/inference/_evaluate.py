@@ -17,7 +17,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from condvendi_jax import validation
-from condvendi_jax.entropies import Entropy
+from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import _jackknife as jackknife
 from condvendi_jax.inference import saturation
 from condvendi_jax.inference._jackknife import Groups
@@ -45,22 +45,11 @@ class Keys:
         self.probes = jax.random.fold_in(root, 2)
 
 
-@dataclasses.dataclass(frozen=True)
 class Plan:
     """What is computed of each model: the options that `evaluate` and `compare` share, checked."""
 
-    entropies: Sequence[Entropy]
-    method: Method
-    errors: Errors
-    count: int
-    labels: ArrayLike | None
-    seed: int
-    keys: Keys
-    progress: Callable[[str], Any]
-
-    @classmethod
-    def checked(
-        cls,
+    def __init__(
+        self,
         orders: Sequence[float],
         truncation: int | None,
         method: Method | None,
@@ -68,22 +57,19 @@ class Plan:
         groups: int | ArrayLike | None,
         seed: int,
         progress: Callable[[str], Any],
-    ) -> Plan:
-        """The plan of these options.
-
-        Raises:
-          TypeError, ValueError: one of them is not valid.
-        """
-        entropies, keys = check_orders(orders, truncation), Keys(seed)
+    ):
+        self.entropies, self.keys = check_orders(orders, truncation), Keys(seed)
         if errors not in ("auto", "all", "none"):
             raise ValueError(f"errors: expected 'auto', 'all' or 'none', received {errors!r}.")
-        method = methods.check_method(Auto(keys.probes) if method is None else method)
-        count, labels = jackknife.DEFAULT_GROUPS, None
+        method = Auto(self.keys.probes) if method is None else method
+        self.method = methods.check_method(method)
+        self.errors: Errors = errors
+        self.count, self.labels = jackknife.DEFAULT_GROUPS, None
         if isinstance(groups, (int, np.integer)):
-            count = validation.check_count(groups, name="groups", minimum=2)
+            self.count = validation.check_count(groups, name="groups", minimum=2)
         else:
-            labels = groups
-        return cls(entropies, method, errors, count, labels, seed, keys, progress)
+            self.labels = groups
+        self.seed, self.progress = seed, progress
 
 
 @validation.outside_transformations
@@ -108,8 +94,7 @@ def evaluate(
       outputs: X, embeddings `[n, d_x]`; or `Pairs`, which already have prompts, kernels and groups.
       prompts: T, embeddings `[n, d_t]`, row by row of the prompts that gave the outputs; without
         them the scores are Vendi and RKE.
-      output_kernel: a `Gaussian` whose bandwidth follows the rule, where None.
-      prompt_kernel: the same for the prompts.
+      output_kernel, prompt_kernel: where None, a `Gaussian` whose bandwidth follows the rule.
       rule: 'variance' (CV), 'std' (RKE) or 'median': see `bandwidth_by_rule`.
       orders: Renyi orders in (0, inf].
       truncation: how many eigenvalues every entropy keeps; all where None.
@@ -137,7 +122,7 @@ def evaluate(
       >>> print(f"{result.order(2).decomposition.vendi:.1f}")
       2.5
     """
-    plan = Plan.checked(orders, truncation, method, errors, groups, seed, progress)
+    plan = Plan(orders, truncation, method, errors, groups, seed, progress)
     if isinstance(outputs, Pairs):
         if any(given is not None for given in (prompts, output_kernel, prompt_kernel, plan.labels)):
             raise TypeError(
@@ -163,15 +148,10 @@ def evaluate(
 def evaluate_models(
     models: Mapping[str, Pairs], plan: Plan, *, shared: bool = True
 ) -> tuple[dict[str, Evaluation], str]:
-    """The evaluation of each model, with the same groups, and how models are matched.
+    """The evaluation of each model, under the same kernels and with the same groups.
 
-    Args:
-      models: their pairs by name, under the same kernels.
-      plan: what is computed.
-      shared: whether all models have the same prompts row by row.
-
-    Raises:
-      TypeError, ValueError: as `evaluate`.
+    `shared` says whether all models have the same prompts row by row. Also returns how models are
+    matched, as `group_models`.
     """
     numbers = [pairs.n for pairs in models.values()]
     entropies = [entropy.clamped(min(numbers)) for entropy in plan.entropies]
@@ -207,7 +187,7 @@ def _evaluate_model(
             (computed,) = methods.compute(pairs, (entropy,), plan.method)
             errors = jackknife.undefined_errors(pairs) if spread else None
             scored = ScoredOrder(Decomposition.of(computed, entropy, n=pairs.n), errors)
-        limits = _limits(scored.decomposition, entropy, pairs)
+        limits = _limits(scored.decomposition.scores, entropy, pairs)
         orders.append(dataclasses.replace(scored, saturated=limits))
     return Evaluation(
         n=pairs.n,
@@ -226,12 +206,12 @@ def _score_with_errors(
 ) -> ScoredOrder:
     """One order by the jackknife, which also gives the scores of all rows."""
     count = itertools.count(1)
+
+    def progress() -> None:
+        plan.progress(f"errors of {words}: {next(count)} done")
+
     deletions = jackknife.delete_groups(
-        pairs,
-        entropy,
-        groups,
-        method=plan.method,
-        progress=lambda: plan.progress(f"errors of {words}: {next(count)} done"),
+        pairs, entropy, groups, method=plan.method, progress=progress
     )
     plan.progress(f"{words}, noise of the bandwidth")
     noise = jackknife.bandwidth_errors(pairs, entropy, deletions, method=plan.method)
@@ -240,14 +220,12 @@ def _score_with_errors(
     )
 
 
-def _limits(
-    decomposition: Decomposition, entropy: Entropy, pairs: Pairs
-) -> dict[str, saturation.Limit]:
+def _limits(scores: PerScore, entropy: Entropy, pairs: Pairs) -> dict[str, saturation.Limit]:
     """The saturated scores, each with the limit that it has reached."""
     limits: dict[str, saturation.Limit] = {}
-    for name, score in decomposition.scores._asdict().items():
-        limit = saturation.limit_of([float(score)], pairs.n, entropy, pairs.dtype)
-        if limit is not None and (pairs.paired or name == "vendi"):
+    for name in PerScore._fields if pairs.paired else ("vendi",):
+        limit = saturation.limit_of([float(getattr(scores, name))], pairs.n, entropy, pairs.dtype)
+        if limit is not None:
             limits[name] = limit
     return limits
 
@@ -277,11 +255,7 @@ def wants_errors(errors: Errors, entropy: Entropy, n: int, method: Method) -> bo
 
 
 def check_orders(orders: Sequence[float], truncation: int | None) -> list[Entropy]:
-    """The entropies of these orders.
-
-    Raises:
-      ValueError: there is none, or one is out of range or asked for twice.
-    """
+    """The entropies of these orders, or ValueError: none, out of range, or the same twice."""
     if not isinstance(orders, (list, tuple, np.ndarray)):
         raise ValueError(f"orders: expected a list of numbers above 0, received {orders!r}.")
     wanted = [Entropy(order=order, truncation=truncation) for order in orders]

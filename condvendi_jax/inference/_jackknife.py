@@ -34,24 +34,15 @@ FEWEST_ROWS = 3
 
 
 class Groups(NamedTuple):
-    """Which rows leave together in a jackknife.
+    """Which rows leave together in a jackknife."""
 
-    Attributes:
-      membership: the group of every row, `[n]`, numbered from 0.
-      units: what was put into groups, in words: 'rows', 'rows of one prompt' or 'given labels'.
-    """
-
-    membership: np.ndarray
-    units: str
+    membership: np.ndarray  # The group of every row, `[n]`, numbered from 0.
+    units: str  # In words: 'rows', 'rows of one prompt' or 'given labels'.
 
     @property
     def count(self) -> int:
         """The number of groups."""
         return int(self.membership.max()) + 1
-
-    def one_hot(self, dtype: np.dtype) -> jax.Array:
-        """`[n, g]`, one where a row belongs to a group and zero elsewhere."""
-        return jax.nn.one_hot(self.membership, self.count, dtype=dtype)
 
     @property
     def fractions(self) -> np.ndarray:
@@ -69,18 +60,8 @@ def group_rows(
     """Puts rows into groups for a jackknife: rows of one prompt stay together.
 
     Several outputs of one prompt depend on each other. Groups that split them understate the error:
-    with eight outputs of each prompt, that of Information-RKE is half of the truth.
-
-    Args:
-      n: the number of rows.
-      groups: the largest number of groups, of almost equal size; or the label `[n]` of each row.
-      key: assigns rows to groups at random; needed where `groups` is a number.
-      kinds: the number of its distinct prompt for each row, `[n]`, as `Pairs.prompt_kinds`. Where
-        all are equal, or all differ, rows are grouped one by one.
-
-    Raises:
-      TypeError, ValueError: `groups` is below 2 or above n, the labels are not n or all the same,
-        or the key is missing.
+    with eight outputs of each prompt, that of Information-RKE is half of the truth. Where `kinds`
+    (as `Pairs.prompt_kinds`) are all equal, or all differ, rows are grouped one by one.
     """
     if not isinstance(groups, (int, np.integer)):
         distinct, membership = validation.check_labels(groups, n, name="groups")
@@ -115,19 +96,10 @@ def _group_pairs(pairs: Pairs, groups: int | ArrayLike | None, key: jax.Array | 
 def group_models(
     models: Mapping[str, Pairs], count: int, *, key: jax.Array, shared: bool = True
 ) -> tuple[dict[str, Groups], str]:
-    """The groups of each model, of the same units in each, and how the models are matched.
+    """The groups of each model, and how models are matched: 'rows', 'prompts', 'labels', 'none'.
 
-    Args:
-      models: their pairs, with the same labels if any.
-      count: the largest number of groups, where there are no labels.
-      key: assigns rows to groups at random.
-      shared: whether all models have the same prompts row by row.
-
-    Returns:
-      Groups by model, and 'rows', 'prompts', 'labels' or 'none'.
-
-    Raises:
-      ValueError: a model has no row in some group.
+    At most `count` groups, unless the pairs have labels; `shared` says whether all models have the
+    same prompts row by row. Raises ValueError where a model has no row in some group.
     """
     first = next(iter(models.values()))
     count = min(count, *(pairs.n for pairs in models.values()))
@@ -142,10 +114,9 @@ def group_models(
         kinds, of_row = validation.distinct_rows(stacked)
     if kinds == 1 or kinds == sum(own_kinds.values()):  # Nothing in common.
         count = min([count, *(kinds for kinds in own_kinds.values() if kinds > 1)])
-        keys = [jax.random.fold_in(key, index) for index in range(len(models))]
         return {
-            name: _group_pairs(pairs, count, own)
-            for (name, pairs), own in zip(models.items(), keys, strict=True)
+            name: _group_pairs(pairs, count, jax.random.fold_in(key, index))
+            for index, (name, pairs) in enumerate(models.items())
         }, "none"
     together = group_rows(of_row.size, min(count, kinds), key=key, kinds=of_row)
     alone = all(own_kinds[name] == pairs.n for name, pairs in models.items())
@@ -173,15 +144,14 @@ def standard_error(
 ) -> Any:
     """The delete-group jackknife standard error of any score.
 
-    Rows are split into groups, the score is computed without each group in turn, and the spread
-    of the results gives the error (the delete-m_j jackknife of Busing, Meijer and van der Leeden,
-    1999, which for equal groups is the usual (g - 1)/g sum (theta_j - mean)^2).
-
-    Rows that depend on each other leave together: those of equal prompts do by themselves, others
-    where labels say so. The bootstrap would be biased, because it duplicates rows: docs/errors.md.
+    The score is computed without each group of rows in turn, and the spread of the results gives
+    the error (the delete-m_j jackknife of Busing, Meijer and van der Leeden, 1999, which for equal
+    groups is the usual (g - 1)/g sum (theta_j - mean)^2). Rows that depend on each other leave
+    together: those of equal prompts do by themselves, others where labels say so.
 
     The error is of the sampling noise at this n, for given kernels. It does not contain the bias of
-    a score that still grows with n (see `convergence_curve`), nor the choice of a bandwidth.
+    a score that still grows with n (see `convergence_curve`), nor the choice of a bandwidth. The
+    bootstrap would be biased, because it duplicates rows.
 
     Args:
       score: `score(outputs)` or `score(outputs, prompts)`, returning a scalar or a pytree of
@@ -207,10 +177,9 @@ def standard_error(
       >>> import jax.numpy as jnp
       >>> import condvendi_jax as cv
       >>> values = np.arange(16, dtype=np.float32)[:, None]
-      >>> print(f"{cv.standard_error(jnp.mean, values, key=jax.random.key(0), groups=16):.4f}")
-      1.1902
-      >>> print(f"{values.std(ddof=1) / 4:.4f}")
-      1.1902
+      >>> error = cv.standard_error(jnp.mean, values, key=jax.random.key(0), groups=16)
+      >>> print(f"{error:.4f} = {values.std(ddof=1) / 4:.4f}")
+      1.1902 = 1.1902
     """
     if not callable(score):
         raise TypeError(f"score: expected a function of the arrays, received {score!r}.")
@@ -229,23 +198,19 @@ def standard_error(
     kept = [np.flatnonzero(chosen.membership != group) for group in range(chosen.count)]
     # By leaves: a result may record its n, which differs between the deletions.
     deleted = [jax.tree.leaves(score(*(array[rows] for array in arrays))) for rows in kept]
-    errors = [
-        _root_mean_square(influences(whole, jnp.stack(parts), chosen.fractions))
+    found = [
+        influences(whole, jnp.stack(parts), chosen.fractions)
         for whole, *parts in zip(everything, *deleted, strict=True)
     ]
-    return jax.tree.unflatten(structure, errors)
+    return jax.tree.unflatten(structure, _root_mean_squares(found))
 
 
 def influences(whole: jax.Array, deleted: jax.Array, fractions: np.ndarray) -> jax.Array:
     """What each group does to a score, `[g]`; the jackknife error is their root mean square.
 
-    The error of a difference of two scores is that of the differences of their influences, where
-    both were computed without the same groups.
-
-    Args:
-      whole: the score of all rows.
-      deleted: `[g]`, without each group.
-      fractions: `[g]`, the shares of the rows that the groups have.
+    The score is `whole` with all rows, and `deleted` without each group, of the given share of the
+    rows. The error of a difference of two scores is that of the differences of their influences,
+    where both were computed without the same groups.
     """
     h = jnp.asarray(1 / fractions, deleted.dtype)
     pseudo = h * whole - (h - 1) * deleted
@@ -253,35 +218,25 @@ def influences(whole: jax.Array, deleted: jax.Array, fractions: np.ndarray) -> j
     return (pseudo - estimate) / jnp.sqrt(h - 1)
 
 
-def _root_mean_square(values: jax.Array) -> jax.Array:
-    return jnp.sqrt(jnp.mean(jnp.square(values)))
+@jax.jit
+def _root_mean_squares(found: Any) -> Any:
+    return jax.tree.map(lambda values: jnp.sqrt(jnp.mean(jnp.square(values))), found)
 
 
 @dataclasses.dataclass(frozen=True)
 class Deletions:
-    """The scores of all rows, and without each of g groups.
-
-    Attributes:
-      decomposition: of all rows.
-      deleted: the scores without each group, `[g]` each.
-      groups: the groups.
-      defined: False where a deletion leaves the rows of a single prompt: influences and errors of
-        conditional and information are then NaN.
-    """
+    """The scores of all rows, and without each of g groups."""
 
     decomposition: Decomposition
-    deleted: PerScore
+    deleted: PerScore  # `[g]` each.
     groups: Groups
+    # False where a deletion leaves the rows of a single prompt: influences and errors of
+    # conditional and information are then NaN.
     defined: bool = True
-
-    @property
-    def whole(self) -> PerScore:
-        """The scores of all rows."""
-        return self.decomposition.scores
 
     def influences(self) -> PerScore:
         """What each group does to each score, `[g]` each: see `influences`."""
-        found = _influences(self.whole, self.deleted, self.groups.fractions)
+        found = _influences(self.decomposition.scores, self.deleted, self.groups.fractions)
         if self.defined:
             return found
         undefined = jnp.full_like(found.vendi, jnp.nan)
@@ -289,17 +244,12 @@ class Deletions:
 
     def errors(self) -> PerScore:
         """The delete-group jackknife errors."""
-        return _errors(self.influences())
+        return _root_mean_squares(self.influences())
 
 
 @jax.jit
 def _influences(whole: PerScore, deleted: PerScore, fractions: np.ndarray) -> PerScore:
     return jax.tree.map(lambda w, d: influences(w, d, fractions), whole, deleted)
-
-
-@jax.jit
-def _errors(of_groups: PerScore) -> PerScore:
-    return jax.tree.map(_root_mean_square, of_groups)
 
 
 @validation.outside_transformations
@@ -367,17 +317,9 @@ def delete_groups(
     method: Method = AUTO,
     progress: Callable[[], Any] = lambda: None,
 ) -> Deletions:
-    """The scores of all pairs, and without each group.
+    """The scores of all pairs, which are on one device, and without each group.
 
-    Args:
-      pairs: the data, on one device.
-      entropy: with a truncation of at most n.
-      groups: from `group_rows`.
-      method: how eigenvalues are computed.
-      progress: called after each evaluation of the scores.
-
-    Raises:
-      TypeError, ValueError: the method cannot be used on these pairs.
+    Progress is called after each evaluation of the scores.
     """
     defined = not _leaves_one_prompt(pairs, groups)
     if methods.check_method(method).computes(entropy):
@@ -387,7 +329,7 @@ def delete_groups(
             _warn_of_noise(found)
         deleted = _scores_of_all([computed.values for computed in found])
     else:
-        values, deleted = _order_two_deletions(pairs, groups.one_hot(pairs.dtype))
+        values, deleted = _order_two_deletions(pairs, groups)
         everything = Computed(values, None, FROBENIUS)
         progress()
     return Deletions(Decomposition.of(everything, entropy, n=pairs.n), deleted, groups, defined)
@@ -416,17 +358,10 @@ def _leaves_one_prompt(pairs: Pairs, groups: Groups) -> bool:
 def bandwidth_errors(
     pairs: Pairs, entropy: Entropy, deletions: Deletions, *, method: Method = AUTO
 ) -> PerScore | None:
-    """How far the noise of the bandwidths moves the scores.
+    """How far the noise of the bandwidths moves the scores; None where no bandwidth has an error.
 
     To first order: each bandwidth is moved by its error, and the changes add up as independent ones
-    do.
-
-    Args:
-      pairs, entropy, method: as `delete_groups`, whose compiled programs are used again.
-      deletions: the scores at the bandwidths of the pairs.
-
-    Returns:
-      The standard deviations of the scores, or None where no bandwidth has an error.
+    do. `deletions` hold the scores at the bandwidths of the pairs, by the same method.
     """
     squares = []
     for index, chosen in enumerate(pairs.bandwidths.values()):
@@ -439,9 +374,9 @@ def bandwidth_errors(
             computed, _ = methods.compute_deletions(moved, entropy, (), method, lambda: None)
             values = computed.values
         else:
-            values, _ = _order_two_deletions(moved, deletions.groups.one_hot(pairs.dtype))
-        scores = _scores_of(values)
-        squares.append([float(a - b) ** 2 for a, b in zip(scores, deletions.whole, strict=True)])
+            values, _ = _order_two_deletions(moved, deletions.groups)
+        change = zip(_scores_of(values), deletions.decomposition.scores, strict=True)
+        squares.append([float(a - b) ** 2 for a, b in change])
     if not squares:
         return None
     return PerScore(*(math.sqrt(sum(of_score)) for of_score in zip(*squares, strict=True)))
@@ -477,9 +412,13 @@ def _warn_of_noise(deletions: Sequence[Computed]) -> None:
             )
 
 
-@jax.jit
-def _order_two_deletions(pairs: Pairs, one_hot: jax.Array) -> tuple[PerTerm, PerScore]:
+def _order_two_deletions(pairs: Pairs, groups: Groups) -> tuple[PerTerm, PerScore]:
     """The order-2 entropies of all rows, and the scores `[g]` without each group."""
+    return _of_norms(pairs, jax.nn.one_hot(groups.membership, groups.count, dtype=pairs.dtype))
+
+
+@jax.jit
+def _of_norms(pairs: Pairs, one_hot: jax.Array) -> tuple[PerTerm, PerScore]:
     norms = pairwise.group_norms(*factors_of(pairs), one_hot)
     sizes = jnp.sum(one_hot, axis=0)
     n = jnp.sum(sizes)

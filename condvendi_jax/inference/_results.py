@@ -29,12 +29,11 @@ class ScoredOrder:
     Attributes:
       decomposition: the scores, and how they were computed.
       standard_errors: of the sample, at these kernels; None where they were not computed.
-      bandwidth_errors: how far other draws of the rule's random subsets would move the scores, as
-        standard deviations; None where no bandwidth was drawn, or no errors were computed.
-      saturated: by name, the scores that have reached a limit up to rounding, and which limit
-        (`saturation.limit_of`): at these bandwidths they say nothing.
-      influences: the effect of each group of the jackknife on each score, `[g]`; None where no
-        errors were computed. Their root mean square is the standard error.
+      bandwidth_errors: the standard deviations of the scores over other draws of the rule's random
+        subsets; None where no bandwidth was drawn, or no errors were computed.
+      saturated: by name, the limit (`saturation.limit_of`) that a score has reached.
+      influences: the effect of each group of the jackknife on each score, `[g]`, whose root mean
+        square is the standard error.
     """
 
     decomposition: Decomposition
@@ -93,10 +92,9 @@ class Evaluation:
     Attributes:
       n: the number of pairs, or of outputs.
       dtype: the name of the dtype of the computation.
-      bandwidths: of outputs and prompts, in their units, with the rule in words.
+      bandwidths: of outputs and prompts, with the rule in words.
       orders: the scores of each order.
-      groups: the number of groups of the jackknife; None where there are no errors.
-      units: what its groups are made of, in words.
+      groups, units: how many groups the jackknife has, and of what; None where there are no errors.
       seed: of everything that is drawn.
       repeated_prompts: how many prompts the kernel tells apart; None unless prompts repeat.
     """
@@ -116,11 +114,7 @@ class Evaluation:
         return PerScore._fields if "prompts" in self.bandwidths else ("vendi",)
 
     def order(self, order: float) -> ScoredOrder:
-        """The scores of one order.
-
-        Raises:
-          KeyError: it was not computed.
-        """
+        """The scores of one order; KeyError where it was not computed."""
         for scored in self.orders:
             if scored.decomposition.order == order:
                 return scored
@@ -158,8 +152,7 @@ class Difference(NamedTuple):
     Attributes:
       first, second: the models.
       value: the score of the first minus that of the second, in effective numbers of modes.
-      standard_error: of that difference: of the sample and, where the scores are estimated, of the
-        estimates.
+      standard_error: of the value: of the sample and of the estimates, if any.
       p_value: of no difference, two-sided, by Student's t with one degree of freedom less than
         there are groups; 1 where the values differ by no more than rounding; NaN where there is no
         test (`Comparison.untested`, `Ranking.saturated`).
@@ -188,10 +181,8 @@ class Ranking:
       differences: of every pair of models, in the order of `values`.
       letters: models that share a letter cannot be told apart at the level; empty where
         differences are not tested.
-      bandwidth_errors: how far other draws of the rule's random subsets would move each model's
-        score, as a standard deviation; None where no bandwidth was drawn.
-      saturated: the limit that all values have reached up to rounding (`saturation.limit_of`);
-        the models are then neither ranked nor tested.
+      bandwidth_errors: as `ScoredOrder`, of each model.
+      saturated: the limit that all values have reached; the models are neither ranked nor tested.
     """
 
     score: str
@@ -219,11 +210,7 @@ class Ranking:
         return prefix + kind + order + _render.cut(self.truncation)
 
     def difference(self, first: str, second: str) -> Difference:
-        """The difference of two models, in that order.
-
-        Raises:
-          KeyError: they were not compared.
-        """
+        """The difference of two models, in that order; KeyError where they were not compared."""
         for found in self.differences:
             if (found.first, found.second) == (first, second):
                 return found
@@ -273,12 +260,12 @@ class Comparison:
 
     @property
     def bandwidths(self) -> Mapping[str, RuledBandwidth]:
-        """The bandwidths of all models, of outputs and prompts, with their rule in words."""
+        """As `Evaluation`, of all models."""
         return self.first.bandwidths
 
     @property
     def groups(self) -> int | None:
-        """The number of groups of the jackknife; None where there are no errors."""
+        """As `Evaluation`, of each model."""
         return self.first.groups
 
     @property
@@ -294,11 +281,7 @@ class Comparison:
         return {name: found for name, found in repeated.items() if found is not None} or None
 
     def ranking(self, score: str, order: float) -> Ranking:
-        """The models by one score.
-
-        Raises:
-          KeyError: it was not computed.
-        """
+        """The models by one score; KeyError where it was not computed."""
         for ranking in self.rankings:
             if (ranking.score, ranking.order) == (score, order):
                 return ranking

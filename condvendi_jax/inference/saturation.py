@@ -53,8 +53,7 @@ def limit_of(
     Args:
       values: one score of one model or several, `[m]`, in effective numbers of modes.
       n: the number of rows of each model, or of all of them.
-      entropy: the order and truncation of the scores.
-      dtype: the dtype in which the scores were computed.
+      entropy, dtype: as `rounding`.
 
     Returns:
       "smallest" if all values are 1 up to rounding; "largest" if all are the number of rows of

@@ -67,10 +67,7 @@ def markdown(heading: Sequence[str], rows: Rows) -> str:
 
 
 def with_error(value: float, error: float | None) -> str:
-    """A value to the digits that its error leaves it: '4.63 ± 0.12'.
-
-    An error that is missing, or NaN because it is not defined, is left out.
-    """
+    """A value to the digits that its error, if there is one, leaves it: '4.63 ± 0.12'."""
     if error is None or math.isnan(error):
         return f"{value:.4g}"
     if not 1e-6 * abs(value) < error < math.inf:  # Zero, or one of rounding alone.
@@ -97,8 +94,8 @@ def evaluation(found: Evaluation) -> str:
 
 def _order(scored: ScoredOrder) -> str:
     """The order for a table: '1 (Vendi)', 'inf, t = 50'."""
-    order = scored.decomposition.order
-    return _ORDERS.get(order, f"{order:g}") + cut(scored.decomposition.truncation)
+    found = scored.decomposition
+    return _ORDERS.get(found.order, f"{found.order:g}") + cut(found.truncation)
 
 
 def _cell(scored: ScoredOrder, name: str) -> str:
@@ -142,12 +139,10 @@ def _notes_on_evaluation(found: Evaluation) -> list[str]:
 
 
 def _bandwidths(bandwidths: Mapping[str, RuledBandwidth]) -> list[str]:
-    return [
-        f"bandwidth of {name}: "
-        + ("" if chosen.bandwidth is None else f"{chosen.bandwidth:.4g}, ")
-        + chosen.rule
-        for name, chosen in bandwidths.items()
-    ]
+    notes = []
+    for name, (width, rule, _) in bandwidths.items():
+        notes.append(f"bandwidth of {name}: " + (f"{width:.4g}, " if width else "") + rule)
+    return notes
 
 
 def _errors(found: Evaluation | Comparison) -> str:
@@ -172,15 +167,10 @@ def _repeated(prompts: RepeatedPrompts) -> str:
 def comparison(found: Comparison) -> str:
     """The tables of several models, and below them what their numbers mean."""
     heading, differences = _differences(found)
-    parts = [
-        aligned(*_scores(found)),
-        "",
-        *(f"{ranking.name}: {ranking_in_words(ranking)}" for ranking in found.rankings),
-        "",
-        *([aligned(heading, differences), ""] if differences else []),
-        *_notes_on_comparison(found),
-    ]
-    return "\n".join(parts)
+    words = [f"{ranking.name}: {ranking_in_words(ranking)}" for ranking in found.rankings]
+    table = [aligned(heading, differences), ""] if differences else []
+    notes = _notes_on_comparison(found)
+    return "\n".join([aligned(*_scores(found)), "", *words, "", *table, *notes])
 
 
 def comparison_in_markdown(found: Comparison) -> str:
@@ -227,23 +217,15 @@ def _scores(found: Comparison) -> tuple[list[str], list[list[str]]]:
 
 def _differences(found: Comparison) -> tuple[list[str], list[list[str]]]:
     """The heading, and a row for each score and pair of models."""
+
+    def p(value: float) -> str:  # Very small ones depend on tails that are uncertain.
+        return "-" if math.isnan(value) else "<0.001" if value < 0.001 else f"{value:.2g}"
+
     return ["score", "models", "difference", "p", "adjusted p"], [
-        [
-            ranking.name,
-            f"{d.first} - {d.second}",
-            with_error(d.value, d.standard_error),
-            *map(_p_value, (d.p_value, d.adjusted)),
-        ]
+        [ranking.name, f"{one} - {two}", with_error(value, error), *map(p, p_values)]
         for ranking in found.rankings
-        for d in ranking.differences
+        for one, two, value, error, *p_values in ranking.differences
     ]
-
-
-def _p_value(value: float) -> str:
-    """A p-value for a table; very small ones depend on tails of Student's t that are uncertain."""
-    if math.isnan(value):
-        return "-"
-    return "<0.001" if value < 0.001 else f"{value:.2g}"
 
 
 def ranking_in_words(found: Ranking) -> str:

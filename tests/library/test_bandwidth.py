@@ -34,9 +34,8 @@ def test_the_identity_at_tiny_bandwidths_is_not_chosen(points):
 
 def test_spreads_are_those_of_rke_over_disjoint_subsets(points):
     """Five subsets of all hundred rows: their mean RKE and its spread, by the definition."""
-    chosen = select_bandwidth(
-        points, key=KEY, candidates=GRID, criterion="std", threshold=5, subsets=5
-    )
+    options = {"candidates": GRID, "criterion": "std", "threshold": 5, "subsets": 5}
+    chosen = select_bandwidth(points, key=KEY, **options)
     rows = np.asarray(jax.random.permutation(jax.random.split(KEY)[0], 100)).reshape(5, 20)
     rke = [[1 / np.mean(gaussian_gram(points[r], s) ** 2) for s in GRID] for r in rows]
     np.testing.assert_allclose(chosen.spreads, np.std(rke, axis=0, ddof=1), rtol=1e-3, atol=1e-5)
@@ -56,16 +55,9 @@ def test_the_two_papers_criteria_differ_by_the_square(points):
 
 def test_every_argument_changes_the_selection(points):
     default = {"points": points, "key": KEY, "candidates": GRID, "subsets": 5}
-    changes = {
-        "points": 3 * points,
-        "key": jax.random.key(1),
-        "criterion": "std",
-        "threshold": 1e-5,
-        "subsets": 4,
-        "subset_size": 10,
-        "candidates": GRID[:-1] + (70.0,),
-        "score": cv.vendi,
-    }
+    changes = {"points": 3 * points, "key": jax.random.key(1), "candidates": GRID[:-1] + (70.0,)}
+    changes |= {"criterion": "std", "threshold": 1e-5, "subsets": 4, "subset_size": 10}
+    changes |= {"score": cv.vendi}
 
     def outcome(**arguments):
         chosen = select_bandwidth(**arguments)
@@ -120,13 +112,6 @@ def test_median_by_hand():
     assert median_heuristic(triangle, key=KEY) == pytest.approx(4, rel=1e-6)
     doubled = np.concatenate([triangle, triangle])
     assert median_heuristic(doubled, key=KEY) == pytest.approx(4, rel=1e-6)
-
-
-def test_median_does_not_follow_one_outlier():
-    ordinary = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
-    expected = median_heuristic(ordinary, key=KEY)
-    with_outlier = np.concatenate([ordinary, np.full((1, 2), 1e4, np.float32)])
-    assert median_heuristic(with_outlier, key=KEY) == pytest.approx(expected, rel=0.05)
 
 
 def test_median_of_many_rows_is_over_a_sample_drawn_by_the_key():

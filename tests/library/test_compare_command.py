@@ -114,34 +114,19 @@ def test_outputs_alone_by_rule(compare, folder):
     assert report["bandwidths"]["outputs"]["rule"] == "median distance"
     assert report["matched"] == "none"
     assert report["inputs"]["prompts"] is None
-    (folder / "earlier.json").write_text((folder / "report.json").read_text())
+    (folder / "report.json").rename(folder / "earlier.json")
     again, _ = compare(*FILES, "--order=2", "--bandwidths_from=earlier.json")
     _same(again["rankings"], expected)
 
 
 def test_what_the_flags_mean_to_the_library(compare):
-    report, _ = compare(
-        *FILES,
-        "--prompts=t.npy",
-        "--kernel=cosine",
-        "--order=1,inf",
-        "--truncation=2",
-        "--x64",
-        "--groups_file=labels.txt",
-        "--level=0.3",
-    )
+    options = ["--kernel=cosine", "--order=1,inf", "--truncation=2", "--x64", "--level=0.3"]
+    report, _ = compare(*FILES, "--prompts=t.npy", *options, "--groups_file=labels.txt")
     assert (report["dtype"], report["level"], report["groups"]) == ("float64", 0.3, 5)
     assert report["matched"] == "labels"
-    expected = cv.compare(
-        MODELS,
-        PROMPTS,
-        output_kernel=cv.Cosine(),
-        prompt_kernel=cv.Cosine(),
-        orders=[1, np.inf],
-        truncation=2,
-        groups=np.arange(N) % 5,
-        level=0.3,
-    )
+    cosine = {"output_kernel": cv.Cosine(), "prompt_kernel": cv.Cosine()}
+    wanted = {"orders": [1, np.inf], "truncation": 2, "groups": np.arange(N) % 5, "level": 0.3}
+    expected = cv.compare(MODELS, PROMPTS, **cosine, **wanted)
     _same(report["rankings"], expected)
     assert report["rankings"][0]["truncation"] == 2
     assert report["rankings"][-1]["order"] == "inf"
@@ -210,14 +195,11 @@ def test_no_output_takes_the_place_of_an_input_or_of_another(folder):
 def _texts(folder):
     """Two models' answers to three questions; the encoder counts letters."""
     questions, answers = ("one", "two more", "and three"), {"a": "xyz", "b": "pqr"}
-    for name, letters in answers.items():
-        rows = [
-            {"question": q, "text": letter * (k + 1)}
-            for k, (q, letter) in enumerate(zip(questions, letters, strict=True))
-        ]
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "questions.txt").write_text("\n".join(questions) + "\n")
     rows = {n: [letter * (k + 1) for k, letter in enumerate(a)] for n, a in answers.items()}
+    for name, texts in rows.items():
+        lines = [{"question": q, "text": x} for q, x in zip(questions, texts, strict=True)]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "questions.txt").write_text("\n".join(questions) + "\n")
     return rows, questions
 
 
@@ -322,16 +304,10 @@ BAD_INPUTS = {
         (*FILES[:2], "--prompts=t.npy,labels.txt"),
         "--prompts: expected texts for all models, or embeddings for all",
     ),
-    "columns of arrays": (
-        (*FILES, "--text_column=a"),
-        "--text_column: there is nothing here that it would act on",
-    ),
+    "columns of arrays": ((*FILES, "--text_column=a"), "--text_column: there is nothing here"),
     "no model": ((), "at least two models, received 0"),
     "one model": (("few.npy",), "at least two models, received 1"),
-    "one stem twice": (
-        ("few.npy", "few.npy"),
-        "'few.npy' names both few.npy and few.npy; give names",
-    ),
+    "one stem twice": (("few.npy",) * 2, "'few.npy' names both few.npy and few.npy; give names"),
     "no path": (("few=", "some.npy"), "'few=': expected a path, or name=path"),
     "no name": (("=few.npy", "some.npy"), "'=few.npy': expected a path, or name=path"),
     "outputs as prompts": (
@@ -346,18 +322,9 @@ BAD_INPUTS = {
     "no prompts": ((*FILES, "--prompts="), "--prompts: received nothing after the '='"),
     "not a number": (("few.npy", "nan.npy"), "nan: outputs: expected finite numbers"),
     "dimensions": (("few.npy", "narrow.npy"), "outputs: expected one dimension for all models"),
-    "level": (
-        (*FILES, "--output_bandwidth=1", "--level=1.5"),
-        "--level: expected a number",
-    ),
-    "a key of no prompts": (
-        (*FILES, "--prompts_key=a"),
-        "--prompts_key: there is nothing here that it would act on",
-    ),
-    "a bandwidth of no prompts": (
-        (*FILES, "--prompt_bandwidth=1"),
-        "--prompt_bandwidth without --prompts",
-    ),
+    "level": ((*FILES, "--output_bandwidth=1", "--level=1.5"), "--level: expected a number"),
+    "a key of no prompts": ((*FILES, "--prompts_key=a"), "--prompts_key: there is nothing here"),
+    "a bandwidth of no prompts": ((*FILES, "--prompt_bandwidth=1"), "without --prompts"),
     "a rule without use": ((*FILES, "--output_bandwidth=1", "--rule=std"), "--rule: no bandwidth"),
     "a key of one array": ((*FILES, "--outputs_key=few"), "holds one array without a key"),
     "a figure of words": ((*FILES, "--plot=scores.txt"), "--plot: expected a file ending in"),
@@ -376,9 +343,15 @@ def test_bad_input_gets_one_clear_line(folder, capfd, name):
     assert capfd.readouterr() == ("", "")
 
 
-def test_names_are_drawn_as_they_are_written(compare, folder, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(figure.Figure, "savefig", lambda self, *_, **__: drawn.append(self))
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that were drawn, which are not written."""
+    found = []
+    monkeypatch.setattr(figure.Figure, "savefig", lambda self, *_, **__: found.append(self))
+    return found
+
+
+def test_names_are_drawn_as_they_are_written(compare, drawn):
     options = ("--output_bandwidth=2", "--order=2", "--groups=5", "--plot=names.png")
     compare(r"$\frac$=few.npy", "some.npy", *options)
     drawn[0].draw_without_rendering()
@@ -386,9 +359,7 @@ def test_names_are_drawn_as_they_are_written(compare, folder, monkeypatch):
     assert labels[0] == r"\$\frac\$"
 
 
-def test_panels_of_an_order_share_an_axis_from_zero(compare, folder, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(figure.Figure, "savefig", lambda self, *_, **__: drawn.append(self))
+def test_panels_of_an_order_share_an_axis_from_zero(compare, drawn):
     arguments = ("--prompts=t.npy", *GIVEN[:2], "--order=1,2", "--groups=5")
     compare(*FILES, *arguments, "--plot=scores.png")
     panels = np.reshape(drawn[0].axes, (2, -1))
