@@ -42,15 +42,13 @@ class GuidanceState(NamedTuple):
 def remember(state: Any, latents: ArrayLike, prompts: ArrayLike | None = None) -> Any:
     """The state of a guide after finished samples replaced the oldest pairs of its memory.
 
+    Counters of schedules and conditions run on: see `restart`.
+
     Args:
       state: of a guide alone, or of any transformation that contains one, such as `optax.chain`.
       latents: the finished samples `[b, ...]`. If there are more than the window, the last are
         kept. Rows with a NaN or an infinity are counted in `skipped` and not kept.
       prompts: their prompts `[b, ...]`; not used by `vendi` and `rke`.
-
-    Returns:
-      The state, of the same structure and shapes. Counters of schedules and conditions run on; see
-      `restart`.
 
     Raises:
       TypeError, ValueError: there is no guide in the state, or the samples do not fit it.
@@ -116,10 +114,9 @@ def checked_rows(state: GuidanceState, latents: Any, prompts: Any) -> tuple[jax.
 def finite_rows(
     batch: tuple[jax.Array, ...], state: GuidanceState
 ) -> tuple[jax.Array, tuple[jax.Array, ...], tuple[jax.Array, ...]]:
-    """Which rows of the batch are finite `[b]`, and batch and memory without the others.
+    """Which rows are finite, `[b]`, and the batch and memory with the first of them for the others.
 
-    The first finite row replaces every row that is not finite and every empty slot, so that the
-    kernels meet no NaN, no row of zeros, and no mean that is far from the points.
+    It fills empty slots too: kernels meet no NaN, no zero row, no mean far from the points.
     """
     present = jnp.all(jnp.stack([jnp.isfinite(rows).all(axis=1) for rows in batch]), axis=0)
     first = jnp.argmax(present)

@@ -1,8 +1,4 @@
-"""Distributions whose scores are known exactly: what an estimate converges to.
-
-Each population draws samples with an explicit key and states its scores in closed form, so that a
-test can measure the bias, the rate and the coverage of an estimate.
-"""
+"""Distributions whose scores are known in closed form, to measure what estimates get wrong."""
 
 from __future__ import annotations
 
@@ -67,15 +63,13 @@ class FiniteSupport:
 
         With one kernel this is C_X or C_T, with both the joint C_XT (CV Proposition 1).
         """
+        if prompt_kernel is not None and self.prompts is None:
+            raise ValueError("prompt_kernel: this population has no prompts.")
         gram = jnp.ones((len(self.weights),) * 2)
-        named = {"outputs": output_kernel, "prompts": prompt_kernel}
-        for name, kernel in named.items():
-            if kernel is None:
-                continue
-            if getattr(self, name) is None:
-                raise ValueError("prompt_kernel: this population has no prompts.")
-            points = check_kernel(kernel, name=f"{name[:-1]}_kernel").prepare(getattr(self, name))
-            gram *= kernel.cross(points, points)
+        for kernel, points in ((output_kernel, self.outputs), (prompt_kernel, self.prompts)):
+            if kernel is not None:
+                prepared = check_kernel(kernel, name="kernel").prepare(points)
+                gram *= kernel.cross(prepared, prepared)
         roots = jnp.sqrt(self.weights)
         eigenvalues = jnp.linalg.eigvalsh(roots[:, None] * gram * roots[None, :])[::-1]
         # Rounding leaves eigenvalues of either sign near 0 where the values are dependent.
@@ -158,18 +152,14 @@ class GaussianMixture:
         return 1 / self._mean_squared_kernel(slice(0, d_x), scales)
 
     def conditional_rke(self, *, output_kernel: Gaussian, prompt_kernel: Gaussian) -> jax.Array:
-        """Population Conditional-RKE E[k_T^2] / E[k_X^2 k_T^2] (CV eq. 11 as n grows).
-
-        Raises:
-          ValueError: the population has no prompts (`d_x` was not given).
-        """
+        """Population Conditional-RKE E[k_T^2] / E[k_X^2 k_T^2] (CV eq. 11 as n grows)."""
         if self.d_x is None:
             raise ValueError("conditional_rke: this population has no prompts; give d_x.")
-        d_t = self.means.shape[1] - self.d_x
-        scale_x = jnp.full(self.d_x, output_kernel.bandwidth)
-        scale_t = jnp.full(d_t, prompt_kernel.bandwidth)
-        joint = self._mean_squared_kernel(slice(None), jnp.concatenate([scale_x, scale_t]))
-        return self._mean_squared_kernel(slice(self.d_x, None), scale_t) / joint
+        scales = jnp.full(self.means.shape[1], prompt_kernel.bandwidth)
+        scales = scales.at[: self.d_x].set(output_kernel.bandwidth)
+        of_prompts, both = slice(self.d_x, None), slice(None)
+        prompts = self._mean_squared_kernel(of_prompts, scales[of_prompts])
+        return prompts / self._mean_squared_kernel(both, scales)
 
     def _mean_squared_kernel(self, part: slice, scales: jax.Array) -> jax.Array:
         """E exp(-|Z|^2) for Z the scaled difference of two independent draws.

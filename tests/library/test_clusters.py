@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from oracles import assert_close, cosine_gram, directional_difference, entropy, gaussian_gram
+from oracles import assert_close, directional_difference, entropy, gaussian_gram
 
 import condvendi_jax as cv
 from condvendi_jax.scores import _modes, clusters
@@ -50,14 +50,6 @@ def test_scores_are_the_oracles(order, aggregate, dtype):
     assert_close(found, oracle(outputs, labels, order, aggregate), loosened=loosened)
 
 
-@pytest.mark.slow
-def test_scores_under_the_cosine_kernel(x64):
-    outputs, labels = clustered()
-    expected = [np.exp(entropy(cosine_gram(outputs[labels == c]))) for c in labels]
-    found = cv.clusters.cluster_vendi(outputs, labels, kernel=cv.Cosine())
-    assert_close(found, np.mean(expected))
-
-
 @pytest.mark.parametrize("order", FEW_AND_REST)
 def test_the_aggregate_is_the_conditional_score_of_an_indicator_kernel(order, x64):
     """CV Theorems 5 and 6 without their error term, for every order."""
@@ -73,24 +65,6 @@ def test_the_aggregate_is_the_conditional_score_of_an_indicator_kernel(order, x6
         np.testing.assert_allclose(
             cv.clusters.cluster_rke(outputs, labels, **options), expected, rtol=1e-12
         )
-
-
-@pytest.mark.slow
-def test_the_conditional_aggregate_is_at_most_the_mean_where_that_is_proved(x64):
-    """At order 1, and for equal sizes at every order."""
-    for seed in range(5):
-        outputs, labels = clustered(seed=seed)
-        equal = np.arange(40) % 4
-        for order, of_labels in [(1, labels), *((o, equal) for o in ORDERS)]:
-            found = [
-                cv.clusters.cluster_vendi(
-                    outputs, of_labels, kernel=KERNEL, order=order, aggregate=kind
-                )
-                for kind in ("conditional", "arithmetic")
-            ]
-            assert found[0] <= found[1] * (1 + 1e-12)
-            if order == 1:
-                assert found[0] < found[1] * (1 - 1e-6)
 
 
 def test_aggregates_of_scores_by_hand(x64):
@@ -226,11 +200,7 @@ def test_errors_of_given_clusters_and_of_clusters_that_are_a_sample():
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        (
-            {"labels": [0, 1]},
-            ValueError,
-            "expected 4 labels, one .* shape \\(2,\\)",
-        ),
+        ({"labels": [0, 1]}, ValueError, "expected 4 labels, one .* shape \\(2,\\)"),
         ({"labels": np.zeros((4, 1))}, ValueError, "received shape \\(4, 1\\)"),
         ({"labels": []}, ValueError, "received shape \\(0,\\)"),
         ({"labels": [0.0, np.nan, 1, 1]}, ValueError, "labels: received NaN in row 1"),

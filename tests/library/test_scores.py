@@ -17,10 +17,7 @@ DISCRETE = 0.1
 
 
 def _kernels(bandwidths=BANDWIDTHS):
-    return {
-        "output_kernel": cv.Gaussian(bandwidths[0]),
-        "prompt_kernel": cv.Gaussian(bandwidths[1]),
-    }
+    return dict(zip(("output_kernel", "prompt_kernel"), map(cv.Gaussian, bandwidths), strict=True))
 
 
 def _oracle_grams(outputs, prompts, bandwidths=BANDWIDTHS):
@@ -129,13 +126,8 @@ def test_all_rows_doubled_leave_every_score_unchanged(x64):
             assert_close(got, float(_named(one)[name]))
 
 
-PAIRED = (
-    cv.decompose,
-    cv.conditional_vendi,
-    cv.information_vendi,
-    cv.conditional_rke,
-    cv.information_rke,
-)
+PAIRED = (cv.decompose, cv.conditional_vendi, cv.information_vendi)
+PAIRED += (cv.conditional_rke, cv.information_rke)
 
 
 @pytest.mark.parametrize("function", [*PAIRED, cv.vendi, cv.rke], ids=lambda f: f.__name__)
@@ -146,15 +138,8 @@ def test_every_argument_changes_the_score(function):
     default = {"outputs": outputs} | (
         {"prompts": prompts, **_kernels()} if paired else {"kernel": cv.Gaussian(0.4)}
     )
-    changes = {
-        "outputs": other_outputs,
-        "prompts": other_prompts,
-        "output_kernel": cv.Gaussian(0.8),
-        "prompt_kernel": cv.Gaussian(0.8),
-        "kernel": cv.Gaussian(0.8),
-        "order": 3,
-        "truncation": 4,
-    }
+    changes = {"outputs": other_outputs, "prompts": other_prompts, "order": 3, "truncation": 4}
+    changes |= dict.fromkeys(("output_kernel", "prompt_kernel", "kernel"), cv.Gaussian(0.8))
 
     def evaluate(**arguments):
         return np.array(jax.tree.leaves(function(**arguments)), np.float64)
@@ -165,16 +150,6 @@ def test_every_argument_changes_the_score(function):
     for name in (set(default) | set(inspect.signature(function).parameters)) - elsewhere:
         changed = evaluate(**(default | {name: changes[name]}))
         assert np.abs(changed / reference - 1).max() > 1e-3, name
-
-
-def test_no_gaussian_score_moves_when_a_constant_is_added_to_all_rows():
-    outputs, prompts = draw_pairs(200, dtype=np.float32)
-    far = [p + np.float32(1e4) for p in (outputs, prompts)]
-    for order in (1, 2):
-        near = _named(cv.decompose(outputs, prompts, **_kernels((1.0, 1.0)), order=order))
-        moved = _named(cv.decompose(*far, **_kernels((1.0, 1.0)), order=order))
-        for name, got in moved.items():
-            np.testing.assert_allclose(got, near[name], rtol=1e-3, err_msg=name)
 
 
 @pytest.mark.parametrize("order", [1, 2])
