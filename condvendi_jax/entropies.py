@@ -171,8 +171,7 @@ def conditional(entropy: Entropy, gram_x: Gram, gram_t: Gram) -> jax.Array:
     """
     if not entropy.needs_spectrum:
         return log_scores(*entropies(entropy, gram_x, gram_t)).conditional
-    # H(X) is not needed, and would cost a spectrum.
-    return log_scores(None, entropy(gram_t), entropy(gram_x * gram_t)).conditional
+    return entropy(gram_x * gram_t) - entropy(gram_t)
 
 
 def mutual_information(entropy: Entropy, gram_x: Gram, gram_t: Gram) -> jax.Array:

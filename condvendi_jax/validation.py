@@ -93,9 +93,8 @@ def check_arrays(
     """Checks arrays that pair up row by row, and casts them to the compute dtype.
 
     Args:
-      named: by the name for error messages, embeddings `[n, d]` of any real dtype. Small floats,
-        integers and booleans are cast before any arithmetic; float64 is cast to float32, with a
-        warning, where x64 is off. Tensors of other frameworks are converted.
+      named: by name, embeddings `[n, d]` of any real dtype, cast before any arithmetic; float64 is
+        cast to float32, with a warning, where x64 is off. Tensors are converted.
       place: puts an array of the compute dtype on one device or on several.
       origins: by name, a row `[1, d]` to subtract before the cast: see `origin_of`.
 
@@ -185,8 +184,8 @@ def as_arrays(named: Mapping[str, Any]) -> dict[str, np.ndarray | jax.Array]:
 def origin_of(array: np.ndarray | jax.Array) -> np.ndarray | None:
     """The first row where the cast to the compute dtype would lose digits, or None.
 
-    Subtract it before the cast: rows far from the origin then keep their differences, which are all
-    that a shift-invariant kernel sees. None too for arrays that lie on several hosts.
+    Less this row, rows far from the origin keep their differences, which are all that a
+    shift-invariant kernel sees. None too for arrays that lie on several hosts.
     """
     if isinstance(array, jax.Array) and (not is_concrete(array) or not array.is_fully_addressable):
         return None
@@ -196,7 +195,7 @@ def origin_of(array: np.ndarray | jax.Array) -> np.ndarray | None:
 
 
 def _loses(dtype: np.dtype) -> bool:
-    if dtype.kind not in "iuf" or dtype == np.dtype(compute_dtype()):
+    if dtype.kind not in "iuf":
         return False
     bits = jnp.finfo(compute_dtype()).nmant + 1
     if dtype.kind == "f":
@@ -291,8 +290,7 @@ def check_finite(array: np.ndarray | jax.Array, *, name: str) -> None:
         bad = ~np.isfinite(array).all(axis=1)
         row, count = int(np.argmax(bad)), int(bad.sum())
     else:
-        # Evaluated at once, also for a constant inside jit. In JAX, because the rows may lie on
-        # several hosts, and only a scalar lies on all of them.
+        # At once, also for a constant inside jit; in JAX: the rows may lie on several hosts.
         with jax.ensure_compile_time_eval():
             row, count = map(int, _not_finite(array))
     if count == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -123,8 +124,7 @@ def finite_rows(
     stand_ins = [lax.stop_gradient(lax.dynamic_slice_in_dim(rows, first, 1)) for rows in batch]
 
     def replaced(arrays: tuple[jax.Array, ...], counts: jax.Array) -> tuple[jax.Array, ...]:
-        pairs = zip(arrays, stand_ins, strict=True)
-        return tuple(jnp.where(counts[:, None], rows, row) for rows, row in pairs)
+        return tuple(map(functools.partial(jnp.where, counts[:, None]), arrays, stand_ins))
 
     return present, replaced(batch, present), replaced(state.rows, state.filled)
 
@@ -165,16 +165,14 @@ def squared(blocks: tuple[Blocks, ...], present: jax.Array, filled: jax.Array) -
 def _remember(batch: tuple[jax.Array, ...], state: GuidanceState) -> GuidanceState:
     """The state after the batch, of at most `window` rows, replaced the oldest pairs.
 
-    The square of two pairs is kept with the older one and leaves together with it. Nothing is ever
-    subtracted, so that rounding does not add up.
+    The square of two pairs leaves with the older one: nothing is subtracted, no rounding adds up.
     """
     window, b = state.filled.shape[0], batch[0].shape[0]
     slots = (state.position + jnp.arange(b, dtype=jnp.int32)) % window
     present, finite, remembered = finite_rows(batch, state)
     squares = state.squares
     if squares is not None:
-        triples = zip(state.kernels, finite, remembered, strict=True)
-        blocks = tuple(blocks_of(*triple)[0] for triple in triples)
+        blocks = tuple(part for part, _ in map(blocks_of, state.kernels, finite, remembered))
 
         def with_batch(later: jax.Array, blocks: tuple[Blocks, ...]) -> jax.Array:
             within, across = squared(blocks, present, state.filled)

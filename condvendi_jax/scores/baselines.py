@@ -158,11 +158,7 @@ def _check_regular(fit: _Fit) -> None:
 
 @jax.jit
 def _fit(outputs: jax.Array, prompts: jax.Array, ridge: float) -> _Fit:
-    """Fits the Gaussian by QR of the centred rows.
-
-    The covariance is never formed: its condition number is the square of that of the rows, and in
-    float32 nothing is left of an information computed from it.
-    """
+    """By QR of centred rows: the condition number of the covariance is the square of theirs."""
     z = jnp.concatenate([outputs, prompts], axis=1)
     # The mean relative to a row, for data whose mean is far larger than its spread.
     mean = z[0] + jnp.mean(z - z[:1], axis=0)
@@ -180,10 +176,8 @@ def _pointwise(outputs: jax.Array, prompts: jax.Array, fit: _Fit) -> jax.Array:
     joint = _whiten(fit.joint, z)[split:]
     prompt = _whiten(fit.prompt, z[:, split:])
     excess = jnp.sum(jnp.square(prompt), axis=0) - jnp.sum(jnp.square(joint), axis=0)
-    log_scales = jnp.log(jnp.abs(jnp.diag(fit.prompt))) - jnp.log(
-        jnp.abs(jnp.diag(fit.joint)[split:])
-    )
-    return jnp.sum(log_scales) + excess / 2
+    scales = jnp.diag(fit.prompt) / jnp.diag(fit.joint)[split:]
+    return jnp.sum(jnp.log(jnp.abs(scales))) + excess / 2
 
 
 def _whiten(root: jax.Array, rows: jax.Array) -> jax.Array:
@@ -223,9 +217,8 @@ def rrke(outputs: ArrayLike, references: ArrayLike, *, kernel: Kernel) -> jax.Ar
 
       >>> import numpy as np
       >>> import condvendi_jax as cv
-      >>> outputs = np.array([[0.0], [1.0]], np.float32)
-      >>> references = np.array([[0.0], [1.0], [2.0], [3.0]], np.float32)
-      >>> print(f"{np.exp(-cv.baselines.rrke(outputs, references, kernel=cv.Gaussian(0.1))):.4f}")
+      >>> score = cv.baselines.rrke([[0], [1]], [[0], [1], [2], [3]], kernel=cv.Gaussian(0.1))
+      >>> print(f"{np.exp(-score):.4f}")
       0.5000
     """
     check_kernel(kernel, name="kernel")

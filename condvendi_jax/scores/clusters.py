@@ -44,26 +44,18 @@ AGGREGATES = ("arithmetic", "conditional")
 # Clusters of up to this many points are padded to a few sizes and computed together; `method`
 # computes larger ones, one by one: padding would repeat too much of their O(n^3) work.
 _TOGETHER_UP_TO = 1024
-# Padded sizes are powers of two from 4, and from 64 also the sizes halfway between them, so that
-# padding costs little and few programs are compiled.
+# Padded sizes are powers of two from 4, and above 64 also the sizes halfway between them.
 _SMALLEST, _FINE_ABOVE = 4, 64
 # Rows computed in one call, over several clusters: it bounds the memory of their matrices.
 _ROWS = 1024
 
 
 class ClusterScores(NamedTuple):
-    """The score of the outputs of each cluster.
+    """The score of the outputs of each of m clusters."""
 
-    Attributes:
-      names: the distinct labels, `[m]`, sorted.
-      sizes: the number of points of each, `[m]`.
-      scores: effective numbers of modes, `[m]`.
-      order: the order of the entropies.
-    """
-
-    names: np.ndarray
-    sizes: np.ndarray
-    scores: jax.Array
+    names: np.ndarray  # The distinct labels, sorted.
+    sizes: np.ndarray  # The number of points of each.
+    scores: jax.Array  # Effective numbers of modes.
     order: float
 
     def aggregate(self, kind: str) -> jax.Array:
@@ -129,9 +121,8 @@ def cluster_vendi(
       A scalar, an effective number of modes, in [1, n]; a cluster of one point has the score 1.
       Differentiable in the outputs and in the bandwidth.
 
-      For a jackknife error pass the labels to `standard_error` as a column beside the outputs. By
-      default it leaves out whole clusters, which is right where they are a sample. For fixed
-      clusters leave out rows: `groups=np.arange(n) % 20`, shuffled.
+      For a jackknife error pass the labels to `standard_error` as a column beside the outputs. It
+      leaves out whole clusters; where they are fixed leave out rows: `groups=np.arange(n) % 20`.
 
     Raises:
       TypeError, ValueError: the outputs are not a finite real array `[n, d]`; the labels are not n,
@@ -145,13 +136,11 @@ def cluster_vendi(
 
       >>> import numpy as np
       >>> import condvendi_jax as cv
-      >>> outputs = np.array([0, 1, 2, 3, 9, 9, 9, 9], np.float32)[:, None]
-      >>> labels = np.repeat(["dog", "sofa"], 4)
-      >>> options = dict(kernel=cv.Gaussian(0.1))
-      >>> print(f"{cv.clusters.cluster_vendi(outputs, labels, **options):.2f}")  # (4 + 1) / 2
+      >>> outputs, labels = np.c_[[0, 1, 2, 3, 9, 9, 9, 9]], np.repeat(["dog", "sofa"], 4)
+      >>> for kind in ("arithmetic", "conditional"):  # (4 + 1) / 2, and sqrt(4 * 1).
+      ...     options = dict(kernel=cv.Gaussian(0.1), aggregate=kind)
+      ...     print(f"{cv.clusters.cluster_vendi(outputs, labels, **options):.2f}")
       2.50
-      >>> score = cv.clusters.cluster_vendi(outputs, labels, **options, aggregate="conditional")
-      >>> print(f"{score:.2f}")  # sqrt(4 * 1)
       2.00
     """
     if aggregate not in AGGREGATES:

@@ -45,11 +45,8 @@ def oracle(x, t, reference_x, reference_t, ridge=0.0):
     d, mean = reference_x.shape[1], z.mean(axis=0)
     cov = np.cov(z.T, bias=True) + ridge * np.eye(z.shape[1])
     density = stats.multivariate_normal.logpdf
-    return (
-        density(np.hstack([x, t]), mean, cov)
-        - density(x, mean[:d], cov[:d, :d])
-        - density(t, mean[d:], cov[d:, d:])
-    )
+    marginals = density(x, mean[:d], cov[:d, :d]) + density(t, mean[d:], cov[d:, d:])
+    return density(np.hstack([x, t]), mean, cov) - marginals
 
 
 def test_mid_by_hand():
@@ -99,27 +96,6 @@ def test_pmi_is_symmetric_and_invariant_to_affine_maps_without_a_ridge():
     assert abs(mutual_information_divergence(10 * x, t, ridge=0.5) - plain) > 1e-3
 
 
-def test_every_argument_changes_mid():
-    (x, t), (other_x, other_t) = draw(6), draw(7)
-    base = mutual_information_divergence(x, t, **references(x, t))
-    for changed in (
-        mutual_information_divergence(other_x, t, **references(x, t)),
-        mutual_information_divergence(x, other_t, **references(x, t)),
-        mutual_information_divergence(x, t, **references(other_x, t)),
-        mutual_information_divergence(x, t, **references(x, other_t)),
-        mutual_information_divergence(x, t, ridge=0.1),
-    ):
-        assert abs(changed - base) > 1e-3
-
-
-def test_shuffled_prompts_score_less():
-    """For independent pairs the expectation is minus a divergence."""
-    x, t = draw(8, 400)
-    shuffled = np.random.default_rng(0).permutation(t)
-    assert mutual_information_divergence(x, t, **references(x, t)) > 0
-    assert mutual_information_divergence(x, shuffled, **references(x, t)) < 0
-
-
 def test_gradient_of_mid_against_formula_and_differences():
     """d MID / dx = Q z / n of the quadratic form of MID eq. 5."""
     x, t = draw(9, 5)
@@ -162,10 +138,9 @@ def test_float32_keeps_the_information_that_a_covariance_loses():
         assert value.dtype == jnp.float32
     np.testing.assert_allclose(value, exact, rtol=1e-2)
     cov = np.cov(single.T, bias=True, dtype=np.float32)
+    blocks = cov[:20, :20], cov[20:, 20:], cov
     with np.errstate(all="ignore"):
-        logs = [
-            np.log(np.linalg.eigvalsh(block)).sum() for block in (cov[:20, :20], cov[20:, 20:], cov)
-        ]
+        logs = [np.log(np.linalg.eigvalsh(block)).sum() for block in blocks]
     naive = 0.5 * float(logs[0] + logs[1] - logs[2])
     assert not abs(naive - exact) < 0.1 * exact
 
@@ -263,14 +238,6 @@ def test_rrke_is_a_symmetric_distance_that_compiles():
     np.testing.assert_allclose(rrke(y, x, kernel=Gaussian(1.0)), value, rtol=1e-10)
     compiled = jax.jit(lambda a, b: rrke(a, b, kernel=Gaussian(1.0)))(x, y)
     np.testing.assert_allclose(compiled, value, rtol=1e-12)
-    for changed in (
-        rrke(x + 0.3, y, kernel=Gaussian(1.0)),
-        rrke(x, 1.2 * y, kernel=Gaussian(1.0)),
-        rrke(x, y, kernel=Gaussian(1.5)),
-        rrke(x, y, kernel=Cosine()),
-        rrke(x, y, kernel=Gaussian(1.0) * Cosine()),
-    ):
-        assert abs(changed - value) > 1e-3
 
 
 def test_gradient_of_rrke_against_differences():
@@ -293,10 +260,8 @@ def test_scores_in_float32_do_not_move_with_the_origin():
     near = mutual_information_divergence(x, t), rrke(x, x[:50] + 1, kernel=Gaussian(1.0))
     with x64(False):
         far = [np.asarray(rows + 1e3, np.float32) for rows in (x, x[:50] + 1)]
-        moved = (
-            mutual_information_divergence(far[0], t.astype(np.float32)),
-            rrke(*far, kernel=Gaussian(1.0)),
-        )
+        moved = [mutual_information_divergence(far[0], np.float32(t))]
+        moved.append(rrke(*far, kernel=Gaussian(1.0)))
     assert {value.dtype for value in moved} == {np.dtype("float32")}
     # Rows near 1e3 carry 6e-5 of rounding each in float32.
     np.testing.assert_allclose(moved, near, rtol=5e-3)

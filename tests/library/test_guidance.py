@@ -309,17 +309,6 @@ def test_kinds_without_prompts_need_none():
     )
 
 
-@pytest.mark.parametrize("kind", FEW)
-def test_kernels_and_truncations_are_what_was_passed(kind):
-    batch, past = _split(3, dtype=np.float32)
-    guides = [_guide(kind), _guide(kind, bandwidths=(0.8, 2.0)), _guide(kind, bandwidths=(2, 0.6))]
-    guides += [_guide("conditional vendi", truncation=4)] if "truncated" in kind else []
-    updates = [np.ravel(_updates(guide, _after(guide, past), *batch)) for guide in guides]
-    for index, first in enumerate(updates):
-        for second in updates[:index]:
-            assert np.abs(first - second).max() > 1e-3
-
-
 # Composition with optax.
 
 
@@ -361,17 +350,6 @@ def test_steps_at_which_it_does_not_act_cost_nothing():
     assert sorted("eigh" in kind for kind in kinds) == [False, True]
     everywhere = [e.primitive.name for e in equations(program)].count("eigh")
     assert everywhere == sum(kind.count("eigh") for kind in kinds)
-
-
-def test_a_sweep_of_the_weight_is_one_program():
-    batch, _ = _split(0, dtype=np.float32)
-
-    def moved(weight):
-        guide = optax.chain(_guide("conditional rke"), optax.scale(weight))
-        return _updates(guide, guide.init(batch[0]), *batch)
-
-    expected = np.stack([0 * moved(1.0), 2 * moved(1.0)])
-    assert_close(jax.vmap(moved)(jnp.array([0.0, 2.0])), expected)
 
 
 def test_rows_are_normalised_and_clipped_one_by_one():

@@ -96,14 +96,6 @@ def test_modes_within_prompts_are_counted_by_hand(order, x64):
     assert_close(jnp.stack(list(_named(result).values())), [6, 3, 2], loosened=loosened)
 
 
-def test_outputs_that_repeat_the_prompt_add_nothing():
-    points = draw_pairs(N, dtype=np.float32)[0]
-    kernels = _kernels((DISCRETE, DISCRETE))
-    result = cv.decompose(np.round(points), np.round(points), **kernels)
-    assert_close(result.conditional, 1.0)
-    assert_close(result.information, float(result.vendi))
-
-
 def test_information_at_order_two_falls_below_one_on_a_star():
     """Pairs (0, j) and (j, 0), j = 1 ... 20: 1/40 of the pairs agree in both coordinates and
     1/4 + 1/80 in either, so that Information-RKE is (1/40) / (21/80)^2."""
@@ -114,16 +106,6 @@ def test_information_at_order_two_falls_below_one_on_a_star():
     pairs, kernels = (outputs, prompts), _kernels((DISCRETE, DISCRETE))
     assert_close(cv.information_rke(*pairs, **kernels), 80**2 / 40 / 21**2)
     assert float(cv.information_vendi(*pairs, **kernels)) >= 1
-
-
-def test_all_rows_doubled_leave_every_score_unchanged(x64):
-    """Exact duplicates are valid, and only weights matter."""
-    pairs = draw_pairs(N)
-    doubled = [np.concatenate([p, p]) for p in pairs]
-    for order in (1, 2):
-        one, two = (cv.decompose(*p, **_kernels(), order=order) for p in (pairs, doubled))
-        for name, got in _named(two).items():
-            assert_close(got, float(_named(one)[name]))
 
 
 PAIRED = (cv.decompose, cv.conditional_vendi, cv.information_vendi)
