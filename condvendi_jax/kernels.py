@@ -1,9 +1,8 @@
 """Positive semidefinite kernels with unit diagonal: k(x, y) of two points, composed with `*`.
 
-A kernel is a function of two points. Three more methods make it fast: `prepare` does the work for
-each point (centring, normalising, squared norms), `geometry` the work for each pair that does not
-depend on the parameters (one matrix product), and `profile` the rest. A sweep over bandwidths
-computes the distances once.
+`prepare` does the work for each point (centring, squared norms), `geometry` the work for each pair
+that does not depend on the parameters (one matrix product), and `profile` the rest, so that a sweep
+over bandwidths computes the distances once.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ class Kernel(abc.ABC):
         """The product kernel, (k1 * k2)(x, y) = k1(x, y) k2(x, y)."""
         if not isinstance(other, Kernel):
             return NotImplemented
-        return Product(self, other)
+        return Product((self, other))
 
 
 def _inner(left: jax.Array, right: jax.Array) -> jax.Array:
@@ -103,9 +102,8 @@ def _reach(points: jax.Array) -> tuple[jax.Array, jax.Array]:
 def _half_squares(left: jax.Array, right: jax.Array, unit: float) -> jax.Array:
     """Half the squared distances of all pairs of rows, in squares of `unit`, `[m, n]`.
 
-    By differences: right to a few ulps whatever the norms, but some twenty times slower than a
-    matrix product. Differences are taken before they are scaled, so that the distance of far points
-    overflows to infinity and is never NaN.
+    By differences, right to a few ulps, but twenty times slower than a matrix product. They are
+    scaled afterwards, so that the distance of far points becomes infinite and is never NaN.
     """
     inverse = jnp.asarray(1 / unit, left.dtype)
     x, y = _chunks(left), _chunks(right)
@@ -218,10 +216,9 @@ class Gaussian(Kernel):
     def prepare(self, points: jax.Array) -> Any:
         """Centred points `[n, d]` and half their squared norms `[n]`; with a unit, the points.
 
-        Centring keeps float32 distances right for data far from the origin, since the matrix
-        product subtracts numbers of the size of |x|^2. The mean is taken relative to the first row
-        for the same reason. The score does not depend on the shift, so no gradient flows through
-        it. Differences need no centring, which would round them.
+        Centring keeps float32 distances right far from the origin, since the matrix product
+        subtracts numbers of the size of |x|^2, as does a mean relative to the first row. No
+        gradient flows through the shift. Differences need no centring, which would round them.
         """
         if self.unit is not None:
             return points
@@ -236,9 +233,8 @@ class Gaussian(Kernel):
         (x, half_x), (y, half_y) = left, right
         norms = half_x[:, None] + half_y[None, :]
         half = norms - _inner(x, y)
-        # A remainder of the size of the norms' rounding is no distance: duplicates are at zero
-        # whatever the bandwidth, and no kernel value exceeds 1. A NaN fails the comparison and
-        # stays a NaN.
+        # A remainder of the size of rounding is no distance: duplicates are at zero whatever the
+        # bandwidth, and no kernel value exceeds 1. A NaN fails the comparison and stays.
         return jnp.where(half <= _ROUNDING * jnp.finfo(half.dtype).eps * norms, 0, half)
 
     def profile(self, geometry: jax.Array) -> jax.Array:
@@ -299,12 +295,12 @@ class Cosine(Kernel):
         return scaled / jnp.linalg.norm(scaled, axis=-1, keepdims=True)
 
 
-@jax.tree_util.register_pytree_node_class
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["factors"], meta_fields=[])
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Product(Kernel):
     """The product of kernels on the same points, itself a kernel with unit diagonal."""
 
-    def __init__(self, *factors: Kernel):
-        self.factors = factors
+    factors: tuple[Kernel, ...]
 
     def __repr__(self) -> str:
         return " * ".join(map(repr, self.factors))
@@ -339,16 +335,7 @@ class Product(Kernel):
 
     def suited_to(self, points: jax.Array) -> Product:
         """The product of the factors in the form that suits the points."""
-        return Product(*(kernel.suited_to(points) for kernel in self.factors))
-
-    def tree_flatten(self) -> tuple[tuple[Kernel, ...], None]:
-        """The factors are the children."""
-        return self.factors, None
-
-    @classmethod
-    def tree_unflatten(cls, _: None, factors: tuple[Any, ...]) -> Product:
-        """Rebuilds the product from its factors."""
-        return cls(*factors)
+        return Product(tuple(kernel.suited_to(points) for kernel in self.factors))
 
 
 def check_kernel(kernel: Any, *, name: str) -> Kernel:

@@ -1,7 +1,6 @@
-"""Checks of arguments, which run before any heavy work.
+"""Checks of arguments, before any heavy work; of numbers only where they are concrete.
 
-Every check looks at shapes and dtypes. It looks at values only where they are concrete: under
-`jax.jit`, `jax.vmap` or `jax.grad` an array is a tracer, and nothing can raise on its values.
+Under `jax.jit`, `jax.vmap` or `jax.grad` an array is a tracer, and nothing can raise on its values.
 """
 
 from __future__ import annotations
@@ -94,9 +93,8 @@ def check_arrays(
     """Checks arrays that pair up row by row, and casts them to the compute dtype.
 
     Args:
-      named: by the name for error messages, embeddings `[n, d]` of any real dtype. Small floats,
-        integers and booleans are cast before any arithmetic; float64 is cast to float32, with a
-        warning, where x64 is off. Tensors of other frameworks are converted.
+      named: by name, embeddings `[n, d]` of any real dtype, cast before any arithmetic; float64 is
+        cast to float32, with a warning, where x64 is off. Tensors are converted.
       place: puts an array of the compute dtype on one device or on several.
       origins: by name, a row `[1, d]` to subtract before the cast: see `origin_of`.
 
@@ -105,7 +103,7 @@ def check_arrays(
       ValueError: an array is not two-dimensional, is empty, or holds a NaN, an infinity or a number
         beyond the range of the compute dtype; or the numbers of rows differ.
     """
-    arrays = {name: as_array(array, name=name) for name, array in named.items()}
+    arrays = as_arrays(named)
     check_shapes(arrays)
     warn_of_float64(arrays)
     return cast_arrays(arrays, place=place, origins=origins or {})
@@ -155,11 +153,7 @@ def check_shapes(arrays: Mapping[str, Any]) -> None:
 
 
 def as_array(array: ArrayLike, *, name: str) -> np.ndarray | jax.Array:
-    """Returns an array of JAX as it is, and everything else as an array of NumPy.
-
-    Raises:
-      TypeError: the array is masked, since the mask would be lost, or cannot be converted.
-    """
+    """Returns an array of JAX as it is, and everything else, other than masks, as one of NumPy."""
     if isinstance(array, jax.Array):
         return array
     if isinstance(array, np.ma.MaskedArray):
@@ -182,11 +176,16 @@ def as_array(array: ArrayLike, *, name: str) -> np.ndarray | jax.Array:
         ) from error
 
 
+def as_arrays(named: Mapping[str, Any]) -> dict[str, np.ndarray | jax.Array]:
+    """`as_array` of each."""
+    return {name: as_array(array, name=name) for name, array in named.items()}
+
+
 def origin_of(array: np.ndarray | jax.Array) -> np.ndarray | None:
     """The first row where the cast to the compute dtype would lose digits, or None.
 
-    Subtract it before the cast: rows far from the origin then keep their differences, which are all
-    that a shift-invariant kernel sees. None too for arrays that lie on several hosts.
+    Less this row, rows far from the origin keep their differences, which are all that a
+    shift-invariant kernel sees. None too for arrays that lie on several hosts.
     """
     if isinstance(array, jax.Array) and (not is_concrete(array) or not array.is_fully_addressable):
         return None
@@ -196,7 +195,7 @@ def origin_of(array: np.ndarray | jax.Array) -> np.ndarray | None:
 
 
 def _loses(dtype: np.dtype) -> bool:
-    if dtype.kind not in "iuf" or dtype == np.dtype(compute_dtype()):
+    if dtype.kind not in "iuf":
         return False
     bits = jnp.finfo(compute_dtype()).nmant + 1
     if dtype.kind == "f":
@@ -271,10 +270,7 @@ def _warn_of_merged_rows(before: np.ndarray, after: np.ndarray, name: str) -> No
 
 
 def distinct_rows(array: np.ndarray) -> tuple[int, np.ndarray]:
-    """How many distinct rows `[n, d]` has, and the number of its distinct row for each, `[n]`.
-
-    Distinct rows are numbered in the order in which they first appear.
-    """
+    """How many distinct rows `[n, d]` has, and for each its number, in the order of the first."""
     # The comparison is of bytes, so that a negative zero must become a zero first.
     rows = np.ascontiguousarray(array + np.zeros((), array.dtype))
     as_bytes = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
@@ -294,8 +290,7 @@ def check_finite(array: np.ndarray | jax.Array, *, name: str) -> None:
         bad = ~np.isfinite(array).all(axis=1)
         row, count = int(np.argmax(bad)), int(bad.sum())
     else:
-        # Evaluated at once, also for a constant inside jit. In JAX, because the rows may lie on
-        # several hosts, and only a scalar lies on all of them.
+        # At once, also for a constant inside jit; in JAX: the rows may lie on several hosts.
         with jax.ensure_compile_time_eval():
             row, count = map(int, _not_finite(array))
     if count == 0:
@@ -316,18 +311,12 @@ def _not_finite(array: jax.Array) -> tuple[jax.Array, jax.Array]:
 def check_number(
     value: Any, *, name: str, above: float, below: float = math.inf, expected: str | None = None
 ) -> float:
-    """Returns a concrete number between `above` and `below` as a float, or raises ValueError.
-
-    `expected` replaces the words for the range in the message.
-    """
+    """Returns a number between `above` and `below` as a float, or raises ValueError."""
     real = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     if not real or not above < float(value) < below:
-        words = expected or (
-            f"a finite number above {above:g}"
-            if math.isinf(below)
-            else f"a number between {above:g} and {below:g}"
-        )
-        raise ValueError(f"{name}: expected {words}, received {value!r}.")
+        within = f"a number between {above:g} and {below:g}"
+        words = f"a finite number above {above:g}" if math.isinf(below) else within
+        raise ValueError(f"{name}: expected {expected or words}, received {value!r}.")
     return float(value)
 
 
@@ -367,12 +356,7 @@ def check_seed(seed: Any, *, name: str = "seed") -> int:
 
 
 def check_bandwidth(bandwidth: Any) -> jax.Array:
-    """Returns the bandwidth, a scalar that may be traced, in the compute dtype.
-
-    Raises:
-      TypeError: it is not a real number.
-      ValueError: it is concrete, and not a scalar in (0, inf) that the compute dtype resolves.
-    """
+    """Returns the bandwidth, a scalar above 0 that may be traced, in the compute dtype."""
     try:
         kind = bool if isinstance(bandwidth, bool) else getattr(bandwidth, "dtype", None)
         if isinstance(bandwidth, (str, bytes)) or kind == np.dtype(bool):
@@ -400,12 +384,7 @@ def check_bandwidth(bandwidth: Any) -> jax.Array:
 
 
 def check_key(key: Any, *, name: str = "key") -> jax.Array:
-    """Returns one key of `jax.random.key` or `jax.random.PRNGKey`.
-
-    Raises:
-      ValueError: the key is None.
-      TypeError: it is anything else.
-    """
+    """Returns one key of `jax.random.key` or `jax.random.PRNGKey`, or raises."""
     if key is None:
         raise ValueError(f"{name}: expected a random key, such as jax.random.key(0).")
     dtype = getattr(key, "dtype", None)
@@ -425,13 +404,8 @@ _KINDS_OF_LABELS = ((str,), (bytes,), (numbers.Real, np.bool_))
 def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarray, np.ndarray]:
     """Returns the distinct labels, sorted, and for each row the number of its label, `[n]`.
 
-    Args:
-      labels: one for each of n rows: all numbers, all strings, or an array of dates.
-      n: the number of rows.
-      name: the name for error messages.
-
     Raises:
-      TypeError: the labels are traced or masked, or of different kinds.
+      TypeError: the labels are traced or masked, or not all numbers, strings or dates.
       ValueError: they are not `[n]`, or hold a NaN.
     """
     if not is_concrete(labels):
@@ -464,15 +438,11 @@ def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarr
 
 def _check_objects(array: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
     """`check_labels` by Python's equality: a common dtype would make large integers equal."""
-    labels = [
-        label.item() if np.ndim(label) == 0 and hasattr(label, "item") else label for label in array
-    ]
-    kinds = [
-        next((kind for kind in _KINDS_OF_LABELS if isinstance(label, kind)), None)
-        for label in labels
-    ]
-    for row, (label, kind) in enumerate(zip(labels, kinds, strict=True)):
-        if kind is None or kind != kinds[0]:
+    scalars = ((np.ndim(label) == 0 and hasattr(label, "item"), label) for label in array)
+    labels = [label.item() if scalar else label for scalar, label in scalars]
+    for row, label in enumerate(labels):
+        kind = next((kind for kind in _KINDS_OF_LABELS if isinstance(label, kind)), None)
+        if kind is None or not isinstance(labels[0], kind):
             raise TypeError(
                 f"{name}: expected all numbers or all strings, received {label!r} in row {row}"
                 + (f" after {labels[0]!r} in row 0." if row else ".")

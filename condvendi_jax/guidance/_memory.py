@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -42,15 +43,13 @@ class GuidanceState(NamedTuple):
 def remember(state: Any, latents: ArrayLike, prompts: ArrayLike | None = None) -> Any:
     """The state of a guide after finished samples replaced the oldest pairs of its memory.
 
+    Counters of schedules and conditions run on: see `restart`.
+
     Args:
       state: of a guide alone, or of any transformation that contains one, such as `optax.chain`.
       latents: the finished samples `[b, ...]`. If there are more than the window, the last are
         kept. Rows with a NaN or an infinity are counted in `skipped` and not kept.
       prompts: their prompts `[b, ...]`; not used by `vendi` and `rke`.
-
-    Returns:
-      The state, of the same structure and shapes. Counters of schedules and conditions run on; see
-      `restart`.
 
     Raises:
       TypeError, ValueError: there is no guide in the state, or the samples do not fit it.
@@ -116,18 +115,16 @@ def checked_rows(state: GuidanceState, latents: Any, prompts: Any) -> tuple[jax.
 def finite_rows(
     batch: tuple[jax.Array, ...], state: GuidanceState
 ) -> tuple[jax.Array, tuple[jax.Array, ...], tuple[jax.Array, ...]]:
-    """Which rows of the batch are finite `[b]`, and batch and memory without the others.
+    """Which rows are finite, `[b]`, and the batch and memory with the first of them for the others.
 
-    The first finite row replaces every row that is not finite and every empty slot, so that the
-    kernels meet no NaN, no row of zeros, and no mean that is far from the points.
+    It fills empty slots too: kernels meet no NaN, no zero row, no mean far from the points.
     """
     present = jnp.all(jnp.stack([jnp.isfinite(rows).all(axis=1) for rows in batch]), axis=0)
     first = jnp.argmax(present)
     stand_ins = [lax.stop_gradient(lax.dynamic_slice_in_dim(rows, first, 1)) for rows in batch]
 
     def replaced(arrays: tuple[jax.Array, ...], counts: jax.Array) -> tuple[jax.Array, ...]:
-        pairs = zip(arrays, stand_ins, strict=True)
-        return tuple(jnp.where(counts[:, None], rows, row) for rows, row in pairs)
+        return tuple(map(functools.partial(jnp.where, counts[:, None]), arrays, stand_ins))
 
     return present, replaced(batch, present), replaced(state.rows, state.filled)
 
@@ -168,16 +165,14 @@ def squared(blocks: tuple[Blocks, ...], present: jax.Array, filled: jax.Array) -
 def _remember(batch: tuple[jax.Array, ...], state: GuidanceState) -> GuidanceState:
     """The state after the batch, of at most `window` rows, replaced the oldest pairs.
 
-    The square of two pairs is kept with the older one and leaves together with it. Nothing is ever
-    subtracted, so that rounding does not add up.
+    The square of two pairs leaves with the older one: nothing is subtracted, no rounding adds up.
     """
     window, b = state.filled.shape[0], batch[0].shape[0]
     slots = (state.position + jnp.arange(b, dtype=jnp.int32)) % window
     present, finite, remembered = finite_rows(batch, state)
     squares = state.squares
     if squares is not None:
-        triples = zip(state.kernels, finite, remembered, strict=True)
-        blocks = tuple(blocks_of(*triple)[0] for triple in triples)
+        blocks = tuple(part for part, _ in map(blocks_of, state.kernels, finite, remembered))
 
         def with_batch(later: jax.Array, blocks: tuple[Blocks, ...]) -> jax.Array:
             within, across = squared(blocks, present, state.filled)

@@ -59,9 +59,6 @@ def vendi(
       A transformation. A step costs O((window + b)^3) time and O((window + b)^2) memory; at order 2
       it needs no eigenvectors and costs O(window + b) a sample.
 
-    Raises:
-      TypeError, ValueError: an argument is not valid.
-
     Examples:
       >>> import numpy as np
       >>> import condvendi_jax as cv
@@ -152,8 +149,7 @@ def clip_rows(max_norm: float) -> optax.GradientTransformation:
 
 def _divided(updates: jax.Array, max_norm: float | None = None) -> jax.Array:
     """Rows of unit norm, or of at most `max_norm`. Their squares may leave the dtype's range."""
-    rows = updates.reshape(updates.shape[0], -1)
-    rows = rows.astype(validation.compute_dtype())
+    rows = updates.reshape(updates.shape[0], -1).astype(validation.compute_dtype())
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(rows), axis=1, keepdims=True))
     unit = jnp.where(largest > 0, largest, 1)
     squares = jnp.sum(jnp.square(rows / unit), axis=1, keepdims=True)
@@ -244,8 +240,7 @@ def _objectives(
     state: ring.GuidanceState,
 ) -> jax.Array:
     """The score of memory and batch, or those of the memory and one pair of the batch, `[b]`."""
-    triples = zip(state.kernels, batch, remembered, strict=True)
-    blocks, of_memory = zip(*(ring.blocks_of(*triple) for triple in triples), strict=True)
+    blocks, of_memory = zip(*map(ring.blocks_of, state.kernels, batch, remembered), strict=True)
     if score.entropy.needs_spectrum:
         memories = tuple(block() for block in of_memory)
         log_score = functools.partial(_log_score_of_spectra, score, memories, state.filled)

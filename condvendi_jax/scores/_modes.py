@@ -19,6 +19,8 @@ from condvendi_jax.pairs import Pairs, takes_pairs
 from condvendi_jax.spectra import _methods as methods
 from condvendi_jax.spectra._methods import AUTO, Method
 
+_matvec = jax.jit(lambda gram, vector: gram.matvec(vector))
+_squared_norm = jax.jit(lambda gram: gram.squared_frobenius_norm())
 # Up to this many rows eigenvectors come from a matrix, as `grams` stores matrices up to this size.
 _DENSE_UP_TO = 2048
 
@@ -76,9 +78,8 @@ def prompt_modes(
     where no two modes share a pair.
 
     A mode is a direction, not a set of pairs. The first is near the average prompt unless the
-    bandwidth is small. Where eigenvalues are equal, as for prompt clusters of one size, any
-    rotation of their directions is as good, and which one is returned is arbitrary. K_X o v v^T
-    does not depend on the signs of v: a direction that contrasts dogs with sofas weights both.
+    bandwidth is small. Directions of equal eigenvalues, as of prompt clusters of one size, are
+    arbitrary. K_X o v v^T ignores signs: a v that contrasts dogs with sofas weights both.
 
     Args:
       pairs: the data, or `outputs, prompts, output_kernel=, prompt_kernel=` as for `Pairs`.
@@ -87,9 +88,8 @@ def prompt_modes(
       method: how to compute the entropy of order 1, as `decompose`; that of order 2 is exact.
 
     Returns:
-      The modes in descending order of their eigenvalues, as arrays of NumPy. Up to 2,048 rows (of
-      distinct prompts, and of outputs) matrices are formed; beyond, eigenvectors come from products
-      with a Gram, which is stored where it fits in memory (SciPy's `eigsh`).
+      The modes in descending order of their eigenvalues, as arrays of NumPy. Beyond 2,048 rows no
+      matrix is formed: eigenvectors come from products with a Gram, by SciPy's `eigsh`.
 
     Raises:
       TypeError, ValueError: as `decompose`, or `count` or `directions` is out of range.
@@ -158,20 +158,10 @@ def _leading(gram: Operator, count: int) -> tuple[np.ndarray, np.ndarray]:
         stored = gram.store() if memory.fits(n, gram.dtype) else gram
         operator: Any = scipy.sparse.linalg.LinearOperator
         product = operator(
-            (n, n), lambda vector: np.asarray(_matvec(stored, vector.ravel())), dtype=gram.dtype
+            (n, n), lambda v: np.asarray(_matvec(stored, v.ravel())), dtype=gram.dtype
         )
-        # Any start vector will do; the same one gives the same signs and digits at every call.
+        # The same start gives the same signs and digits at every call.
         start = np.random.default_rng(0).normal(size=n).astype(gram.dtype)
         values, vectors = scipy.sparse.linalg.eigsh(product, k=count, v0=start)
     order = np.argsort(-values)
     return np.maximum(values[order], 0), vectors[:, order]
-
-
-@jax.jit
-def _matvec(gram: Operator, vector: jax.Array) -> jax.Array:
-    return gram.matvec(vector)
-
-
-@jax.jit
-def _squared_norm(gram: Operator) -> jax.Array:
-    return gram.squared_frobenius_norm()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,17 +21,11 @@ _SINGULAR = 100
 
 
 class _Fit(NamedTuple):
-    """A Gaussian of pairs z = [x; t], by triangular roots of its covariances.
-
-    Attributes:
-      mean: mean of z, `[d_x + d_t]`.
-      joint: upper triangular R with R^T R the covariance of z; its leading block is that of x.
-      prompt: the same for t alone, `[d_t, d_t]`.
-    """
+    """A Gaussian of pairs z = [x; t], by triangular roots of its covariances."""
 
     mean: jax.Array
-    joint: jax.Array
-    prompt: jax.Array
+    joint: jax.Array  # Upper triangular R with R^T R the covariance of z.
+    prompt: jax.Array  # The same for t alone.
 
 
 def pointwise_mutual_information(
@@ -108,46 +102,33 @@ def mutual_information_divergence(
     Returns:
       A scalar in nats, bounded on neither side; larger is better aligned. For the reference pairs
       themselves, without a ridge, it is the mutual information of their Gaussian,
-      log(det S_x det S_t / det S_z) / 2 (MID eq. 3). Other real pairs score less by about
-      (d_x d_t) / m, and the information itself is too large by half that: compare scores only under
-      the same reference.
+      log(det S_x det S_t / det S_z) / 2 (MID eq. 3). With a ridge that is the score of one pair,
+      the mean of the references. Other real pairs score less by about (d_x d_t) / m, and the
+      information itself is too large by half that: compare scores only under the same reference.
 
     References:
       Kim et al., Mutual Information Divergence (NeurIPS 2022), eq. 5.
-
-    Examples:
-      >>> import numpy as np
-      >>> import condvendi_jax as cv
-      >>> t = np.random.default_rng(0).normal(size=(4000, 1)).astype(np.float32)
-      >>> x = t + np.random.default_rng(1).normal(size=(4000, 1)).astype(np.float32)
-      >>> print(f"{cv.baselines.mutual_information_divergence(x, t):.1f}")  # log(2) / 2
-      0.3
     """
     references = {"reference_outputs": reference_outputs, "reference_prompts": reference_prompts}
     return jnp.mean(pointwise_mutual_information(outputs, prompts, **references, ridge=ridge))
 
 
 def _check_pairs(
-    outputs: ArrayLike,
-    prompts: ArrayLike,
-    reference_outputs: ArrayLike | None,
-    reference_prompts: ArrayLike | None,
-) -> tuple[jax.Array, jax.Array, tuple[jax.Array, jax.Array]]:
+    outputs: ArrayLike, prompts: ArrayLike, reference_outputs: Any, reference_prompts: Any
+) -> tuple[jax.Array, jax.Array, tuple[jax.Array, ...]]:
     """Evaluated outputs and prompts and the reference pairs, in the compute dtype."""
     if (reference_outputs is None) != (reference_prompts is None):
         missing = "reference_outputs" if reference_outputs is None else "reference_prompts"
         raise ValueError(f"{missing}: expected both references or neither, received None.")
     given = {"outputs": outputs, "prompts": prompts}
-    evaluated = {name: validation.as_array(array, name=name) for name, array in given.items()}
+    evaluated = validation.as_arrays(given)
     # A Gaussian moves with its points: what is far from the origin moves near it before the cast.
     origins = {name: validation.origin_of(array) for name, array in evaluated.items()}
     x, t = validation.check_arrays(evaluated, origins=origins)
     if reference_outputs is None or reference_prompts is None:
         return x, t, (x, t)
-    references = {
-        "reference_outputs": validation.as_array(reference_outputs, name="reference_outputs"),
-        "reference_prompts": validation.as_array(reference_prompts, name="reference_prompts"),
-    }
+    given = {"reference_outputs": reference_outputs, "reference_prompts": reference_prompts}
+    references = validation.as_arrays(given)
     for (name, array), points in zip(references.items(), (x, t), strict=True):
         if array.ndim == 2 and array.shape[1] != points.shape[1]:
             raise ValueError(
@@ -155,8 +136,7 @@ def _check_pairs(
                 f"{array.shape[1]}."
             )
     moved = dict(zip(references, origins.values(), strict=True))
-    first, second = validation.check_arrays(references, origins=moved)
-    return x, t, (first, second)
+    return x, t, tuple(validation.check_arrays(references, origins=moved))
 
 
 def _check_regular(fit: _Fit) -> None:
@@ -178,11 +158,7 @@ def _check_regular(fit: _Fit) -> None:
 
 @jax.jit
 def _fit(outputs: jax.Array, prompts: jax.Array, ridge: float) -> _Fit:
-    """Fits the Gaussian by QR of the centred rows.
-
-    The covariance is never formed: its condition number is the square of that of the rows, and in
-    float32 nothing is left of an information computed from it.
-    """
+    """By QR of centred rows: the condition number of the covariance is the square of theirs."""
     z = jnp.concatenate([outputs, prompts], axis=1)
     # The mean relative to a row, for data whose mean is far larger than its spread.
     mean = z[0] + jnp.mean(z - z[:1], axis=0)
@@ -200,10 +176,8 @@ def _pointwise(outputs: jax.Array, prompts: jax.Array, fit: _Fit) -> jax.Array:
     joint = _whiten(fit.joint, z)[split:]
     prompt = _whiten(fit.prompt, z[:, split:])
     excess = jnp.sum(jnp.square(prompt), axis=0) - jnp.sum(jnp.square(joint), axis=0)
-    log_scales = jnp.log(jnp.abs(jnp.diag(fit.prompt))) - jnp.log(
-        jnp.abs(jnp.diag(fit.joint)[split:])
-    )
-    return jnp.sum(log_scales) + excess / 2
+    scales = jnp.diag(fit.prompt) / jnp.diag(fit.joint)[split:]
+    return jnp.sum(jnp.log(jnp.abs(scales))) + excess / 2
 
 
 def _whiten(root: jax.Array, rows: jax.Array) -> jax.Array:
@@ -227,8 +201,8 @@ def rrke(outputs: ArrayLike, references: ArrayLike, *, kernel: Kernel) -> jax.Ar
 
     Returns:
       A scalar in nats, 0 or more, symmetric in the two samples: 0 where their kernel covariances
-      agree, infinite where no point of one resembles a point of the other. Lower is closer. Takes
-      O(n m min(n, m)) time.
+      agree, infinite where no point of one resembles a point of the other. Lower is closer;
+      exp(-RRKE / 2), in [0, 1], is the root fidelity. Takes O(n m min(n, m)) time.
 
     Raises:
       TypeError, ValueError: the inputs are not two finite real arrays with the same number of
@@ -243,14 +217,12 @@ def rrke(outputs: ArrayLike, references: ArrayLike, *, kernel: Kernel) -> jax.Ar
 
       >>> import numpy as np
       >>> import condvendi_jax as cv
-      >>> outputs = np.array([[0.0], [1.0]], np.float32)
-      >>> references = np.array([[0.0], [1.0], [2.0], [3.0]], np.float32)
-      >>> print(f"{np.exp(-cv.baselines.rrke(outputs, references, kernel=cv.Gaussian(0.1))):.4f}")
+      >>> score = cv.baselines.rrke([[0], [1]], [[0], [1], [2], [3]], kernel=cv.Gaussian(0.1))
+      >>> print(f"{np.exp(-score):.4f}")
       0.5000
     """
     check_kernel(kernel, name="kernel")
-    given = {"outputs": outputs, "references": references}
-    given = {name: validation.as_array(array, name=name) for name, array in given.items()}
+    given = validation.as_arrays({"outputs": outputs, "references": references})
     origin = None
     if kernel.shift_invariant and len({array.shape[1:] for array in given.values()}) == 1:
         # One origin for both: they share a space.

@@ -1,17 +1,14 @@
 """Cluster-Vendi: the scores of the outputs of each cluster of prompts, and their aggregates.
 
-Suppose that the prompt kernel is one within clusters of prompts and zero between them. The joint
-Gram is then block-diagonal, and its spectrum is the union of p_i * spectrum of cluster i. H(X|T) =
-H(X, T) - H(T) is an average of the entropies of the clusters, and Conditional-Vendi a power mean of
-their scores (CV Theorems 5 and 6). The Cluster-Vendi that CV compares it with (G.1) is their
-arithmetic mean.
+Where the prompt kernel is one within clusters of prompts and zero between them, the joint Gram is
+block-diagonal, and Conditional-Vendi a power mean of the clusters' scores (CV Theorems 5 and 6).
+The Cluster-Vendi that CV compares it with (G.1) is their arithmetic mean.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -22,7 +19,7 @@ from jax.typing import ArrayLike
 
 from condvendi_jax import entropies, validation
 from condvendi_jax.entropies import Entropy
-from condvendi_jax.grams import DenseGram, Operator
+from condvendi_jax.grams import DenseGram
 from condvendi_jax.grams import _eigenvalues as spectra
 from condvendi_jax.kernels import Kernel, check_kernel
 from condvendi_jax.pairs import Pairs
@@ -47,26 +44,18 @@ AGGREGATES = ("arithmetic", "conditional")
 # Clusters of up to this many points are padded to a few sizes and computed together; `method`
 # computes larger ones, one by one: padding would repeat too much of their O(n^3) work.
 _TOGETHER_UP_TO = 1024
-# Padded sizes are powers of two from 4, and from 64 also the sizes halfway between them, so that
-# padding costs little and few programs are compiled.
+# Padded sizes are powers of two from 4, and above 64 also the sizes halfway between them.
 _SMALLEST, _FINE_ABOVE = 4, 64
 # Rows computed in one call, over several clusters: it bounds the memory of their matrices.
 _ROWS = 1024
 
 
 class ClusterScores(NamedTuple):
-    """The score of the outputs of each cluster.
+    """The score of the outputs of each of m clusters."""
 
-    Attributes:
-      names: the distinct labels, `[m]`, sorted.
-      sizes: the number of points of each, `[m]`.
-      scores: effective numbers of modes, `[m]`.
-      order: the order of the entropies.
-    """
-
-    names: np.ndarray
-    sizes: np.ndarray
-    scores: jax.Array
+    names: np.ndarray  # The distinct labels, sorted.
+    sizes: np.ndarray  # The number of points of each.
+    scores: jax.Array  # Effective numbers of modes.
     order: float
 
     def aggregate(self, kind: str) -> jax.Array:
@@ -113,11 +102,10 @@ def cluster_vendi(
 
         exp(H_a(X, T) - H_a(T)) = (sum_i w_i Vendi_a(S_i)^(1 - a))^(1 / (1 - a)),  w_i ~ p_i^a,
 
-    which is the weighted geometric mean at order 1 and the harmonic mean with weights p_i^2 at
-    order 2 (CV Theorem 5). At order 1, and for clusters of equal size at every order, it is at most
-    the arithmetic mean; for unequal sizes at other orders it may be larger. If the scores of
-    clusters of equal size vary by a relative standard deviation c, the two differ by about
-    a c^2 / 2, relatively.
+    the weighted geometric mean at order 1 and the harmonic mean with weights p_i^2 at order 2 (CV
+    Theorem 5). At order 1, and for clusters of equal size at every order, it is at most the
+    arithmetic mean; where scores of clusters of equal size vary by a relative standard deviation
+    c, the two differ by about a c^2 / 2, relatively.
 
     Args:
       outputs: embeddings `[n, d]`, or `Pairs`, of which the prompts have no part.
@@ -133,9 +121,8 @@ def cluster_vendi(
       A scalar, an effective number of modes, in [1, n]; a cluster of one point has the score 1.
       Differentiable in the outputs and in the bandwidth.
 
-      For a jackknife error pass the labels to `standard_error` as a column beside the outputs. By
-      default it leaves out whole clusters, which is right where they are a sample. For fixed
-      clusters leave out rows: `groups=np.arange(n) % 20`, shuffled.
+      For a jackknife error pass the labels to `standard_error` as a column beside the outputs. It
+      leaves out whole clusters; where they are fixed leave out rows: `groups=np.arange(n) % 20`.
 
     Raises:
       TypeError, ValueError: the outputs are not a finite real array `[n, d]`; the labels are not n,
@@ -149,13 +136,11 @@ def cluster_vendi(
 
       >>> import numpy as np
       >>> import condvendi_jax as cv
-      >>> outputs = np.array([0, 1, 2, 3, 9, 9, 9, 9], np.float32)[:, None]
-      >>> labels = np.repeat(["dog", "sofa"], 4)
-      >>> options = dict(kernel=cv.Gaussian(0.1))
-      >>> print(f"{cv.clusters.cluster_vendi(outputs, labels, **options):.2f}")  # (4 + 1) / 2
+      >>> outputs, labels = np.c_[[0, 1, 2, 3, 9, 9, 9, 9]], np.repeat(["dog", "sofa"], 4)
+      >>> for kind in ("arithmetic", "conditional"):  # (4 + 1) / 2, and sqrt(4 * 1).
+      ...     options = dict(kernel=cv.Gaussian(0.1), aggregate=kind)
+      ...     print(f"{cv.clusters.cluster_vendi(outputs, labels, **options):.2f}")
       2.50
-      >>> score = cv.clusters.cluster_vendi(outputs, labels, **options, aggregate="conditional")
-      >>> print(f"{score:.2f}")  # sqrt(4 * 1)
       2.00
     """
     if aggregate not in AGGREGATES:
@@ -173,20 +158,7 @@ def cluster_rke(
     kernel: Kernel | None = None,
     aggregate: str = "arithmetic",
 ) -> jax.Array:
-    """Cluster-RKE, `cluster_vendi` at order 2: exact at any n (CV G.1).
-
-    Args, Returns, Raises: as `cluster_vendi`.
-
-    Examples:
-      Four outputs for one prompt and one for the other: (4 + 1) / 2.
-
-      >>> import numpy as np
-      >>> import condvendi_jax as cv
-      >>> outputs = np.array([0, 1, 2, 3, 9, 9, 9, 9], np.float32)[:, None]
-      >>> labels = [0, 0, 0, 0, 1, 1, 1, 1]
-      >>> print(f"{cv.clusters.cluster_rke(outputs, labels, kernel=cv.Gaussian(0.1)):.2f}")
-      2.50
-    """
+    """Cluster-RKE, `cluster_vendi` at order 2, with its arguments: exact at any n (CV G.1)."""
     return cluster_vendi(outputs, labels, kernel=kernel, order=2, aggregate=aggregate)
 
 
@@ -215,8 +187,7 @@ def scores_by_cluster(
         together = max(1, _ROWS // padded)
         for start in range(0, len(members), together):
             some = members[start : start + together]
-            # Clusters repeat up to a fixed number, and so do the points of a cluster, with weight
-            # zero: one program is compiled for each padded size.
+            # Clusters and their points repeat: one program is compiled for each padded size.
             filled = np.resize(some, together)
             table = np.stack([np.resize(rows[c], padded) for c in filled])
             inside = np.arange(padded)[None, :] < sizes[filled][:, None]
@@ -227,7 +198,6 @@ def scores_by_cluster(
 
 
 def _outputs_alone(outputs: ArrayLike | Pairs, kernel: Kernel | None) -> Pairs:
-    """The outputs and their kernel, on one device."""
     if not isinstance(outputs, Pairs):
         return Pairs(outputs, output_kernel=check_kernel(kernel, name="kernel")).gathered()
     if kernel is not None:
@@ -251,37 +221,28 @@ def _padded_entropies(
     points: Pairs, table: np.ndarray, inside: np.ndarray, entropy: Entropy
 ) -> jax.Array:
     """The entropies `[m]` of clusters of rows `[m, s]`, some of which only fill them up."""
+    found = _of_clusters(points, jnp.asarray(table), jnp.asarray(inside), entropy.needs_spectrum)
     if not entropy.needs_spectrum:
-        return entropies.of_squared_norm(_squared_norms(points, table, inside))
-    values = _entropies_of(_spectra(points, table, inside), entropy)
+        return entropies.of_squared_norm(found)
+    values = _entropies_of(found, entropy)
     spectra.check_spectra(values)
     return values
 
 
 # Programs of their own: compiling the spectra takes longest, and serves every order.
-@jax.jit
-def _spectra(points: Pairs, table: jax.Array, inside: jax.Array) -> jax.Array:
-    return _map_clusters(points, table, inside, lambda cluster: cluster.eigenvalues())
-
-
 @functools.partial(jax.jit, static_argnums=1)
 def _entropies_of(eigenvalues: jax.Array, entropy: Entropy) -> jax.Array:
     return jax.vmap(entropy.of_spectrum)(eigenvalues)
 
 
-@jax.jit
-def _squared_norms(points: Pairs, table: jax.Array, inside: jax.Array) -> jax.Array:
-    return _map_clusters(points, table, inside, lambda cluster: cluster.squared_frobenius_norm())
-
-
-def _map_clusters(
-    points: Pairs, table: jax.Array, inside: jax.Array, function: Callable[[Operator], jax.Array]
-) -> jax.Array:
-    """A function of each cluster's Gram, with zeros in the rows and columns that fill it up."""
+@functools.partial(jax.jit, static_argnums=3)
+def _of_clusters(points: Pairs, table: jax.Array, inside: jax.Array, whole: bool) -> jax.Array:
+    """The spectra of the Grams of clusters, zero in rows that fill them up, or squared norms."""
     (kernel,), (array,) = points.kernels, points.arrays
 
     def of_cluster(cluster: tuple[jax.Array, jax.Array]) -> jax.Array:
         rows, inside = cluster
-        return function(DenseGram.from_points(kernel, array[rows]).restricted(inside))
+        gram = DenseGram.from_points(kernel, array[rows]).restricted(inside)
+        return gram.eigenvalues() if whole else gram.squared_frobenius_norm()
 
     return lax.map(of_cluster, (table, inside))

@@ -1,12 +1,7 @@
-"""Distributions whose scores are known exactly: what an estimate converges to.
-
-Each population draws samples with an explicit key and states its scores in closed form, so that a
-test can measure the bias, the rate and the coverage of an estimate.
-"""
+"""Distributions whose scores are known in closed form, to measure what estimates get wrong."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -17,7 +12,6 @@ from condvendi_jax.entropies import Entropy, PerScore, log_scores
 from condvendi_jax.kernels import Gaussian, Kernel, check_kernel
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class FiniteSupport:
     """Outputs, or pairs of an output and a prompt, that take k values.
 
@@ -34,24 +28,13 @@ class FiniteSupport:
       ValueError: shapes disagree, or concrete weights are negative or do not sum to 1.
     """
 
-    outputs: Any
-    prompts: Any = None
-    weights: Any = None
-
-    def __post_init__(self) -> None:
-        outputs = jnp.asarray(self.outputs, dtype=float)
-        if outputs.ndim != 2:
-            raise ValueError(f"outputs: expected [k, d], received shape {outputs.shape}.")
-        object.__setattr__(self, "outputs", outputs)
-        object.__setattr__(self, "weights", _probabilities(self.weights, len(outputs)))
-        if self.prompts is None:
-            return
-        prompts = jnp.asarray(self.prompts, dtype=float)
-        if prompts.ndim != 2 or len(prompts) != len(outputs):
-            raise ValueError(
-                f"prompts: expected [{len(outputs)}, d], received shape {prompts.shape}."
-            )
-        object.__setattr__(self, "prompts", prompts)
+    def __init__(self, outputs: Any, prompts: Any = None, weights: Any = None):
+        self.outputs = _rows(outputs, name="outputs")
+        self.prompts = None if prompts is None else _rows(prompts, name="prompts")
+        if self.prompts is not None and len(self.prompts) != len(self.outputs):
+            count, shape = len(self.outputs), self.prompts.shape
+            raise ValueError(f"prompts: expected [{count}, d], received shape {shape}.")
+        self.weights = _probabilities(weights, len(self.outputs))
 
     def sample(self, key: jax.Array, n: int) -> Any:
         """Draws n outputs `[n, d_x]`, or the pair (outputs, prompts) where there are prompts."""
@@ -67,15 +50,13 @@ class FiniteSupport:
 
         With one kernel this is C_X or C_T, with both the joint C_XT (CV Proposition 1).
         """
+        if prompt_kernel is not None and self.prompts is None:
+            raise ValueError("prompt_kernel: this population has no prompts.")
         gram = jnp.ones((len(self.weights),) * 2)
-        named = {"outputs": output_kernel, "prompts": prompt_kernel}
-        for name, kernel in named.items():
-            if kernel is None:
-                continue
-            if getattr(self, name) is None:
-                raise ValueError("prompt_kernel: this population has no prompts.")
-            points = check_kernel(kernel, name=f"{name[:-1]}_kernel").prepare(getattr(self, name))
-            gram *= kernel.cross(points, points)
+        for kernel, points in ((output_kernel, self.outputs), (prompt_kernel, self.prompts)):
+            if kernel is not None and points is not None:
+                prepared = check_kernel(kernel, name="kernel").prepare(points)
+                gram *= kernel.cross(prepared, prepared)
         roots = jnp.sqrt(self.weights)
         eigenvalues = jnp.linalg.eigvalsh(roots[:, None] * gram * roots[None, :])[::-1]
         # Rounding leaves eigenvalues of either sign near 0 where the values are dependent.
@@ -104,7 +85,6 @@ class FiniteSupport:
         return jax.tree.map(jnp.exp, log_scores(*terms))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class GaussianMixture:
     """A mixture of Gaussians, of outputs alone or of pairs [output, prompt].
 
@@ -118,17 +98,10 @@ class GaussianMixture:
       ValueError: shapes disagree, or concrete weights are negative or do not sum to 1.
     """
 
-    means: Any
-    covariances: Any
-    weights: Any = None
-    d_x: int | None = None
-
-    def __post_init__(self) -> None:
-        means = jnp.asarray(self.means, dtype=float)
-        if means.ndim != 2:
-            raise ValueError(f"means: expected [m, d], received shape {means.shape}.")
-        m, d = means.shape
-        covariances = jnp.asarray(self.covariances, dtype=float)
+    def __init__(self, means: Any, covariances: Any, weights: Any = None, d_x: int | None = None):
+        self.means = _rows(means, name="means")
+        m, d = self.means.shape
+        covariances = jnp.asarray(covariances, dtype=float)
         if covariances.shape == (m,):
             covariances = covariances[:, None, None] * jnp.eye(d)[None]
         if covariances.shape != (m, d, d):
@@ -136,11 +109,10 @@ class GaussianMixture:
                 f"covariances: expected shape ({m},) or ({m}, {d}, {d}), "
                 f"received {covariances.shape}."
             )
-        if self.d_x is not None and not 0 < self.d_x < d:
-            raise ValueError(f"d_x: expected an integer from 1 to {d - 1}, received {self.d_x}.")
-        object.__setattr__(self, "means", means)
-        object.__setattr__(self, "covariances", covariances)
-        object.__setattr__(self, "weights", _probabilities(self.weights, m))
+        if d_x is not None and not 0 < d_x < d:
+            raise ValueError(f"d_x: expected an integer from 1 to {d - 1}, received {d_x}.")
+        self.covariances, self.d_x = covariances, d_x
+        self.weights = _probabilities(weights, m)
 
     def sample(self, key: jax.Array, n: int) -> Any:
         """Draws n points `[n, d]`, or the pair (outputs, prompts) where `d_x` is given."""
@@ -158,18 +130,14 @@ class GaussianMixture:
         return 1 / self._mean_squared_kernel(slice(0, d_x), scales)
 
     def conditional_rke(self, *, output_kernel: Gaussian, prompt_kernel: Gaussian) -> jax.Array:
-        """Population Conditional-RKE E[k_T^2] / E[k_X^2 k_T^2] (CV eq. 11 as n grows).
-
-        Raises:
-          ValueError: the population has no prompts (`d_x` was not given).
-        """
+        """Population Conditional-RKE E[k_T^2] / E[k_X^2 k_T^2] (CV eq. 11 as n grows)."""
         if self.d_x is None:
             raise ValueError("conditional_rke: this population has no prompts; give d_x.")
-        d_t = self.means.shape[1] - self.d_x
-        scale_x = jnp.full(self.d_x, output_kernel.bandwidth)
-        scale_t = jnp.full(d_t, prompt_kernel.bandwidth)
-        joint = self._mean_squared_kernel(slice(None), jnp.concatenate([scale_x, scale_t]))
-        return self._mean_squared_kernel(slice(self.d_x, None), scale_t) / joint
+        scales = jnp.full(self.means.shape[1], prompt_kernel.bandwidth)
+        scales = scales.at[: self.d_x].set(output_kernel.bandwidth)
+        of_prompts, both = slice(self.d_x, None), slice(None)
+        prompts = self._mean_squared_kernel(of_prompts, scales[of_prompts])
+        return prompts / self._mean_squared_kernel(both, scales)
 
     def _mean_squared_kernel(self, part: slice, scales: jax.Array) -> jax.Array:
         """E exp(-|Z|^2) for Z the scaled difference of two independent draws.
@@ -185,6 +153,13 @@ class GaussianMixture:
         solved = jnp.linalg.solve(widened, difference[..., None])[..., 0]
         log_value = -0.5 * jnp.linalg.slogdet(widened)[1] - jnp.sum(difference * solved, axis=-1)
         return self.weights @ jnp.exp(log_value) @ self.weights
+
+
+def _rows(points: Any, *, name: str) -> jax.Array:
+    points = jnp.asarray(points, dtype=float)
+    if points.ndim != 2:
+        raise ValueError(f"{name}: expected rows [n, d], received shape {points.shape}.")
+    return points
 
 
 def _probabilities(weights: Any, count: int) -> jax.Array:

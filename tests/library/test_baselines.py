@@ -45,11 +45,8 @@ def oracle(x, t, reference_x, reference_t, ridge=0.0):
     d, mean = reference_x.shape[1], z.mean(axis=0)
     cov = np.cov(z.T, bias=True) + ridge * np.eye(z.shape[1])
     density = stats.multivariate_normal.logpdf
-    return (
-        density(np.hstack([x, t]), mean, cov)
-        - density(x, mean[:d], cov[:d, :d])
-        - density(t, mean[d:], cov[d:, d:])
-    )
+    marginals = density(x, mean[:d], cov[:d, :d]) + density(t, mean[d:], cov[d:, d:])
+    return density(np.hstack([x, t]), mean, cov) - marginals
 
 
 def test_mid_by_hand():
@@ -75,12 +72,17 @@ def test_pmi_matches_densities_and_mid_is_its_mean(ridge, d_x, d_t):
     np.testing.assert_allclose(mean, value.mean(), rtol=1e-12)
 
 
-def test_mid_of_the_references_is_the_information_of_their_gaussian():
-    """MID eq. 3 and 14."""
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+def test_mid_of_the_mean_pair_is_the_information_of_the_gaussian(ridge):
+    """MID eq. 3; and eq. 14: so is that of the references themselves, without a ridge."""
     x, t = draw(2)
-    logs = [np.linalg.slogdet(np.cov(z.T, bias=True))[1] for z in (x, t, np.hstack([x, t]))]
-    expected = (logs[0] + logs[1] - logs[2]) / 2
-    np.testing.assert_allclose(mutual_information_divergence(x, t), expected, rtol=1e-10)
+    covariances = (np.cov(np.hstack(z).T, bias=True) for z in ((x,), (t,), (x, t)))
+    logs = [np.linalg.slogdet(c + ridge * np.eye(len(c)))[1] for c in covariances]
+    means, expected = (z.mean(0, keepdims=True) for z in (x, t)), (logs[0] + logs[1] - logs[2]) / 2
+    found = mutual_information_divergence(*means, **references(x, t), ridge=ridge or None)
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    if not ridge:
+        np.testing.assert_allclose(mutual_information_divergence(x, t), expected, rtol=1e-10)
 
 
 def test_pmi_is_symmetric_and_invariant_to_affine_maps_without_a_ridge():
@@ -92,27 +94,6 @@ def test_pmi_is_symmetric_and_invariant_to_affine_maps_without_a_ridge():
     np.testing.assert_allclose(pointwise_mutual_information(mapped, t), value, rtol=1e-8)
     plain = mutual_information_divergence(x, t, ridge=0.5)
     assert abs(mutual_information_divergence(10 * x, t, ridge=0.5) - plain) > 1e-3
-
-
-def test_every_argument_changes_mid():
-    (x, t), (other_x, other_t) = draw(6), draw(7)
-    base = mutual_information_divergence(x, t, **references(x, t))
-    for changed in (
-        mutual_information_divergence(other_x, t, **references(x, t)),
-        mutual_information_divergence(x, other_t, **references(x, t)),
-        mutual_information_divergence(x, t, **references(other_x, t)),
-        mutual_information_divergence(x, t, **references(x, other_t)),
-        mutual_information_divergence(x, t, ridge=0.1),
-    ):
-        assert abs(changed - base) > 1e-3
-
-
-def test_shuffled_prompts_score_less():
-    """For independent pairs the expectation is minus a divergence."""
-    x, t = draw(8, 400)
-    shuffled = np.random.default_rng(0).permutation(t)
-    assert mutual_information_divergence(x, t, **references(x, t)) > 0
-    assert mutual_information_divergence(x, shuffled, **references(x, t)) < 0
 
 
 def test_gradient_of_mid_against_formula_and_differences():
@@ -157,10 +138,9 @@ def test_float32_keeps_the_information_that_a_covariance_loses():
         assert value.dtype == jnp.float32
     np.testing.assert_allclose(value, exact, rtol=1e-2)
     cov = np.cov(single.T, bias=True, dtype=np.float32)
+    blocks = cov[:20, :20], cov[20:, 20:], cov
     with np.errstate(all="ignore"):
-        logs = [
-            np.log(np.linalg.eigvalsh(block)).sum() for block in (cov[:20, :20], cov[20:, 20:], cov)
-        ]
+        logs = [np.log(np.linalg.eigvalsh(block)).sum() for block in blocks]
     naive = 0.5 * float(logs[0] + logs[1] - logs[2])
     assert not abs(naive - exact) < 0.1 * exact
 
@@ -171,15 +151,6 @@ def test_mid_compiles_and_maps():
     np.testing.assert_allclose(jax.jit(pointwise_mutual_information)(x, t), value, rtol=1e-10)
     batch = jax.vmap(mutual_information_divergence)(jnp.stack([x, 2 * x]), jnp.stack([t, t]))
     np.testing.assert_allclose(batch, np.full(2, value.mean()), rtol=1e-8)
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.int32, np.uint8, bool])
-def test_small_types_are_cast_first(dtype):
-    rng = np.random.default_rng(15)
-    x, t = rng.integers(0, 2, (50, 2)).astype(dtype), rng.integers(0, 2, (50, 1)).astype(dtype)
-    value = mutual_information_divergence(x, t)
-    exact = mutual_information_divergence(x.astype(float), t.astype(float))
-    np.testing.assert_allclose(value, exact, rtol=1e-6)
 
 
 def test_a_ridge_makes_few_pairs_possible():
@@ -240,21 +211,12 @@ def test_documented_bias_of_fresh_pairs():
 
 
 def test_rrke_by_hand():
-    """k(0, h) = e^(-h^2/2); {0, h} against {0} is the column (1, k) / sqrt(2)."""
-    h = 0.7
-    np.testing.assert_allclose(rrke([[0.0]], [[h]], kernel=Gaussian(1.0)), h**2, rtol=1e-12)
-    expected = -np.log((1 + np.exp(-(h**2))) / 2)
-    np.testing.assert_allclose(
-        rrke([[0.0], [h]], [[0.0]], kernel=Gaussian(1.0)), expected, rtol=1e-12
-    )
-
-
-def test_shared_modes_are_counted():
-    """c common modes of k and l: exp(-RRKE) = c^2 / (k l)."""
+    """{0, h} against {0} is (1, k) / sqrt(2); of c common modes exp(-RRKE) = c^2 / (k l)."""
+    h, kernel = 0.7, Gaussian(1.3)
+    expected = -np.log((1 + np.exp(-((h / 1.3) ** 2))) / 2)
+    np.testing.assert_allclose(rrke([[0.0], [h]], [[0.0]], kernel=kernel), expected, rtol=1e-12)
     x, y = 100.0 * np.arange(4)[:, None], 100.0 * np.arange(1, 7)[:, None]
-    np.testing.assert_allclose(
-        np.exp(-rrke(x, y, kernel=Gaussian(1.0))), 3**2 / (4 * 6), rtol=1e-10
-    )
+    np.testing.assert_allclose(np.exp(-rrke(x, y, kernel=kernel)), 3**2 / (4 * 6), rtol=1e-10)
     assert np.isinf(rrke(x, y + 1e6, kernel=Gaussian(1.0)))
 
 
@@ -268,14 +230,6 @@ def test_rrke_matches_the_matrix_definition():
     np.testing.assert_allclose(rrke(x, y, kernel=Cosine()), expected, rtol=1e-8)
 
 
-def test_rrke_matches_numpy_on_the_cross_gram():
-    x, y = normal(2, 12), normal(3, 7)
-    squares = np.sum((x[:, None] - y[None]) ** 2, -1)
-    cross = np.exp(-squares / (2 * 1.3**2)) / np.sqrt(12 * 7)
-    expected = -2 * np.log(linalg.svdvals(cross).sum())
-    np.testing.assert_allclose(rrke(x, y, kernel=Gaussian(1.3)), expected, rtol=1e-10)
-
-
 def test_rrke_is_a_symmetric_distance_that_compiles():
     x, y = normal(4, 20), normal(5, 30) + 0.5
     for same in (x, np.vstack([x, x])):
@@ -284,14 +238,6 @@ def test_rrke_is_a_symmetric_distance_that_compiles():
     np.testing.assert_allclose(rrke(y, x, kernel=Gaussian(1.0)), value, rtol=1e-10)
     compiled = jax.jit(lambda a, b: rrke(a, b, kernel=Gaussian(1.0)))(x, y)
     np.testing.assert_allclose(compiled, value, rtol=1e-12)
-    for changed in (
-        rrke(x + 0.3, y, kernel=Gaussian(1.0)),
-        rrke(x, 1.2 * y, kernel=Gaussian(1.0)),
-        rrke(x, y, kernel=Gaussian(1.5)),
-        rrke(x, y, kernel=Cosine()),
-        rrke(x, y, kernel=Gaussian(1.0) * Cosine()),
-    ):
-        assert abs(changed - value) > 1e-3
 
 
 def test_gradient_of_rrke_against_differences():
@@ -314,10 +260,8 @@ def test_scores_in_float32_do_not_move_with_the_origin():
     near = mutual_information_divergence(x, t), rrke(x, x[:50] + 1, kernel=Gaussian(1.0))
     with x64(False):
         far = [np.asarray(rows + 1e3, np.float32) for rows in (x, x[:50] + 1)]
-        moved = (
-            mutual_information_divergence(far[0], t.astype(np.float32)),
-            rrke(*far, kernel=Gaussian(1.0)),
-        )
+        moved = [mutual_information_divergence(far[0], np.float32(t))]
+        moved.append(rrke(*far, kernel=Gaussian(1.0)))
     assert {value.dtype for value in moved} == {np.dtype("float32")}
     # Rows near 1e3 carry 6e-5 of rounding each in float32.
     np.testing.assert_allclose(moved, near, rtol=5e-3)

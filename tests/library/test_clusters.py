@@ -28,11 +28,8 @@ def clustered(n=40, count=4, seed=0):
 def oracle(outputs, labels, order, aggregate):
     """From NumPy spectra: the mean as printed, or H(X, T) - H(T) of the block-diagonal joint."""
     if aggregate == "arithmetic":
-        scores = {
-            c: np.exp(entropy(gaussian_gram(outputs[labels == c], WIDTH), order=order))
-            for c in labels
-        }
-        return np.mean([scores[c] for c in labels])
+        grams = [gaussian_gram(outputs[labels == c], WIDTH) for c in labels]
+        return np.mean([np.exp(entropy(gram, order=order)) for gram in grams])
     indicator = (labels[:, None] == labels[None, :]).astype(float)
     joint = entropy(gaussian_gram(outputs, WIDTH) * indicator, order=order)
     return np.exp(float(joint - entropy(indicator, order=order)))
@@ -50,14 +47,6 @@ def test_scores_are_the_oracles(order, aggregate, dtype):
     assert_close(found, oracle(outputs, labels, order, aggregate), loosened=loosened)
 
 
-@pytest.mark.slow
-def test_scores_under_the_cosine_kernel(x64):
-    outputs, labels = clustered()
-    expected = [np.exp(entropy(cosine_gram(outputs[labels == c]))) for c in labels]
-    found = cv.clusters.cluster_vendi(outputs, labels, kernel=cv.Cosine())
-    assert_close(found, np.mean(expected))
-
-
 @pytest.mark.parametrize("order", FEW_AND_REST)
 def test_the_aggregate_is_the_conditional_score_of_an_indicator_kernel(order, x64):
     """CV Theorems 5 and 6 without their error term, for every order."""
@@ -70,27 +59,8 @@ def test_the_aggregate_is_the_conditional_score_of_an_indicator_kernel(order, x6
     found = cv.clusters.cluster_vendi(outputs, labels, **options, order=order)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     if order == 2:
-        np.testing.assert_allclose(
-            cv.clusters.cluster_rke(outputs, labels, **options), expected, rtol=1e-12
-        )
-
-
-@pytest.mark.slow
-def test_the_conditional_aggregate_is_at_most_the_mean_where_that_is_proved(x64):
-    """At order 1, and for equal sizes at every order."""
-    for seed in range(5):
-        outputs, labels = clustered(seed=seed)
-        equal = np.arange(40) % 4
-        for order, of_labels in [(1, labels), *((o, equal) for o in ORDERS)]:
-            found = [
-                cv.clusters.cluster_vendi(
-                    outputs, of_labels, kernel=KERNEL, order=order, aggregate=kind
-                )
-                for kind in ("conditional", "arithmetic")
-            ]
-            assert found[0] <= found[1] * (1 + 1e-12)
-            if order == 1:
-                assert found[0] < found[1] * (1 - 1e-6)
+        found = cv.clusters.cluster_rke(outputs, labels, **options)
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_aggregates_of_scores_by_hand(x64):
@@ -127,10 +97,8 @@ def test_labels_of_any_plain_kind(labels):
     outputs = np.array([0, 1, 2, 2, 4], np.float32)[:, None]
     kernel = cv.Gaussian(0.1)
     pairs = cv.Pairs(outputs, outputs, output_kernel=kernel, prompt_kernel=kernel)
-    for found in (
-        cv.clusters.cluster_rke(outputs, labels, kernel=kernel),
-        cv.clusters.cluster_rke(pairs, labels),
-    ):
+    for points, options in ((outputs, {"kernel": kernel}), (pairs, {})):
+        found = cv.clusters.cluster_rke(points, labels, **options)
         assert float(found) == pytest.approx(0.4 * 2 + 0.6 * 9 / 5, rel=1e-5)
     with pytest.raises(TypeError, match="kernel: expected none beside Pairs"):
         cv.clusters.cluster_vendi(pairs, labels, kernel=kernel)
@@ -147,21 +115,16 @@ def test_one_cluster_is_vendi_and_single_points_score_one(aggregate):
     assert float(cv.clusters.cluster_rke(outputs[:1], [7], **options)) == 1
 
 
-def test_the_order_of_rows_does_not_matter_and_every_argument_does():
+def test_the_order_of_rows_does_not_matter_but_the_kernel_does():
     outputs, labels = clustered()
     outputs = outputs.astype(np.float32)
     base = cv.clusters.cluster_vendi(outputs, labels, kernel=KERNEL)
     order = np.random.default_rng(1).permutation(40)
     moved = cv.clusters.cluster_vendi(outputs[order], labels[order], kernel=KERNEL)
     np.testing.assert_allclose(moved, base, rtol=1e-5)
-    for changed in (
-        cv.clusters.cluster_vendi(1.2 * outputs, labels, kernel=KERNEL),
-        cv.clusters.cluster_vendi(outputs, labels[order], kernel=KERNEL),
-        cv.clusters.cluster_vendi(outputs, labels, kernel=cv.Cosine()),
-        cv.clusters.cluster_vendi(outputs, labels, kernel=KERNEL, order=3),
-        cv.clusters.cluster_vendi(outputs, labels, kernel=KERNEL, aggregate="conditional"),
-    ):
-        assert abs(float(changed / base) - 1) > 1e-3
+    cosine = cv.clusters.cluster_vendi(outputs, labels, kernel=cv.Cosine())
+    expected = [np.exp(entropy(cosine_gram(outputs[labels == c]))) for c in labels]
+    np.testing.assert_allclose(cosine, np.mean(expected), rtol=1e-4)
 
 
 @pytest.mark.slow
@@ -190,13 +153,12 @@ def test_gradients_are_finite_differences(order, aggregate, x64):
     """In outputs and bandwidth at once; and finite where two outputs are equal."""
     outputs, labels = clustered(n=14)
     direction = np.random.default_rng(2).normal(size=outputs.shape)
+    options = {"order": order, "aggregate": aggregate}
 
     @jax.jit
     def score(step):
         moved, kernel = outputs + step * direction, cv.Gaussian(WIDTH + 0.3 * step)
-        return cv.clusters.cluster_vendi(
-            moved, labels, kernel=kernel, order=order, aggregate=aggregate
-        )
+        return cv.clusters.cluster_vendi(moved, labels, kernel=kernel, **options)
 
     slope = directional_difference(score, 0.0, 1.0, step=1e-3)
     np.testing.assert_allclose(jax.grad(score)(0.0), slope, rtol=1e-6)
@@ -226,11 +188,7 @@ def test_errors_of_given_clusters_and_of_clusters_that_are_a_sample():
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        (
-            {"labels": [0, 1]},
-            ValueError,
-            "expected 4 labels, one .* shape \\(2,\\)",
-        ),
+        ({"labels": [0, 1]}, ValueError, "expected 4 labels, one .* shape \\(2,\\)"),
         ({"labels": np.zeros((4, 1))}, ValueError, "received shape \\(4, 1\\)"),
         ({"labels": []}, ValueError, "received shape \\(0,\\)"),
         ({"labels": [0.0, np.nan, 1, 1]}, ValueError, "labels: received NaN in row 1"),
@@ -296,10 +254,9 @@ def test_k_means_reports_its_instability_and_depends_on_the_key():
     assert (np.diff(found.inertias) >= 0).all()
     assert found.inertias[0] == found.inertia < found.inertias[-1]
     assert 0 < found.agreement < 0.95
-    again = cv.clusters.k_means(points, 9, key=jax.random.key(0), restarts=4)
-    np.testing.assert_array_equal(again.alternatives, found.alternatives)
-    other = cv.clusters.k_means(points, 9, key=jax.random.key(1), restarts=4)
-    assert (other.alternatives != found.alternatives).any()
+    for seed in (0, 1):
+        other = cv.clusters.k_means(points, 9, key=jax.random.key(seed), restarts=4)
+        assert (other.alternatives == found.alternatives).all() == (seed == 0)
     assert cv.clusters.k_means(points, 9, key=jax.random.key(0), restarts=1).agreement == 1
 
 
@@ -377,21 +334,6 @@ def test_modes_of_any_prompts_are_numpys(x64):
 
 
 @pytest.mark.slow
-def test_conditional_vendi_is_at_most_the_mean_of_all_modes(x64):
-    """By concavity; and equal to it where modes have no pair in common."""
-    rng = np.random.default_rng(4)
-    prompts, outputs = rng.normal(size=(16, 2)), rng.normal(size=(16, 3))
-    for t, equal in ((prompts, False), (blocks()[1][:16], True)):
-        kernels = {"output_kernel": KERNEL, "prompt_kernel": cv.Gaussian(0.8)}
-        count = len(np.unique(t, axis=0))
-        modes = cv.clusters.prompt_modes(outputs, t, **kernels, count=count)
-        assert sum(mode.share for mode in modes) == pytest.approx(1)
-        mean = np.exp(sum(mode.share * np.log(mode.vendi) for mode in modes))
-        conditional = float(cv.conditional_vendi(outputs, t, **kernels))
-        assert conditional == pytest.approx(mean) if equal else conditional < 0.99 * mean
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("output_kernel", [cv.Gaussian(0.9), cv.Cosine()])
 def test_modes_without_a_matrix_agree_with_those_of_one(output_kernel, monkeypatch):
     """Iterated, tiled and estimated, in float32."""
@@ -405,9 +347,8 @@ def test_modes_without_a_matrix_agree_with_those_of_one(output_kernel, monkeypat
     for fits in (True, False):
         monkeypatch.setattr(_modes.memory, "fits", lambda *_, fits=fits, **__: fits)
         method = cv.MatrixFree(jax.random.key(0), rtol=0.01)
-        for mode, known in zip(
-            cv.clusters.prompt_modes(outputs, prompts, **options, method=method), dense, strict=True
-        ):
+        modes = cv.clusters.prompt_modes(outputs, prompts, **options, method=method)
+        for mode, known in zip(modes, dense, strict=True):
             assert mode.share == pytest.approx(known.share, rel=1e-4)
             assert mode.vendi == pytest.approx(known.vendi, rel=0.02)
             assert mode.rke == pytest.approx(known.rke, rel=1e-4)

@@ -12,27 +12,17 @@ ORDERS = (0.3, 0.5, 0.95, 1, 1.0001, 1.05, 2, 3.5, 50, np.inf)
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_m_equal_modes_have_entropy_log_m_at_every_order(order, dtype):
-    values = jnp.zeros(12, dtype).at[:5].set(0.2)
-    assert_close(cv.renyi(order).of_spectrum(values), np.log(5))
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_two_modes_have_the_closed_form(order, dtype):
-    assert_close(
-        cv.renyi(order).of_spectrum(jnp.asarray([0.9, 0.1], dtype)),
-        renyi(np.array([0.9, 0.1]), order),
-    )
+def test_entropies_have_the_closed_form(order, dtype):
+    of_spectrum = cv.renyi(order).of_spectrum
+    assert_close(of_spectrum(jnp.zeros(12, dtype).at[:5].set(0.2)), np.log(5))
+    assert_close(of_spectrum(jnp.asarray([0.9, 0.1], dtype)), renyi(np.array([0.9, 0.1]), order))
 
 
 @pytest.mark.parametrize("order", [1 - 1e-7, 1 + 1e-7, 1 + 1e-3])
 def test_orders_near_one_keep_their_digits_where_the_plain_formula_does_not(order):
     values = np.random.default_rng(0).dirichlet(np.ones(200)).astype(np.float32)
-    expected = float(
-        renyi(values.astype(np.float64), 1)
-        if abs(order - 1) < 1e-6
-        else renyi(values.astype(np.float64) / values.sum(dtype=np.float64), order)
-    )
+    wide = np.float64(values)
+    expected = renyi(wide, 1) if abs(order - 1) < 1e-6 else renyi(wide / wide.sum(), order)
     with np.errstate(divide="ignore"):
         plain = np.log(np.sum(values ** np.float32(order))) / np.float32(1 - order)
     assert not abs(plain / expected - 1) < 1e-5
@@ -76,20 +66,10 @@ def test_noise_does_not_count_as_modes_below_order_one():
 @pytest.mark.parametrize("truncation", [None, 4])
 def test_entropy_of_a_gram_is_that_of_the_oracle(order, truncation, dtype):
     points = draw_pairs(30, dtype=dtype)[0]
-    got = cv.entropies.Entropy(order=order, truncation=truncation)(
-        cv.gram(cv.Gaussian(0.3), points)
-    )
+    got = cv.Entropy(order=order, truncation=truncation)(cv.gram(cv.Gaussian(0.3), points))
     expected = entropy(gaussian_gram(points, 0.3), order=order, truncation=truncation)
     assert_close(got, expected)
     assert got.dtype == dtype
-
-
-def test_order_two_by_norms_is_order_two_by_eigenvalues(x64):
-    """All n eigenvalues kept are no truncation, but they take the path of the spectrum."""
-    gram = cv.gram(cv.Gaussian(0.5), draw_pairs(30)[0])
-    assert not cv.renyi(2).needs_spectrum
-    assert cv.truncated(30, order=2).needs_spectrum
-    assert_close(cv.renyi(2)(gram), cv.truncated(30, order=2)(gram))
 
 
 @pytest.mark.parametrize("entropy_of", [cv.von_neumann, cv.renyi(2), cv.truncated(5)])
@@ -99,18 +79,6 @@ def test_conditional_and_information_are_differences(entropy_of, x64):
     assert_close(cv.entropies.conditional(entropy_of, x, t), h["xt"] - h["t"])
     assert_close(cv.entropies.mutual_information(entropy_of, x, t), h["x"] + h["t"] - h["xt"])
     assert_close(jnp.stack(cv.entropies.entropies(entropy_of, x, t)), [h["x"], h["t"], h["xt"]])
-
-
-def test_every_field_changes_the_entropy():
-    gram = cv.gram(cv.Gaussian(0.5), draw_pairs(30, dtype=np.float32)[0])
-    variants = [
-        cv.von_neumann,
-        cv.renyi(2),
-        cv.truncated(4),
-        cv.truncated(5),
-        cv.truncated(5, order=2),
-    ]
-    assert len({round(float(e(gram)), 4) for e in variants}) == len(variants)
 
 
 def test_truncation_beyond_n_is_clamped_with_a_warning():
@@ -125,10 +93,3 @@ def test_an_entropy_is_never_negative():
     constant = cv.grams.DenseGram(jnp.full((7, 7), np.float32(1 + 1e-7)))
     assert float(-jnp.log(constant.squared_frobenius_norm())) < 0
     assert float(cv.renyi(2)(constant)) == 0
-
-
-def test_entropy_is_symmetric_in_the_eigenvalues():
-    values = np.random.default_rng(0).dirichlet(np.ones(9)).astype(np.float32)
-    for order in (0.5, 1, 2, np.inf):
-        of_spectrum = jax.jit(cv.renyi(order).of_spectrum)
-        assert_close(of_spectrum(values), float(of_spectrum(values[::-1])))

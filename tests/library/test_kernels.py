@@ -42,18 +42,6 @@ def test_blocks_agree_with_pairs_and_with_the_oracle(name, dtype):
     assert pairwise.dtype == dtype
 
 
-def test_gaussians_multiply_to_the_gaussian_of_added_precisions(x64):
-    points = jnp.asarray(draw_pairs(10)[0])
-    product = cv.Gaussian(0.5) * cv.Gaussian(1.5)
-    assert_close(_gram(product, points), _gram(cv.Gaussian((4 + 1 / 2.25) ** -0.5), points))
-
-
-def test_products_of_three_associate(x64):
-    points = jnp.asarray(draw_pairs(10)[0])
-    a, b, c = cv.Gaussian(0.5), cv.Cosine(), cv.Gaussian(2.0)
-    assert_close(_gram((a * b) * c, points), _gram(a * (b * c), points))
-
-
 def test_kernels_are_pytrees_of_their_bandwidths():
     leaves, structure = jax.tree.flatten(cv.Gaussian(0.5) * cv.Cosine() * cv.Gaussian(2.0))
     assert [float(leaf) for leaf in leaves] == [0.5, 2.0]

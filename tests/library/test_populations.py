@@ -76,14 +76,6 @@ def test_variances_are_multiples_of_the_identity():
     assert plain.rke(kernel=Gaussian(0.5)) > 1.2 * plain.rke(kernel=Gaussian(1.0))
 
 
-@pytest.mark.slow
-def test_samples_have_the_mean_of_the_mixture():
-    mixture = GaussianMixture([[1.0], [3.0]], [0.1, 0.1], [0.25, 0.75])
-    draws = mixture.sample(jax.random.key(0), 20000)
-    np.testing.assert_allclose(draws.mean(axis=0), [2.5], atol=0.04)
-    assert not np.allclose(draws[:5], mixture.sample(jax.random.key(1), 5))
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [

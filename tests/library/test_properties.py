@@ -26,49 +26,45 @@ outputs = hnp.arrays(np.float64, (N, 3), elements=coordinates)
 prompts = hnp.arrays(np.float64, (N, 2), elements=coordinates)
 bandwidths = st.sampled_from([0.2, 0.7, 2.0])
 orders = st.sampled_from(ORDERS)
-rows = st.permutations(range(N))
 quick = settings(max_examples=20, deadline=None, derandomize=True, database=None)
 
 
 @functools.partial(jax.jit, static_argnames=("order", "truncation"))
 def _entropies(x, t, bandwidth, *, order=1, truncation=None):
     """H(X), H(T), H(X, T) as an array."""
-    result = cv.decompose(
-        x,
-        t,
-        output_kernel=cv.Gaussian(bandwidth),
-        prompt_kernel=cv.Gaussian(bandwidth),
-        order=order,
-        truncation=truncation,
-    )
+    kernels = {"output_kernel": cv.Gaussian(bandwidth), "prompt_kernel": cv.Gaussian(bandwidth)}
+    result = cv.decompose(x, t, **kernels, order=order, truncation=truncation)
     return jnp.stack([result.entropy_outputs, result.entropy_prompts, result.entropy_joint])
 
 
 @quick
-@given(outputs, prompts, bandwidths, orders, rows)
-def test_the_order_of_the_rows_does_not_matter(x, t, bandwidth, order, rows):
-    one = _entropies(x, t, bandwidth, order=order)
-    two = _entropies(x[rows], t[rows], bandwidth, order=order)
-    np.testing.assert_allclose(one, two, atol=SLACK)
-
-
-@quick
-@given(outputs, prompts, bandwidths, orders)
-def test_scores_lie_between_one_and_n(x, t, bandwidth, order):
-    entropies = _entropies(x, t, bandwidth, order=order)
-    assert (entropies >= 0).all()
-    assert (entropies <= np.log(N) + SLACK).all()
+@given(outputs, prompts, bandwidths, orders, st.integers(0, 100), st.floats(0.01, 100))
+def test_symmetries_change_nothing(x, t, bandwidth, order, seed, scale):
+    """The order of rows, rotations and translations, and the unit of points and bandwidth."""
+    rng = np.random.default_rng(seed)
+    rows, (rotation, _) = rng.permutation(N), np.linalg.qr(rng.normal(size=(3, 3)))
+    expected = _entropies(x, t, bandwidth, order=order)
+    for changed in (
+        (x[rows], t[rows], bandwidth),
+        (x @ rotation + rng.normal(size=3), t - 7, bandwidth),
+        (scale * x, scale * t, scale * bandwidth),
+    ):
+        np.testing.assert_allclose(_entropies(*changed, order=order), expected, atol=SLACK)
 
 
 @quick
 @given(outputs, prompts, bandwidths, orders)
 def test_pairs_are_at_least_as_diverse_as_outputs_or_prompts(x, t, bandwidth, order):
-    """H(X|T) >= 0 at every order: a Hadamard product with a correlation matrix is a mixture of
+    """All scores are in [1, n], other than the information at orders but 1, which may fall below.
+
+    H(X|T) >= 0 at every order: a Hadamard product with a correlation matrix is a mixture of
     unitary conjugations on the spectrum's order of majorisation, and every Renyi entropy is
     Schur-concave. Not so for truncated entropies, as the next test shows."""
     h_x, h_t, h_joint = _entropies(x, t, bandwidth, order=order)
-    assert h_joint >= h_t - SLACK
-    assert h_joint >= h_x - SLACK
+    assert 0 <= max(h_x, h_t) <= h_joint + SLACK
+    assert h_joint <= np.log(N) + SLACK
+    if order == 1:
+        assert h_x + h_t >= h_joint - SLACK
 
 
 def test_truncated_conditional_entropy_may_be_negative():
@@ -80,23 +76,6 @@ def test_truncated_conditional_entropy_may_be_negative():
     assert_close(h_t, np.log(3))
     assert_close(h_joint, -0.8 * np.log(0.4) - 0.2 * np.log(0.2))
     assert h_joint < h_t
-
-
-@quick
-@given(outputs, prompts, bandwidths)
-def test_information_is_not_negative_at_order_one(x, t, bandwidth):
-    h_x, h_t, h_joint = _entropies(x, t, bandwidth)
-    assert h_x + h_t >= h_joint - SLACK
-
-
-@quick
-@given(outputs, prompts, bandwidths, orders)
-def test_vendi_is_the_product_of_its_two_parts(x, t, bandwidth, order):
-    kernels = {"output_kernel": cv.Gaussian(bandwidth), "prompt_kernel": cv.Gaussian(bandwidth)}
-    result = jax.jit(lambda x, t: cv.decompose(x, t, **kernels, order=2))(x, t)
-    assert_close(result.conditional * result.information, float(result.vendi))
-    h_x, h_t, h_joint = _entropies(x, t, bandwidth, order=order)
-    assert_close((h_joint - h_t) + (h_x + h_t - h_joint), float(h_x))
 
 
 @quick
@@ -116,24 +95,6 @@ def test_truncation_bounds_the_score_and_more_eigenvalues_raise_it(x, t, bandwid
     assert (np.diff(curves, axis=0) >= -SLACK).all()
     np.testing.assert_allclose(curves[0], 0, atol=SLACK)
     np.testing.assert_allclose(curves[-1], _entropies(x, t, bandwidth), atol=SLACK)
-
-
-@quick
-@given(outputs, prompts, bandwidths, orders, st.integers(0, 100))
-def test_rotations_and_translations_do_not_matter(x, t, bandwidth, order, seed):
-    rng = np.random.default_rng(seed)
-    rotation, _ = np.linalg.qr(rng.normal(size=(3, 3)))
-    one = _entropies(x, t, bandwidth, order=order)
-    two = _entropies(x @ rotation + rng.normal(size=3), t - 7, bandwidth, order=order)
-    np.testing.assert_allclose(one, two, atol=SLACK)
-
-
-@quick
-@given(outputs, prompts, bandwidths, orders, st.floats(0.01, 100))
-def test_points_and_bandwidth_scale_together(x, t, bandwidth, order, scale):
-    one = _entropies(x, t, bandwidth, order=order)
-    two = _entropies(scale * x, scale * t, scale * bandwidth, order=order)
-    np.testing.assert_allclose(one, two, atol=SLACK)
 
 
 @quick

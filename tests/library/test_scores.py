@@ -17,10 +17,7 @@ DISCRETE = 0.1
 
 
 def _kernels(bandwidths=BANDWIDTHS):
-    return {
-        "output_kernel": cv.Gaussian(bandwidths[0]),
-        "prompt_kernel": cv.Gaussian(bandwidths[1]),
-    }
+    return dict(zip(("output_kernel", "prompt_kernel"), map(cv.Gaussian, bandwidths), strict=True))
 
 
 def _oracle_grams(outputs, prompts, bandwidths=BANDWIDTHS):
@@ -99,14 +96,6 @@ def test_modes_within_prompts_are_counted_by_hand(order, x64):
     assert_close(jnp.stack(list(_named(result).values())), [6, 3, 2], loosened=loosened)
 
 
-def test_outputs_that_repeat_the_prompt_add_nothing():
-    points = draw_pairs(N, dtype=np.float32)[0]
-    kernels = _kernels((DISCRETE, DISCRETE))
-    result = cv.decompose(np.round(points), np.round(points), **kernels)
-    assert_close(result.conditional, 1.0)
-    assert_close(result.information, float(result.vendi))
-
-
 def test_information_at_order_two_falls_below_one_on_a_star():
     """Pairs (0, j) and (j, 0), j = 1 ... 20: 1/40 of the pairs agree in both coordinates and
     1/4 + 1/80 in either, so that Information-RKE is (1/40) / (21/80)^2."""
@@ -119,23 +108,8 @@ def test_information_at_order_two_falls_below_one_on_a_star():
     assert float(cv.information_vendi(*pairs, **kernels)) >= 1
 
 
-def test_all_rows_doubled_leave_every_score_unchanged(x64):
-    """Exact duplicates are valid, and only weights matter."""
-    pairs = draw_pairs(N)
-    doubled = [np.concatenate([p, p]) for p in pairs]
-    for order in (1, 2):
-        one, two = (cv.decompose(*p, **_kernels(), order=order) for p in (pairs, doubled))
-        for name, got in _named(two).items():
-            assert_close(got, float(_named(one)[name]))
-
-
-PAIRED = (
-    cv.decompose,
-    cv.conditional_vendi,
-    cv.information_vendi,
-    cv.conditional_rke,
-    cv.information_rke,
-)
+PAIRED = (cv.decompose, cv.conditional_vendi, cv.information_vendi)
+PAIRED += (cv.conditional_rke, cv.information_rke)
 
 
 @pytest.mark.parametrize("function", [*PAIRED, cv.vendi, cv.rke], ids=lambda f: f.__name__)
@@ -146,15 +120,8 @@ def test_every_argument_changes_the_score(function):
     default = {"outputs": outputs} | (
         {"prompts": prompts, **_kernels()} if paired else {"kernel": cv.Gaussian(0.4)}
     )
-    changes = {
-        "outputs": other_outputs,
-        "prompts": other_prompts,
-        "output_kernel": cv.Gaussian(0.8),
-        "prompt_kernel": cv.Gaussian(0.8),
-        "kernel": cv.Gaussian(0.8),
-        "order": 3,
-        "truncation": 4,
-    }
+    changes = {"outputs": other_outputs, "prompts": other_prompts, "order": 3, "truncation": 4}
+    changes |= dict.fromkeys(("output_kernel", "prompt_kernel", "kernel"), cv.Gaussian(0.8))
 
     def evaluate(**arguments):
         return np.array(jax.tree.leaves(function(**arguments)), np.float64)
@@ -165,16 +132,6 @@ def test_every_argument_changes_the_score(function):
     for name in (set(default) | set(inspect.signature(function).parameters)) - elsewhere:
         changed = evaluate(**(default | {name: changes[name]}))
         assert np.abs(changed / reference - 1).max() > 1e-3, name
-
-
-def test_no_gaussian_score_moves_when_a_constant_is_added_to_all_rows():
-    outputs, prompts = draw_pairs(200, dtype=np.float32)
-    far = [p + np.float32(1e4) for p in (outputs, prompts)]
-    for order in (1, 2):
-        near = _named(cv.decompose(outputs, prompts, **_kernels((1.0, 1.0)), order=order))
-        moved = _named(cv.decompose(*far, **_kernels((1.0, 1.0)), order=order))
-        for name, got in moved.items():
-            np.testing.assert_allclose(got, near[name], rtol=1e-3, err_msg=name)
 
 
 @pytest.mark.parametrize("order", [1, 2])
