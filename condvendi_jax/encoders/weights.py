@@ -80,12 +80,8 @@ class _StoredTensor(NamedTuple):
         reach = sum((extent - 1) * step for extent, step in steps)
         if min((self.offset, *self.strides)) < 0 or self.offset + reach >= numbers.size:
             raise pickle.UnpicklingError(f"{self} reaches outside its {numbers.size} numbers")
-        return np.lib.stride_tricks.as_strided(
-            numbers[self.offset :],
-            self.shape,
-            [step * numbers.itemsize for step in self.strides],
-            writeable=False,
-        )
+        start, steps = numbers[self.offset :], [step * numbers.itemsize for step in self.strides]
+        return np.lib.stride_tricks.as_strided(start, self.shape, steps, writeable=False)
 
 
 def _rebuild_tensor(
