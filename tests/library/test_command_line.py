@@ -252,19 +252,10 @@ def test_pictures_are_embedded(score, folder):
 def test_columns_and_default_encoders_are_named(score, monkeypatch):
     monkeypatch.setattr(inputs, "_default", lambda kind: fake_encoders.Others)
     report, out = score("--texts=qa.jsonl", "--prompts=qa.jsonl", "--cache=cache", *RULED)
-    assert report["inputs"] == {
-        "texts": "qa.jsonl",
-        "prompts": "qa.jsonl",
-        "prompt_column": "question",
-        "text_column": "text",
-        "paired_by": "order",
-        "text_encoder": "others",
-        "text_encoder_path": "fake_encoders:Others",
-    }
-    line = (
-        "texts (column 'text') embedded by others; prompts (column 'question') embedded by others"
-    )
-    assert line in out
+    encoder = {"text_encoder": "others", "text_encoder_path": "fake_encoders:Others"}
+    columns = {"prompt_column": "question", "text_column": "text", "paired_by": "order"}
+    assert report["inputs"] == {"texts": "qa.jsonl", "prompts": "qa.jsonl"} | columns | encoder
+    assert "texts (column 'text') embedded by others; prompts (column 'question') embedded" in out
 
 
 def test_long_texts_reach_the_default_encoder(score, monkeypatch):
