@@ -94,10 +94,8 @@ def run(main: Callable[[list[str]], Any], *, parse_flags: bool = True) -> None:
 def require_output() -> None:
     """Raises OSError where standard output is closed, for a command that writes nothing else."""
     if _output_closed:
-        raise OSError(
-            "standard output is closed, and the result would be written nowhere else; keep it "
-            "open, or ask for a file."
-        )
+        why = "and the result would be written nowhere else; keep it open, or ask for a file."
+        raise OSError(f"standard output is closed, {why}")
 
 
 def _replace_closed_streams() -> None:
@@ -219,12 +217,7 @@ def print_table(shown: table.Table) -> None:
 
 def progress_bar() -> progress.Progress:
     """A progress bar on standard error that leaves nothing behind."""
-    return progress.Progress(
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.MofNCompleteColumn(),
-        progress.TimeElapsedColumn(),
-        console=console.Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
+    columns = ("{task.description}", progress.BarColumn(), progress.MofNCompleteColumn())
+    output, disable = console.Console(stderr=True), not sys.stderr.isatty()
+    elapsed = progress.TimeElapsedColumn()
+    return progress.Progress(*columns, elapsed, console=output, transient=True, disable=disable)

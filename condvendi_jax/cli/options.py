@@ -112,7 +112,10 @@ def check(given: dict[str, Any]) -> None:
         raise ValueError(f"--{widths[0]}: {why}")
     if len(widths) > 1 and "bandwidths_from" in widths:
         raise ValueError(f"--{widths[0]} and --bandwidths_from: give one or the other.")
-    if given["rule"] is not None and not _follows_a_rule(given):
+    roles = NAMES if given["prompts"] else NAMES[:1]
+    chosen = given["kernel"] == "cosine" or given["bandwidths_from"] is not None
+    chosen = chosen or None not in [given[_BANDWIDTHS[role]] for role in roles]
+    if given["rule"] is not None and chosen:
         raise ValueError("--rule: no bandwidth is left to choose.")
     name = given["method"]
     approximate = name is not None and methods.BY_NAME[name].approximates
@@ -131,17 +134,19 @@ def check(given: dict[str, Any]) -> None:
         raise ValueError(f"--method={name} is of Gaussian kernels, not of --kernel=cosine.")
     if given["groups_file"] is not None and given["groups"] is not None:
         raise ValueError("--groups and --groups_file: give one or the other.")
-    with _naming_flag("truncation", "--truncation"):
-        validation.check_truncation(given["truncation"])
+    checks = {"truncation": validation.check_truncation}
+    checks |= dict.fromkeys(_BANDWIDTHS.values(), validation.check_bandwidth)
+    for flag, check_value in checks.items():
+        try:
+            if given[flag] is not None:
+                check_value(given[flag])
+        except ValueError as error:  # It names the argument of the library.
+            raise ValueError(f"--{flag}: {str(error).partition(': ')[2]}") from error
     if given["groups"] is not None:
         validation.check_count(given["groups"], name="--groups", minimum=2)
     validation.check_seed(given["seed"], name="--seed")
     if given["rtol"] is not None:
         validation.check_rtol(given["rtol"], name="--rtol")
-    for name in _BANDWIDTHS.values():
-        if given[name] is not None:
-            with _naming_flag("bandwidth", f"--{name}"):
-                validation.check_bandwidth(given[name])
     orders(given)
     method(given)
 
@@ -156,23 +161,6 @@ def check_files(given: dict[str, Any], sources: Mapping[str, Sequence[Any]]) -> 
     if not targets or any(map(files.is_standard_output, targets.values())):
         command.require_output()
     files.check_targets(targets, sources, overwrite=given["overwrite"])
-
-
-@contextlib.contextmanager
-def _naming_flag(argument: str, flag: str) -> Iterator[None]:
-    """Names the flag, in an error of the library, in the place of its argument."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"{flag}{str(error).removeprefix(argument)}") from error
-
-
-def _follows_a_rule(given: dict[str, Any]) -> bool:
-    """Whether the bandwidth of outputs or of prompts is left to a rule."""
-    if given["kernel"] == "cosine" or given["bandwidths_from"] is not None:
-        return False
-    roles = NAMES if given["prompts"] else NAMES[:1]
-    return any(given[_BANDWIDTHS[role]] is None for role in roles)
 
 
 def orders(given: dict[str, Any]) -> list[float]:
@@ -201,12 +189,7 @@ def method(given: dict[str, Any]) -> Method:
 
 
 def kernels(given: dict[str, Any], *, paired: bool) -> dict[str, Kernel | None]:
-    """The kernels that are given, None where a rule is to choose the bandwidth.
-
-    Raises:
-      ValueError: a bandwidth of prompts is given where there are none, or the file of an earlier
-        call has no bandwidths.
-    """
+    """The kernels that are given, None where a rule is to choose the bandwidth."""
     roles = NAMES if paired else NAMES[:1]
     if given["kernel"] == "cosine":
         return dict.fromkeys(roles, Cosine())

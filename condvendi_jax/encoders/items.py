@@ -349,19 +349,13 @@ def _finder(images: Sequence[pathlib.Path]) -> Callable[[str], pathlib.Path | No
 
 def _names(table: Table, column: str) -> list[str]:
     """The last path part of every cell; empty where the cell holds neither a text nor a number."""
-    cells = [row.get(column) for _, row in table.rows]
-    return [
-        re.split(r"[/\\]", str(cell).strip())[-1] if type(cell) in (str, int) else ""
-        for cell in cells
-    ]
+    cells = (row.get(column) for _, row in table.rows)
+    texts = (str(cell).strip() if type(cell) in (str, int) else "" for cell in cells)
+    return [re.split(r"[/\\]", text)[-1] for text in texts]
 
 
 def _naming_column(prompts: Texts, find: Callable[[str], pathlib.Path | None]) -> str | None:
-    """The column, of any name, that names pictures; None if there is none.
-
-    Raises:
-      ValueError: several columns name pictures, and pair them differently.
-    """
+    """The column, of any name, that names pictures; refuses several that pair differently."""
     pairings: dict[str, list[pathlib.Path | None]] = {}
     unpaired = []
     for column in prompts.table.columns:
@@ -382,11 +376,7 @@ def _naming_column(prompts: Texts, find: Callable[[str], pathlib.Path | None]) -
 
 
 def pair_texts(prompts: Texts, texts: Texts) -> None:
-    """Refuses texts that order cannot pair with their prompts.
-
-    Raises:
-      ValueError: both are the same column of the same file, or their numbers differ.
-    """
+    """Raises ValueError for the prompts' own column, or a number of texts that is not theirs."""
     path, columns = prompts.table.path, prompts.table.columns
     if prompts.column == texts.column and os.path.samefile(path, texts.table.path):
         if not columns:
@@ -434,8 +424,7 @@ def decode_image(content: bytes, *, name: str, side: int | None = None) -> np.nd
       uint8 `[height, width, 3]`, or `[side, side, 3]`.
 
     Raises:
-      ValueError: it cannot be decoded, or Pillow is not installed, with the command that installs
-        it.
+      ValueError: it cannot be decoded, or Pillow is not installed.
     """
     with _extras.needed("embed", package="Pillow", purpose="decoding pictures"):
         from PIL import Image, ImageOps

@@ -84,9 +84,7 @@ class _StoredTensor(NamedTuple):
         return np.lib.stride_tricks.as_strided(start, self.shape, steps, writeable=False)
 
 
-def _rebuild_tensor(
-    storage: str, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: Any
-) -> _StoredTensor:
+def _rebuild_tensor(storage: str, offset: int, shape: Any, strides: Any, *_: Any) -> _StoredTensor:
     """Stand in for torch's constructor of a tensor."""
     return _StoredTensor(storage, offset, tuple(shape), tuple(strides))
 

@@ -217,13 +217,12 @@ def test_a_damaged_file_is_named_and_made_anew(tmp_path, monkeypatch, capfd, dam
     shard = next(path for path in _shards(tmp_path) if path.parent.name.startswith("means-"))
     content = bytearray(shard.read_bytes())
     if damage == "flipped":
-        at = content.index(np.load(shard)["embeddings"].tobytes())
-        content[at] ^= 1
+        content[content.index(np.load(shard)["embeddings"].tobytes())] ^= 1
     elif damage == "foreign":
         content = next(p for p in _shards(tmp_path) if p.parent != shard.parent).read_bytes()
-    shard.write_bytes(content if damage in ("flipped", "foreign") else content[: len(content) // 2])
-    if damage == "empty":
-        shard.write_bytes(b"")
+    else:
+        content = content[: len(content) // 2] if damage == "cut" else b""
+    shard.write_bytes(content)
     encoder = Means()
     monkeypatch.setattr(embedding, "_BATCHES", {"texts": 1})  # Nothing is written over it.
     np.testing.assert_array_equal(embed(TEXTS, encoder, kind="texts", cache=tmp_path), ROWS)

@@ -296,6 +296,7 @@ def test_tokens_are_padded_to_few_shapes():
     assert tokens[0, :4].tolist() == [1, 2, 3, 0]
     shapes = {pad_tokens([[1] * n] * m, 64)[0].shape for n in range(1, 257) for m in range(1, 65)}
     assert len(shapes) == len(LENGTHS) * 7
+    assert pad_tokens([[1]] * 33, 48)[0].shape == (48, 8)
 
 
 # --- EfficientNet-Lite's architecture ------------------------------------------------------------
