@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import re
 import signal
@@ -47,11 +46,11 @@ def run(main: Callable[[list[str]], Any], *, parse_flags: bool = True) -> None:
         try:
             status = main(argv)
             sys.stdout.flush()  # Here, where it is known what to do about a reader that has gone.
+            return status
         except Exception as error:
             if interrupts.happened():  # Extension modules turn it into an ImportError.
                 raise KeyboardInterrupt from error
             raise
-        return status
 
     _replace_closed_streams()
     interrupts.handle()
@@ -59,10 +58,8 @@ def run(main: Callable[[list[str]], Any], *, parse_flags: bool = True) -> None:
     try:
         if _HELP & set(sys.argv[1:]):
             require_output()
-        if parse_flags:
-            app.run(quiet_main)
-        else:
-            app.run(quiet_main, flags_parser=_untouched)
+        parser = app.parse_flags_with_usage if parse_flags else _untouched
+        app.run(quiet_main, flags_parser=parser)
     except KeyboardInterrupt:
         with contextlib.suppress(OSError):
             sys.stdout.flush()
@@ -77,7 +74,10 @@ def run(main: Callable[[list[str]], Any], *, parse_flags: bool = True) -> None:
             sys.exit(0)
         raise
     except (ValueError, TypeError, OSError, FloatingPointError) as error:
-        sys.stderr.write(f"error: {_in_words(error)}\n")
+        words: object = error
+        if isinstance(error, OSError) and error.strerror and error.filename:
+            words = f"{error.filename}: {error.strerror}."  # Without the error's number.
+        sys.stderr.write(f"error: {words}\n")
         if getattr(error, "caused_by_users_code", False):
             traceback.print_exception(error.__cause__)
         try:
@@ -91,20 +91,11 @@ def run(main: Callable[[list[str]], Any], *, parse_flags: bool = True) -> None:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _in_words(error: Exception) -> str:
-    """An error in one line; one of the operating system without its number."""
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.filename}: {error.strerror}."
-    return str(error)
-
-
 def require_output() -> None:
     """Raises OSError where standard output is closed, for a command that writes nothing else."""
     if _output_closed:
-        raise OSError(
-            "standard output is closed, and the result would be written nowhere else; keep it "
-            "open, or ask for a file."
-        )
+        why = "and the result would be written nowhere else; keep it open, or ask for a file."
+        raise OSError(f"standard output is closed, {why}")
 
 
 def _replace_closed_streams() -> None:
@@ -157,14 +148,14 @@ def _malformed(values: flags.FlagValues, message: str) -> str:
     found = re.fullmatch(r"flag --(?P<name>\w+)=(?P<value>.*?): (?P<why>.*)", message, re.DOTALL)
     if not found:
         return message
-    name, value = found["name"], found["value"]
+    name, value, why = found.groups()
     flag = values[name]
     expected = {"float": "a number", "int": "a whole number", "bool": "true or false"}
     wanted = expected.get(flag.flag_type(), "")
     if choices := getattr(flag.parser, "enum_values", None):
         wanted = f"one of {', '.join(choices)}"
-    if "bound" in found["why"] or "number" in found["why"] or not wanted:
-        return f"--{name}: {found['why']}, received {value!r}."
+    if "bound" in why or "number" in why or not wanted:
+        return f"--{name}: {why}, received {value!r}."
     return f"--{name}: expected {wanted}, received {value!r}."
 
 
@@ -175,12 +166,7 @@ def no_words(words: Sequence[str]) -> None:
 
 
 def list_flags(values: flags.FlagValues, notes: Mapping[str, Sequence[str]] | None = None) -> str:
-    """A line for each flag: its name, its help, what it is by default and what it may be.
-
-    Args:
-      values: the flags, which come in the order of their definition.
-      notes: more to say of some of them.
-    """
+    """A line for each flag: its name, help, default and choices; `notes` add to some of them."""
     lines = []
     for name in values:
         flag = values[name]
@@ -218,33 +204,20 @@ def print_table(shown: table.Table) -> None:
     if needed <= output.width or not output.is_terminal:
         console.Console(width=max(needed, 1)).print(shown)
         return
-    rows = zip(*(column.cells for column in shown.columns), strict=True)
-    for part in [shown.title, *map(functools.partial(_as_list, shown.columns), rows)]:
+    parts: list[Any] = [shown.title]
+    for cells in zip(*(column.cells for column in shown.columns), strict=True):
+        for column, cell in zip(shown.columns, cells, strict=True):
+            heading = column.header or None
+            parts += [heading, padding.Padding(cell, (0, 0, 0, 2), expand=False)]
+        parts.append("")
+    for part in [*parts, shown.caption]:
         if part is not None:
             output.print(part)
-    if shown.caption is not None:
-        output.print(shown.caption)
-
-
-def _as_list(
-    columns: Sequence[table.Column], cells: Sequence[console.RenderableType]
-) -> console.RenderableType:
-    """The heading and the content of each cell of a row, and a blank line."""
-    lines: list[console.RenderableType] = []
-    for column, cell in zip(columns, cells, strict=True):
-        heading = [column.header] if column.header else []
-        lines += [*heading, padding.Padding(cell, (0, 0, 0, 2), expand=False)]
-    return console.Group(*lines, "")
 
 
 def progress_bar() -> progress.Progress:
     """A progress bar on standard error that leaves nothing behind."""
-    return progress.Progress(
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.MofNCompleteColumn(),
-        progress.TimeElapsedColumn(),
-        console=console.Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
+    columns = ("{task.description}", progress.BarColumn(), progress.MofNCompleteColumn())
+    output, disable = console.Console(stderr=True), not sys.stderr.isatty()
+    elapsed = progress.TimeElapsedColumn()
+    return progress.Progress(*columns, elapsed, console=output, transient=True, disable=disable)

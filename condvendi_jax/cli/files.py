@@ -93,9 +93,7 @@ def convert_command(path: str | os.PathLike[str]) -> str | None:
     """The line of Python that saves the array in a file of another format as .npy, if known."""
     path = pathlib.Path(path)
     reading = _CONVERSIONS.get(path.suffix.lower())
-    if reading is None:
-        return None
-    return f"np.save('{path.stem}.npy', {reading.format(name=path.name)})"
+    return reading and f"np.save('{path.stem}.npy', {reading.format(name=path.name)})"
 
 
 def read_labels(path: str | os.PathLike[str], *, key: str | None = None) -> np.ndarray:
@@ -114,19 +112,14 @@ def read_labels(path: str | os.PathLike[str], *, key: str | None = None) -> np.n
             raise ValueError(f"{path}: expected a file of labels ending in {endings}.")
         array = read_array(path, key=key)
         if array.size != max(array.shape, default=0) or array.dtype.kind not in "iubUSf":
-            raise ValueError(
-                f"{path}: expected one label a row [n], received {array.dtype} of shape "
-                f"{list(array.shape)}."
-            )
+            received = f"{array.dtype} of shape {list(array.shape)}"
+            raise ValueError(f"{path}: expected one label a row [n], received {received}.")
         return array.reshape(-1)
     if not path.is_file():
         raise ValueError(f"{path}: there is no such file.")
     if key is not None:
         raise ValueError(f"{path}: a .txt file has no keys, received {key!r}.")
-    labels = split_lines(read_text(path))
-    for number, label in enumerate(labels, 1):
-        if not label.strip():
-            raise ValueError(f"{path}, line {number}: is blank; expected a label in every line.")
+    labels = [label for _, label in numbered_lines(path, read_text(path))]
     if not labels:
         raise ValueError(f"{path}: holds no labels.")
     return np.array(labels)
@@ -146,13 +139,16 @@ def read_text(path: pathlib.Path) -> str:
         raise ValueError(f"{path}, line {line}: is not UTF-8 ({error.reason}).") from error
 
 
-def split_lines(text: str) -> list[str]:
-    """The lines without their ends.
+def numbered_lines(path: pathlib.Path, text: str) -> list[tuple[int, str]]:
+    """The lines of a file's text without their ends, with their numbers; none may be blank.
 
     Not `str.splitlines`: a text may hold the other characters that Unicode counts as line ends.
     """
     lines = text.removesuffix("\n").split("\n") if text else []
-    return [line.removesuffix("\r") for line in lines]
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            raise ValueError(f"{path}, line {number}: is blank.")
+    return [(number, line.removesuffix("\r")) for number, line in enumerate(lines, 1)]
 
 
 def _read(path: pathlib.Path, suffix: str, key: str | None) -> np.ndarray:
@@ -299,7 +295,9 @@ def check_targets(
         try:
             check_writable(path)
         except OSError as error:
-            raise _refusal(flag, path, error) from error
+            why = (error.strerror or str(error).removeprefix(f"{path}: ")).rstrip(".")
+            advice = "Choose a file in a folder that you can write to."
+            raise type(error)(f"{flag}: {path} cannot be written ({why}). {advice}") from error
         place = _place(path)
         if place in flags:
             other = flags[place]
@@ -309,31 +307,21 @@ def check_targets(
             )
         if place is not None:
             flags[place] = flag
-    read = [(flag, expanded(path)) for flag, paths in sources.items() for path in paths]
-    for flag, path in read:
-        _refuse_source(flag, path, wanted, flags)
+    for flag, paths in sources.items():
+        for path in paths:
+            _refuse_source(flag, expanded(path), wanted, flags)
     for flag, path in wanted.items():
         target = _target(path)
         if overwrite or target is None or not target.exists():
             continue
-        why = ""
+        why = "is write-protected"
         if not _is_own(target):
             why = "exists and is not an unchanged result of this command"
-        elif not os.access(target, os.W_OK):
-            why = "is write-protected"
-        if why:
-            raise ValueError(
-                f"{flag}: {path} {why}. Choose another name, or add --overwrite to replace it."
-            )
-
-
-def _refusal(flag: str, path: pathlib.Path, error: OSError) -> OSError:
-    """An error of the operating system that names the flag and what to do."""
-    why = (error.strerror or str(error).removeprefix(f"{path}: ")).rstrip(".")
-    return type(error)(
-        f"{flag}: {path} cannot be written ({why}). Choose a file in a folder that you can write "
-        "to."
-    )
+        elif os.access(target, os.W_OK):
+            continue
+        raise ValueError(
+            f"{flag}: {path} {why}. Choose another name, or add --overwrite to replace it."
+        )
 
 
 def _refuse_source(
@@ -362,9 +350,8 @@ def _refuse_source(
     for number, name in ((1, "standard output goes"), (2, "standard error goes")):
         with contextlib.suppress(OSError):  # It is closed.
             if os.path.samestat(found, os.fstat(number)) and stat.S_ISREG(found.st_mode):
-                raise ValueError(
-                    f"{name} into {source}, which {flag} reads; redirect it elsewhere."
-                )
+                why = f"into {source}, which {flag} reads; redirect it elsewhere."
+                raise ValueError(f"{name} {why}")
 
 
 def _place(path: pathlib.Path) -> Any:
@@ -385,11 +372,10 @@ def _place(path: pathlib.Path) -> Any:
 def _is_own(path: pathlib.Path) -> bool:
     """Whether a file is empty, or is a result of this project, by its content."""
     try:
-        with open(path, "rb") as stream:
-            content = stream.read(_LARGEST_OWN + 1)
+        if path.stat().st_size > _LARGEST_OWN:
+            return False
+        content = path.read_bytes()
     except OSError:
-        return False
-    if len(content) > _LARGEST_OWN:
         return False
     if not content.strip():
         return True
@@ -421,17 +407,15 @@ def _checksum(report: Mapping[str, Any]) -> str:
 
 
 def is_standard_output(path: str | os.PathLike[str]) -> bool:
-    """Whether what is written to `path` arrives at this process's standard output.
+    """Whether what is written to `path`, a name or link of any kind, arrives at standard output.
 
-    True for /dev/stdout, /dev/fd/1, links to them, and other names of the same pipe, terminal or
-    file; False for /dev/null, where nothing arrives.
+    False for /dev/null, where nothing arrives.
     """
     path = expanded(path)
     if _descriptor(path) == 1:
         return True
     try:
-        there, own = os.stat(path), os.fstat(1)
-        null = os.stat(os.devnull)
+        there, own, null = os.stat(path), os.fstat(1), os.stat(os.devnull)
     except OSError:
         return False
     return os.path.samestat(there, own) and not os.path.samestat(there, null)
@@ -515,26 +499,26 @@ def write_json(path: str | os.PathLike[str], content: Any) -> None:
 
 def jsonable(value: Any) -> Any:
     """The value in JSON's types; a number that is not finite becomes null with a reason."""
+    if hasattr(value, "tolist"):
+        return jsonable(value.tolist())
     if isinstance(value, dict):
         result = {}
         for name, entry in value.items():
-            result[str(name)] = jsonable(entry)
-            if _not_finite(entry):
-                result[str(name)] = None
-                result[f"{name}_reason"] = f"not a finite number: {float(entry)}"
+            reason = _not_finite(entry)
+            result[str(name)] = None if reason else jsonable(entry)
+            if reason:
+                result[f"{name}_reason"] = reason
         return result
     if isinstance(value, (list, tuple)):
+        reasons = [_not_finite(entry) for entry in value]
         return [
-            {"value": None, "reason": f"not a finite number: {float(entry)}"}
-            if _not_finite(entry)
-            else jsonable(entry)
-            for entry in value
+            {"value": None, "reason": reason} if reason else jsonable(entry)
+            for reason, entry in zip(reasons, value, strict=True)
         ]
-    if hasattr(value, "tolist"):
-        return jsonable(value.tolist())
     return value
 
 
-def _not_finite(value: Any) -> bool:
+def _not_finite(value: Any) -> str:
+    """Why a scalar has no number in JSON; empty where it has one."""
     scalar = isinstance(value, float) or (hasattr(value, "ndim") and value.ndim == 0)
-    return scalar and not math.isfinite(value)
+    return f"not a finite number: {float(value)}" if scalar and not math.isfinite(value) else ""

@@ -8,17 +8,16 @@ import os
 import pathlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import flags
 from rich import progress
 
 from condvendi_jax.cli import files
-
-if TYPE_CHECKING:
-    from condvendi_jax.encoders.embedding import LoadedEncoder
-    from condvendi_jax.encoders.items import Texts
+from condvendi_jax.encoders import embedding, items
+from condvendi_jax.encoders.embedding import LoadedEncoder
+from condvendi_jax.encoders.items import Texts
 
 _TEXT_ENDINGS = (".txt", ".csv", ".jsonl")
 _ENCODERS = {"images": "efficientnet:load_efficientnet", "texts": "minilm:load_minilm"}
@@ -117,19 +116,14 @@ def sources(given: dict[str, Any], models: Mapping[str, Model]) -> dict[str, lis
     }
     for name in ("image_encoder", "text_encoder"):
         if given[name] is not None:
-            from condvendi_jax.encoders import embedding
-
             source = embedding.source_of(given[name])
             found[f"--{name}"] = [source] if source else []
     if given["cache"] is not None:
         found["--cache"] = [given["cache"]]
     for name, model in models.items():
         reader = f"the model {name}" if name else "this command"
-        found[reader] = [model.path]
-        if model.kind == "images":
-            from condvendi_jax.encoders import items  # Arrays do not need it.
-
-            found[reader] = items.pictures(model.path)
+        is_folder = model.kind == "images"
+        found[reader] = items.pictures(model.path) if is_folder else [model.path]
         if model.prompts is not None:
             found.setdefault("--prompts", []).append(model.prompts)
     return found
@@ -174,14 +168,11 @@ def _read(given: dict[str, Any], models: Mapping[str, Model], bar: progress.Prog
     if kind != "embeddings":
         encoder = encoders[kind] = _load_encoder(given, kind)
         what = {"images": "pictures", "texts": "texts"}[kind]
-        outputs = {
-            name: _embed(items, encoder, kind, given["cache"], bar, what)
-            for name, items in outputs.items()
-        }
+        for name, found in outputs.items():
+            outputs[name] = _embed(found, encoder, kind, given["cache"], bar, what)
         notes.append(_embedded(what, encoder, described.get("text_column", {})))
     if texts:
-        encoder = encoders.get("texts") or _load_encoder(given, "texts")
-        encoders["texts"] = encoder
+        encoder = encoders["texts"] = encoders.get("texts") or _load_encoder(given, "texts")
         columns = {path: found.column for path, found in texts.items() if found.column}
         for path, found in texts.items():
             prompts[path] = _embed(found.texts, encoder, "texts", given["cache"], bar, "prompts")
@@ -196,8 +187,8 @@ def _read(given: dict[str, Any], models: Mapping[str, Model], bar: progress.Prog
         for key, values in described.items()
     }
     for medium, encoder in encoders.items():
-        report |= {f"{medium[:-1]}_encoder": encoder.name}
-        report |= {f"{medium[:-1]}_encoder_path": encoder.spec}
+        name = f"{medium[:-1]}_encoder"
+        report |= {name: encoder.name, f"{name}_path": encoder.spec}
     notes = ["; ".join(notes)] if notes else []
     if "paired_by" in report:
         notes.append(f"outputs paired with prompts by {_in_words(report['paired_by'])}")
@@ -226,10 +217,9 @@ def _embedded(what: str, encoder: LoadedEncoder, columns: Mapping[str, str]) -> 
 def _refuse_equal(name: str, outputs: np.ndarray, prompts: np.ndarray) -> None:
     """Raises ValueError where the outputs of a model are their own prompts."""
     if np.array_equal(outputs, prompts):
-        whose = f"outputs of {name}" if name else "outputs"
         raise ValueError(
-            f"{whose} and their prompts are equal in every row: give the outputs, and the prompts "
-            "that they answer."
+            f"outputs{' of ' if name else ''}{name} and their prompts are equal in every row: give "
+            "the outputs, and the prompts that they answer."
         )
 
 
@@ -237,8 +227,6 @@ def _read_prompts(given: dict[str, Any], path: str) -> Any:
     """An array, or texts with their file."""
     if not is_text(path):
         return files.read_array(path, key=given["prompts_key"])
-    from condvendi_jax.encoders import items  # Encoders need packages that arrays do not.
-
     return items.read_prompts(path, column=given["prompt_column"])
 
 
@@ -249,16 +237,13 @@ def _read_outputs(
     if model.kind == "embeddings":
         _refuse_one_array(given, model)
         return files.read_array(model.path, key=given["outputs_key"]), {}
-    from condvendi_jax.encoders import items  # Encoders need packages that arrays do not.
-
     if model.kind == "images":
         images = items.list_images(model.path)
-        if prompts is None:
-            return images, {}
-        images, column = items.pair_images(prompts, images, column=given["image_column"])
-        if column is None:
-            return images, {}
-        return images, {"image_column": column, "paired_by": f"image column {column!r}"}
+        column = None
+        if prompts is not None:
+            images, column = items.pair_images(prompts, images, column=given["image_column"])
+        paired_by = {"image_column": column, "paired_by": f"image column {column!r}"}
+        return images, paired_by if column is not None else {}
     texts = items.read_texts(model.path, column=given["text_column"])
     if prompts is not None:
         items.pair_texts(prompts, texts)
@@ -282,8 +267,6 @@ def _refuse_one_array(given: dict[str, Any], model: Model) -> None:
 
 
 def _load_encoder(given: dict[str, Any], kind: str) -> LoadedEncoder:
-    from condvendi_jax.encoders import embedding
-
     options = {}
     if kind == "texts" and given["long_texts"] is not None:
         options["long_texts"] = given["long_texts"]
@@ -291,16 +274,9 @@ def _load_encoder(given: dict[str, Any], kind: str) -> LoadedEncoder:
 
 
 def _embed(
-    items: Sequence[Any],
-    encoder: LoadedEncoder,
-    kind: Any,
-    cache: str | None,
-    bar: progress.Progress,
-    what: str,
+    items: Sequence[Any], encoder: LoadedEncoder, kind: Any, cache: str | None, bar: Any, what: str
 ) -> np.ndarray:
     """The embeddings of pictures or texts; those in the cache are not computed again."""
-    from condvendi_jax.encoders import embedding
-
     task = bar.add_task(f"embedding {what}", total=len(items))
     return embedding.embed(
         items, encoder, kind=kind, cache=cache, progress=lambda count: bar.advance(task, count)

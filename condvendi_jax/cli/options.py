@@ -7,7 +7,7 @@ import functools
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -34,81 +34,56 @@ _BANDWIDTHS = {"outputs": "output_bandwidth", "prompts": "prompt_bandwidth"}
 
 def define(values: flags.FlagValues) -> None:
     """Adds the flags."""
-    optional = functools.partial(_optional, values)
-    choice, text, number = flags.DEFINE_enum, flags.DEFINE_string, flags.DEFINE_integer
-    choice("kernel", "gaussian", ["gaussian", "cosine"], "The kernel of both.", flag_values=values)
+    kinds = flags.DEFINE_string, flags.DEFINE_integer, flags.DEFINE_enum, flags.DEFINE_float
+    text, number, choice, real = (functools.partial(kind, flag_values=values) for kind in kinds)
+    choice("kernel", "gaussian", ["gaussian", "cosine"], "The kernel of both.")
     for role, name in _BANDWIDTHS.items():
-        words = f"Gaussian bandwidth of the {role}, in their units; by rule if unset"
-        optional(flags.DEFINE_float, name, words)
-    optional(text, "bandwidths_from", "A --json of an earlier call, whose bandwidths are used.")
-    choice(
-        "rule",
-        None,
-        list(bandwidth.RULES),
+        real(name, None, f"Gaussian bandwidth of the {role}, in their units; by rule if unset")
+    text("bandwidths_from", None, "A --json of an earlier call, whose bandwidths are used.")
+    words = (
         "How an unset bandwidth is chosen: the smallest whose RKE over disjoint subsets has a "
         "variance (CV) or a standard deviation (RKE) below 0.01, or the median distance; "
-        f"{DEFAULT_RULE} if unset.",
-        flag_values=values,
+        f"{DEFAULT_RULE} if unset."
     )
-    flags.DEFINE_list(
-        "order", ["1", "2"], "Renyi orders above 0, 'inf' included.", flag_values=values
-    )
-    optional(
-        number, "truncation", "Eigenvalues that every entropy keeps (CV eq. 13); all if unset."
-    )
-    choice(
-        "method",
-        None,
-        list(methods.BY_NAME),
+    choice("rule", None, list(bandwidth.RULES), words)
+    words = "Renyi orders above 0, 'inf' included."
+    flags.DEFINE_list("order", ["1", "2"], words, flag_values=values)
+    number("truncation", None, "Eigenvalues that every entropy keeps (CV eq. 13); all if unset.")
+    words = (
         "How eigenvalues are computed: 'exact' takes all of them; 'stored' and 'matrix-free' "
         "estimate them, with a 95% interval, from products with n x n matrices that are kept or "
         "never formed; 'auto', the default, is exact up to n = 4,096, then stored while they fit "
         "in memory. 'random-features' and 'nystroem' score finite features in the kernels' place, "
-        "in time linear in n, at order 2 too: with wide intervals at order 1.",
-        flag_values=values,
+        "in time linear in n, at order 2 too: with wide intervals at order 1."
     )
-    optional(
-        flags.DEFINE_float,
-        "rtol",
+    choice("method", None, list(methods.BY_NAME), words)
+    words = (
         "Relative half width of the intervals that an estimated score is refined to; "
-        f"{estimators.DEFAULT_RTOL:g} if unset.",
+        f"{estimators.DEFAULT_RTOL:g} if unset."
     )
-    optional(
-        number,
-        "features",
+    real("rtol", None, words)
+    words = (
         "Frequencies of --method=random-features, a multiple of 8, or landmarks of "
         f"--method=nystroem; {feature_maps.DEFAULT_COUNT} and {feature_maps.DEFAULT_LANDMARKS} if "
-        "unset.",
+        "unset."
     )
-    optional(
-        number,
-        "groups",
-        f"Groups of the jackknife, at most; {uncertainty.DEFAULT_GROUPS} if unset.",
-    )
-    optional(
-        text,
-        "groups_file",
+    number("features", None, words)
+    words = f"Groups of the jackknife, at most; {uncertainty.DEFAULT_GROUPS} if unset."
+    number("groups", None, words)
+    words = (
         "The group of every row: a .txt of one label a line, or a .npy. If unset, rows are grouped "
-        "at random, those with equal prompts together.",
+        "at random, those with equal prompts together."
     )
-    number(
-        "seed", 0, "Of the bandwidth rule's subsets, the jackknife and probes.", flag_values=values
+    text("groups_file", None, words)
+    number("seed", 0, "Of the bandwidth rule's subsets, the jackknife and probes.")
+    text("json", None, "Also write the results, with provenance, to this file or pipe.")
+    flags.DEFINE_bool("x64", False, "Compute in float64.", flag_values=values)
+    words = (
+        "Replace files that exist. Without it, only earlier results of this command are replaced. "
+        "A file that is read is never replaced."
     )
-    optional(text, "json", "Also write the results, with provenance, to this file or pipe.")
-    for name, words in (
-        ("x64", "Compute in float64."),
-        (
-            "overwrite",
-            "Replace files that exist. Without it, only earlier results of this command are "
-            "replaced. A file that is read is never replaced.",
-        ),
-    ):
-        flags.DEFINE_bool(name, False, words, flag_values=values)
+    flags.DEFINE_bool("overwrite", False, words, flag_values=values)
     flags.DEFINE_bool("help", False, "List these flags.", short_name="h", flag_values=values)
-
-
-def _optional(values: flags.FlagValues, define: Callable[..., Any], name: str, words: str) -> None:
-    define(name, None, words, flag_values=values)
 
 
 def parse(
@@ -130,48 +105,48 @@ def parse(
 
 def check(given: dict[str, Any]) -> None:
     """Refuses, before anything is read, flags out of range or without effect (ValueError)."""
-    widths = [
-        name for name in (*_BANDWIDTHS.values(), "bandwidths_from") if given[name] is not None
-    ]
+    names = (*_BANDWIDTHS.values(), "bandwidths_from")
+    widths = [name for name in names if given[name] is not None]
     if widths and given["kernel"] == "cosine":
-        raise ValueError(
-            f"--{widths[0]}: the cosine kernel has no bandwidth; give none, or --kernel=gaussian."
-        )
+        why = "the cosine kernel has no bandwidth; give none, or --kernel=gaussian."
+        raise ValueError(f"--{widths[0]}: {why}")
     if len(widths) > 1 and "bandwidths_from" in widths:
         raise ValueError(f"--{widths[0]} and --bandwidths_from: give one or the other.")
-    if given["rule"] is not None and not _follows_a_rule(given):
+    roles = NAMES if given["prompts"] else NAMES[:1]
+    chosen = given["kernel"] == "cosine" or given["bandwidths_from"] is not None
+    chosen = chosen or None not in [given[_BANDWIDTHS[role]] for role in roles]
+    if given["rule"] is not None and chosen:
         raise ValueError("--rule: no bandwidth is left to choose.")
-    approximate = given["method"] is not None and methods.BY_NAME[given["method"]].approximates
+    name = given["method"]
+    approximate = name is not None and methods.BY_NAME[name].approximates
     if given["truncation"] is None and orders(given) == [2.0] and not approximate:
-        for name in ("method", "rtol"):
-            if given[name] is not None:
-                raise ValueError(f"--{name}: order 2 has no spectrum to compute; it is exact.")
-    if given["method"] == "exact" and given["rtol"] is not None:
-        raise ValueError("--rtol means nothing with --method=exact, which estimates nothing.")
-    if approximate and given["rtol"] is not None:
-        raise ValueError(
-            f"--rtol means nothing with --method={given['method']}; more --features narrow its "
-            "intervals."
+        for flag in ("method", "rtol"):
+            if given[flag] is not None:
+                raise ValueError(f"--{flag}: order 2 has no spectrum to compute; it is exact.")
+    if given["rtol"] is not None and (approximate or name == "exact"):
+        why = (
+            "; more --features narrow its intervals" if approximate else ", which estimates nothing"
         )
+        raise ValueError(f"--rtol means nothing with --method={name}{why}.")
     if given["features"] is not None and not approximate:
         raise ValueError("--features is for --method=random-features and --method=nystroem.")
-    if approximate and given["kernel"] == "cosine" and given["method"] != methods.Nystroem.name:
-        raise ValueError(
-            f"--method={given['method']} is of Gaussian kernels, not of --kernel=cosine."
-        )
+    if approximate and given["kernel"] == "cosine" and name != methods.Nystroem.name:
+        raise ValueError(f"--method={name} is of Gaussian kernels, not of --kernel=cosine.")
     if given["groups_file"] is not None and given["groups"] is not None:
         raise ValueError("--groups and --groups_file: give one or the other.")
-    with _naming_flag("truncation", "--truncation"):
-        validation.check_truncation(given["truncation"])
+    checks = {"truncation": validation.check_truncation}
+    checks |= dict.fromkeys(_BANDWIDTHS.values(), validation.check_bandwidth)
+    for flag, check_value in checks.items():
+        try:
+            if given[flag] is not None:
+                check_value(given[flag])
+        except ValueError as error:  # It names the argument of the library.
+            raise ValueError(f"--{flag}: {str(error).partition(': ')[2]}") from error
     if given["groups"] is not None:
         validation.check_count(given["groups"], name="--groups", minimum=2)
     validation.check_seed(given["seed"], name="--seed")
     if given["rtol"] is not None:
         validation.check_rtol(given["rtol"], name="--rtol")
-    for name in _BANDWIDTHS.values():
-        if given[name] is not None:
-            with _naming_flag("bandwidth", f"--{name}"):
-                validation.check_bandwidth(given[name])
     orders(given)
     method(given)
 
@@ -180,30 +155,12 @@ def check_files(given: dict[str, Any], sources: Mapping[str, Sequence[Any]]) -> 
     """Refuses, before anything is computed, what would be written nowhere or over something.
 
     Raises:
-      ValueError, OSError: as `files.check_targets`; or standard output is closed, and no file is
-        written.
+      ValueError, OSError: as `files.check_targets` and `command.require_output`.
     """
     targets = {f"--{flag}": given[flag] for flag in _FILES if given.get(flag)}
     if not targets or any(map(files.is_standard_output, targets.values())):
         command.require_output()
     files.check_targets(targets, sources, overwrite=given["overwrite"])
-
-
-@contextlib.contextmanager
-def _naming_flag(argument: str, flag: str) -> Iterator[None]:
-    """Names the flag, in an error of the library, in the place of its argument."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"{flag}{str(error).removeprefix(argument)}") from error
-
-
-def _follows_a_rule(given: dict[str, Any]) -> bool:
-    """Whether the bandwidth of outputs or of prompts is left to a rule."""
-    if given["kernel"] == "cosine" or given["bandwidths_from"] is not None:
-        return False
-    roles = NAMES if given["prompts"] else NAMES[:1]
-    return any(given[_BANDWIDTHS[role]] is None for role in roles)
 
 
 def orders(given: dict[str, Any]) -> list[float]:
@@ -213,9 +170,8 @@ def orders(given: dict[str, Any]) -> list[float]:
         try:
             found.append(validation.check_order(float(text)))
         except ValueError as error:
-            raise ValueError(
-                f"--order: expected numbers above 0 or 'inf', received {text!r}."
-            ) from error
+            wanted = "expected numbers above 0 or 'inf'"
+            raise ValueError(f"--order: {wanted}, received {text!r}.") from error
     if len(set(found)) < len(found):
         raise ValueError(f"--order: expected different numbers, received {given['order']}.")
     return found
@@ -233,12 +189,7 @@ def method(given: dict[str, Any]) -> Method:
 
 
 def kernels(given: dict[str, Any], *, paired: bool) -> dict[str, Kernel | None]:
-    """The kernels that are given, None where a rule is to choose the bandwidth.
-
-    Raises:
-      ValueError: a bandwidth of prompts is given where there are none, or the file of an earlier
-        call has no bandwidths.
-    """
+    """The kernels that are given, None where a rule is to choose the bandwidth."""
     roles = NAMES if paired else NAMES[:1]
     if given["kernel"] == "cosine":
         return dict.fromkeys(roles, Cosine())

@@ -15,12 +15,7 @@ _PACKAGES = ("condvendi_jax", "jax", "jaxlib", "numpy")
 
 
 def collect() -> dict[str, Any]:
-    """Versions, device, precision and time, as plain data.
-
-    Returns:
-      A dictionary of strings and numbers. It names the kind of device and operating system, not
-      the machine.
-    """
+    """Versions, kinds of device and operating system, precision and time, as plain data."""
     device = jax.devices()[0]
     return {
         "versions": {name: version(name) for name in _PACKAGES},
@@ -34,13 +29,9 @@ def collect() -> dict[str, Any]:
 
 
 def version(package: str) -> str | None:
-    """The version of a package by its import name, as it was installed or as the module says.
+    """The version of a package by its import name, as installed or as the imported module says.
 
-    A folder on the path is imported without having been installed, and frozen programs carry no
-    metadata: results are written all the same.
-
-    Returns:
-      None where neither the metadata nor an imported module gives one.
+    None where neither gives one: a folder on the path and frozen programs have no metadata.
     """
     try:
         installed = importlib.metadata.version(package)

@@ -27,14 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Encoder", "load_efficientnet", "load_minilm", "load_universal"]
 
-_HOMES = {
-    "load_efficientnet": "efficientnet",
-    "load_minilm": "minilm",
-    "load_universal": "universal",
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    home = name.removeprefix("load_")
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)

@@ -64,9 +64,8 @@ class EfficientNetConfig:
         blocks, inputs = [], self.stem
         for repeats, kernel, stride, expansion, outputs in self.stages:
             for repeat in range(repeats):
-                blocks.append(
-                    Block(kernel, stride if repeat == 0 else 1, expansion, inputs, outputs)
-                )
+                first = stride if repeat == 0 else 1
+                blocks.append(Block(kernel, first, expansion, inputs, outputs))
                 inputs = outputs
         return blocks
 
@@ -87,9 +86,8 @@ class Depthwise(nnx.Module):
     def __init__(self, channels: int, kernel: int, stride: int, *, rngs: nnx.Rngs):
         """Randomly initialised filters `[k, k, channels]`."""
         self.stride = stride
-        self.kernel = nnx.Param(
-            jax.random.normal(rngs.params(), (kernel, kernel, channels), jnp.float32) / kernel
-        )
+        drawn = jax.random.normal(rngs.params(), (kernel, kernel, channels), jnp.float32)
+        self.kernel = nnx.Param(drawn / kernel)
         self.bias = nnx.Param(jnp.zeros(channels, jnp.float32))
 
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -160,9 +158,7 @@ class EfficientNet(nnx.Module):
         return self.classifier(self.features(pictures))
 
 
-@nnx.jit
-def _features(model: EfficientNet, pictures: jax.Array) -> jax.Array:
-    return model.features(pictures)
+_features = nnx.jit(EfficientNet.features)
 
 
 class EfficientNetEncoder:
@@ -252,13 +248,10 @@ def folded_parameter(published: Mapping[str, np.ndarray], path: tuple[Any, ...])
 
 
 def load_efficientnet(*, batch_size: int = 32) -> EfficientNetEncoder:
-    """The published EfficientNet-Lite0.
-
-    Args:
-      batch_size: pictures a forward pass.
+    """The published EfficientNet-Lite0, with `batch_size` pictures a forward pass.
 
     Raises:
-      ModuleNotFoundError: if the weights package is not installed.
+      ModuleNotFoundError: the weights package is not installed.
     """
     published = read_torch_checkpoint(package_folder(PACKAGE) / CHECKPOINT)
     model = load_parameters(

@@ -75,11 +75,8 @@ def load_encoder(
       ValueError: it cannot be imported or made, for example because a package or the weights are
         missing, or what is found has no `encode`.
     """
-    if spec is None:
-        spec = f"{default.__module__}:{default.__qualname__}"
-        found: Any = default
-    else:
-        found = _import(spec)
+    found: Any = default if spec is None else _import(spec)
+    spec = spec or f"{default.__module__}:{default.__qualname__}"
     if isinstance(found, type) or not callable(getattr(found, "encode", None)):
         if not callable(found):
             raise ValueError(f"{spec}: is {type(found).__name__}, which has no `encode`.")
@@ -181,10 +178,8 @@ def embed(
         items = [files.expanded(item) for item in items]
     if not items:
         raise ValueError(f"no {kind} to embed.")
-    if isinstance(encoder, LoadedEncoder):
-        loaded = encoder
-    else:
-        loaded = LoadedEncoder(encoder, f"{type(encoder).__module__}:{type(encoder).__qualname__}")
+    spec = f"{type(encoder).__module__}:{type(encoder).__qualname__}"
+    loaded = encoder if isinstance(encoder, LoadedEncoder) else LoadedEncoder(encoder, spec)
     describe_cut = getattr(loaded.encoder, "describe_cut", None)
     cut = describe_cut(items) if describe_cut and kind == "texts" else None
     if cut:
@@ -288,11 +283,8 @@ def _identity(loaded: LoadedEncoder, kind: Kind) -> str:
         source = _digest(pathlib.Path(inspect.getfile(type(loaded.encoder))).read_bytes())
     except (TypeError, OSError):  # Made at a prompt, or compiled.
         source = None
-    identity = {
-        **{"format": _FORMAT, "kind": kind, "encoder": loaded.name, "spec": loaded.spec},
-        **{"source": source, "side": loaded.side},
-    }
-    return json.dumps(identity, sort_keys=True)
+    identity = {"format": _FORMAT, "kind": kind, "encoder": loaded.name, "spec": loaded.spec}
+    return json.dumps(identity | {"source": source, "side": loaded.side}, sort_keys=True)
 
 
 def _open_shelf(cache: str | os.PathLike[str] | None, identity: str) -> _Shelf | None:
@@ -348,13 +340,9 @@ class _Shelf:
         name = _digest("".join(sorted(rows)).encode())[:32]
         try:
             with files.atomic_writer(self.folder / f"{name}.npz") as stream:
-                np.savez(
-                    stream,
-                    allow_pickle=False,
-                    identity=np.array(self.identity),
-                    digests=np.array(list(rows)),
-                    embeddings=np.stack(list(rows.values())),
-                )
+                identity, digests = np.array(self.identity), np.array(list(rows))
+                embeddings = np.stack(list(rows.values()))
+                np.savez(stream, identity=identity, digests=digests, embeddings=embeddings)
         except OSError as error:
             validation.warn(f"embeddings are no longer kept: {error}")
             return False

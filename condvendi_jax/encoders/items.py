@@ -73,13 +73,9 @@ def read_prompts(path: str | PathLike[str], *, column: str | None = None) -> Tex
 
 
 def read_texts(path: str | PathLike[str], *, column: str | None = None) -> Texts:
-    """Reads outputs that are texts, in UTF-8.
+    """Reads outputs that are texts, as `read_prompts`, but a text may be empty.
 
-    As `read_prompts`, but a text may be empty, as a model's answers sometimes are, and the column
-    is the first of `TEXT_COLUMNS` if unset.
-
-    Raises:
-      ValueError: as `read_prompts`.
+    The column is the first of `TEXT_COLUMNS` if unset.
     """
     return _read_texts(path, column, TEXT_COLUMNS, "texts", blank=True)
 
@@ -130,16 +126,9 @@ def _read_table(path: str | PathLike[str]) -> Table:
     return table
 
 
-def _lines(path: pathlib.Path, text: str) -> list[tuple[int, str]]:
-    lines = list(enumerate(files.split_lines(text), 1))
-    for number, line in lines:
-        if not line.strip():
-            raise ValueError(f"{path}, line {number}: is blank.")
-    return lines
-
-
 def _read_lines(path: pathlib.Path, text: str) -> Table:
-    return Table(path, [], [(number, {"": line}) for number, line in _lines(path, text)])
+    lines = files.numbered_lines(path, text)
+    return Table(path, [], [(number, {"": line}) for number, line in lines])
 
 
 def _read_csv(path: pathlib.Path, text: str) -> Table:
@@ -156,9 +145,8 @@ def _read_csv(path: pathlib.Path, text: str) -> Table:
                 if repeated := _repeated(columns):
                     raise ValueError(f"{path}, line 1: names the column {repeated[0]!r} twice.")
             elif len(cells) != len(columns):
-                raise ValueError(
-                    f"{path}, line {line}: holds {len(cells)} cells, the header {len(columns)}."
-                )
+                numbers = f"{len(cells)} cells, the header {len(columns)}"
+                raise ValueError(f"{path}, line {line}: holds {numbers}.")
             else:
                 rows.append((line, dict(zip(columns, cells, strict=True))))
             line = reader.line_num + 1
@@ -169,7 +157,7 @@ def _read_csv(path: pathlib.Path, text: str) -> Table:
 
 def _read_jsonl(path: pathlib.Path, text: str) -> Table:
     rows = []
-    for number, line in _lines(path, text):
+    for number, line in files.numbered_lines(path, text):
         try:
             row = json.loads(line, object_pairs_hook=_unique_keys)
         except ValueError as error:
@@ -182,8 +170,7 @@ def _read_jsonl(path: pathlib.Path, text: str) -> Table:
 
 
 def _unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    repeated = _repeated(name for name, _ in pairs)
-    if repeated:
+    if repeated := _repeated(name for name, _ in pairs):
         raise ValueError(f"the key {repeated[0]!r} stands twice in one object")
     return dict(pairs)
 
@@ -254,42 +241,34 @@ def list_images(folder: str | PathLike[str]) -> list[pathlib.Path]:
         raise ValueError(f"{folder}: there is no such folder.")
     inside = [path for path in folder.iterdir() if path.name[0] != "." and path.is_file()]
     images = [path for path in inside if path.name.lower().endswith(IMAGE_ENDINGS)]
-    unread = sorted(path.name for path in inside if path.name.lower().endswith(UNREAD_ENDINGS))
-    left_out = [message for message in (_unread(folder, unread), _below(folder)) if message]
-    if not images:
-        raise ValueError(
-            " ".join([f"{folder}: holds no pictures ({', '.join(IMAGE_ENDINGS)}).", *left_out])
+    left_out = []
+    if unread := sorted(path.name for path in inside if path.name.lower().endswith(UNREAD_ENDINGS)):
+        left_out.append(
+            f"{_count(len(unread), 'picture')} of {folder} cannot be decoded and will be left out: "
+            f"{_some(unread)}. Convert such files to .png."
         )
+    if below := _below(folder):
+        left_out.append(
+            f"{_count(sum(below), 'picture')} in {_count(len(below), 'folder')} below {folder} "
+            "will be left out. Only pictures in the folder itself are read."
+        )
+    if not images:
+        endings = ", ".join(IMAGE_ENDINGS)
+        raise ValueError(" ".join([f"{folder}: holds no pictures ({endings}).", *left_out]))
     for message in left_out:
         validation.warn(message)
     return sorted(images, key=_natural)
 
 
-def _unread(folder: pathlib.Path, names: Sequence[str]) -> str | None:
-    """What to say of pictures that cannot be decoded."""
-    if not names:
-        return None
-    return (
-        f"{_count(len(names), 'picture')} of {folder} cannot be decoded and will be left out: "
-        f"{_some(names)}. Convert such files to .png."
-    )
-
-
-def _below(folder: pathlib.Path) -> str | None:
-    """What to say of pictures in the folders below."""
+def _below(folder: pathlib.Path) -> list[int]:
+    """How many pictures each of the folders below holds, of those that hold any."""
     counts = []
     for root, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name[0] != "."]
         if root != str(folder):
             shown = [name for name in names if name[0] != "."]
             counts.append(sum(name.lower().endswith(_ALL_ENDINGS) for name in shown))
-    counts = [count for count in counts if count]
-    if not counts:
-        return None
-    return (
-        f"{_count(sum(counts), 'picture')} in {_count(len(counts), 'folder')} below {folder} will "
-        "be left out. Only pictures in the folder itself are read."
-    )
+    return [count for count in counts if count]
 
 
 def _count(number: int, noun: str) -> str:
@@ -349,12 +328,10 @@ def pair_images(
             "its ending must match exactly one picture. Correct the names, choose another column "
             "with --image_column, or remove this column to pair pictures by order."
         )
-    repeated = _repeated(image.name for image in paired)
-    if repeated:
+    if repeated := _repeated(image.name for image in paired):
         raise ValueError(f"{path}: column {column!r} names pictures twice: {_some(repeated)}.")
     taken = set(paired)
-    left = [image.name for image in images if image not in taken]
-    if left:
+    if left := [image.name for image in images if image not in taken]:
         validation.warn(
             f"{path} does not name {len(left):,} of {len(images):,} pictures, which are left out: "
             f"{_some(left)}."
@@ -372,19 +349,13 @@ def _finder(images: Sequence[pathlib.Path]) -> Callable[[str], pathlib.Path | No
 
 def _names(table: Table, column: str) -> list[str]:
     """The last path part of every cell; empty where the cell holds neither a text nor a number."""
-    cells = [row.get(column) for _, row in table.rows]
-    return [
-        re.split(r"[/\\]", str(cell).strip())[-1] if type(cell) in (str, int) else ""
-        for cell in cells
-    ]
+    cells = (row.get(column) for _, row in table.rows)
+    texts = (str(cell).strip() if type(cell) in (str, int) else "" for cell in cells)
+    return [re.split(r"[/\\]", text)[-1] for text in texts]
 
 
 def _naming_column(prompts: Texts, find: Callable[[str], pathlib.Path | None]) -> str | None:
-    """The column, of any name, that names pictures; None if there is none.
-
-    Raises:
-      ValueError: several columns name pictures, and pair them differently.
-    """
+    """The column, of any name, that names pictures; refuses several that pair differently."""
     pairings: dict[str, list[pathlib.Path | None]] = {}
     unpaired = []
     for column in prompts.table.columns:
@@ -405,11 +376,7 @@ def _naming_column(prompts: Texts, find: Callable[[str], pathlib.Path | None]) -
 
 
 def pair_texts(prompts: Texts, texts: Texts) -> None:
-    """Refuses texts that order cannot pair with their prompts.
-
-    Raises:
-      ValueError: both are the same column of the same file, or their numbers differ.
-    """
+    """Raises ValueError for the prompts' own column, or a number of texts that is not theirs."""
     path, columns = prompts.table.path, prompts.table.columns
     if prompts.column == texts.column and os.path.samefile(path, texts.table.path):
         if not columns:
@@ -457,8 +424,7 @@ def decode_image(content: bytes, *, name: str, side: int | None = None) -> np.nd
       uint8 `[height, width, 3]`, or `[side, side, 3]`.
 
     Raises:
-      ValueError: it cannot be decoded, or Pillow is not installed, with the command that installs
-        it.
+      ValueError: it cannot be decoded, or Pillow is not installed.
     """
     with _extras.needed("embed", package="Pillow", purpose="decoding pictures"):
         from PIL import Image, ImageOps

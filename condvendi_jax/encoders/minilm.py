@@ -93,14 +93,9 @@ class MiniLM(nnx.Module):
         self.layers = nnx.List([BertLayer(config, rngs=rngs) for _ in range(config.layers)])
 
     def __call__(self, tokens: jax.Array, mask: jax.Array) -> jax.Array:
-        """Embed n tokenised texts.
+        """Unit vectors `[n, width]` of n texts: integer `tokens` and bool `mask` `[n, length]`.
 
-        Args:
-          tokens: integer `[n, length]`, padded with any token.
-          mask: bool `[n, length]`, true on the text and false on the padding.
-
-        Returns:
-          Unit vectors `[n, width]`; the padding has no influence on them.
+        The mask is false on the padding, which may be any token.
         """
         positions = jnp.arange(tokens.shape[1])[None, :]
         x = self.words(tokens) + self.positions(positions)
@@ -113,9 +108,7 @@ class MiniLM(nnx.Module):
         return pooled / jnp.maximum(norm, jnp.finfo(pooled.dtype).tiny)
 
 
-@nnx.jit
-def _embed(model: MiniLM, tokens: jax.Array, mask: jax.Array) -> jax.Array:
-    return model(tokens, mask)
+_embed = nnx.jit(MiniLM.__call__)
 
 
 class MiniLMEncoder:
@@ -137,10 +130,8 @@ class MiniLMEncoder:
           ValueError: `long_texts` is neither `cut` nor `chunks`.
         """
         if long_texts not in get_args(LongTexts):
-            raise ValueError(
-                f"long_texts: expected one of {', '.join(get_args(LongTexts))}, received "
-                f"{long_texts!r}."
-            )
+            known = ", ".join(get_args(LongTexts))
+            raise ValueError(f"long_texts: expected one of {known}, received {long_texts!r}.")
         self.model = model
         self.tokenizer = tokenizer
         self.batch_size = batch_size

@@ -45,10 +45,10 @@ class UniversalEncoder:
 
         def encode(part: slice) -> np.ndarray:
             rows = np.asarray(self.model.encode(texts[part]), np.float32)
-            if rows.shape != (part.stop - part.start, self.dimension):
+            expected, received = [part.stop - part.start, self.dimension], list(rows.shape)
+            if received != expected:
                 raise ValueError(
-                    f"{self.name}: expected embeddings [{part.stop - part.start}, "
-                    f"{self.dimension}], received {list(rows.shape)}."
+                    f"{self.name}: expected embeddings {expected}, received {received}."
                 )
             return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
@@ -56,10 +56,7 @@ class UniversalEncoder:
 
 
 def load_universal(*, batch_size: int = 64) -> UniversalEncoder:
-    """The published Universal Sentence Encoder, as its package runs it.
-
-    Args:
-      batch_size: texts that the model is given at once.
+    """The published Universal Sentence Encoder; its package runs `batch_size` texts at once.
 
     Raises:
       ModuleNotFoundError: the package is not installed, with the command that installs it.

@@ -80,17 +80,11 @@ class _StoredTensor(NamedTuple):
         reach = sum((extent - 1) * step for extent, step in steps)
         if min((self.offset, *self.strides)) < 0 or self.offset + reach >= numbers.size:
             raise pickle.UnpicklingError(f"{self} reaches outside its {numbers.size} numbers")
-        return np.lib.stride_tricks.as_strided(
-            numbers[self.offset :],
-            self.shape,
-            [step * numbers.itemsize for step in self.strides],
-            writeable=False,
-        )
+        start, steps = numbers[self.offset :], [step * numbers.itemsize for step in self.strides]
+        return np.lib.stride_tricks.as_strided(start, self.shape, steps, writeable=False)
 
 
-def _rebuild_tensor(
-    storage: str, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: Any
-) -> _StoredTensor:
+def _rebuild_tensor(storage: str, offset: int, shape: Any, strides: Any, *_: Any) -> _StoredTensor:
     """Stand in for torch's constructor of a tensor."""
     return _StoredTensor(storage, offset, tuple(shape), tuple(strides))
 

@@ -45,12 +45,9 @@ def files_of_embeddings(tmp_path_factory):
     np.savez(folder / "t.npz", prompts=PROMPTS, labels=np.arange(N))
     save_file({"prompts": PROMPTS}, folder / "t.safetensors")
     (folder / "corrupt.npz").write_bytes((folder / "t.npz").read_bytes()[:200])
-    (folder / "bandwidths.json").write_text(
-        json.dumps({"bandwidths": {"outputs": {"bandwidth": 0.8}, "prompts": {"bandwidth": 0.6}}})
-    )
-    (folder / "none.json").write_text(
-        json.dumps({"bandwidths": {"outputs": {"bandwidth": None}, "prompts": {"bandwidth": None}}})
-    )
+    for name, (x, t) in {"bandwidths": (0.8, 0.6), "none": (None, None)}.items():
+        widths = {"outputs": {"bandwidth": x}, "prompts": {"bandwidth": t}}
+        (folder / f"{name}.json").write_text(json.dumps({"bandwidths": widths}))
     (folder / "prompts.txt").write_text("a cat\na dog\nat last\n")
     (folder / "answers.txt").write_text("banana\nbread\nanother apple\n")
     (folder / "numbers.txt").write_text("0.5 1.5\n-1e-3 2\n3 4\n")
@@ -87,11 +84,11 @@ def score(folder, capfd):
     return run
 
 
-def _started(folder, *arguments, **options):
-    """Runs the command as a process of its own."""
-    command = [*COMMAND, *arguments]
-    options = {"capture_output": True, "text": True, "timeout": 120, "env": ENVIRONMENT} | options
-    found = subprocess.run(command, cwd=folder, **options)
+def _started(folder, *arguments, command=COMMAND, **options):
+    """Runs the command, or another one, as a process of its own."""
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+    options |= {"text": True, "timeout": HANG_S, "env": ENVIRONMENT}
+    found = subprocess.run([*command, *arguments], cwd=folder, **options)
     return found.returncode, found.stdout, [x for x in found.stderr.splitlines() if x.strip()]
 
 
@@ -209,21 +206,12 @@ def test_one_row_has_no_standard_error_and_a_reason(score):
 
 def test_texts_and_their_prompts_are_embedded(score, monkeypatch):
     """Lengths, letters a, sums of codes and ones, as the encoder of the tests has them."""
-    report, out = score(
-        "--texts=answers.txt",
-        "--prompts=prompts.txt",
-        "--text_encoder=fake_encoders:Means",
-        "--cache=cache",
-        *RULED,
-    )
+    words = ("--texts=answers.txt", "--prompts=prompts.txt", "--cache=cache", *RULED)
+    report, out = score(*words, "--text_encoder=fake_encoders:Means")
     assert report["n"] == 3
-    assert report["inputs"] == {
-        "texts": "answers.txt",
-        "prompts": "prompts.txt",
-        "paired_by": "order",
-        "text_encoder": "means",
-        "text_encoder_path": "fake_encoders:Means",
-    }
+    encoder = {"text_encoder": "means", "text_encoder_path": "fake_encoders:Means"}
+    paths = {"texts": "answers.txt", "prompts": "prompts.txt"}
+    assert report["inputs"] == paths | encoder | {"paired_by": "order"}
     assert "texts embedded by means; prompts embedded by means\n" in out
     sums = np.array([sum(map(ord, text)) for text in ("banana", "bread", "another apple")])
     between = np.abs(sums[:, None] - sums)[np.triu_indices(3, 1)]
@@ -254,36 +242,20 @@ def test_pictures_are_embedded(score, folder):
         paired_by = "order" if column == "other" else f"image column {column!r}"
         assert f"outputs paired with prompts by {paired_by}\n" in out
         named = {} if column == "other" else {"image_column": column}
-        assert report["inputs"] == {
-            "images": "pictures",
-            "prompts": "named.csv",
-            "prompt_column": "prompt",
-            **named,
-            "paired_by": paired_by,
-            "image_encoder": "means",
-            "image_encoder_path": "fake_encoders:Means",
-            "text_encoder": "means",
-            "text_encoder_path": "fake_encoders:Means",
-        }
+        paths = {"images": "pictures", "prompts": "named.csv", "prompt_column": "prompt"}
+        names = {f"{kind}_encoder": "means" for kind in ("image", "text")}
+        names |= {f"{kind}_encoder_path": "fake_encoders:Means" for kind in ("image", "text")}
+        assert report["inputs"] == paths | named | names | {"paired_by": paired_by}
     assert found[0] == found[1]
 
 
 def test_columns_and_default_encoders_are_named(score, monkeypatch):
     monkeypatch.setattr(inputs, "_default", lambda kind: fake_encoders.Others)
     report, out = score("--texts=qa.jsonl", "--prompts=qa.jsonl", "--cache=cache", *RULED)
-    assert report["inputs"] == {
-        "texts": "qa.jsonl",
-        "prompts": "qa.jsonl",
-        "prompt_column": "question",
-        "text_column": "text",
-        "paired_by": "order",
-        "text_encoder": "others",
-        "text_encoder_path": "fake_encoders:Others",
-    }
-    line = (
-        "texts (column 'text') embedded by others; prompts (column 'question') embedded by others"
-    )
-    assert line in out
+    encoder = {"text_encoder": "others", "text_encoder_path": "fake_encoders:Others"}
+    columns = {"prompt_column": "question", "text_column": "text", "paired_by": "order"}
+    assert report["inputs"] == {"texts": "qa.jsonl", "prompts": "qa.jsonl"} | columns | encoder
+    assert "texts (column 'text') embedded by others; prompts (column 'question') embedded" in out
 
 
 def test_long_texts_reach_the_default_encoder(score, monkeypatch):
@@ -433,222 +405,128 @@ def test_groups_that_no_error_would_use_are_refused(folder, monkeypatch):
         __main__.main(["", "score", X, WIDTH, "--order=1", "--groups=7"])
 
 
-BAD_INPUTS = {
-    "a flag twice": ((X, X), "--outputs: is given 2 times; give it once"),
-    "flags of a file": (("--flagfile=flags.txt",), "unknown flag --flagfile"),
-    "flags passed over": ((X, "--undefok=rul", "--rul=std"), "unknown flag --undefok"),
-    "nothing": (("--outputs=",), "--outputs: received nothing after the '='"),
-    "no number": (
-        (X, "--output_bandwidth=abc"),
-        "--output_bandwidth: expected a number, received 'abc'",
-    ),
-    "no whole number": (
-        (X, "--truncation=1.5"),
-        "--truncation: expected a whole number, received '1.5'",
-    ),
-    "neither true nor false": ((X, "--x64=perhaps"), "--x64: expected true or false, received"),
-    "no place": ((X, WIDTH, "--json=/dev/null/x"), "--json: /dev/null/x cannot be written"),
-    "a blank label": (
-        (X, WIDTH, "--groups_file=blank.txt"),
-        "--groups_file: blank.txt, line 2: is blank",
-    ),
-    "labels of other formats": (
-        (X, WIDTH, "--groups_file=labels.csv"),
-        "labels.csv: expected a file of labels ending in .txt, .npy",
-    ),
-    "a table of numbers": (
-        ("--outputs=numbers.csv",),
-        "np.save('numbers.npy', np.loadtxt('numbers.csv', delimiter=','))",
-    ),
-    "prompts in a table of numbers": (
-        (X, "--prompts=numbers.csv"),
-        "np.save('numbers.npy', np.loadtxt('numbers.csv', delimiter=','))",
-    ),
-    "missing file": (("--outputs=absent.npy",), "absent.npy: there is no such file"),
-    "corrupt file": ((X, "--prompts=corrupt.npz"), "corrupt.npz: cannot be read"),
-    "pickled object": (
-        ("--outputs=object.npy",),
-        "object.npy: cannot be read as .npy: it holds pickled",
-    ),
-    "wrong key": ((X, "--prompts=t.npz", "--prompts_key=text"), "labels, prompts"),
-    "lengths": ((X, "--prompts=short.npy"), "60 outputs and 59 prompts"),
-    "not a number": (("--outputs=nan.npy",), "row 7"),
-    "order": ((X, WIDTH, "--order=1,none"), "received 'none'"),
-    "no order": ((X, WIDTH, "--order="), "--order"),
-    "order twice": ((X, WIDTH, "--order=1,1.0"), "--order: expected different"),
-    "truncation": ((X, WIDTH, "--truncation=0"), "--truncation: expected"),
-    "bandwidth": (
-        (X, "--output_bandwidth=0"),
-        "--output_bandwidth: expected a finite number above 0",
-    ),
-    "groups": ((X, WIDTH, "--groups=1"), "--groups: expected"),
-    "seed": ((X, WIDTH, f"--seed={2**31}"), r"--seed: expected an integer below 2^31"),
-    "negative seed": ((X, WIDTH, "--seed=-1"), "--seed: expected"),
-    "rtol": ((X, WIDTH, "--rtol=-0.1"), "--rtol: expected a number between 0 and 1, received -0.1"),
-    "kernel": (
-        (X, "--kernel=polynomial"),
-        "--kernel: expected one of gaussian, cosine, received 'polynomial'",
-    ),
-    "method": ((X, "--method=fast"), "--method: expected one of auto, exact, stored, matrix-free"),
-    "unknown flag": ((X, "--bandwith=1"), "bandwith"),
-    "a word": ((X, "t.npy"), "unexpected argument 't.npy'"),
-    "a verb": (("rank",), "expected one of score, compare, received 'rank'"),
-    "folder": ((X, WIDTH, "--json=absent/report.json"), "absent"),
-    "folder for a file": ((X, WIDTH, "--json=."), "directory"),
-    "one array": (
-        (X, "--prompts=./x.npy"),
-        "x.npy: the same array is both the outputs and their prompts",
-    ),
-    "one array of a file": (
-        ("--outputs=x.npz", "--prompts=x.npz", "--prompts_key=x"),
-        "x.npz: the same array is both the outputs and their prompts",
-    ),
-    "one key": (
-        ("--outputs=t.npz", "--prompts=t.npz", "--outputs_key=labels", "--prompts_key=labels"),
-        "t.npz: the same array is both the outputs and their prompts",
-    ),
-    "one column": (
-        ("--texts=text.jsonl", "--prompts=text.jsonl"),
-        "text.jsonl: the column 'text' is both the texts and their prompts",
-    ),
-    "one text file": (
-        ("--texts=answers.txt", "--prompts=answers.txt"),
-        "answers.txt: is both the texts and their prompts",
-    ),
-    "numbers as texts": (("--texts=numbers.txt",), "numbers.txt: expected texts, but each line"),
-    "numbers as prompts": ((X, "--prompts=numbers.txt"), "numbers.txt: expected texts, but"),
-    "long texts of another encoder": (
-        ("--texts=answers.txt", "--long_texts=chunks", "--text_encoder=fake_encoders:Means"),
-        "--long_texts is an option of all-MiniLM-L6-v2, not of --text_encoder",
-    ),
-    "unknown long texts": (
-        ("--texts=answers.txt", "--long_texts=all"),
-        "--long_texts: expected one of cut, chunks, received 'all'",
-    ),
-    "long texts of nothing": (
-        (X, T, "--long_texts=chunks"),
-        "--long_texts: there is nothing here that it would act on",
-    ),
-    "no outputs": ((), "--outputs, --images or --texts is required"),
-    "outputs twice": ((X, "--texts=answers.txt"), "--outputs and --texts: give one or the other"),
-    "groups twice": (
-        (X, WIDTH, "--groups=3", "--groups_file=labels.txt"),
-        "--groups and --groups_file: give one or the other",
-    ),
-    "no labels": ((X, WIDTH, "--groups_file=absent.txt"), "--groups_file: "),
-    "bandwidth of cosine": ((X, WIDTH, "--kernel=cosine"), "cosine kernel has no bandwidth"),
-    "bandwidths of cosine": (
-        (X, T, "--kernel=cosine", "--bandwidths_from=bandwidths.json"),
-        "--bandwidths_from: the cosine kernel has no bandwidth",
-    ),
-    "bandwidth without prompts": (
-        (X, "--prompt_bandwidth=1"),
-        "--prompt_bandwidth without --prompts",
-    ),
-    "bandwidths twice": (
-        (X, WIDTH, "--bandwidths_from=bandwidths.json"),
-        "--output_bandwidth and --bandwidths_from",
-    ),
-    "no bandwidths": (
-        (X, "--bandwidths_from=none.json"),
-        "holds no Gaussian bandwidths of outputs",
-    ),
-    "no such bandwidths": ((X, "--bandwidths_from=absent.json"), "--bandwidths_from: "),
-    "rule without use": ((X, WIDTH, "--rule=std"), "--rule: no bandwidth is left to choose"),
-    "rule of cosine": ((X, "--kernel=cosine", "--rule=variance"), "--rule: no bandwidth"),
-    "rtol of exact": ((X, WIDTH, "--method=exact", "--rtol=0.1"), "--rtol means nothing"),
-    "groups of no error": (
-        (X, WIDTH, "--errors=none", "--groups=5"),
-        "--groups=5 has no effect: --errors=none computes no standard errors. Remove this flag",
-    ),
-    "labels of no error": (
-        (X, WIDTH, "--errors=none", "--groups_file=labels.txt"),
-        "--groups_file=labels.txt has no effect: --errors=none",
-    ),
-}
+BAD_INPUTS = [
+    (f"{X} {X}", "--outputs: is given 2 times; give it once"),
+    ("--flagfile=flags.txt", "unknown flag --flagfile"),
+    (f"{X} --undefok=rul --rul=std", "unknown flag --undefok"),
+    ("--outputs=", "--outputs: received nothing after the '='"),
+    (f"{X} --output_bandwidth=abc", "--output_bandwidth: expected a number, received 'abc'"),
+    (f"{X} --truncation=1.5", "--truncation: expected a whole number, received '1.5'"),
+    (f"{X} --x64=perhaps", "--x64: expected true or false, received"),
+    (f"{X} {WIDTH} --json=/dev/null/x", "--json: /dev/null/x cannot be written"),
+    (f"{X} {WIDTH} --groups_file=blank.txt", "--groups_file: blank.txt, line 2: is blank"),
+    (f"{X} {WIDTH} --groups_file=labels.csv", "labels.csv: expected a file of labels ending in"),
+    ("--outputs=numbers.csv", "np.save('numbers.npy', np.loadtxt('numbers.csv', delimiter=','))"),
+    (f"{X} --prompts=numbers.csv", "np.loadtxt('numbers.csv', delimiter=','))"),
+    ("--outputs=absent.npy", "absent.npy: there is no such file"),
+    (f"{X} --prompts=corrupt.npz", "corrupt.npz: cannot be read"),
+    ("--outputs=object.npy", "object.npy: cannot be read as .npy: it holds pickled"),
+    (f"{X} --prompts=t.npz --prompts_key=text", "labels, prompts"),
+    (f"{X} --prompts=short.npy", "60 outputs and 59 prompts"),
+    ("--outputs=nan.npy", "row 7"),
+    (f"{X} {WIDTH} --order=1,none", "received 'none'"),
+    (f"{X} {WIDTH} --order=", "--order"),
+    (f"{X} {WIDTH} --order=1,1.0", "--order: expected different"),
+    (f"{X} {WIDTH} --truncation=0", "--truncation: expected"),
+    (f"{X} --output_bandwidth=0", "--output_bandwidth: expected a finite number above 0"),
+    (f"{X} {WIDTH} --groups=1", "--groups: expected"),
+    (f"{X} {WIDTH} --seed=2147483648", "--seed: expected an integer below 2^31"),
+    (f"{X} {WIDTH} --seed=-1", "--seed: expected"),
+    (f"{X} {WIDTH} --rtol=-0.1", "--rtol: expected a number between 0 and 1, received -0.1"),
+    (f"{X} --kernel=polynomial", "--kernel: expected one of gaussian, cosine, received"),
+    (f"{X} --method=fast", "--method: expected one of auto, exact, stored, matrix-free"),
+    (f"{X} --bandwith=1", "bandwith"),
+    (f"{X} t.npy", "unexpected argument 't.npy'"),
+    (f"{X} {WIDTH} --json=absent/report.json", "absent"),
+    (f"{X} {WIDTH} --json=.", "directory"),
+    (f"{X} --prompts=./x.npy", "x.npy: the same array is both the outputs and their prompts"),
+    ("--outputs=x.npz --prompts=x.npz --prompts_key=x", "x.npz: the same array is both the"),
+    ("--outputs=t.npz --prompts=t.npz --outputs_key=labels --prompts_key=labels", "the same array"),
+    ("--texts=text.jsonl --prompts=text.jsonl", "text.jsonl: the column 'text' is both the"),
+    ("--texts=answers.txt --prompts=answers.txt", "answers.txt: is both the texts and their"),
+    ("--texts=numbers.txt", "numbers.txt: expected texts, but each line"),
+    (f"{X} --prompts=numbers.txt", "numbers.txt: expected texts, but"),
+    ("--texts=answers.txt --long_texts=cut --text_encoder=own:E", "--long_texts is an option of"),
+    ("--texts=answers.txt --long_texts=all", "--long_texts: expected one of cut, chunks, received"),
+    (f"{X} {T} --long_texts=chunks", "--long_texts: there is nothing here that it would act on"),
+    ("", "--outputs, --images or --texts is required"),
+    (f"{X} --texts=answers.txt", "--outputs and --texts: give one or the other"),
+    (f"{X} {WIDTH} --groups=3 --groups_file=labels.txt", "--groups and --groups_file: give one"),
+    (f"{X} {WIDTH} --groups_file=absent.txt", "--groups_file: "),
+    (f"{X} {WIDTH} --kernel=cosine", "cosine kernel has no bandwidth"),
+    (f"{X} {T} --kernel=cosine --bandwidths_from=bandwidths.json", "--bandwidths_from: the cosine"),
+    (f"{X} --prompt_bandwidth=1", "--prompt_bandwidth without --prompts"),
+    (f"{X} {WIDTH} --bandwidths_from=bandwidths.json", "--output_bandwidth and --bandwidths_from"),
+    (f"{X} --bandwidths_from=none.json", "holds no Gaussian bandwidths of outputs"),
+    (f"{X} --bandwidths_from=absent.json", "--bandwidths_from: "),
+    (f"{X} {WIDTH} --rule=std", "--rule: no bandwidth is left to choose"),
+    (f"{X} --kernel=cosine --rule=variance", "--rule: no bandwidth"),
+    (f"{X} {WIDTH} --method=exact --rtol=0.1", "--rtol means nothing"),
+    (f"{X} {WIDTH} --errors=none --groups=5", "--groups=5 has no effect: --errors=none"),
+    (f"{X} {WIDTH} --errors=none --groups_file=labels.txt", "labels.txt has no effect: --errors"),
+    ("rank", "expected one of score, compare, received 'rank'"),
+]
 NOTHING_TO_ACT_ON = {
-    "outputs_key": ("--texts=answers.txt",),
-    "prompts_key": (X,),
-    "prompt_column": (X, T),
-    "image_column": (X, "--prompts=prompts.txt"),
-    "text_column": (X,),
-    "image_encoder": ("--texts=answers.txt",),
-    "text_encoder": (X, T),
-    "cache": (X, T),
+    **{"outputs_key": "--texts=answers.txt", "image_encoder": "--texts=answers.txt"},
+    **{"prompts_key": X, "text_column": X, "image_column": f"{X} --prompts=prompts.txt"},
+    **dict.fromkeys(("prompt_column", "text_encoder", "cache"), f"{X} {T}"),
 }
-BAD_INPUTS |= {
-    name: ((*arguments, f"--{name}=a"), f"--{name}: there is nothing here that it would act on")
+BAD_INPUTS += [
+    (f"{arguments} --{name}=a", f"--{name}: there is nothing here that it would act on")
     for name, arguments in NOTHING_TO_ACT_ON.items()
-}
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [("auto", cv.Auto), ("stored", cv.Stored), ("matrix-free", cv.MatrixFree)]
-)
-def test_an_estimate_has_its_key_of_the_seed_and_its_tolerance(name, kind):
-    given = {"method": name, "seed": 3, "rtol": None, "features": None}
-    found = options.method(given | {"rtol": 0.01})
-    assert type(found) is kind
-    assert found.rtol == 0.01
-    assert (jax.random.key_data(found.key) == jax.random.key_data(Keys(3).probes)).all()
-    assert options.method(given).rtol == 0.002
-    assert options.method(given | {"method": "exact"}) == cv.Exact()
-
-
-def test_finite_features_are_drawn_of_the_seed():
-    given = {"method": "random-features", "seed": 3, "rtol": None, "features": 64}
-    found = options.method(given)
-    assert (type(found), found.count) == (cv.RandomFeatures, 64)
-    assert (jax.random.key_data(found.key) == jax.random.key_data(Keys(3).probes)).all()
-    found = options.method(given | {"method": "nystroem"})
-    assert (type(found), found.landmarks) == (cv.Nystroem, 64)
+def test_a_method_has_its_key_of_the_seed_and_its_tolerance_or_features():
+    given = {"method": "exact", "seed": 3, "rtol": None, "features": None}
+    assert options.method(given) == cv.Exact()
+    for name, kind, flag, value, attribute in (
+        ("auto", cv.Auto, "rtol", 0.01, "rtol"),
+        ("stored", cv.Stored, "rtol", 0.01, "rtol"),
+        ("matrix-free", cv.MatrixFree, "rtol", 0.01, "rtol"),
+        ("random-features", cv.RandomFeatures, "features", 64, "count"),
+        ("nystroem", cv.Nystroem, "features", 64, "landmarks"),
+    ):
+        found = options.method(given | {"method": name, flag: value})
+        assert (type(found), getattr(found, attribute)) == (kind, value)
+        assert (jax.random.key_data(found.key) == jax.random.key_data(Keys(3).probes)).all()
+    assert options.method(given | {"method": "auto"}).rtol == 0.002
     with pytest.raises(ValueError, match="--features: expected a multiple of 8, received 63"):
-        options.method(given | {"features": 63})
+        options.method(given | {"method": "random-features", "features": 63})
 
 
-@pytest.mark.parametrize("name", BAD_INPUTS)
-def test_bad_input_gets_one_clear_line(folder, capfd, name):
-    arguments, message = BAD_INPUTS[name]
-    verb = () if name == "a verb" else ("score",)
+@pytest.mark.parametrize(("arguments", "message"), BAD_INPUTS)
+def test_bad_input_gets_one_clear_line(folder, capfd, arguments, message):
+    verb = () if arguments == "rank" else ("score",)
     with pytest.raises((ValueError, OSError)) as error:
-        __main__.main(["condvendi", *verb, *arguments])
+        __main__.main(["condvendi", *verb, *arguments.split()])
     assert message in str(error.value)
     assert "\n" not in str(error.value)
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_process_ends_bad_input_with_status_2_and_one_line(folder):
-    status, out, err = _started(folder, "score", "--outputs=absent.npy", "--json=report.json")
-    assert (status, out) == (2, "")
-    assert err == ["error: absent.npy: there is no such file."]
-
-
-def test_a_process_that_scores_ends_with_success(folder):
+def test_exit_statuses(folder):
+    found = _started(folder, "score", "--outputs=absent.npy", "--json=report.json")
+    assert found == (2, "", ["error: absent.npy: there is no such file."])
     status, out, err = _started(folder, "score", X, T, *GIVEN, "--order=2")
     assert (status, err) == (0, [])
     assert "60 pairs, float32" in out
+    status, out, err = _started(folder)  # Without a verb the help answers a mistake.
+    assert (status, out) == (2, "")
+    assert "usage: condvendi VERB" in "\n".join(err)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
+def test_help_and_version(folder, capfd):
+    for arguments, words in (
         (("--help",), "usage: condvendi VERB"),
         (("--version",), "0.1.0"),
         (("score", "--help"), "--x64"),
         (("compare", "-h"), "--markdown"),
-    ],
-)
-def test_help_and_version(folder, capfd, arguments, words):
-    assert __main__.main(["condvendi", *arguments]) is None
-    out, err = capfd.readouterr()
-    assert words in out
-    assert err == ""
-
-
-def test_without_a_verb_the_help_is_an_answer_to_a_mistake(folder):
-    status, out, err = _started(folder)
-    assert (status, out) == (2, "")
-    assert "usage: condvendi VERB" in "\n".join(err)
+    ):
+        assert __main__.main(["condvendi", *arguments]) is None
+        out, err = capfd.readouterr()
+        assert words in out
+        assert err == ""
 
 
 @pytest.mark.parametrize(
@@ -658,12 +536,8 @@ def test_a_reader_that_has_seen_enough_is_no_error_to_talk_about(folder, argumen
     """As in `condvendi score ... | head -1`, with a pipe that nobody reads; files are written."""
     reading, writing = os.pipe()
     os.close(reading)
-    command = [*COMMAND, "score", *arguments]
-    found = subprocess.run(
-        command, cwd=folder, stdout=writing, stderr=subprocess.PIPE, env=ENVIRONMENT, timeout=HANG_S
-    )
+    assert _started(folder, "score", *arguments, stdout=writing) == (1, None, [])
     os.close(writing)
-    assert (found.returncode, found.stderr) == (1, b"")
     assert arguments == ("--help",) or json.loads((folder / "seen.json").read_text())["n"] == N
 
 
@@ -708,23 +582,13 @@ def test_an_interrupt_ends_with_130_and_leaves_no_file(folder):
 def test_closed_standard_streams(folder, closed, arguments, status):
     """Files are written; without any, a closed output is refused, before anything is computed."""
     (folder / "kept.json").unlink(missing_ok=True)
-    shell = ["sh", "-c", f'exec "$@" {closed}', "sh"]
+    shell = ["sh", "-c", f'exec "$@" {closed}', "sh", *COMMAND]
     words = ["score", X, "--order=2", WIDTH, *arguments]
-    done = subprocess.run(
-        [*shell, *COMMAND, *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env=ENVIRONMENT,
-        timeout=HANG_S,
-    )
-    lines = done.stderr.splitlines()
-    assert done.returncode == status, lines
-    refused = status == 2
-    assert [line.partition(",")[0] for line in lines] == (
-        ["error: standard output is closed"] if refused else []
-    )
-    assert ("60 outputs" in done.stdout) == (">&-" not in closed.replace("2>&-", ""))
+    found, out, lines = _started(folder, *words, command=shell)
+    assert found == status, lines
+    refused = ["error: standard output is closed"] if status == 2 else []
+    assert [line.partition(",")[0] for line in lines] == refused
+    assert ("60 outputs" in out) == (">&-" not in closed.replace("2>&-", ""))
     if "--json=kept.json" in arguments:
         assert json.loads((folder / "kept.json").read_text())["n"] == N
 
@@ -733,9 +597,7 @@ def test_a_full_disk_behind_standard_output_is_one_line(folder):
     if not os.path.exists("/dev/full"):
         pytest.skip("there is no /dev/full")
     with open("/dev/full", "w") as full:
-        status, _, err = _started(
-            folder, "--help", capture_output=False, stdout=full, stderr=subprocess.PIPE
-        )
+        status, _, err = _started(folder, "--help", stdout=full)
     assert (status, len(err)) == (2, 1)
     assert "No space left" in err[0]
 
@@ -800,29 +662,17 @@ finally:
 @pytest.mark.parametrize("name", SELF_INTERRUPTED)
 def test_an_interrupt_is_one_word_wherever_it_arrives(name, tmp_path):
     lines = SELF_INTERRUPTED[name].strip().splitlines()
-    program = (
-        "import signal, time\nfrom condvendi_jax.cli import command, interrupts\ndef main(_):\n"
-    )
-    program += "".join(f"    {line}\n" for line in lines)
+    program = "import signal, time\nfrom condvendi_jax.cli import command, interrupts\n"
+    program += "def main(_):\n" + "".join(f"    {line}\n" for line in lines)
     program += "command.run(main, parse_flags=False)\n"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=ENVIRONMENT,
-        timeout=HANG_S,
-    )
-    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+    out = "clean\n" if name == "cleaning up" else ""
+    found = _started(tmp_path, program, command=(sys.executable, "-c"))
+    assert found == (130, out, ["interrupted"])
     assert not list(tmp_path.iterdir())
-    assert done.stdout == ("clean\n" if name == "cleaning up" else "")
 
 
-def test_an_interrupt_that_the_parent_ignores_stays_ignored():
+def test_an_interrupt_that_the_parent_ignores_stays_ignored(tmp_path):
     program = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     program += "from condvendi_jax.cli import command\n"
     program += "command.run(lambda _: signal.raise_signal(signal.SIGINT), parse_flags=False)\n"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, env=ENVIRONMENT, timeout=HANG_S
-    )
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert _started(tmp_path, program, command=(sys.executable, "-c")) == (0, "", [])

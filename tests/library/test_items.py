@@ -151,17 +151,9 @@ def test_array_of_numbers_is_refused_as_texts(write, what, name):
 @pytest.mark.parametrize(
     "texts",
     [
-        ["42", "0.5"],
-        ["1,234", "-12,500"],
-        ["3, 4", "5, 6"],
-        ["2024 1 3", "2024 1 4"],
-        ["1.5 2.5", "3.5 cats"],
-        ["infinity nan", "nan nan"],
-        ["#cats 1.5", "#dogs"],
-        ["2024-01-02", "2024-01-03"],
-        ["[]", "[]"],
-        [",", ","],
-        ["#", "#"],
+        *(["42", "0.5"], ["1,234", "-12,500"], ["3, 4", "5, 6"], ["2024 1 3", "2024 1 4"]),
+        *(["1.5 2.5", "3.5 cats"], ["infinity nan", "nan nan"], ["#cats 1.5", "#dogs"]),
+        *(["2024-01-02", "2024-01-03"], ["[]", "[]"], [",", ","], ["#", "#"]),
     ],
 )
 def test_texts_of_numbers_that_are_no_array_are_read(write, texts):
@@ -174,23 +166,18 @@ def test_one_column_is_not_both_texts_and_prompts(write, tmp_path):
     path = write("qa.jsonl", _jsonl({"id": "1", "text": "a"}))
     (tmp_path / "link.jsonl").symlink_to(path)
     prompts, texts = items.read_prompts(path), items.read_texts(tmp_path / "link.jsonl")
-    words = (
-        r"qa\.jsonl: the column 'text' is both .* found are id, text\..*--prompt_column and --text"
-    )
+    words = r"qa\.jsonl: the column 'text' is both .* id, text\..*--prompt_column and --text"
     with pytest.raises(ValueError, match=words):
         items.pair_texts(prompts, texts)
     items.pair_texts(items.read_prompts(path, column="id"), texts)
     items.pair_texts(prompts, items.read_texts(write("other.jsonl", _jsonl({"text": "a"}))))
-    path = write("x.txt", "a\n")
-    with pytest.raises(ValueError, match=r"x\.txt: is both the texts and their prompts.*two files"):
-        items.pair_texts(items.read_prompts(path), items.read_texts(path))
-
-
-def test_question_and_text_of_one_file_are_prompts_and_texts(write):
-    path = write("qa.jsonl", _jsonl({"question": "q", "text": "a"}))
+    path = write("qa.jsonl", _jsonl({"question": "q", "text": "a"}))  # Two columns of one file.
     prompts, texts = items.read_prompts(path), items.read_texts(path)
     items.pair_texts(prompts, texts)
     assert (prompts.texts, texts.texts) == (["q"], ["a"])
+    path = write("x.txt", "a\n")
+    with pytest.raises(ValueError, match=r"x\.txt: is both the texts and their prompts.*two files"):
+        items.pair_texts(items.read_prompts(path), items.read_texts(path))
 
 
 def test_files_without_columns_and_missing_files_are_named(write, tmp_path):
@@ -215,6 +202,10 @@ def test_the_home_folder_is_known(write, tmp_path, monkeypatch):
 
 
 def test_pictures_are_listed_as_people_count(tmp_path):
+    with pytest.raises(ValueError, match=r"holds no pictures \(\.png"):
+        items.list_images(tmp_path)
+    with pytest.raises(ValueError, match="absent: there is no such folder"):
+        items.list_images(tmp_path / "absent")
     names = "img1.png img2.PNG img02.jpg img10.jpeg Z1.webp a.gif b.bmp 7.png t.TIFF t.tif u.jfif"
     for name in [*names.split(), "notes.txt", ".hidden.png", "img3.png.part"]:
         (tmp_path / name).touch()
@@ -223,13 +214,6 @@ def test_pictures_are_listed_as_people_count(tmp_path):
         "7.png a.gif b.bmp img1.png img02.jpg img2.PNG img10.jpeg t.tif t.TIFF u.jfif Z1.webp"
     )
     assert [path.name for path in items.list_images(tmp_path)] == expected.split()
-
-
-def test_a_folder_without_pictures_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"holds no pictures \(\.png"):
-        items.list_images(tmp_path)
-    with pytest.raises(ValueError, match="absent: there is no such folder"):
-        items.list_images(tmp_path / "absent")
 
 
 def _touch(folder, *names):
@@ -316,10 +300,11 @@ def test_pictures_that_are_not_named_are_left_out_with_a_warning():
 
 @pytest.mark.parametrize("column", ["image", "photograph"])
 def test_pictures_named_twice_or_missing_are_refused(column):
-    with pytest.raises(
-        ValueError, match=rf"p\.csv: column '{column}' names pictures twice: 1\.png"
-    ):
+    words = rf"p\.csv: column '{column}' names pictures twice: 1\.png"
+    with pytest.raises(ValueError, match=words):
         _paired(_prompts(**{column: ["1.png", "2.png", "x/1.png", "4.png"]}))
+    with pytest.raises(ValueError, match="column 'path' should name pictures, but 4 of 4 names"):
+        _paired(_prompts(path=["train", "train", "test", "test"]))
     absent = ["1.png", *(f"{n}.jpg" for n in range(5, 10))]
     words = r"5 of 6 names match no picture in the folder: 5\.jpg, 6\.jpg, 7\.jpg and 2 more"
     with pytest.raises(ValueError, match=rf"column '{column}' should name pictures, .*{words}"):
@@ -331,12 +316,6 @@ def test_pictures_named_twice_or_missing_are_refused(column):
 def test_row_without_its_picture_is_refused(column, blank):
     with pytest.raises(ValueError, match=rf"line 3: expected the name of a picture in '{column}'"):
         _paired(_prompts(**{column: ["4.png", blank, "1.png", "2.png"]}))
-
-
-def test_known_column_that_does_not_name_pictures_is_refused():
-    prompts = _prompts(path=["train", "train", "test", "test"])
-    with pytest.raises(ValueError, match="column 'path' should name pictures, but 4 of 4 names"):
-        _paired(prompts)
 
 
 def test_order_pairs_where_no_column_names_pictures_and_the_numbers_must_agree():
@@ -380,14 +359,9 @@ def test_a_picture_keeps_its_colours_and_size(image):
     palette = image.fromarray(COLOURS).quantize(24)
     got = items.decode_image(_encoded(palette), name="x")
     np.testing.assert_array_equal(got, np.asarray(palette.convert("RGB")))
-    grey = items.decode_image(_encoded(image.fromarray(GREY)), name="x")
-    np.testing.assert_array_equal(grey, np.repeat(GREY[:, :, None], 3, axis=2))
-
-
-def test_sixteen_bits_of_grey_are_scaled_and_not_clipped(image):
-    content = _encoded(image.fromarray(GREY.astype(np.uint16) * 257))
-    got = items.decode_image(content, name="x")
-    np.testing.assert_array_equal(got, np.repeat(GREY[:, :, None], 3, axis=2))
+    for grey in (GREY, GREY.astype(np.uint16) * 257):  # Sixteen bits are scaled, not clipped.
+        got = items.decode_image(_encoded(image.fromarray(grey)), name="x")
+        np.testing.assert_array_equal(got, np.repeat(GREY[:, :, None], 3, axis=2))
 
 
 def test_a_picture_is_turned_as_its_camera_was(image):

@@ -18,15 +18,12 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
 def test_there_is_one_version():
-    cited = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
-    assert cited
-    assert cited[1] == condvendi_jax.__version__
+    for name, pattern in (("CITATION.cff", r"^version: (\S+)$"), ("CHANGELOG.md", r"^## (\S+)")):
+        found = re.search(pattern, (ROOT / name).read_text(), re.MULTILINE)
+        assert found and found[1] == condvendi_jax.__version__
     assert PROJECT["project"]["dynamic"] == ["version"]
     source = ROOT / PROJECT["tool"]["hatch"]["version"]["path"]
     assert f'__version__ = "{condvendi_jax.__version__}"' in source.read_text()
-    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert newest
-    assert newest[1] == condvendi_jax.__version__
 
 
 def _python(program):
@@ -87,11 +84,8 @@ def test_a_wheel_holds_nothing_but_the_library(tmp_path):
     (built,) = builder.WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     with zipfile.ZipFile(built) as wheel:
         names = set(wheel.namelist())
-    version = condvendi_jax.__version__
-    assert {name.split("/")[0] for name in names} == {
-        "condvendi_jax",
-        f"condvendi_jax-{version}.dist-info",
-    }
+    metadata = f"condvendi_jax-{condvendi_jax.__version__}.dist-info"
+    assert {name.split("/")[0] for name in names} == {"condvendi_jax", metadata}
     # The public names are read from the stub, at run time too.
     marks = ("py.typed", "__init__.py", "__init__.pyi")
     assert {f"condvendi_jax/{name}" for name in marks} <= names

