@@ -98,7 +98,7 @@ def test_rrke_is_the_nuclear_norm_of_the_cross_gram(finished, monkeypatch):
         seen.append((np.asarray(points, float), np.asarray(references, float), kernel.bandwidth))
         return 0.0
 
-    monkeypatch.setattr(gmm_gan.cv, "rrke", record)
+    monkeypatch.setattr(cv.baselines, "rrke", record)
     setup = gmm_gan.lab.Setup(finished.settings, {}, state={})
     name = store.cell_name(Cell("ring", REAL))
     key = runner.cell_key(0, name)
