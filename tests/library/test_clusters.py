@@ -63,6 +63,23 @@ def test_the_aggregate_is_the_conditional_score_of_an_indicator_kernel(order, x6
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+def test_the_conditional_aggregate_is_at_most_the_mean_where_that_is_proved(x64):
+    """At order 1, and for equal sizes at every order."""
+    for seed in range(5):
+        outputs, labels = clustered(seed=seed)
+        equal = np.arange(40) % 4
+        for order, of_labels in [(1, labels), *((o, equal) for o in ORDERS)]:
+            found = [
+                cv.clusters.cluster_vendi(
+                    outputs, of_labels, kernel=KERNEL, order=order, aggregate=kind
+                )
+                for kind in ("conditional", "arithmetic")
+            ]
+            assert found[0] <= found[1] * (1 + 1e-12)
+            if order == 1:
+                assert found[0] < found[1] * (1 - 1e-6)
+
+
 def test_aggregates_of_scores_by_hand(x64):
     """They differ by a c^2 / 2 for a relative deviation c; large orders do not overflow."""
     spread = 5 * (1 + 0.01 * np.array([-1.0, 1.0, -1.0, 1.0]))
@@ -331,6 +348,20 @@ def test_modes_of_any_prompts_are_numpys(x64):
         assert_close(np.float64(mode.vendi), np.exp(entropy(matrix)), loosened=100)
         assert_close(np.float64(mode.rke), 1 / np.sum((matrix / 30) ** 2), loosened=100)
         assert mode.size == pytest.approx(1 / np.sum(v**4), rel=1e-9)
+
+
+def test_conditional_vendi_is_at_most_the_mean_of_all_modes(x64):
+    """By concavity; and equal to it where modes have no pair in common."""
+    rng = np.random.default_rng(4)
+    prompts, outputs = rng.normal(size=(16, 2)), rng.normal(size=(16, 3))
+    for t, equal in ((prompts, False), (blocks()[1][:16], True)):
+        kernels = {"output_kernel": KERNEL, "prompt_kernel": cv.Gaussian(0.8)}
+        count = len(np.unique(t, axis=0))
+        modes = cv.clusters.prompt_modes(outputs, t, **kernels, count=count)
+        assert sum(mode.share for mode in modes) == pytest.approx(1)
+        mean = np.exp(sum(mode.share * np.log(mode.vendi) for mode in modes))
+        conditional = float(cv.conditional_vendi(outputs, t, **kernels))
+        assert conditional == pytest.approx(mean) if equal else conditional < 0.99 * mean
 
 
 @pytest.mark.slow
