@@ -57,11 +57,6 @@ class ModelScores:
     groups: int
     units: str
 
-    def told_apart(self) -> np.ndarray:
-        """The share of the pairs of models that each score tells apart, `[scores]`."""
-        first, second = np.triu_indices(len(self.models), 1)
-        return np.mean(self.p_values[:, first, second] <= LEVEL, axis=1)
-
 
 def score_models(
     outputs: Mapping[str, np.ndarray],
