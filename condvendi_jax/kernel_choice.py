@@ -41,18 +41,6 @@ def check(
     return given
 
 
-def choose(
-    arrays: Sequence[jax.Array],
-    given: Sequence[Kernel | None],
-    rule: str | None,
-    key: jax.Array | None,
-    progress: Callable[[str], Any],
-) -> tuple[tuple[Kernel, ...], dict[str, RuledBandwidth]]:
-    """The kernels in the form that suits the arrays, and the bandwidths that the rule chose."""
-    kernels, ruled = by_rule(arrays, given, rule, key, progress)
-    return suited(kernels, arrays), ruled
-
-
 def by_rule(
     arrays: Sequence[jax.Array],
     given: Sequence[Kernel | None],

@@ -101,7 +101,8 @@ class Pairs:
         self.layout = layout_of(named["outputs"], mesh=mesh)
         validation.warn_of_float64(named)
         self.arrays = _cast(named, given, self.layout)
-        self.kernels, self._ruled = kernel_choice.choose(self.arrays, given, rule, key, progress)
+        kernels, self._ruled = kernel_choice.by_rule(self.arrays, given, rule, key, progress)
+        self.kernels = kernel_choice.suited(kernels, self.arrays)
 
     @classmethod
     def trusted(
