@@ -94,12 +94,12 @@ def _warn_of_extremes(
     if smallest > 1 - _NEGLIGIBLE:
         validation.warn(
             f"{name}: under {kernel!r} {compared} exceed 1 - 1e-6, the Gram is numerically "
-            "constant and its scores are 1: it cannot tell these embeddings apart.",
+            "constant and its scores are 1: it cannot tell these embeddings apart."
         )
     elif max(abs(smallest), abs(largest)) < _NEGLIGIBLE:
         validation.warn(
             f"{name}: under {kernel!r} {compared} are below 1e-6, the Gram is numerically the "
-            "identity and its scores only count points.",
+            "identity and its scores only count points."
         )
 
 

@@ -86,8 +86,7 @@ class Options(choices.KernelOptions):
         choices=tuple(name for name, of in spectra.BY_NAME.items() if not of.approximates),
     )
     rtol: float | None = option(
-        None,
-        f"Half width of the intervals of estimated scores, relatively; {_RTOL:g} if unset.",
+        None, f"Half width of the intervals of estimated scores, relatively; {_RTOL:g} if unset."
     )
 
 

@@ -324,10 +324,7 @@ def _figure(run: lab.Run) -> Figure:
     own = 1e3 * np.median(np.concatenate([cost.step for cost in every]))
     for panel, level in ((times, own), (memories, every[0].step_bytes / _MIB)):
         panel.axhline(level, color=style.GREY, linestyle="--", label="the sampler's own step")
-    for panel, words in (
-        (times, "milliseconds a step"),
-        (memories, "memory of a step, MiB"),
-    ):
+    for panel, words in ((times, "milliseconds a step"), (memories, "memory of a step, MiB")):
         _logarithmic(panel, settings.windows)
         panel.set(xlabel="window", ylabel=words)
     style.legend_above(figure, times, columns=3)

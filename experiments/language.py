@@ -316,8 +316,7 @@ def _scatter(panel: Axes, found: Result, text: str) -> None:
             label="other models",
         )
     panel.set(
-        xlabel="mean length of the whole answers, words",
-        ylabel=f"Conditional-RKE, {text} answers",
+        xlabel="mean length of the whole answers, words", ylabel=f"Conditional-RKE, {text} answers"
     )
     if text == WHOLE:
         title = "concise, plain, verbose:" if joined else None

@@ -310,10 +310,7 @@ def table(run: lab.Run) -> Table:
 
 
 def _controls(found: Result) -> dict[str, np.ndarray]:
-    return {
-        "at its own temperature": found.known,
-        "at the lowest one": found.alike,
-    }
+    return {"at its own temperature": found.known, "at the lowest one": found.alike}
 
 
 def steps(found: models.ModelScores, index: int) -> tuple[int, int]:

@@ -247,10 +247,7 @@ def _columns(run: lab.Run, parts: Mapping[str, Part]) -> Figure:
             panel.set_title(name if len(parts) == 1 else f"{source}: {name}")
             panel.set_ylabel("effective number")
     style.legend_above(figure, axes[0])
-    style.caption(
-        figure,
-        f"{_caption(run, parts)} {_BARS} Letters are of {_NAMES[CLIPS]}.",
-    )
+    style.caption(figure, f"{_caption(run, parts)} {_BARS} Letters are of {_NAMES[CLIPS]}.")
     return figure
 
 
@@ -299,10 +296,7 @@ def _scales(run: lab.Run, parts: Mapping[str, Part]) -> Figure:
         panel.set_title(name if scale == "cosine" else f"bandwidths x {scale}")
         panel.tick_params(axis="x", labelsize=5.5)
         panel.set_ylabel(name)
-    style.caption(
-        figure,
-        f"{_caption(run, parts)} {_BARS}",
-    )
+    style.caption(figure, f"{_caption(run, parts)} {_BARS}")
     return figure
 
 

@@ -268,10 +268,7 @@ def information_less_divergence(rng: np.random.Generator, budget: Budget, which:
     "mid-eq-7",
     stated=(
         True,
-        lambda t: [
-            t["I hat"] + t["x"] - t["z"],
-            t["I"] + t["x"] + t["y"] - t["z"] - t["logs"],
-        ],
+        lambda t: [t["I hat"] + t["x"] - t["z"], t["I"] + t["x"] + t["y"] - t["z"] - t["logs"]],
     ),
     mutants={
         "the condition's divergence instead": (True, lambda t: t["I hat"] + t["y"] - t["z"]),

@@ -256,10 +256,7 @@ def _radius(**changes: Any) -> Any:
 @claim(
     "rke-theorem-2",
     stated=_radius(),
-    mutants={
-        "the factor 8 dropped": _radius(constant=1.0),
-        "the dimension dropped": _radius(d=1),
-    },
+    mutants={"the factor 8 dropped": _radius(constant=1.0), "the dimension dropped": _radius(d=1)},
 )
 def _bounded_modes(rng: Rng, budget: Budget, value: Any) -> Evidence:
     """The sides; where a bound is attained, its slack by what the widths do to the energy."""

@@ -23,12 +23,7 @@ from condvendi_jax.inference import _evaluate as evaluation
 from condvendi_jax.inference import _jackknife as jackknife
 from condvendi_jax.inference import saturation
 from condvendi_jax.inference._evaluate import Errors, Plan
-from condvendi_jax.inference._results import (
-    Comparison,
-    Difference,
-    Ranking,
-    ScoredOrder,
-)
+from condvendi_jax.inference._results import Comparison, Difference, Ranking, ScoredOrder
 from condvendi_jax.kernels import Kernel
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.spectra._methods import Method

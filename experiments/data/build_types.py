@@ -126,10 +126,7 @@ SOURCES = {
         licence="Stanford Dogs, under ImageNet's terms: non-commercial research and education only",
         what="photographs of dogs (Stanford Dogs)",
         kinds=_dogs,
-        names=(
-            "EliSchwartz/imagenet-sample-images",
-            "bc69043e2862758a1906c6a24a792bb28c6bb2ff",
-        ),
+        names=("EliSchwartz/imagenet-sample-images", "bc69043e2862758a1906c6a24a792bb28c6bb2ff"),
     ),
     "fruits": Source(
         repository=(

@@ -137,14 +137,10 @@ SETS = {
         "1,400 photographs of 10 breeds of dog",
     ),
     "fruits": _types(
-        "fruits",
-        "MIT: Grocery Store Dataset",
-        "1,121 photographs of 10 kinds of fruit in shops",
+        "fruits", "MIT: Grocery Store Dataset", "1,121 photographs of 10 kinds of fruit in shops"
     ),
     "clothing": _types(
-        "clothing",
-        "CC0-1.0: Clothing Dataset",
-        "1,396 photographs of 10 kinds of clothing",
+        "clothing", "CC0-1.0: Clothing Dataset", "1,396 photographs of 10 kinds of clothing"
     ),
     "animals": _types(
         "animals",

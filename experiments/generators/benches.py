@@ -16,12 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.data import PairedEmbeddings, pictures, sets
-from experiments.generators import (
-    diffusion,
-    latent_diffusion,
-    mixture_diffusion,
-    picture_encoder,
-)
+from experiments.generators import diffusion, latent_diffusion, mixture_diffusion, picture_encoder
 
 MIXTURE = "mixture"
 NAMES = (*latent_diffusion.TRAININGS, MIXTURE)

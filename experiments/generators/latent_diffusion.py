@@ -133,11 +133,7 @@ class Residual(nnx.Module):
     """Two 3 x 3 convolutions added to what comes in, `[b, h, w, c]`."""
 
     def __init__(
-        self,
-        channels: int,
-        *,
-        rngs: nnx.Rngs,
-        convolve: Convolve = jax.lax.conv_general_dilated,
+        self, channels: int, *, rngs: nnx.Rngs, convolve: Convolve = jax.lax.conv_general_dilated
     ):
         options: Any = {"rngs": rngs, "conv_general_dilated": convolve}
         zeros = nnx.initializers.zeros
@@ -154,11 +150,7 @@ class Autoencoder(nnx.Module):
     """Pictures `[b, 32, 32, channels]` in [0, 1] to latents `[b, 8, 8, latent]` and back."""
 
     def __init__(
-        self,
-        sizes: Sizes,
-        *,
-        rngs: nnx.Rngs,
-        convolve: Convolve = jax.lax.conv_general_dilated,
+        self, sizes: Sizes, *, rngs: nnx.Rngs, convolve: Convolve = jax.lax.conv_general_dilated
     ):
         patch, hidden = (pictures.SIDE // GRID) ** 2, sizes.hidden
         residual = functools.partial(Residual, rngs=rngs, convolve=convolve)
@@ -441,11 +433,7 @@ def train_coder(training: Training, pixels: np.ndarray, places: fitting.Places) 
     )
     stored = fitting.halves(found)
     latents = _latents(training.sizes, checkpoints.restore(params, stored), pixels)
-    return {
-        "coder": stored,
-        "shift": latents.mean((0, 1, 2)),
-        "scale": latents.std((0, 1, 2)),
-    }
+    return {"coder": stored, "shift": latents.mean((0, 1, 2)), "scale": latents.std((0, 1, 2))}
 
 
 def _latents(sizes: Sizes, coder: Any, pixels: np.ndarray) -> np.ndarray:

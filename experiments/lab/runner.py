@@ -307,11 +307,7 @@ def _agree(missing: Sequence[bool]) -> list[bool]:
 
 
 def draw(
-    study: Study,
-    runs: Sequence[store.Run],
-    folder: pathlib.Path,
-    *,
-    overwrite: bool = True,
+    study: Study, runs: Sequence[store.Run], folder: pathlib.Path, *, overwrite: bool = True
 ) -> list[pathlib.Path]:
     """Draws a study's figures from saved results into a folder, as PNG and PDF.
 

@@ -124,11 +124,7 @@ BUDGETS = {
     "448": {"block": 32, "sweeps": 8, "probes": 16, "steps": 12},
     "1024": {"block": 64, "sweeps": 9, "probes": 28, "steps": 16},
 }
-SPLITS = {
-    "160": [(20, 8), (10, 16)],
-    "448": [(56, 8), (28, 16)],
-    "1024": [(128, 8), (64, 16)],
-}
+SPLITS = {"160": [(20, 8), (10, 16)], "448": [(56, 8), (28, 16)], "1024": [(128, 8), (64, 16)]}
 
 
 def find_peers(wanted: Sequence[str]) -> tuple[list[str], list[str]]:

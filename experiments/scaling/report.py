@@ -365,13 +365,7 @@ def rows(run: Run) -> list[Row]:
             _errors(run, lambda q: "-t" in q, lambda a: a.within),
             _percent,
         ),
-        _row(
-            "intervals of 95%: coverage",
-            ">=",
-            0.9,
-            _pooled_coverage(run),
-            _percent,
-        ),
+        _row("intervals of 95%: coverage", ">=", 0.9, _pooled_coverage(run), _percent),
         *_real(run),
         _row(
             "measure, n >= 14k: share of the exact time",

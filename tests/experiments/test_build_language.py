@@ -136,9 +136,7 @@ def test_what_cannot_be_read_is_named(tmp_path):
         build(tmp_path, found, WordCounts())
     with pytest.raises(ValueError, match="results/nobody/"):
         build(tmp_path, found, WordCounts(), systems=["nobody"])
-    other = files() | {
-        "results/b/model_outputs.json": b'[{"instruction": "x", "output": "y"}]',
-    }
+    other = files() | {"results/b/model_outputs.json": b'[{"instruction": "x", "output": "y"}]'}
     found = repository(tmp_path / "s", "o/r", other)
     with pytest.raises(ValueError, match="no instruction is answered by all"):
         build(tmp_path, found, WordCounts())

@@ -129,12 +129,7 @@ def test_the_set_holds_the_stories_with_what_is_known_of_each(model, told, tmp_p
     cache, drawn = told
     encoder = Counted()
     build_stories.build(
-        model,
-        encoder,
-        REQUEST,
-        name="small",
-        cache=cache,
-        output=tmp_path / "stories.npz",
+        model, encoder, REQUEST, name="small", cache=cache, output=tmp_path / "stories.npz"
     )
     pairs = sets.read_set(tmp_path / "stories.npz")
     assert len(pairs) == 2 * 10 * 2 and pairs.outputs.shape[1] == 4

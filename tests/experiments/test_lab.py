@@ -398,10 +398,7 @@ def test_a_half_written_cell_never_appears(tmp_path, own, monkeypatch):
 def test_two_runs_on_one_folder_do_not_mix(tmp_path, own):
     run = execute(tmp_path, *own())
     arguments = (run.folder, TOY, run.identity, list(run.results))
-    with (
-        store.Store(*arguments),
-        pytest.raises(ValueError, match="another run is writing here"),
-    ):
+    with store.Store(*arguments), pytest.raises(ValueError, match="another run is writing here"):
         execute(tmp_path, *own())
     execute(tmp_path, *own())
 

@@ -120,14 +120,7 @@ LOGITS, MEANS, DEVIATIONS, CORRELATIONS = (0.0, 1.0), (-5.0, 5.0), (0.5, 1.5), (
 PENS = (1.0, 0.0, -9.0)
 
 
-@pytest.mark.parametrize(
-    ("temperature", "softness"),
-    [
-        (1.0, 1.0),
-        (0.4, 0.4),
-        (0.4, 0.7),
-    ],
-)
+@pytest.mark.parametrize(("temperature", "softness"), [(1.0, 1.0), (0.4, 0.4), (0.4, 0.7)])
 def test_points_have_the_published_distribution(tmp_path, temperature, softness):
     """Logits over one number, deviations by the root of one; offsets correlated in a component."""
     log = np.log(DEVIATIONS)

@@ -42,11 +42,7 @@ def test_models_are_compared_on_what_they_share(finished):
     settings = finished.settings
     assert (settings.together.prompts, settings.left_out) == (10, ())
     shared = {design.models: (design.prompts, design.samples) for design in settings.pairs}
-    assert shared == {
-        ("four", "one"): (10, 8),
-        ("four", "two"): (10, 8),
-        ("one", "two"): (12, 8),
-    }
+    assert shared == {("four", "one"): (10, 8), ("four", "two"): (10, 8), ("one", "two"): (12, 8)}
     for found in scored(finished, "pairs"):
         assert found.values == pytest.approx({m: MODES[m] for m in found.values}, rel=0.02)
 

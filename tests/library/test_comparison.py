@@ -60,10 +60,7 @@ def _alike(how, draw):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "how",
-    ["rows", "prompts", "apart", "alone"],
-)
+@pytest.mark.parametrize("how", ["rows", "prompts", "apart", "alone"])
 def test_false_differences_are_as_rare_as_the_level_says(how):
     """300 draws of three models of one population, 60 prompts of 4 outputs; without prompts in the
     analysis, rows of the same prompt are spread over the groups, so each output has its own."""

@@ -42,11 +42,7 @@ def test_unequal_groups_follow_the_weighted_formula(x64):
 
 @pytest.mark.parametrize(
     ("options", "groups"),
-    [
-        ({"order": 2}, 5),
-        ({"order": 2}, np.arange(40) % 7),
-        ({"order": 1, "truncation": 5}, 4),
-    ],
+    [({"order": 2}, 5), ({"order": 2}, np.arange(40) % 7), ({"order": 1, "truncation": 5}, 4)],
 )
 def test_errors_of_the_decomposition_are_the_generic_ones(options, groups, x64):
     """Those at order 2 come out of one pass."""
