@@ -121,6 +121,13 @@ class PerTerm(NamedTuple):
     joint: Any  # H(X, T)
 
 
+def of_pairs(values: PerTerm) -> PerTerm:
+    """H(X), H(T) and H(X, T): outputs alone count as answers to one prompt, so that H(T) = 0."""
+    if values.prompts is not None:
+        return values
+    return PerTerm(values.outputs, jnp.zeros_like(values.outputs), values.outputs)
+
+
 def entropies(entropy: Entropy, gram_x: Gram, gram_t: Gram | None = None) -> PerTerm:
     """H(X), H(T) and H(X, T) in nats, or H(X) alone; at order 2 from one pass over the pairs."""
     if gram_t is None:

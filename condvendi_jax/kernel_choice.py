@@ -41,6 +41,12 @@ def check(
     return given
 
 
+def shiftable(given: Sequence[Kernel | None]) -> list[str]:
+    """The names of the arrays that may be moved: those of kernels of differences alone."""
+    named = zip(NAMES, given, strict=False)
+    return [name for name, kernel in named if kernel is None or kernel.shift_invariant]
+
+
 def by_rule(
     arrays: Sequence[jax.Array],
     given: Sequence[Kernel | None],

@@ -7,7 +7,9 @@ other code needs to know whether the rows lie on one device or on many.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
@@ -21,7 +23,7 @@ from condvendi_jax import kernel_choice, validation
 from condvendi_jax.bandwidth import RuledBandwidth, as_given
 from condvendi_jax.grams import Gram, Layout, layout_of, represent, to_host
 from condvendi_jax.kernel_choice import NAMES
-from condvendi_jax.kernels import Gaussian, Kernel, check_kernel
+from condvendi_jax.kernels import Kernel, check_kernel
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -54,8 +56,8 @@ class Pairs:
       kernels: one for each array, in the form that suits its points.
       n: the number of pairs.
       layout: the devices that the rows are spread over; None for one device.
-      groups: the labels, as they were given. A `Pairs` that went through `jax.jit` or another
-        transformation has lost them, and the rules of its bandwidths.
+      groups: the number of the label of each row, `[n]`, or None. A `Pairs` that went through
+        `jax.jit` or another transformation has lost them, and the rules of its bandwidths.
 
     Raises:
       TypeError: an array is not of real numbers or is masked, or a kernel is not one.
@@ -77,7 +79,7 @@ class Pairs:
     kernels: tuple[Kernel, ...]
     n: int
     layout: Layout | None
-    groups: ArrayLike | None
+    groups: np.ndarray | None
     _ruled: Mapping[str, RuledBandwidth]
 
     def __init__(
@@ -94,13 +96,17 @@ class Pairs:
         progress: Callable[[str], Any] = lambda _: None,
     ):
         given = kernel_choice.check(prompts is not None, output_kernel, prompt_kernel, rule)
-        named = _named(outputs, prompts)
-        self.n, self.groups = named["outputs"].shape[0], groups
+        paired = {} if prompts is None else {"prompts": prompts}
+        named = validation.as_paired({"outputs": outputs} | paired)
+        self.n = named["outputs"].shape[0]
+        self.groups = None
         if groups is not None:
-            validation.check_labels(groups, self.n, name="groups")
+            self.groups = validation.check_labels(groups, self.n, name="groups")[1]
         self.layout = layout_of(named["outputs"], mesh=mesh)
         validation.warn_of_float64(named)
-        self.arrays = _cast(named, given, self.layout)
+        origins = validation.origins_of(named, kernel_choice.shiftable(given))
+        place = jnp.asarray if self.layout is None else self.layout.shard
+        self.arrays = tuple(validation.cast_arrays(named, place=place, origins=origins))
         kernels, self._ruled = kernel_choice.by_rule(self.arrays, given, rule, key, progress)
         self.kernels = kernel_choice.suited(kernels, self.arrays)
 
@@ -148,9 +154,9 @@ class Pairs:
         given = kernel_choice.check(prompts is not None, output_kernel, prompt_kernel, rule)
         shared = not isinstance(prompts, Mapping)
         named = {}
-        for name, (outputs, own) in _by_model(models, prompts).items():
+        for name, arrays in _by_model(models, prompts).items():
             with _naming(name):
-                named[name] = _named(outputs, own)
+                named[name] = validation.as_paired(arrays)
         first = next(iter(named.values()))
         for role in first:
             widths = {name: arrays[role].shape[1] for name, arrays in named.items()}
@@ -160,8 +166,9 @@ class Pairs:
                 )
         validation.warn_of_float64(*named.values())
         # One origin for all models, since their rows are compared with each other.
-        origins = {role: validation.origin_of(array) for role, array in first.items()}
+        origins = validation.origins_of(first, kernel_choice.shiftable(given))
         ready: dict[str, tuple[jax.Array, ...]] = {}
+        members: dict[str, np.ndarray | None] = dict.fromkeys(named)
         common: tuple[jax.Array, ...] = ()
         for name, arrays in named.items():
             if common:
@@ -169,9 +176,10 @@ class Pairs:
             with _naming(name):
                 layout, n = layout_of(arrays["outputs"]), arrays["outputs"].shape[0]
                 if groups is not None:
-                    validation.check_labels(groups, n, name="groups")
-                own = _gathered(_cast(arrays, given, layout, origins), layout, n)
-            ready[name] = own + common
+                    members[name] = validation.check_labels(groups, n, name="groups")[1]
+                place = jnp.asarray if layout is None else layout.shard
+                own = validation.cast_arrays(arrays, place=place, origins=origins)
+            ready[name] = _gathered(tuple(own), layout, n) + common
             if shared:
                 common = ready[name][1:]
         pooled = _pooled(list(ready.values()), shared, key)
@@ -181,7 +189,7 @@ class Pairs:
             with _naming(name):
                 suited = kernel_choice.suited(kernels, own)
             found[name] = cls.trusted(own, suited, n=own[0].shape[0])
-            found[name].groups, found[name]._ruled = groups, ruled
+            found[name].groups, found[name]._ruled = members[name], ruled
         return found
 
     @property
@@ -204,7 +212,12 @@ class Pairs:
 
     @functools.cached_property
     def prompt_kinds(self) -> tuple[int, np.ndarray]:
-        """How many prompts differ, and the number of its distinct prompt for each row, `[n]`."""
+        """How many prompts differ, and the number of its distinct prompt for each row, `[n]`.
+
+        Outputs alone count as answers to one prompt.
+        """
+        if not self.paired:
+            return 1, np.zeros(self.n, int)
         return validation.distinct_rows(to_host(self.arrays[1])[: self.n])
 
     def grams(self, *, in_tiles: bool = False) -> tuple[Gram, ...]:
@@ -221,11 +234,17 @@ class Pairs:
         arrays = tuple(array[chosen] for array in self.arrays)
         return Pairs.trusted(arrays, self.kernels, n=arrays[0].shape[0])
 
-    def at_bandwidth(self, index: int, bandwidth: float) -> Pairs:
-        """The same points, with another bandwidth of one of their Gaussian kernels."""
-        kernels = list(self.kernels)
-        kernels[index] = Gaussian(bandwidth, unit=getattr(kernels[index], "unit", None))
-        return Pairs.trusted(self.arrays, tuple(kernels), n=self.n, layout=self.layout)
+    def moved(self) -> tuple[Pairs, ...]:
+        """For each bandwidth that the rule drew, the same pairs with its error added to it."""
+        others = []
+        for index, chosen in enumerate(self.bandwidths.values()):
+            if chosen.relative_error is not None:
+                other, kernels = copy.copy(self), list(self.kernels)
+                larger = functools.partial(operator.mul, 1 + chosen.relative_error)
+                kernels[index] = jax.tree.map(larger, kernels[index])  # Its leaf is the bandwidth.
+                other.kernels, other._ruled = tuple(kernels), {}
+                others.append(other)
+        return tuple(others)
 
     def gathered(self) -> Pairs:
         """The same points on one device, without padding."""
@@ -300,36 +319,6 @@ def takes_pairs(
 _MAKING = ("outputs", "prompts", "output_kernel", "prompt_kernel", "mesh")
 
 
-def _named(outputs: ArrayLike, prompts: ArrayLike | None) -> dict[str, Any]:
-    """The arrays by name, of shapes that fit together; no value was looked at yet."""
-    given = (outputs,) if prompts is None else (outputs, prompts)
-    named = {
-        name: validation.as_array(array, name=name)
-        for name, array in zip(NAMES, given, strict=False)
-    }
-    validation.check_shapes(named)
-    return named
-
-
-def _cast(
-    named: Mapping[str, Any],
-    kernels: Sequence[Kernel | None],
-    layout: Layout | None,
-    origins: Mapping[str, np.ndarray | None] | None = None,
-) -> tuple[jax.Array, ...]:
-    """The arrays, looked at once, in the compute dtype and on their devices."""
-    if origins is None:
-        origins = {name: validation.origin_of(array) for name, array in named.items()}
-    # Only what depends on differences alone may be moved.
-    moved = {
-        name: origins[name]
-        for name, kernel in zip(named, kernels, strict=False)
-        if kernel is None or kernel.shift_invariant
-    }
-    place = jnp.asarray if layout is None else layout.shard
-    return tuple(validation.cast_arrays(named, place=place, origins=moved))
-
-
 def _gathered(
     arrays: tuple[jax.Array, ...], layout: Layout | None, n: int
 ) -> tuple[jax.Array, ...]:
@@ -340,8 +329,8 @@ def _gathered(
 
 def _by_model(
     models: Mapping[str, ArrayLike], prompts: ArrayLike | Mapping[str, ArrayLike] | None
-) -> dict[str, tuple[Any, Any]]:
-    """The outputs and prompts of each model."""
+) -> dict[str, dict[str, Any]]:
+    """The outputs of each model, and its prompts where there are any."""
     if not isinstance(models, Mapping) or not models:
         raise ValueError("models: expected the outputs of each model by its name.")
     for name in models:
@@ -351,8 +340,9 @@ def _by_model(
         raise ValueError(
             f"prompts: expected those of {sorted(models)}, received those of {sorted(prompts)}."
         )
+    own = prompts if isinstance(prompts, Mapping) else dict.fromkeys(models, prompts)
     return {
-        name: (outputs, prompts[name] if isinstance(prompts, Mapping) else prompts)
+        name: {"outputs": outputs} | ({} if prompts is None else {"prompts": own[name]})
         for name, outputs in models.items()
     }
 

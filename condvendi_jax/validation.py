@@ -11,7 +11,7 @@ import numbers
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar, cast
 
 import jax
@@ -103,8 +103,7 @@ def check_arrays(
       ValueError: an array is not two-dimensional, is empty, or holds a NaN, an infinity or a number
         beyond the range of the compute dtype; or the numbers of rows differ.
     """
-    arrays = as_arrays(named)
-    check_shapes(arrays)
+    arrays = as_paired(named)
     warn_of_float64(arrays)
     return cast_arrays(arrays, place=place, origins=origins or {})
 
@@ -179,6 +178,20 @@ def as_array(array: ArrayLike, *, name: str) -> np.ndarray | jax.Array:
 def as_arrays(named: Mapping[str, Any]) -> dict[str, np.ndarray | jax.Array]:
     """`as_array` of each."""
     return {name: as_array(array, name=name) for name, array in named.items()}
+
+
+def as_paired(named: Mapping[str, Any]) -> dict[str, np.ndarray | jax.Array]:
+    """The arrays, of shapes that fit together; looks at no number."""
+    arrays = as_arrays(named)
+    check_shapes(arrays)
+    return arrays
+
+
+def origins_of(
+    arrays: Mapping[str, np.ndarray | jax.Array], shiftable: Collection[str]
+) -> dict[str, np.ndarray | None]:
+    """`origin_of` each array whose name is among those that may be moved."""
+    return {name: origin_of(array) for name, array in arrays.items() if name in shiftable}
 
 
 def origin_of(array: np.ndarray | jax.Array) -> np.ndarray | None:

@@ -18,7 +18,8 @@ from condvendi_jax import bandwidth, validation
 from condvendi_jax.cli import command, files, provenance
 from condvendi_jax.inference import _jackknife as uncertainty
 from condvendi_jax.inference._compare import Comparison
-from condvendi_jax.inference._evaluate import Evaluation, Keys
+from condvendi_jax.inference._plan import Keys
+from condvendi_jax.inference._results import Evaluation
 from condvendi_jax.kernels import Cosine, Gaussian, Kernel
 from condvendi_jax.pairs import NAMES
 from condvendi_jax.spectra import _estimators as estimators

@@ -10,6 +10,7 @@ from absl import flags
 
 from condvendi_jax.cli import command, files, inputs, options
 from condvendi_jax.inference import _evaluate as evaluation
+from condvendi_jax.inference import _plan as plan
 
 # What a flag that names outputs says they are.
 _SOURCES = {"outputs": "embeddings", "images": "images", "texts": "texts"}
@@ -38,7 +39,7 @@ def define_flags() -> flags.FlagValues:
         "errors",
         "auto",
         ["auto", "all", "none"],
-        f"Standard errors: 'auto' leaves them out above n = {evaluation.ERRORS_UP_TO:,} where they "
+        f"Standard errors: 'auto' leaves them out above n = {plan.ERRORS_UP_TO:,} where they "
         "take one decomposition a group (every order but 2).",
         flag_values=values,
     )
@@ -64,10 +65,10 @@ def main(argv: Sequence[str]) -> None:
     with command.progress_bar() as bar:
         read = inputs.read(given, models, bar)
         (outputs,) = read.outputs.values()
-        entropies = evaluation.check_orders(options.orders(given), given["truncation"])
+        entropies = plan.check_orders(options.orders(given), given["truncation"])
         method = options.method(given)
         n = len(outputs)
-        if not any(evaluation.wants_errors(given["errors"], e, n, method) for e in entropies):
+        if all(n > plan.errors_up_to(given["errors"], e, method) for e in entropies):
             _refuse_groups(given, f"--errors={given['errors']} computes no standard errors here")
         task = bar.add_task("", total=None)
         found = evaluation.evaluate(

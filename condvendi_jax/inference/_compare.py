@@ -19,10 +19,9 @@ from jax.typing import ArrayLike
 
 from condvendi_jax import validation
 from condvendi_jax.entropies import Entropy, PerScore
-from condvendi_jax.inference import _evaluate as evaluation
 from condvendi_jax.inference import _jackknife as jackknife
 from condvendi_jax.inference import saturation
-from condvendi_jax.inference._evaluate import Errors, Plan
+from condvendi_jax.inference._plan import ERRORS_UP_TO, Errors, Plan
 from condvendi_jax.inference._results import Comparison, Difference, Ranking, ScoredOrder
 from condvendi_jax.kernels import Kernel
 from condvendi_jax.pairs import Pairs
@@ -100,7 +99,7 @@ def compare(
     )
     _check_numbers({name: own.n for name, own in pairs.items()}, plan)
     shared = not isinstance(prompts, Mapping)
-    evaluations, matched = evaluation.evaluate_models(pairs, plan, shared=shared)
+    evaluations, matched = plan.evaluate(pairs, shared=shared)
     first, untested = next(iter(evaluations.values())), None
     few = first.groups is not None and first.groups < jackknife.FEWEST_TESTED
     if few and len(evaluations) > 1:
@@ -131,7 +130,7 @@ def _check_numbers(numbers: Mapping[str, int], plan: Plan) -> None:
         raise ValueError(f"models: expected three outputs of each or more, received {numbers}.")
     largest = max(numbers.values())
     spectral = [f"{entropy.order:g}" for entropy in plan.entropies if entropy.needs_spectrum]
-    slow = plan.errors == "all" and largest > evaluation.ERRORS_UP_TO
+    slow = plan.errors == "all" and largest > ERRORS_UP_TO
     if spectral and slow and not plan.method.approximates:
         validation.warn(
             f"orders: {', '.join(spectral)} of n = {largest:,} take one spectrum a group of each "

@@ -15,7 +15,6 @@ from jax.typing import ArrayLike
 from condvendi_jax import validation
 from condvendi_jax.entropies import Entropy, PerScore, PerTerm, renyi, von_neumann
 from condvendi_jax.grams import _pairwise as pairwise
-from condvendi_jax.inference._jackknife import factors_of, order_two_entropies
 from condvendi_jax.pairs import Pairs, takes_pairs
 from condvendi_jax.scores._decompose import Decomposition, Scores
 from condvendi_jax.spectra import _methods as methods
@@ -144,7 +143,7 @@ def _along(curve: Sequence[Decomposition]) -> ConvergenceCurve:
 @jax.jit
 def _prefix_entropies(pairs: Pairs) -> PerTerm:
     """The order-2 entropies of X, T and (X, T) of every prefix, `[n]` each."""
-    return order_two_entropies(pairwise.prefix_norms(*factors_of(pairs)))
+    return methods.order_two_entropies(pairwise.prefix_norms(*methods.factors_of(pairs)))
 
 
 def settled_from(sizes: Sequence[int], values: ArrayLike, *, tolerance: float) -> int | None:

@@ -14,14 +14,13 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from condvendi_jax import validation
-from condvendi_jax.entropies import Entropy, PerScore, PerTerm, log_scores, of_squared_norm
-from condvendi_jax.grams import _pairwise as pairwise
-from condvendi_jax.grams._pairwise import Factor, Factors, Subsets
-from condvendi_jax.kernels import Gaussian
+from condvendi_jax.entropies import Entropy, PerScore, PerTerm, log_scores, of_pairs
+from condvendi_jax.inference import saturation
+from condvendi_jax.inference._results import ScoredOrder
 from condvendi_jax.pairs import Pairs, takes_pairs
 from condvendi_jax.scores._decompose import Decomposition
 from condvendi_jax.spectra import _methods as methods
-from condvendi_jax.spectra._methods import AUTO, FROBENIUS, Computed, Method
+from condvendi_jax.spectra._methods import AUTO, Deleted, Method
 
 # A choice: at other orders each group costs a spectrum.
 DEFAULT_GROUPS = 20
@@ -64,16 +63,17 @@ def group_rows(
     (as `Pairs.prompt_kinds`) are all equal, or all differ, rows are grouped one by one.
     """
     if not isinstance(groups, (int, np.integer)):
-        distinct, membership = validation.check_labels(groups, n, name="groups")
-        if distinct.size < 2:
-            raise ValueError("groups: expected at least two distinct labels, received one.")
-        return Groups(membership, "given labels")
+        return _labelled(validation.check_labels(groups, n, name="groups")[1])
     count = validation.check_count(groups, name="groups", minimum=2)
     if count > n:
         raise ValueError(f"groups: expected at most n = {n}, received {count}.")
-    key = validation.check_key(key)
-    sizes = np.ones(n, int) if kinds is None else np.bincount(kinds)
-    if kinds is None or sizes.size in (1, n):
+    return _deal(n, count, validation.check_key(key), np.zeros(n, int) if kinds is None else kinds)
+
+
+def _deal(n: int, count: int, key: jax.Array, kinds: np.ndarray) -> Groups:
+    """`group_rows` of a number of groups."""
+    sizes = np.bincount(kinds)
+    if sizes.size in (1, n):
         return Groups(np.asarray(jax.random.permutation(key, n)) % count, "rows")
     # Each prompt goes to the group that has the fewest rows by then.
     smallest = [(0, group) for group in range(min(count, sizes.size))]
@@ -85,12 +85,11 @@ def group_rows(
     return Groups(group_of[kinds], "rows of one prompt")
 
 
-def _group_pairs(pairs: Pairs, groups: int | ArrayLike | None, key: jax.Array | None) -> Groups:
-    """Groups of the rows of one model; labels of the pairs where no groups are given."""
-    if groups is None:
-        groups = DEFAULT_GROUPS if pairs.groups is None else pairs.groups
-    kinds = pairs.prompt_kinds[1] if pairs.paired else None
-    return group_rows(pairs.n, groups, key=key, kinds=kinds)
+def _labelled(membership: np.ndarray) -> Groups:
+    """Groups of the rows of each label, by its number."""
+    if not membership.any():
+        raise ValueError("groups: expected at least two distinct labels, received one.")
+    return Groups(membership, "given labels")
 
 
 def group_models(
@@ -104,10 +103,10 @@ def group_models(
     first = next(iter(models.values()))
     count = min(count, *(pairs.n for pairs in models.values()))
     if first.groups is not None:
-        return dict.fromkeys(models, _group_pairs(first, None, None)), "labels"
+        return dict.fromkeys(models, _labelled(first.groups)), "labels"
     if len(models) == 1:
-        return {name: _group_pairs(first, count, key) for name in models}, "none"
-    own_kinds = {name: pairs.prompt_kinds[0] for name, pairs in models.items() if pairs.paired}
+        return {name: _deal(first.n, count, key, first.prompt_kinds[1]) for name in models}, "none"
+    own_kinds = {name: pairs.prompt_kinds[0] for name, pairs in models.items()}
     kinds, of_row = 1, np.zeros(0, int)
     if first.paired:
         stacked = np.concatenate([np.asarray(pairs.arrays[1]) for pairs in models.values()])
@@ -115,10 +114,10 @@ def group_models(
     if kinds == 1 or kinds == sum(own_kinds.values()):  # Nothing in common.
         count = min([count, *(kinds for kinds in own_kinds.values() if kinds > 1)])
         return {
-            name: _group_pairs(pairs, count, jax.random.fold_in(key, index))
+            name: _deal(pairs.n, count, jax.random.fold_in(key, index), pairs.prompt_kinds[1])
             for index, (name, pairs) in enumerate(models.items())
         }, "none"
-    together = group_rows(of_row.size, min(count, kinds), key=key, kinds=of_row)
+    together = _deal(of_row.size, min(count, kinds), key, of_row)
     alone = all(own_kinds[name] == pairs.n for name, pairs in models.items())
     units = "rows" if alone else together.units
     ends = np.cumsum([pairs.n for pairs in models.values()])[:-1]
@@ -233,6 +232,8 @@ class Deletions:
     # False where a deletion leaves the rows of a single prompt: influences and errors of
     # conditional and information are then NaN.
     defined: bool = True
+    # How far the noise of the bandwidths moves the scores; None where no bandwidth has any.
+    bandwidth_errors: PerScore | None = None
 
     def influences(self) -> PerScore:
         """What each group does to each score, `[g]` each: see `influences`."""
@@ -294,11 +295,15 @@ def decomposition_errors(
       4.84 +- 0.25
     """
     entropy = Entropy(order=order, truncation=truncation).clamped(pairs.n)
-    pairs = pairs.gathered()
     if pairs.n < FEWEST_ROWS:
         return undefined_errors(pairs)
-    chosen = _group_pairs(pairs, groups, key)
-    return delete_groups(pairs, entropy, chosen, method=method, progress=progress).errors()
+    if groups is None and pairs.groups is not None:
+        chosen = _labelled(pairs.groups)
+    else:
+        given = DEFAULT_GROUPS if groups is None else groups
+        chosen = group_rows(pairs.n, given, key=key, kinds=pairs.prompt_kinds[1])
+    near = pairs.gathered()
+    return delete_groups(near, entropy, chosen, method=method, progress=progress).errors()
 
 
 def undefined_errors(pairs: Pairs) -> PerScore:
@@ -321,18 +326,45 @@ def delete_groups(
 
     Progress is called after each evaluation of the scores.
     """
+    found = methods.compute_deleted(pairs, entropy, groups.membership, method, progress)
+    return _deletions(found, pairs, entropy, groups)
+
+
+def _deletions(found: Deleted, pairs: Pairs, entropy: Entropy, groups: Groups) -> Deletions:
+    if found.estimates:
+        _warn_of_noise(found.estimates)
     defined = not _leaves_one_prompt(pairs, groups)
-    if methods.check_method(method).computes(entropy):
-        kept = [groups.membership != group for group in range(groups.count)]
-        everything, found = methods.compute_deletions(pairs, entropy, kept, method, progress)
-        if not method.approximates:
-            _warn_of_noise(found)
-        deleted = _scores_of_all([computed.values for computed in found])
+    whole = Decomposition.of(found.everything, entropy, n=pairs.n)
+    deleted, *moved = _scores_of_each([found.without, *found.moved])
+    # To first order, the changes by several bandwidths add up as independent ones do.
+    changes = [[float(a - b) for a, b in zip(m, whole.scores, strict=True)] for m in moved]
+    noise = PerScore(*map(math.hypot, *changes)) if changes else None
+    return Deletions(whole, deleted, groups, defined, noise)
+
+
+def score(
+    pairs: Pairs,
+    entropy: Entropy,
+    groups: Groups | None,
+    *,
+    method: Method,
+    with_errors: bool,
+    moved: Sequence[Pairs],
+    progress: Callable[[], Any],
+) -> ScoredOrder:
+    """The scores of one order; with errors, of the sample and of the bandwidths, by the groups."""
+    errors = noise = influences = None
+    deleted = groups.membership if with_errors and groups is not None else None
+    found = methods.compute_deleted(pairs, entropy, deleted, method, progress, moved)
+    if with_errors and groups is not None:
+        deletions = _deletions(found, pairs, entropy, groups)
+        errors, influences = deletions.errors(), deletions.influences()
+        decomposition, noise = deletions.decomposition, deletions.bandwidth_errors
     else:
-        values, deleted = _order_two_deletions(pairs, groups)
-        everything = Computed(values, None, FROBENIUS)
-        progress()
-    return Deletions(Decomposition.of(everything, entropy, n=pairs.n), deleted, groups, defined)
+        errors = undefined_errors(pairs) if with_errors else None
+        decomposition = Decomposition.of(found.everything, entropy, n=pairs.n)
+    limits = saturation.limits_of(decomposition, paired=pairs.paired)
+    return ScoredOrder(decomposition, errors, noise, limits, influences)
 
 
 def _leaves_one_prompt(pairs: Pairs, groups: Groups) -> bool:
@@ -340,8 +372,6 @@ def _leaves_one_prompt(pairs: Pairs, groups: Groups) -> bool:
 
     Of a single prompt information is 1 and conditional is vendi, whatever the outputs.
     """
-    if not pairs.paired:
-        return False
     kinds, of_row = pairs.prompt_kinds
     for group in range(groups.count if kinds > 1 else 0):
         rest = of_row[groups.membership != group]
@@ -355,51 +385,15 @@ def _leaves_one_prompt(pairs: Pairs, groups: Groups) -> bool:
     return False
 
 
-def bandwidth_errors(
-    pairs: Pairs, entropy: Entropy, deletions: Deletions, *, method: Method = AUTO
-) -> PerScore | None:
-    """How far the noise of the bandwidths moves the scores; None where no bandwidth has an error.
-
-    To first order: each bandwidth is moved by its error, and the changes add up as independent ones
-    do. `deletions` hold the scores at the bandwidths of the pairs, by the same method.
-    """
-    squares = []
-    for index, chosen in enumerate(pairs.bandwidths.values()):
-        if chosen.relative_error is None:
-            continue
-        kernel = pairs.kernels[index]
-        assert isinstance(kernel, Gaussian)  # No other has a bandwidth to choose.
-        moved = pairs.at_bandwidth(index, float(kernel.bandwidth) * (1 + chosen.relative_error))
-        if methods.check_method(method).computes(entropy):
-            computed, _ = methods.compute_deletions(moved, entropy, (), method, lambda: None)
-            values = computed.values
-        else:
-            values, _ = _order_two_deletions(moved, deletions.groups)
-        change = zip(_scores_of(values), deletions.decomposition.scores, strict=True)
-        squares.append([float(a - b) ** 2 for a, b in change])
-    if not squares:
-        return None
-    return PerScore(*(math.sqrt(sum(of_score)) for of_score in zip(*squares, strict=True)))
-
-
 @jax.jit
-def _scores_of_all(turns: list[PerTerm]) -> PerScore:
-    """The scores of every turn, `[turns]` each: one program for what would be many small ones."""
-    return PerScore(*map(jnp.stack, zip(*map(_scores_of, turns), strict=True)))
-
-
-def _scores_of(values: PerTerm) -> PerScore:
+def _scores_of_each(turns: list[PerTerm]) -> list[PerScore]:
     """The scores of entropies, of pairs or of outputs alone."""
-    if values.prompts is None:
-        values = PerTerm(values.outputs, jnp.zeros_like(values.outputs), values.outputs)
-    return PerScore(*map(jnp.exp, log_scores(*values)))
+    return [PerScore(*map(jnp.exp, log_scores(*of_pairs(values)))) for values in turns]
 
 
-def _warn_of_noise(deletions: Sequence[Computed]) -> None:
+def _warn_of_noise(deletions: Sequence[PerTerm]) -> None:
     """Warns where a jackknife error is mostly that of the estimates behind it."""
-    if deletions[0].estimates is None:
-        return
-    logs = [log_scores(*computed.estimates) for computed in deletions if computed.estimates]
+    logs = [log_scores(*estimates) for estimates in deletions]
     for name, estimates in zip(PerScore._fields, zip(*logs, strict=True), strict=True):
         if estimates[0] is None:
             continue
@@ -410,34 +404,3 @@ def _warn_of_noise(deletions: Sequence[Computed]) -> None:
                 f"the standard error of {name} is mostly that of the estimated spectra: a smaller "
                 "rtol gives a smaller one."
             )
-
-
-def _order_two_deletions(pairs: Pairs, groups: Groups) -> tuple[PerTerm, PerScore]:
-    """The order-2 entropies of all rows, and the scores `[g]` without each group."""
-    return _of_norms(pairs, jax.nn.one_hot(groups.membership, groups.count, dtype=pairs.dtype))
-
-
-@jax.jit
-def _of_norms(pairs: Pairs, one_hot: jax.Array) -> tuple[PerTerm, PerScore]:
-    norms = pairwise.group_norms(*factors_of(pairs), one_hot)
-    sizes = jnp.sum(one_hot, axis=0)
-    n = jnp.sum(sizes)
-    total = jnp.sum(norms, axis=(1, 2))
-    inside = jnp.diagonal(norms, axis1=1, axis2=2)
-    without = total[:, None] - 2 * jnp.sum(norms, axis=2) + inside
-    left = (n - sizes)[None]
-    deleted = _scores_of(order_two_entropies(without / left / left))
-    return order_two_entropies(total / n / n), deleted
-
-
-def order_two_entropies(norms: jax.Array) -> PerTerm:
-    """CV eq. 4 and 11 from the squared norms of K_X / n and, with prompts, K_T and the pairs."""
-    missing = (None,) * (3 - norms.shape[0])
-    return PerTerm(*map(of_squared_norm, norms), *missing)
-
-
-def factors_of(pairs: Pairs) -> tuple[Factors, Subsets]:
-    """The factors of all Grams, and which of them X and, with prompts, T and the joint have."""
-    zipped = zip(pairs.kernels, pairs.arrays, strict=True)
-    factors = tuple(Factor(kernel, kernel.prepare(array)) for kernel, array in zipped)
-    return factors, ((0,), (1,), (0, 1)) if pairs.paired else ((0,),)

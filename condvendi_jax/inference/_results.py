@@ -7,14 +7,19 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from condvendi_jax.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import PerScore
 from condvendi_jax.inference.saturation import Limit
+from condvendi_jax.pairs import Pairs
 from condvendi_jax.report import _render
 from condvendi_jax.scores._decompose import Decomposition
 
 # A choice: below this share of the distinct prompts, their RKE is reported as too small.
 _BLURRED = 0.9
+# A choice: the Gram of this many distinct prompts takes a second.
+_LOOKED_AT = 4096
 
 
 def _order(order: float) -> float | str:
@@ -78,6 +83,22 @@ class RepeatedPrompts(NamedTuple):
     distinct: int
     frequency: float
     counted: float
+
+    @classmethod
+    def of(cls, pairs: Pairs) -> RepeatedPrompts | None:
+        """Those of pairs on one device; None unless each prompt comes twice on average."""
+        kinds, of_row = pairs.prompt_kinds
+        if pairs.layout is not None or not 1 < kinds <= min(pairs.n // 2, _LOOKED_AT):
+            return None
+        _, first = np.unique(of_row, return_index=True)
+        shares = np.bincount(of_row) / pairs.n
+        kernel = pairs.kernels[1]
+        prepared = kernel.prepare(pairs.arrays[1][first])
+        gram = np.array(kernel.cross(prepared, prepared), np.float64)
+        np.fill_diagonal(gram, 1.0)
+        return cls(
+            kinds, float(1 / np.sum(shares**2)), float(1 / (shares @ np.square(gram) @ shares))
+        )
 
     @property
     def blurred(self) -> bool:

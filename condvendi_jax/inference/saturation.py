@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from condvendi_jax.entropies import Entropy
+from condvendi_jax.entropies import Entropy, PerScore
+from condvendi_jax.scores._decompose import Decomposition
 
 Limit = Literal["smallest", "largest", "equal"]
 # What rounding moves a score by when its rows are permuted, in eps of the dtype relative to the
@@ -78,3 +79,15 @@ def limit_of(
     if values.size > 1 and np.ptp(values) <= allowed * np.abs(values).max():
         return "equal"
     return None
+
+
+def limits_of(decomposition: Decomposition, *, paired: bool) -> dict[str, Limit]:
+    """By name, the limits that scores of one model have reached; of Vendi alone unless paired."""
+    entropy = Entropy(decomposition.order, decomposition.truncation)
+    limits: dict[str, Limit] = {}
+    for name in PerScore._fields if paired else ("vendi",):
+        value = float(getattr(decomposition.scores, name))
+        limit = limit_of([value], decomposition.n, entropy, decomposition.dtype)
+        if limit is not None:
+            limits[name] = limit
+    return limits

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from condvendi_jax.entropies import Entropy, PerScore, PerTerm, log_scores
+from condvendi_jax.entropies import Entropy, PerScore, PerTerm, log_scores, of_pairs
 from condvendi_jax.pairs import Pairs, takes_pairs
 from condvendi_jax.spectra import _methods as methods
 from condvendi_jax.spectra._measures import Estimate
@@ -113,9 +113,7 @@ class Decomposition(Scores):
         cls, computed: Computed, entropy: Entropy, *, n: int, duplicates: int | None = None
     ) -> Decomposition:
         """The decomposition of computed entropies; of H(X) alone where there are no prompts."""
-        values = computed.values
-        if values.prompts is None:
-            values = PerTerm(values.outputs, jnp.zeros_like(values.outputs), values.outputs)
+        values = of_pairs(computed.values)
         return cls(
             *values,
             order=entropy.order,

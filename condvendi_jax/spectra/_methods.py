@@ -24,6 +24,8 @@ from condvendi_jax.entropies import Entropy, PerTerm, log_scores
 from condvendi_jax.grams import Gram, Operator
 from condvendi_jax.grams import _eigenvalues as spectra
 from condvendi_jax.grams import _memory as memory
+from condvendi_jax.grams import _pairwise as pairwise
+from condvendi_jax.grams._pairwise import Factor, Factors, Subsets
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.spectra import _approximations as approximations
 from condvendi_jax.spectra import _estimators as estimators
@@ -83,25 +85,53 @@ def compute(
     ]
 
 
-def compute_deletions(
+class Deleted(NamedTuple):
+    """An entropy of all points, without each of some groups, and at other bandwidths."""
+
+    everything: Computed
+    without: PerTerm  # Without each of g groups, `[g]` each.
+    estimates: list[PerTerm]  # Of each deletion, where it has its own.
+    moved: list[PerTerm]  # Of all points, at each of the other bandwidths.
+
+
+def compute_deleted(
     points: Pairs,
     entropy: Entropy,
-    kept: Sequence[np.ndarray],
+    groups: np.ndarray | None,
     method: Method,
     progress: Callable[[], Any],
-) -> tuple[Computed, list[Computed]]:
-    """An entropy that the method computes, of all points and of subsets, given as booleans `[n]`.
+    moved: Sequence[Pairs] = (),
+) -> Deleted:
+    """An entropy of all points, and without each group of them, numbered from 0 in `groups` `[n]`.
 
-    A subset of fewer points than the truncation keeps all eigenvalues. `progress` is called after
-    each spectrum.
+    A deletion that leaves fewer points than the truncation keeps all eigenvalues. `moved` are the
+    same points at other bandwidths, of which the entropy of all points is computed. Without groups,
+    only that of all `points` is. `progress` is called after each spectrum.
     """
-    terms = ALL_TERMS if points.paired else OUTPUTS
-    of_rows = check_method(method).of_subsets(points, terms)
-    found = []
-    for rows in (np.ones(points.n, bool), *kept):
-        found += of_rows(rows, (entropy.fitted(int(rows.sum())),))
+    check_method(method)
+    if groups is None:
+        (computed,) = compute(points, (entropy,), method)
+        return Deleted(computed, computed.values, [], [])
+    count, turns = int(np.max(groups)) + 1, (points, *moved)
+    if not method.computes(entropy):
+        one_hot = jax.nn.one_hot(groups, count, dtype=points.dtype)
+        (values, without), *others = (_frobenius_deleted(own, one_hot) for own in turns)
         progress()
-    return found[0], found[1:]
+        return Deleted(Computed(values, None, FROBENIUS), without, [], [own for own, _ in others])
+    found: list[Computed] = []
+    for own in turns:
+        of_rows = method.of_subsets(own, ALL_TERMS if points.paired else OUTPUTS)
+        for group in range(-1, count if own is points else 0):  # The group -1 has no rows.
+            rows = groups != group
+            found += of_rows(rows, (entropy.fitted(int(np.count_nonzero(rows))),))
+            progress()
+    deletions = found[1 : count + 1]
+    return Deleted(
+        found[0],
+        jax.tree.map(lambda *values: np.stack(values), *(own.values for own in deletions)),
+        [own.estimates for own in deletions if own.estimates and not method.approximates],
+        [own.values for own in found[count + 1 :]],
+    )
 
 
 def entropy_of(gram: Operator, entropy: Entropy, method: Method) -> float:
@@ -587,7 +617,33 @@ def _of_spectra(
 def _frobenius(points: Pairs, terms: Terms, in_tiles: bool) -> PerTerm:
     """The entropies of order 2, in one pass over the pairs of points."""
     found = entropies.entropies(entropies.renyi(2), *points.grams(in_tiles=in_tiles))
-    return _per_term({name: getattr(found, name) for name in terms})
+    return PerTerm(*(getattr(found, name) if name in terms else None for name in ALL_TERMS))
+
+
+@jax.jit
+def _frobenius_deleted(points: Pairs, one_hot: jax.Array) -> tuple[PerTerm, PerTerm]:
+    """The entropies of order 2 of all points, and `[g]` without each group, in one pass."""
+    norms = pairwise.group_norms(*factors_of(points), one_hot)
+    sizes = jnp.sum(one_hot, axis=0)
+    n = jnp.sum(sizes)
+    total = jnp.sum(norms, axis=(1, 2))
+    inside = jnp.diagonal(norms, axis1=1, axis2=2)
+    without = total[:, None] - 2 * jnp.sum(norms, axis=2) + inside
+    left = (n - sizes)[None]
+    return order_two_entropies(total / n / n), order_two_entropies(without / left / left)
+
+
+def order_two_entropies(norms: jax.Array) -> PerTerm:
+    """CV eq. 4 and 11 from the squared norms of K_X / n and, with prompts, K_T and the pairs."""
+    missing = (None,) * (3 - norms.shape[0])
+    return PerTerm(*map(entropies.of_squared_norm, norms), *missing)
+
+
+def factors_of(points: Pairs) -> tuple[Factors, Subsets]:
+    """The factors of all Grams, and which of them X and, with prompts, T and the joint have."""
+    zipped = zip(points.kernels, points.arrays, strict=True)
+    factors = tuple(Factor(kernel, kernel.prepare(array)) for kernel, array in zipped)
+    return factors, ((0,), (1,), (0, 1)) if points.paired else ((0,),)
 
 
 @jax.jit

@@ -16,8 +16,8 @@ from oracles import entropy, gaussian_gram, shifted
 from processes import started
 
 from condvendi_jax import validation
-from condvendi_jax.inference import _evaluate as evaluation
 from condvendi_jax.inference import _jackknife as uncertainty
+from condvendi_jax.inference import _plan as plan
 from experiments import data
 from experiments.data import PairedEmbeddings
 from experiments.lab import Context, Run, Setup, choices, store
@@ -205,7 +205,7 @@ def test_the_jackknife_gives_the_errors_of_order_one(cell, points, grams):
     found = called(engines.jackknife(cell | {"n": FEW}), seed=3)
     prompts = points[0][1][:FEW].astype(np.float32)
     kinds = validation.distinct_rows(prompts)[1]
-    groups = uncertainty.group_rows(FEW, 20, key=evaluation.Keys(3).groups, kinds=kinds)
+    groups = uncertainty.group_rows(FEW, 20, key=plan.Keys(3).groups, kinds=kinds)
     deleted = []
     for group in range(20):
         kept = np.flatnonzero(groups.membership != group)

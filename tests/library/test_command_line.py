@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 import condvendi_jax as cv
 from condvendi_jax import __main__
 from condvendi_jax.cli import inputs, options
-from condvendi_jax.inference._evaluate import Keys
+from condvendi_jax.inference._plan import Keys
 
 N = 60
 OUTPUTS, PROMPTS = draw_pairs(N, dtype=np.float32)
@@ -400,7 +400,7 @@ def test_what_an_encoder_prints_stays_out_of_the_results(folder, capfd):
 
 def test_groups_that_no_error_would_use_are_refused(folder, monkeypatch):
     """By default, errors of order 1 are left out of many rows."""
-    monkeypatch.setattr("condvendi_jax.inference._evaluate.ERRORS_UP_TO", N - 1)
+    monkeypatch.setattr("condvendi_jax.inference._plan.ERRORS_UP_TO", N - 1)
     with pytest.raises(ValueError, match="--groups=7 has no effect: --errors=auto computes no"):
         __main__.main(["", "score", X, WIDTH, "--order=1", "--groups=7"])
 

@@ -12,7 +12,7 @@ from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, scores
 import condvendi_jax as cv
 from condvendi_jax import bandwidth, validation
 from condvendi_jax.cli import files
-from condvendi_jax.inference import _evaluate as evaluation
+from condvendi_jax.inference import _plan as plan
 from condvendi_jax.report import _render as render
 from condvendi_jax.spectra import _methods as methods
 
@@ -58,7 +58,8 @@ def test_every_argument_changes_the_evaluation():
     said = []
     cv.evaluate(**default, progress=said.append)
     assert said[:3] == ["bandwidth of outputs", "bandwidth of prompts", "order 1"]
-    assert said[-2:] == ["errors of order 1: 9 done", "order 1, noise of the bandwidth"]
+    # All rows, eight groups and, for their noise, two bandwidths.
+        assert said[-1] == "errors of order 1: 11 done"
 
 
 def _numbers(found):
@@ -161,8 +162,8 @@ def test_one_row_scores_one_and_has_no_error():
 )
 def test_which_errors_are_computed(monkeypatch, errors, n, has):
     """Order 2 needs one pass; the others are left out above a number of rows unless asked for."""
-    assert evaluation.ERRORS_UP_TO == 2000
-    monkeypatch.setattr(evaluation, "ERRORS_UP_TO", 40)
+    assert plan.ERRORS_UP_TO == 2000
+    monkeypatch.setattr(plan, "ERRORS_UP_TO", 40)
     pairs = draw_pairs(n, dtype=np.float32)
     found = cv.evaluate(*pairs, **KERNELS, errors=errors, groups=4)
     assert {o.decomposition.order: o.standard_errors is not None for o in found.orders} == has
@@ -393,7 +394,7 @@ def test_an_evaluation_is_a_comparison_of_one():
 
 @pytest.mark.parametrize(("errors", "tested"), [("all", [1, 2]), ("auto", [2]), ("none", [])])
 def test_differences_are_tested_where_there_are_errors(monkeypatch, errors, tested):
-    monkeypatch.setattr(evaluation, "ERRORS_UP_TO", 39)
+    monkeypatch.setattr(plan, "ERRORS_UP_TO", 39)
     pairs = draw_pairs(40, dtype=np.float32)
     models = {"a": pairs[0], "b": 2 * pairs[0]}
     with warnings.catch_warnings():
@@ -444,7 +445,7 @@ def test_bad_input_is_refused_before_any_score(monkeypatch, name):
     def compute(*_, **__):
         pytest.fail("computed")
 
-    monkeypatch.setattr(evaluation.methods, "compute", compute)
+    monkeypatch.setattr(methods, "compute_deleted", compute)
     change, message = BAD[name]
     with pytest.raises((TypeError, ValueError), match=message):
         cv.evaluate(**({"outputs": OUTPUTS, "prompts": PROMPTS, **KERNELS} | change))
