@@ -83,20 +83,20 @@ def suited(kernels: Sequence[Kernel], arrays: Sequence[jax.Array]) -> tuple[Kern
         for index in known:
             kernels[index].check_points(arrays[index], name=NAMES[index])
             fitting[index] = kernels[index].suited_to(arrays[index])
-        found = _off_diagonal_ranges([(fitting[index], arrays[index]) for index in known])
-        for index, values in zip(known, found, strict=True):
-            rows = min(arrays[index].shape[0], _PROBED_ROWS)
-            _warn_of_extremes(kernels[index], rows, *map(float, values), name=NAMES[index])
+        probed = [(fitting[index], arrays[index]) for index in known]
+        found = np.asarray(_off_diagonal_ranges(probed)) if known else ()
+        for index, (identical, smallest, largest) in zip(known, found, strict=True):
+            if not identical:
+                rows = min(arrays[index].shape[0], _PROBED_ROWS)
+                _warn_of_extremes(kernels[index], rows, smallest, largest, name=NAMES[index])
     return tuple(fitting)
 
 
 def _warn_of_extremes(
-    kernel: Kernel, rows: int, identical: float, smallest: float, largest: float, *, name: str
+    kernel: Kernel, rows: int, smallest: float, largest: float, *, name: str
 ) -> None:
     """Says so where a kernel cannot tell the points apart, or tells all apart."""
     compared = f"all kernel values between {rows} rows"
-    if identical:
-        return
     if smallest > 1 - _NEGLIGIBLE:
         validation.warn(
             f"{name}: under {kernel!r} {compared} exceed 1 - 1e-6, the Gram is numerically "
@@ -110,21 +110,20 @@ def _warn_of_extremes(
 
 
 @jax.jit
-def _off_diagonal_ranges(
-    pairs: Sequence[tuple[Kernel, jax.Array]],
-) -> list[tuple[jax.Array, jax.Array, jax.Array]]:
-    """`_off_diagonal_range` of each: one program, not one a pair."""
-    return [_off_diagonal_range(kernel, points) for kernel, points in pairs]
+def _off_diagonal_ranges(pairs: Sequence[tuple[Kernel, jax.Array]]) -> jax.Array:
+    """For some rows of each, whether they are identical, and the least and largest kernel values.
 
-
-def _off_diagonal_range(
-    kernel: Kernel, points: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Of some rows: whether they are identical, and their least and largest kernel values."""
-    rows = points[:: -(-points.shape[0] // _PROBED_ROWS)]
-    prepared = kernel.prepare(rows)
-    values = kernel.cross(prepared, prepared)
-    # A constant of NumPy: inside of compile-time evaluation JAX would compile its making.
-    diagonal = np.eye(rows.shape[0], dtype=bool)
-    smallest = jnp.min(jnp.where(diagonal, jnp.inf, values))
-    return (rows == rows[:1]).all(), smallest, jnp.max(jnp.where(diagonal, -jnp.inf, values))
+    One array `[pairs, 3]`, so that one program and one transfer serve all.
+    """
+    found = []
+    for kernel, points in pairs:
+        rows = points[:: -(-points.shape[0] // _PROBED_ROWS)]
+        prepared = kernel.prepare(rows)
+        values = kernel.cross(prepared, prepared)
+        # A constant of NumPy: inside of compile-time evaluation JAX would compile its making.
+        diagonal = np.eye(rows.shape[0], dtype=bool)
+        smallest = jnp.min(jnp.where(diagonal, jnp.inf, values))
+        largest = jnp.max(jnp.where(diagonal, -jnp.inf, values))
+        identical = (rows == rows[:1]).all().astype(values.dtype)
+        found.append(jnp.stack([identical, smallest, largest]))
+    return jnp.stack(found)

@@ -305,7 +305,7 @@ def check_finite(array: np.ndarray | jax.Array, *, name: str) -> None:
     else:
         # At once, also for a constant inside jit; in JAX: the rows may lie on several hosts.
         with jax.ensure_compile_time_eval():
-            row, count = map(int, _not_finite(array))
+            row, count = np.asarray(_not_finite(array)).tolist()
     if count == 0:
         return
     raise ValueError(
@@ -315,10 +315,10 @@ def check_finite(array: np.ndarray | jax.Array, *, name: str) -> None:
 
 
 @jax.jit
-def _not_finite(array: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The first row that is not finite, and how many are not."""
+def _not_finite(array: jax.Array) -> jax.Array:
+    """The first row that is not finite, and how many are not, `[2]`."""
     finite_rows = jnp.isfinite(array).all(axis=1)
-    return jnp.argmin(finite_rows), jnp.sum(~finite_rows)
+    return jnp.stack([jnp.argmin(finite_rows), jnp.sum(~finite_rows)])
 
 
 def check_number(

@@ -59,7 +59,7 @@ def test_every_argument_changes_the_evaluation():
     cv.evaluate(**default, progress=said.append)
     assert said[:3] == ["bandwidth of outputs", "bandwidth of prompts", "order 1"]
     # All rows, eight groups and, for their noise, two bandwidths.
-        assert said[-1] == "errors of order 1: 11 done"
+    assert said[-1] == "errors of order 1: 11 done"
 
 
 def _numbers(found):
