@@ -194,6 +194,17 @@ def scores(pairs, ways=SCORED, **options):
     return {"scores": np.array(values, np.float64), "n": np.array(exact.n)}
 
 
+def errors():
+    """The standard errors of `evaluate`, of rows on one device and of the same rows on a mesh."""
+    by_name = dict(zip(("output_kernel", "prompt_kernel"), kernels(), strict=True))
+    points, out = draw_pairs(N, **DIMENSIONS), {}
+    for name, mesh in {"one device": None, "mesh": lines(4)}.items():
+        pairs = cv.Pairs(*points, **by_name, mesh=mesh)
+        found = cv.evaluate(pairs, orders=[1, 2], groups=5)
+        out[name] = np.array([order.standard_errors for order in found.orders])
+    return out
+
+
 _ARRAY = re.compile(r"\b[a-z]+\d*\[([\d,]+)\]")
 _GATHER = re.compile(r"= (.*?) (all-gather|all-to-all)(?:-start)?\(")
 _HOP = re.compile(r"= (.*?) collective-permute(?:-start)?\(")
@@ -259,6 +270,7 @@ def devices(path):
         "measures": measures,
         "mesh": lambda: scores(pairs, mesh=lines(4)),
         "one device": lambda: scores(pairs),
+        "errors": errors,
         "compiled": compiled,
     }
     parts = {}

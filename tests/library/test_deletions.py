@@ -46,6 +46,17 @@ def test_deletions_are_decompositions_of_the_rows_that_are_kept(order, truncatio
     assert found.decomposition.estimation is None
 
 
+def test_estimated_deletions_keep_all_eigenvalues_where_the_truncation_is_larger():
+    """16 rows are left of 24: all their eigenvalues, not 20."""
+    points = Pairs(*draw_pairs(N, dtype=np.float32), **GAUSSIANS)
+    groups, entropy = uncertainty.group_rows(N, LABELS), Entropy(truncation=20)
+    exact, estimated = (
+        uncertainty.delete_groups(points, entropy, groups, method=method).deleted
+        for method in (cv.Exact(), cv.Stored(jax.random.key(0)))
+    )
+    np.testing.assert_allclose(estimated, exact, rtol=1e-3)
+
+
 def _oracle_grams(outputs, prompts, kernels):
     """Both Grams; without prompts, that of one prompt for all."""
     if prompts is None:

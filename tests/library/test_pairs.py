@@ -32,6 +32,19 @@ def test_a_rule_chooses_the_bandwidth_of_every_kernel_that_is_missing():
     assert pairs.bandwidths["prompts"].bandwidth is None
 
 
+def test_each_bandwidth_that_the_rule_drew_is_moved_by_its_error():
+    pairs = cv.Pairs(*draw_pairs(N, dtype=np.float32), rule="variance", key=KEY)
+    outputs, prompts = pairs.kernels
+    assert all(0 < found.relative_error < 0.1 for found in pairs.bandwidths.values())
+    larger = [
+        kernel.bandwidth * (1 + found.relative_error)
+        for kernel, found in zip(pairs.kernels, pairs.bandwidths.values(), strict=True)
+    ]
+    moved = [[float(kernel.bandwidth) for kernel in other.kernels] for other in pairs.moved()]
+    expected = [[larger[0], prompts.bandwidth], [outputs.bandwidth, larger[1]]]
+    np.testing.assert_allclose(moved, np.array(expected, float), rtol=1e-6)
+
+
 def test_models_share_kernels_and_keep_their_rows():
     outputs, prompts = draw_pairs(N, dtype=np.float32)
     models = {"a": outputs, "b": 2 * outputs[::-1]}

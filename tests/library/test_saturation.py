@@ -152,4 +152,6 @@ def test_an_evaluation_says_what_is_saturated(bandwidth, limit, words):
         assert scored.saturated.get("vendi") == limit
         assert scored.as_dict(SCORES)["saturated"] == scored.saturated
     assert ("saturated: " in str(found)) == (limit is not None)
+    alone = cv.evaluate(outputs, output_kernel=kernels["output_kernel"], errors="none")
+    assert all(scored.saturated == ({"vendi": limit} if limit else {}) for scored in alone.orders)
     assert words is None or f"saturated: total of order 2 (RKE) {words}" in str(found)

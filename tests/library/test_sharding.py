@@ -266,6 +266,12 @@ def test_the_scores_on_a_mesh_are_those_of_one_device(found):
     np.testing.assert_allclose(found["mesh/scores"][1:], exact[1:], rtol=0.02)
 
 
+@pytest.mark.slow
+def test_the_errors_on_a_mesh_are_those_of_one_device(found):
+    assert (found["errors/mesh"] > 0).all()
+    np.testing.assert_allclose(found["errors/mesh"], found["errors/one device"], rtol=1e-8)
+
+
 def oracle_scores(n, *, order):
     points = (p[:n] for p in draw_pairs(runs.SCORED_N, **runs.DIMENSIONS))
     grams = [gaussian_gram(p, s) for p, s in zip(points, runs.BANDWIDTHS, strict=True)]
