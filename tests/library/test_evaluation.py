@@ -10,7 +10,7 @@ import pytest
 from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, scores
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth, validation
+from condvendi_jax import validation
 from condvendi_jax.cli import files
 from condvendi_jax.inference import _plan as plan
 from condvendi_jax.report import _render as render
@@ -329,7 +329,7 @@ def looks(monkeypatch):
     monkeypatch.setattr(validation, "check_finite", checking)
     monkeypatch.setattr(validation, "_cast", casting)
     # Rules and kernels see the arrays of the pairs: another check of embeddings is a second look.
-    monkeypatch.setattr(bandwidth, "_checked", lambda _: pytest.fail("checked again"))
+    monkeypatch.setattr(validation, "check_embeddings", lambda *_, **__: pytest.fail("again"))
     return checked, cast
 
 
