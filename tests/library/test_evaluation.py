@@ -282,7 +282,7 @@ def test_a_truncation_above_n_is_reported_as_used():
     pairs = draw_pairs(12, dtype=np.float32)
     with pytest.warns(UserWarning, match="truncation 13 exceeds n = 12"):
         found = cv.evaluate(*pairs, **KERNELS, orders=[1], truncation=13, groups=3)
-    assert found.order(1).decomposition.truncation == 12
+    assert found.as_dict()["scores"][0]["truncation"] == 12
     assert "1 (Vendi), t = 12" in str(found)
 
 
