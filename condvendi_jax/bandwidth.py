@@ -39,16 +39,12 @@ RULES = ("variance", "std", "median")
 
 @dataclasses.dataclass(frozen=True)
 class BandwidthSelection:
-    """A bandwidth, and how it was chosen.
+    """A bandwidth, and how it was chosen; other attributes as arguments of `select_bandwidth`.
 
     Attributes:
       bandwidth: the choice, in the units of the embeddings.
-      criterion: 'std' (RKE) or 'variance' (CV): what must stay below the threshold.
       threshold: in units of the score, or of its square for 'variance'.
-      candidates: the bandwidths tried, ascending.
       means, spreads: the mean score over the subsets, and the criterion, at each candidate.
-      subsets, subset_size: the number of disjoint subsets, and of the rows of each.
-      partitions: how many times the rows were split into subsets.
       relative_error: the standard error of the bandwidth, relative to it, over other draws of the
         partitions; None for a single one.
     """
