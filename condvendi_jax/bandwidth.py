@@ -39,16 +39,12 @@ RULES = ("variance", "std", "median")
 
 @dataclasses.dataclass(frozen=True)
 class BandwidthSelection:
-    """A bandwidth, and how it was chosen.
+    """A bandwidth, and how it was chosen; other attributes as arguments of `select_bandwidth`.
 
     Attributes:
       bandwidth: the choice, in the units of the embeddings.
-      criterion: 'std' (RKE) or 'variance' (CV): what must stay below the threshold.
       threshold: in units of the score, or of its square for 'variance'.
-      candidates: the bandwidths tried, ascending.
       means, spreads: the mean score over the subsets, and the criterion, at each candidate.
-      subsets, subset_size: the number of disjoint subsets, and of the rows of each.
-      partitions: how many times the rows were split into subsets.
       relative_error: the standard error of the bandwidth, relative to it, over other draws of the
         partitions; None for a single one.
     """
@@ -118,24 +114,8 @@ def select_bandwidth(
       >>> print(found.describe())
       smallest bandwidth with variance < 0.01 over 10 disjoint subsets of 40 (CV appendix E.1)
     """
-    options = (threshold, subsets, subset_size, candidates, score)
-    return _select(_checked(points), key, criterion, partitions, progress, *options)
-
-
-def _select(
-    points: jax.Array,
-    key: jax.Array,
-    criterion: str,
-    partitions: int,
-    progress: Callable[[], Any],
-    threshold: float = 0.01,
-    subsets: int = DEFAULT_SUBSETS,
-    subset_size: int | None = None,
-    candidates: Sequence[float] | np.ndarray | None = None,
-    score: Callable[..., jax.Array] | None = None,
-) -> BandwidthSelection:
-    """`select_bandwidth` of points that were checked before."""
     validation.check_key(key)
+    points = _checked(points)
     n = points.shape[0]
     if criterion not in _SOURCES:
         raise ValueError(f"criterion: expected one of {sorted(_SOURCES)}, received {criterion!r}.")
@@ -151,7 +131,8 @@ def _select(
     partitions = validation.check_count(partitions, name="partitions", minimum=1)
     order_key, median_key = jax.random.split(key)
     if candidates is None:
-        candidates = _median(points, median_key) * 2.0 ** (np.arange(-24, 25) / 6)
+        median = median_heuristic(_trusted(points), key=median_key)
+        candidates = median * 2.0 ** (np.arange(-24, 25) / 6)
     grid = np.asarray(candidates, np.float64)
     ascending = grid.ndim == 1 and grid.size > 0 and (np.diff(grid) > 0).all()
     if not ascending or not (grid > 0).all() or not np.isfinite(grid).all():
@@ -174,17 +155,12 @@ def _select(
         progress()
     each = (np.std if criterion == "std" else np.var)(values, axis=1, ddof=1)
     choose = functools.partial(_choose, grid, threshold)
+    bandwidth = float(choose(each.mean(axis=0), between=partitions > 1))
+    error = _relative_error(each, choose, grid[-1]) if partitions > 1 else None
+    means, spreads = values.mean(axis=(0, 1)), each.mean(axis=0)
+    sizes = (subsets, size, partitions)
     return BandwidthSelection(
-        bandwidth=float(choose(each.mean(axis=0), between=partitions > 1)),
-        criterion=criterion,
-        threshold=threshold,
-        candidates=grid,
-        means=values.mean(axis=(0, 1)),
-        spreads=each.mean(axis=0),
-        subsets=subsets,
-        subset_size=size,
-        partitions=partitions,
-        relative_error=_relative_error(each, choose, grid[-1]) if partitions > 1 else None,
+        bandwidth, criterion, threshold, grid, means, spreads, *sizes, relative_error=error
     )
 
 
@@ -307,7 +283,21 @@ def bandwidth_by_rule(
       RuledBandwidth(bandwidth=3.0, rule='median distance', relative_error=None)
     """
     check_rule(rule)
-    return _by_rule(_checked(points), rule, key, partitions, progress)
+    if rule == "median":
+        return RuledBandwidth(median_heuristic(points, key=key), "median distance")
+    points = _checked(points)
+    n = points.shape[0]
+    if n < 2 * DEFAULT_SUBSETS:
+        raise ValueError(
+            f"the rule {rule!r} needs {2 * DEFAULT_SUBSETS} rows, received {n}; give the "
+            "bandwidth, or take the rule 'median'."
+        )
+    if partitions is None:
+        size = min(n // DEFAULT_SUBSETS, _LARGEST_SUBSET)
+        partitions = int(np.clip(_PAIRS / (DEFAULT_SUBSETS * size**2), *_PARTITIONS))
+    options: Any = {"criterion": rule, "partitions": partitions, "progress": progress}
+    chosen = select_bandwidth(_trusted(points), key=key, **options)
+    return RuledBandwidth(chosen.bandwidth, chosen.describe(), chosen.relative_error)
 
 
 def check_rule(rule: str) -> None:
@@ -325,7 +315,7 @@ def of_checked(points: jax.Array, rule: str, *, key: jax.Array, name: str) -> Ru
         why = "n = 1" if points.shape[0] == 1 else "all rows are identical"
         return RuledBandwidth(1.0, f"arbitrary: {why}")
     try:
-        return _by_rule(points, rule, key)
+        return bandwidth_by_rule(_trusted(points), rule, key=key)
     except ValueError as error:
         raise ValueError(str(error).replace("points:", f"{name}:", 1)) from error
 
@@ -338,28 +328,6 @@ def as_given(kernel: Kernel) -> RuledBandwidth:
     if isinstance(kernel, Cosine):
         return RuledBandwidth(None, "none: the cosine kernel has no bandwidth")
     return RuledBandwidth(None, f"given: {kernel!r}")
-
-
-def _by_rule(
-    points: jax.Array,
-    rule: str,
-    key: jax.Array,
-    partitions: int | None = None,
-    progress: Callable[[], Any] = lambda: None,
-) -> RuledBandwidth:
-    if rule == "median":
-        return RuledBandwidth(_median(points, key), "median distance")
-    n = points.shape[0]
-    if n < 2 * DEFAULT_SUBSETS:
-        raise ValueError(
-            f"the rule {rule!r} needs {2 * DEFAULT_SUBSETS} rows, received {n}; give the "
-            "bandwidth, or take the rule 'median'."
-        )
-    if partitions is None:
-        size = min(n // DEFAULT_SUBSETS, _LARGEST_SUBSET)
-        partitions = int(np.clip(_PAIRS / (DEFAULT_SUBSETS * size**2), *_PARTITIONS))
-    chosen = _select(points, key, rule, partitions, progress)
-    return RuledBandwidth(chosen.bandwidth, chosen.describe(), chosen.relative_error)
 
 
 @validation.outside_transformations
@@ -383,12 +351,8 @@ def median_heuristic(points: ArrayLike, *, key: jax.Array) -> float:
       >>> print(f"{cv.bandwidth.median_heuristic(points, key=jax.random.key(0)):.2f}")
       3.00
     """
-    return _median(_checked(points), key)
-
-
-def _median(points: jax.Array, key: jax.Array) -> float:
-    """`median_heuristic` of points that were checked before."""
     validation.check_key(key)
+    points = _checked(points)
     if points.shape[0] == 1:
         raise ValueError("points: one row has no distance to choose a bandwidth from; give one.")
     sample, difference = _sample(key, points)
@@ -403,8 +367,19 @@ def _median(points: jax.Array, key: jax.Array) -> float:
     return float(np.sqrt(2 * np.median(distinct)) * unit)
 
 
-def _checked(points: ArrayLike) -> jax.Array:
+class _Checked(NamedTuple):
+    points: jax.Array
+
+
+def _trusted(points: jax.Array) -> Any:
+    """Points that were checked and cast before, for the functions that would check them again."""
+    return _Checked(points)
+
+
+def _checked(points: Any) -> jax.Array:
     """The points, moved to where a cast loses nothing of their differences."""
+    if isinstance(points, _Checked):
+        return points.points
     array = validation.as_array(points, name="points")
     return validation.check_embeddings(array, name="points", origin=validation.origin_of(array))
 

@@ -23,15 +23,10 @@ from condvendi_jax.spectra._methods import AUTO, Computed, Method
 
 
 class Estimation(NamedTuple):
-    """How far estimated scores may be from the exact scores of the same data.
+    """How far estimated scores may be from the exact scores, in effective numbers of modes."""
 
-    Attributes:
-      standard_errors: over the random probes, in effective numbers of modes.
-      intervals: (low, high) at 95% confidence, which also cover systematic errors.
-    """
-
-    standard_errors: PerScore
-    intervals: PerScore
+    standard_errors: PerScore  # Over the random probes.
+    intervals: PerScore  # (low, high) at 95%, which also cover systematic errors.
 
 
 class Scores:
@@ -85,9 +80,7 @@ class Decomposition(Scores):
     score is Vendi itself, and the information is 1.
 
     Attributes:
-      entropy_outputs: H(X) in nats.
-      entropy_prompts: H(T) in nats.
-      entropy_joint: H(X, T) in nats.
+      entropy_outputs, entropy_prompts, entropy_joint: H(X), H(T) and H(X, T) in nats.
       order: the order of all three entropies.
       truncation: the number of eigenvalues that all three keep, or None.
       n: the number of pairs.
@@ -202,15 +195,12 @@ def _with_interval(log: Estimate) -> tuple[float, tuple[float, float]]:
     return math.exp(log.value) * log.standard_error, (low, high)
 
 
-def _log_scores(
-    pairs: Pairs, order: float, truncation: int | None, method: Method, terms: methods.Terms
-) -> PerScore:
+def _some_scores(pairs: Pairs, entropy: Entropy, method: Method, terms: methods.Terms) -> PerScore:
     """The scores that some of the terms give."""
     if terms != methods.OUTPUTS and not pairs.paired:
         raise ValueError("prompts: expected embeddings [n, d], received None.")
-    entropy = Entropy(order=order, truncation=truncation).clamped(pairs.n)
-    (computed,) = methods.compute(pairs, (entropy,), method, terms)
-    return log_scores(*computed.values)
+    (computed,) = methods.compute(pairs, (entropy.clamped(pairs.n),), method, terms)
+    return jax.tree.map(jnp.exp, log_scores(*computed.values))
 
 
 @takes_pairs
@@ -227,12 +217,13 @@ def conditional_vendi(
 
     Examples:
       >>> import condvendi_jax as cv
-      >>> outputs, prompts = 2 * [[0], [1], [2], [3]], 2 * [[0], [0], [1], [1]]
-      >>> kernels = dict(output_kernel=cv.Gaussian(0.1), prompt_kernel=cv.Gaussian(0.1))
-      >>> print(f"{cv.conditional_vendi(outputs, prompts, **kernels):.2f}")
-      2.00
+      >>> sharp = {"output_kernel": cv.Gaussian(0.1), "prompt_kernel": cv.Gaussian(0.1)}
+      >>> score = cv.conditional_vendi([[0], [0], [1]], [[0], [1], [1]], **sharp)
+      >>> print(f"{score:.2f}")  # 2^(2/3)
+      1.59
     """
-    return jnp.exp(_log_scores(pairs, order, truncation, method, methods.GIVEN_PROMPTS).conditional)
+    entropy = Entropy(order=order, truncation=truncation)
+    return _some_scores(pairs, entropy, method, methods.GIVEN_PROMPTS).conditional
 
 
 @takes_pairs
@@ -248,12 +239,13 @@ def information_vendi(
 
     Examples:
       >>> import condvendi_jax as cv
-      >>> outputs, prompts = 2 * [[0], [1], [2], [3]], 2 * [[0], [0], [1], [1]]
-      >>> kernels = dict(output_kernel=cv.Gaussian(0.1), prompt_kernel=cv.Gaussian(0.1))
-      >>> print(f"{cv.information_vendi(outputs, prompts, **kernels):.2f}")
-      2.00
+      >>> sharp = {"output_kernel": cv.Gaussian(0.1), "prompt_kernel": cv.Gaussian(0.1)}
+      >>> score = cv.information_vendi([[0], [0], [1]], [[0], [1], [1]], **sharp)
+      >>> print(f"{score:.2f}")  # 3 / 2^(4/3)
+      1.19
     """
-    return jnp.exp(_log_scores(pairs, order, truncation, method, methods.ALL_TERMS).information)
+    entropy = Entropy(order=order, truncation=truncation)
+    return _some_scores(pairs, entropy, method, methods.ALL_TERMS).information
 
 
 @takes_pairs
@@ -264,10 +256,9 @@ def conditional_rke(pairs: Pairs) -> jax.Array:
 
     Examples:
       >>> import condvendi_jax as cv
-      >>> outputs, prompts = 2 * [[0], [1], [2], [3]], 2 * [[0], [0], [1], [1]]
-      >>> kernels = dict(output_kernel=cv.Gaussian(0.1), prompt_kernel=cv.Gaussian(0.1))
-      >>> print(f"{cv.conditional_rke(outputs, prompts, **kernels):.2f}")
-      2.00
+      >>> sharp = {"output_kernel": cv.Gaussian(0.1), "prompt_kernel": cv.Gaussian(0.1)}
+      >>> print(cv.conditional_rke([[0], [0], [1]], [[0], [1], [1]], **sharp).round(2))  # 5 / 3
+      1.67
     """
     return conditional_vendi(pairs, order=2)
 
@@ -280,10 +271,9 @@ def information_rke(pairs: Pairs) -> jax.Array:
 
     Examples:
       >>> import condvendi_jax as cv
-      >>> outputs, prompts = 2 * [[0], [1], [2], [3]], 2 * [[0], [0], [1], [1]]
-      >>> kernels = dict(output_kernel=cv.Gaussian(0.1), prompt_kernel=cv.Gaussian(0.1))
-      >>> print(f"{cv.information_rke(outputs, prompts, **kernels):.2f}")
-      2.00
+      >>> sharp = {"output_kernel": cv.Gaussian(0.1), "prompt_kernel": cv.Gaussian(0.1)}
+      >>> print(cv.information_rke([[0], [0], [1]], [[0], [1], [1]], **sharp).round(1))  # 27 / 25
+      1.1
     """
     return information_vendi(pairs, order=2)
 
@@ -301,13 +291,12 @@ def vendi(
       A scalar, the effective number of modes, in [1, n].
 
     Examples:
-      Frequencies of 1/2, 1/4 and 1/4: exp H = 2^1.5.
-
       >>> import condvendi_jax as cv
-      >>> print(f"{cv.vendi([[0], [0], [1], [2]], kernel=cv.Gaussian(0.1)):.3f}")
+      >>> print(f"{cv.vendi([[0], [0], [1], [2]], kernel=cv.Gaussian(0.1)):.3f}")  # 2^1.5
       2.828
     """
-    return jnp.exp(_log_scores(pairs, order, truncation, method, methods.OUTPUTS).vendi)
+    entropy = Entropy(order=order, truncation=truncation)
+    return _some_scores(pairs, entropy, method, methods.OUTPUTS).vendi
 
 
 @takes_pairs
@@ -317,10 +306,8 @@ def rke(pairs: Pairs) -> jax.Array:
     Args, Returns, Raises: as `vendi`; exact at any n.
 
     Examples:
-      Frequencies of 1/2, 1/4 and 1/4: 1 / (1/4 + 1/16 + 1/16).
-
       >>> import condvendi_jax as cv
-      >>> print(f"{cv.rke([[0], [0], [1], [2]], kernel=cv.Gaussian(0.1)):.3f}")
+      >>> print(f"{cv.rke([[0], [0], [1], [2]], kernel=cv.Gaussian(0.1)):.3f}")  # 8 / 3
       2.667
     """
     return vendi(pairs, order=2)

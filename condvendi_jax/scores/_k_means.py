@@ -31,8 +31,8 @@ class Clustering(NamedTuple):
         with _extras.needed("clusters", package="scikit-learn", purpose="the adjusted Rand index"):
             from sklearn.metrics import adjusted_rand_score
 
-        pairs = list(itertools.combinations(self.alternatives, 2))
-        return float(np.mean([adjusted_rand_score(*pair) for pair in pairs])) if pairs else 1.0
+        pairs = itertools.combinations(self.alternatives, 2)
+        return float(np.mean([adjusted_rand_score(*pair) for pair in pairs] or 1))
 
 
 @validation.outside_transformations
@@ -73,17 +73,14 @@ def k_means(points: ArrayLike, count: int, *, key: jax.Array, restarts: int = 10
     first = np.unique(kind, return_index=True)[1]
     copies = np.bincount(kind)
     seeds = np.asarray(jax.random.randint(key, (restarts,), 0, np.iinfo(np.int32).max))
-    fits: list[Any] = [
-        # In float64: squared distances in float32 would merge points that differ.
-        KMeans(n_clusters=count, n_init=cast(Any, 1), random_state=int(seed)).fit(
-            array[first].astype(np.float64), sample_weight=copies
-        )
-        for seed in seeds
-    ]
+    # In float64: squared distances in float32 would merge points that differ.
+    array = array.astype(np.float64)
+    solvers = [KMeans(count, n_init=cast(Any, 1), random_state=int(seed)) for seed in seeds]
+    fits: list[Any] = [one.fit(array[first], sample_weight=copies) for one in solvers]
     fits.sort(key=lambda fit: fit.inertia_)
     best = fits[0]
-    distances = best.transform(array.astype(np.float64))
-    distances = np.where(best.labels_[kind][:, None] == np.arange(count), distances, np.inf)
+    own = best.labels_[kind][:, None] == np.arange(count)
+    distances = np.where(own, best.transform(array), np.inf)
     return Clustering(
         labels=best.labels_[kind],
         centres=best.cluster_centers_,

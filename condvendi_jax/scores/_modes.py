@@ -5,6 +5,7 @@ They describe prompts that fall into no clusters (CV-early section 5, CV figs 6 
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from condvendi_jax.pairs import Pairs, takes_pairs
 from condvendi_jax.spectra import _methods as methods
 from condvendi_jax.spectra._methods import AUTO, Method
 
-_matvec = jax.jit(lambda gram, vector: gram.matvec(vector))
+_matvec = jax.jit(lambda gram, vector: gram.matvec(vector.ravel()))
 _squared_norm = jax.jit(lambda gram: gram.squared_frobenius_norm())
 # Up to this many rows eigenvectors come from a matrix, as `grams` stores matrices up to this size.
 _DENSE_UP_TO = 2048
@@ -33,8 +34,8 @@ class PromptMode(NamedTuple):
       direction: v, `[n]`, of unit norm; its largest entry is positive.
       vendi, rke: exp of the entropy of order 1 and 2 of K_X o v v^T, a matrix of trace one: the
         effective number of modes of the outputs in this prompt mode.
-      output_shares: the leading eigenvalues of that matrix, `[m]`.
-      output_directions: its leading eigenvectors, `[n, m]`: the output modes in the prompt mode.
+      output_shares, output_directions: that matrix's leading eigenvalues `[m]` and eigenvectors
+        `[n, m]`, the output modes in the prompt mode.
     """
 
     share: float
@@ -100,15 +101,11 @@ def prompt_modes(
     Examples:
       Twice as many prompts about dogs as about sofas, with four outputs and one:
 
-      >>> import numpy as np
       >>> import condvendi_jax as cv
-      >>> prompts = np.repeat([[0.0], [1.0]], [8, 4], axis=0).astype(np.float32)
-      >>> outputs = np.array([0, 1, 2, 3] * 2 + [9] * 4, np.float32)[:, None]
-      >>> sharp = cv.Gaussian(0.1)
-      >>> modes = cv.clusters.prompt_modes(
-      ...     outputs, prompts, output_kernel=sharp, prompt_kernel=sharp, count=2
-      ... )
-      >>> for mode in modes:
+      >>> outputs = [[x] for x in [0, 1, 2, 3, 0, 1, 2, 3, 9, 9, 9, 9]]
+      >>> prompts = 8 * [[0]] + 4 * [[1]]
+      >>> sharp = {"output_kernel": cv.Gaussian(0.1), "prompt_kernel": cv.Gaussian(0.1)}
+      >>> for mode in cv.clusters.prompt_modes(outputs, prompts, **sharp, count=2):
       ...     print(f"share {mode.share:.2f}, size {mode.size:.0f}: vendi {mode.vendi:.2f}")
       share 0.67, size 8: vendi 4.00
       share 0.33, size 4: vendi 1.00
@@ -131,17 +128,10 @@ def prompt_modes(
         direction = (vector / np.sqrt(copies))[kind]
         direction *= np.sign(direction[np.argmax(np.abs(direction))])
         gram = gram_x.weighted(direction)
-        output_shares, output_directions = _leading(gram, directions)
-        modes.append(
-            PromptMode(
-                share=float(share),
-                direction=direction,
-                vendi=math.exp(methods.entropy_of(gram, von_neumann, method)),
-                rke=1 / float(_squared_norm(gram)),
-                output_shares=output_shares,
-                output_directions=output_directions,
-            )
-        )
+        vendi = math.exp(methods.entropy_of(gram, von_neumann, method))
+        rke = 1 / float(_squared_norm(gram))
+        leading = _leading(gram, directions)
+        modes.append(PromptMode(float(share), direction, vendi, rke, *leading))
     return modes
 
 
@@ -157,9 +147,7 @@ def _leading(gram: Operator, count: int) -> tuple[np.ndarray, np.ndarray]:
     else:
         stored = gram.store() if memory.fits(n, gram.dtype) else gram
         operator: Any = scipy.sparse.linalg.LinearOperator
-        product = operator(
-            (n, n), lambda v: np.asarray(_matvec(stored, v.ravel())), dtype=gram.dtype
-        )
+        product = operator((n, n), functools.partial(_matvec, stored), dtype=gram.dtype)
         # The same start gives the same signs and digits at every call.
         start = np.random.default_rng(0).normal(size=n).astype(gram.dtype)
         values, vectors = scipy.sparse.linalg.eigsh(product, k=count, v0=start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -24,8 +25,8 @@ class _Fit(NamedTuple):
     """A Gaussian of pairs z = [x; t], by triangular roots of its covariances."""
 
     mean: jax.Array
-    joint: jax.Array  # Upper triangular R with R^T R the covariance of z.
-    prompt: jax.Array  # The same for t alone.
+    joint: jax.Array  # Upper triangular R with R^T R the covariance of z; `prompt`, of t alone.
+    prompt: jax.Array
 
 
 def pointwise_mutual_information(
@@ -43,11 +44,9 @@ def pointwise_mutual_information(
     where D is the Mahalanobis distance and I the mutual information of the Gaussian (MID eq. 3).
 
     Args:
-      outputs: evaluated outputs, embeddings `[n, d_x]`.
-      prompts: evaluated prompts, embeddings `[n, d_t]`, row by row.
-      reference_outputs: outputs to fit the Gaussian to, `[m, d_x]`; the evaluated pairs themselves
-        where both references are None.
-      reference_prompts: the prompts that belong to them, `[m, d_t]`.
+      outputs, prompts: evaluated pairs, embeddings `[n, d_x]` and `[n, d_t]`.
+      reference_outputs, reference_prompts: pairs to fit the Gaussian to, `[m, d_x]` and `[m, d_t]`;
+        the evaluated pairs themselves where both are None.
       ridge: added to the variance of every coordinate of the reference pairs, in squared units of
         the embeddings. None fits the plain covariance (divided by m).
 
@@ -83,7 +82,8 @@ def pointwise_mutual_information(
             "dimensions, or pass a ridge."
         )
     fit = _fit(*reference, ridge or 0.0)
-    _check_regular(fit)
+    if validation.is_concrete(fit):
+        _check_regular(fit)
     return _pointwise(x, t, fit)
 
 
@@ -120,12 +120,11 @@ def _check_pairs(
     if (reference_outputs is None) != (reference_prompts is None):
         missing = "reference_outputs" if reference_outputs is None else "reference_prompts"
         raise ValueError(f"{missing}: expected both references or neither, received None.")
-    given = {"outputs": outputs, "prompts": prompts}
-    evaluated = validation.as_arrays(given)
+    evaluated = validation.as_arrays({"outputs": outputs, "prompts": prompts})
     # A Gaussian moves with its points: what is far from the origin moves near it before the cast.
-    origins = {name: validation.origin_of(array) for name, array in evaluated.items()}
+    origins = validation.origins_of(evaluated, evaluated)
     x, t = validation.check_arrays(evaluated, origins=origins)
-    if reference_outputs is None or reference_prompts is None:
+    if reference_outputs is None:
         return x, t, (x, t)
     given = {"reference_outputs": reference_outputs, "reference_prompts": reference_prompts}
     references = validation.as_arrays(given)
@@ -135,7 +134,7 @@ def _check_pairs(
                 f"{name}: expected {points.shape[1]} columns as in the evaluated pairs, received "
                 f"{array.shape[1]}."
             )
-    moved = dict(zip(references, origins.values(), strict=True))
+    moved = {f"reference_{name}": origin for name, origin in origins.items()}
     return x, t, tuple(validation.check_arrays(references, origins=moved))
 
 
@@ -173,17 +172,13 @@ def _pointwise(outputs: jax.Array, prompts: jax.Array, fit: _Fit) -> jax.Array:
     """PMI as log p(t | x) / p(t): the distance of x cancels and is never computed."""
     split = outputs.shape[1]
     z = jnp.concatenate([outputs, prompts], axis=1) - fit.mean[None]
-    joint = _whiten(fit.joint, z)[split:]
-    prompt = _whiten(fit.prompt, z[:, split:])
+    whiten = functools.partial(jax.scipy.linalg.solve_triangular, trans=1)
+    # R^{-T} of every row, `[d, n]`: its squared length is the Mahalanobis distance squared.
+    with jax.default_matmul_precision("highest"):
+        joint, prompt = whiten(fit.joint, z.T)[split:], whiten(fit.prompt, z[:, split:].T)
     excess = jnp.sum(jnp.square(prompt), axis=0) - jnp.sum(jnp.square(joint), axis=0)
     scales = jnp.diag(fit.prompt) / jnp.diag(fit.joint)[split:]
     return jnp.sum(jnp.log(jnp.abs(scales))) + excess / 2
-
-
-def _whiten(root: jax.Array, rows: jax.Array) -> jax.Array:
-    """R^{-T} of every row, `[d, n]`: its squared length is the Mahalanobis distance squared."""
-    with jax.default_matmul_precision("highest"):
-        return jax.scipy.linalg.solve_triangular(root, rows.T, trans=1)
 
 
 def rrke(outputs: ArrayLike, references: ArrayLike, *, kernel: Kernel) -> jax.Array:
@@ -192,17 +187,16 @@ def rrke(outputs: ArrayLike, references: ArrayLike, *, kernel: Kernel) -> jax.Ar
     RRKE(X, Y) = -2 log || [k(x_i, y_j)] / sqrt(n m) ||_*                          (RKE Theorem 7)
 
     where || . ||_* is the nuclear norm, the sum of the singular values. For k and l equally likely,
-    separated modes of which c are common, exp(-RRKE) = c^2 / (k l).
+    separated modes of which c are common, exp(-RRKE) = c^2 / (k l). Takes O(n m min(n, m)) time.
 
     Args:
-      outputs: X, embeddings `[n, d]`.
-      references: Y, embeddings `[m, d]` of the same space; n and m may differ.
+      outputs, references: X and Y, embeddings `[n, d]` and `[m, d]` of the same space.
       kernel: a kernel on that space.
 
     Returns:
       A scalar in nats, 0 or more, symmetric in the two samples: 0 where their kernel covariances
-      agree, infinite where no point of one resembles a point of the other. Lower is closer;
-      exp(-RRKE / 2), in [0, 1], is the root fidelity. Takes O(n m min(n, m)) time.
+      agree, infinite where no point of one resembles a point of the other. exp(-RRKE / 2), in
+      [0, 1], is the root fidelity.
 
     Raises:
       TypeError, ValueError: the inputs are not two finite real arrays with the same number of
@@ -213,32 +207,28 @@ def rrke(outputs: ArrayLike, references: ArrayLike, *, kernel: Kernel) -> jax.Ar
       2023), section 3.3 and Theorem 7.
 
     Examples:
-      Two modes and four, two of them common: 2^2 / (2 * 4) = 1/2.
+      Two modes and four, two of them common: -log(2^2 / (2 * 4)) = log 2.
 
-      >>> import numpy as np
       >>> import condvendi_jax as cv
       >>> score = cv.baselines.rrke([[0], [1]], [[0], [1], [2], [3]], kernel=cv.Gaussian(0.1))
-      >>> print(f"{np.exp(-score):.4f}")
-      0.5000
+      >>> print(f"{score:.4f}")
+      0.6931
     """
     check_kernel(kernel, name="kernel")
     given = validation.as_arrays({"outputs": outputs, "references": references})
     origin = None
     if kernel.shift_invariant and len({array.shape[1:] for array in given.values()}) == 1:
         # One origin for both: they share a space.
-        origins = [validation.origin_of(array) for array in given.values()]
+        origins = validation.origins_of(given, given).values()
         origin = next((row for row in origins if row is not None), None)
-    x, y = (
-        validation.check_embeddings(array, name=name, origin=origin)
-        for name, array in given.items()
-    )
+    x, y = (validation.check_embeddings(a, name=k, origin=origin) for k, a in given.items())
     if x.shape[1] != y.shape[1]:
         raise ValueError(
             "references: expected embeddings of the same space as the outputs, received "
             f"{y.shape[1]} columns for {x.shape[1]}."
         )
     if validation.is_concrete(x, y, kernel):
-        for name, points in (("outputs", x), ("references", y)):
+        for name, points in zip(given, (x, y), strict=True):
             kernel.check_points(points, name=name)
         kernel = kernel.suited_to(jnp.concatenate([x, y]))
     memory.check_cross(len(x), len(y), x.dtype)

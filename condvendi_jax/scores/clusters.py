@@ -108,7 +108,7 @@ def cluster_vendi(
     c, the two differ by about a c^2 / 2, relatively.
 
     Args:
-      outputs: embeddings `[n, d]`, or `Pairs`, of which the prompts have no part.
+      outputs: embeddings `[n, d]`, or `Pairs`, whose prompts are not used.
       labels: the cluster of each point, `[n]`: integers, strings, or numbers that are not NaN. They
         decide shapes and must be concrete, also inside `jax.jit`.
       kernel: the kernel of the outputs; None for `Pairs`, which have theirs.
@@ -221,28 +221,26 @@ def _padded_entropies(
     points: Pairs, table: np.ndarray, inside: np.ndarray, entropy: Entropy
 ) -> jax.Array:
     """The entropies `[m]` of clusters of rows `[m, s]`, some of which only fill them up."""
-    found = _of_clusters(points, jnp.asarray(table), jnp.asarray(inside), entropy.needs_spectrum)
     if not entropy.needs_spectrum:
-        return entropies.of_squared_norm(found)
-    values = _entropies_of(found, entropy)
+        return entropies.of_squared_norm(_of_clusters(points, table, inside, whole=False))
+    values = _entropies_of(_of_clusters(points, table, inside, whole=True), entropy)
     spectra.check_spectra(values)
     return values
 
 
-# Programs of their own: compiling the spectra takes longest, and serves every order.
+# A program of its own: compiling the spectra takes longest, and serves every order.
 @functools.partial(jax.jit, static_argnums=1)
 def _entropies_of(eigenvalues: jax.Array, entropy: Entropy) -> jax.Array:
     return jax.vmap(entropy.of_spectrum)(eigenvalues)
 
 
-@functools.partial(jax.jit, static_argnums=3)
-def _of_clusters(points: Pairs, table: jax.Array, inside: jax.Array, whole: bool) -> jax.Array:
+@functools.partial(jax.jit, static_argnames="whole")
+def _of_clusters(points: Pairs, table: ArrayLike, inside: ArrayLike, *, whole: bool) -> jax.Array:
     """The spectra of the Grams of clusters, zero in rows that fill them up, or squared norms."""
-    (kernel,), (array,) = points.kernels, points.arrays
 
     def of_cluster(cluster: tuple[jax.Array, jax.Array]) -> jax.Array:
         rows, inside = cluster
-        gram = DenseGram.from_points(kernel, array[rows]).restricted(inside)
+        gram = DenseGram.from_points(points.kernels[0], points.arrays[0][rows]).restricted(inside)
         return gram.eigenvalues() if whole else gram.squared_frobenius_norm()
 
     return lax.map(of_cluster, (table, inside))

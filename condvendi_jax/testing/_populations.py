@@ -126,8 +126,7 @@ class GaussianMixture:
     def rke(self, *, kernel: Gaussian) -> jax.Array:
         """Population RKE of the outputs: 1 / E[k(X, X')^2], a sum of m^2 Gaussian integrals."""
         d_x = self.means.shape[1] if self.d_x is None else self.d_x
-        scales = jnp.full(d_x, kernel.bandwidth)
-        return 1 / self._mean_squared_kernel(slice(0, d_x), scales)
+        return 1 / self._mean_squared_kernel(slice(d_x), jnp.full(d_x, kernel.bandwidth))
 
     def conditional_rke(self, *, output_kernel: Gaussian, prompt_kernel: Gaussian) -> jax.Array:
         """Population Conditional-RKE E[k_T^2] / E[k_X^2 k_T^2] (CV eq. 11 as n grows)."""
@@ -135,9 +134,8 @@ class GaussianMixture:
             raise ValueError("conditional_rke: this population has no prompts; give d_x.")
         scales = jnp.full(self.means.shape[1], prompt_kernel.bandwidth)
         scales = scales.at[: self.d_x].set(output_kernel.bandwidth)
-        of_prompts, both = slice(self.d_x, None), slice(None)
-        prompts = self._mean_squared_kernel(of_prompts, scales[of_prompts])
-        return prompts / self._mean_squared_kernel(both, scales)
+        prompts = self._mean_squared_kernel(slice(self.d_x, None), scales[self.d_x :])
+        return prompts / self._mean_squared_kernel(slice(None), scales)
 
     def _mean_squared_kernel(self, part: slice, scales: jax.Array) -> jax.Array:
         """E exp(-|Z|^2) for Z the scaled difference of two independent draws.

@@ -119,9 +119,6 @@ def test_median_of_many_rows_is_over_a_sample_drawn_by_the_key():
     one, two = (median_heuristic(many, key=jax.random.key(s)) for s in (0, 1))
     assert one != two
     assert abs(one / two - 1) < 0.1
-
-
-def test_identical_rows_have_no_median_distance():
     with pytest.raises(ValueError, match="all rows are identical"):
         median_heuristic(np.ones((5, 2), np.float32), key=KEY)
 

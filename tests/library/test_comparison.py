@@ -355,6 +355,7 @@ def test_letters_by_hand(apart, expected):
 
 
 def test_models_share_a_letter_unless_they_are_apart():
+    """And there are letters for many models."""
     rng = np.random.default_rng(0)
     for count in (2, 5, 8):
         models = [f"model {k}" for k in range(count)]
@@ -365,9 +366,6 @@ def test_models_share_a_letter_unless_they_are_apart():
             for pair in itertools.combinations(models, 2):
                 shared = set(letters[pair[0]]) & set(letters[pair[1]])
                 assert bool(shared) == (frozenset(pair) not in apart)
-
-
-def test_there_are_letters_for_many_models():
     models = [f"model {k}" for k in range(60)]
     letters = comparison._letters(models, _apart(*itertools.combinations(models, 2)))
     assert len(set(letters.values())) == 60
@@ -397,7 +395,7 @@ def test_a_ranking_in_words(apart, words):
     assert render.ranking_in_words(_ranking(*apart)) == words
 
 
-def test_names_of_scores():
+def test_a_ranking_has_a_name_and_gives_differences_in_either_order():
     for name, score, order, truncation in (
         ("Vendi", "vendi", 1, None),
         ("Conditional-RKE", "conditional", 2, None),
@@ -405,9 +403,6 @@ def test_names_of_scores():
         ("Vendi of order inf", "vendi", np.inf, None),
     ):
         assert _ranking(score=score, order=order, truncation=truncation).name == name
-
-
-def test_a_difference_may_be_asked_for_in_either_order():
     ranking = _ranking()
     forth, back = ranking.difference("A", "C"), ranking.difference("C", "A")
     assert (forth.first, forth.second, forth.value) == ("A", "C", 2)

@@ -354,13 +354,6 @@ def test_seeds_that_would_repeat_another_are_refused(seed):
         cv.evaluate(np.ones((3, 1), np.float32), seed=seed)
 
 
-def test_a_truncation_above_n_is_reported_as_used():
-    outputs, prompts = draw_pairs(20, dtype=np.float32)
-    with pytest.warns(UserWarning, match="truncation 100 exceeds n = 20"):
-        found = cv.evaluate(outputs, prompts, rule="median", truncation=100, orders=[1])
-    assert found.as_dict()["scores"][0]["truncation"] == 20
-
-
 def test_distinct_rows_are_counted_in_the_order_of_their_first():
     rows = np.array([[0.0, 1.0], [2.0, 3.0], [-0.0, 1.0], [2.0, 3.0], [0.0, 2.0]], np.float32)
     count, kinds = validation.distinct_rows(rows)

@@ -170,7 +170,7 @@ def norm_gradient(weights, points, bandwidth):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 4])
-def test_the_gradient_is_that_of_the_formula(count, found):
+def test_gradients_and_slopes_are_those_of_the_formulas(count, found):
     """In points and bandwidths, where the last hop is whole (3 devices) and divided (4)."""
     values = part(found, f"gradients/{count}")
     pairs = draw_pairs(runs.N, **runs.DIMENSIONS)
@@ -184,13 +184,7 @@ def test_the_gradient_is_that_of_the_formula(count, found):
     alone = found["gradients/prompts alone"]
     np.testing.assert_allclose(alone, values["prompts"], rtol=1e-9, atol=1e-14)
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("count", [3, 4])
-def test_the_slope_of_a_bilinear_form_is_that_of_the_formula(count, found):
-    values = part(found, f"gradients/{count}")
-    pairs = draw_pairs(runs.N, **runs.DIMENSIONS)
-    x, t = oracle_grams()
+    # The slope of a bilinear form.
     inner = runs.vectors(runs.N) @ runs.vectors(runs.N)[::-1].T
     weights = x * t * (inner + inner.T) / 2 / runs.N
     in_points, in_bandwidths = [], []

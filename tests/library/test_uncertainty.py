@@ -174,6 +174,9 @@ def test_bad_groups_are_refused_before_the_score_is_evaluated(options, message):
     outputs = np.ones((12, 1), np.float32)
     with pytest.raises(ValueError, match=message):
         standard_error(score, outputs, **({"key": KEY, "groups": 4} | options))
+    # NumPy would make the number 1 and the string "1" one label.
+    with pytest.raises(TypeError, match="groups: .* all strings, received '1' in row 1 after 1"):
+        standard_error(score, outputs, groups=[1, "1", *range(2, 12)])
 
 
 def test_errors_warn_of_a_truncation_beyond_n_and_not_of_one_beyond_the_deletions():
@@ -234,13 +237,6 @@ def test_sizes_ascend_within_the_data(sizes):
 )
 def test_a_curve_settles_where_it_stays_near_its_last_value(values, tolerance, expected):
     assert settled_from([10, 20, 30, 40], values, tolerance=tolerance) == expected
-
-
-def test_labels_of_two_kinds_are_refused(x64):
-    """NumPy would make the number 1 and the string "1" one label."""
-    outputs, _ = draw_pairs(12)
-    with pytest.raises(TypeError, match="groups: .* all strings, received '1' in row 1 after 1"):
-        standard_error(jnp.mean, outputs, groups=[1, "1", *range(2, 12)])
 
 
 _KERNEL = {"output_kernel": cv.Gaussian(1.0)}
