@@ -120,13 +120,10 @@ def check_cross(n: int, m: int, dtype: DTypeLike) -> None:
 def check_fourier(
     n: int, count: int, dtype: DTypeLike, *, dual: bool, terms: int, dimensions: int
 ) -> None:
-    """Raises ValueError where the arrays of random Fourier features exceed the memory.
+    """Raises ValueError where the arrays of `count` random Fourier features exceed the memory.
 
-    Args:
-      n, count, dtype: the number of points, of frequencies (two features each), and of the arrays.
-      dual: whether the matrices are n x n, one for each of 8 groups of frequencies.
-      terms: how many of outputs, prompts and pairs are scored.
-      dimensions: of the outputs and the prompts together.
+    If `dual`, the matrices are n x n, one for each of 8 groups of frequencies. `terms` of outputs,
+    prompts and pairs are scored, and `dimensions` counts those of outputs and prompts together.
     """
     if dual:
         entries = (8 + _ARRAYS_HELD) * n**2 + n * count

@@ -250,13 +250,10 @@ def covariances(
 ) -> tuple[jax.Array, ...]:
     """Z^T Z / n of every term, a block of rows at a time.
 
-    Args:
-      make: `fourier_map`, for a trace of one, or `nystroem_map`, whose trace lacks what the
-        landmarks do not span.
-      points, drawn, terms: the arguments of `make`; `drawn` are frequencies or landmarks.
+    `make` is `fourier_map`, for a trace of one, or `nystroem_map`, whose trace lacks what the
+    landmarks do not span; `drawn` are its frequencies or landmarks.
     """
-    of_rows = make(points, drawn, terms)
-    n = points.n
+    of_rows, n = make(points, drawn, terms), points.n
     shapes = jax.eval_shape(of_rows, points.arrays)
     size = max(1, min(n, _ENTRIES // shapes[0].shape[1]))
 
