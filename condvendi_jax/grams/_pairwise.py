@@ -46,12 +46,10 @@ class Factor(NamedTuple):
 
     @property
     def n(self) -> int:
-        """The number of rows of the points."""
         return jax.tree.leaves(self.points)[0].shape[0]
 
     @property
     def dtype(self) -> jnp.dtype:
-        """The dtype of the points."""
         return jax.tree.leaves(self.points)[0].dtype
 
 
@@ -154,10 +152,9 @@ def fold_pairs(
 ) -> tuple[Any, tuple[Any, ...]]:
     """Adds up what the tiles contribute, over all pairs of points.
 
-    `block` has arrays `[k * size, ...]`, the points of this device and what accompanies them;
-    `tile(rows, columns, diagonal=...)` takes two blocks of `size` points each. Returned are
-    `Parts.shared` summed over the tiles of this device, and the sums of the other parts,
-    `[k * size, ...]`, for its points.
+    `block` has arrays `[k * size, ...]`; `tile(rows, columns, diagonal=...)` takes two blocks of
+    `size` points. The results are `Parts.shared` summed over the tiles of this device, and the sums
+    of the other parts, `[k * size, ...]`, for its points.
     """
     count = jax.tree.leaves(block)[0].shape[0] // size
     first = jax.eval_shape(lambda block: _cut(block, 0, size), block)
@@ -207,13 +204,12 @@ def _half_ring(
     """Lets every unordered pair of different blocks meet once, in P / 2 hops.
 
     After h hops a device has the block of the device h places ahead; the next one is under way
-    while this one is worked on. Hops 1 ... (P - 1) / 2 bring each pair together once; for an even
-    P there is one more, P / 2, at which the two devices of a pair hold each other's block and
-    divide its tiles, `count` a side, between them.
+    meanwhile. Hops 1 ... (P - 1) / 2 bring each pair together once; for an even P there is one
+    more, P / 2, at which two devices hold each other's block and divide its tiles, `count` a side.
 
-    `visit(origin, other, rows, columns, stay, go)` gives new `stay`, what accumulates for the own
-    block, and `go`, what travels with the visiting block, number `origin`, and comes home with it.
-    It takes the ranges of tiles `rows` of the visitor against `columns` of the own block.
+    `visit(origin, other, rows, columns, stay, go)` takes tiles `rows` of the visiting block, number
+    `origin`, against `columns` of the own one. It returns `stay`, the sums of the own block, and
+    `go`, those of the visitor, which come home with it.
     """
     size = layout.blocks
     me, last, everything = _position(layout), size // 2, (0, count)
@@ -743,9 +739,9 @@ def assemble(
 ) -> jax.Array:
     """The Hadamard product K of all factors as an array, tile by tile: `[rows, rows]`, by rows.
 
-    Nothing else of that size is made. The last tiles overlap their neighbours, so that no padding
-    has to be cut off, which would take a copy. With a layout the blocks make a full ring, and K is
-    zero in the rows and columns of the padding. Not differentiable in reverse mode.
+    The last tiles overlap their neighbours: cutting padding off would take a copy of that size.
+    With a layout the blocks make a full ring, and K is zero in the rows and columns of the padding.
+    Not differentiable in reverse mode.
     """
 
     def local(factors: Factors) -> jax.Array:

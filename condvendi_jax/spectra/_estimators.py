@@ -139,10 +139,9 @@ def refine(
     """Samples the spectra of several Grams until everything asked of them is precise.
 
     Each Gram gets the same probes, so that differences of their entropies are paired. `combine`
-    turns one entropy of all Grams into the quantities, in nats, that `rtol` is about. Where the
-    tolerance is predicted to take more than `limit` products with each Gram, no further ones are
-    spent. Where the limits of steps and probes end the refinement, a warning says so; the intervals
-    hold all the same. The rest is as in `spectral_measure`.
+    turns one entropy of all Grams into the quantities, in nats, that `rtol` is about. No products
+    are spent if more than `limit` with each Gram are predicted. Where the limits of steps and
+    probes end the refinement, a warning says so. The rest is as in `spectral_measure`.
     """
     if rtol is not None and budget is not None:
         raise ValueError("rtol and budget: expected at most one of them.")

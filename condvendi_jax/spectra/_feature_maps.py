@@ -162,10 +162,7 @@ def _of_terms(parts: Sequence[Any], joined: Callable[[Any, Any], Any], terms: Te
 
 
 def fourier_map(points: Pairs, frequencies: tuple[jax.Array, ...], terms: Terms) -> FeatureMap:
-    """Features `[b, 2 count]` of unit norm: cosine and sine of a frequency are neighbours.
-
-    The covariance without a block of them is that of fewer frequencies.
-    """
+    """Features `[b, 2 count]` of unit norm: cosine and sine of a frequency are neighbours."""
     # The angles of far points would have few digits; a shift turns all features alike.
     origins = [part[0] + jnp.mean(part - part[:1], axis=0) for part in points.arrays]
     scale = 1 / math.sqrt(frequencies[0].shape[0])

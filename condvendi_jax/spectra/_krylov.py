@@ -59,9 +59,9 @@ def _inverse_or_zero(values: jax.Array, positive: jax.Array) -> jax.Array:
 def orthonormal(vectors: jax.Array, basis: jax.Array, floor: jax.Array) -> jax.Array:
     """Orthonormal columns for what `vectors` add to the span of `basis`; zeros for the others.
 
-    Columns are scaled to unit length and multiplied by the inverse square root of their Gram
-    matrix, twice. A factorisation would complete a deficient block with arbitrary directions that
-    are not orthogonal to the basis. Columns not longer than `floor` outside of it are rounding.
+    Columns are scaled to unit length and multiplied by the inverse root of their Gram, twice. A
+    factorisation would complete a deficient block with directions that are not orthogonal to the
+    basis. Columns not longer than `floor` outside of it are rounding.
     """
     eps = jnp.finfo(vectors.dtype).eps
     # In the second round a column of unit length that the basis shortens was rounding as well.

@@ -417,8 +417,7 @@ class _Top:
 
     For increasing g the sum over the t largest is the minimum over tau of
     t g(tau) + sum (g(lambda) - g(tau))_+, which the t-th eigenvalue attains: an error in tau counts
-    to second order only. One tau serves every g: of the two that the nodes suggest, the one with
-    the smaller sum.
+    to second order only. Of the two tau that the nodes suggest, the one with the smaller sum is it.
     """
 
     def __init__(self, measure: SpectralMeasure, t: int):
