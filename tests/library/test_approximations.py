@@ -222,10 +222,13 @@ def test_all_points_as_landmarks_are_exact(x64):
 @pytest.mark.slow
 def test_more_features_narrow_the_intervals():
     outputs = draw_pairs(400, dtype=np.float32)[0]
-    for make, few, many in ((cv.RandomFeatures, 16, 256), (cv.Nystroem, 16, 128)):
+    for methods_of_size in (
+        [cv.RandomFeatures(KEY, count=size) for size in (16, 256)],
+        [cv.Nystroem(KEY, landmarks=size) for size in (16, 128)],
+    ):
         found = (
-            cv.decompose(outputs, output_kernel=cv.Gaussian(1.0), method=make(KEY, size))
-            for size in (few, many)
+            cv.decompose(outputs, output_kernel=cv.Gaussian(1.0), method=method)
+            for method in methods_of_size
         )
         wide, narrow = (np.ptp(np.log(each.intervals.vendi)) for each in found)
         assert narrow < wide / 2
