@@ -49,15 +49,10 @@ def spectrum(matrix: jax.Array) -> jax.Array:
 
     Rounding leaves each eigenvalue off by a few units in the last place of the largest, and an
     entropy sums all n errors: a nearly constant float32 Gram of 2,000 points loses four digits of
-    exp(H). The Euclidean projection onto the simplex gives most of them back.
-
-    Args:
-      matrix: `[n, n]`, symmetric, positive semidefinite, trace one.
-
-    Returns:
-      `[n]`, non-negative, descending, summing to one. All NaN where the computed eigenvalues do
-      not have the trace and the Frobenius norm of the matrix: see `check_spectra`. The derivative
-      along a symmetric tangent B, diag(V^T B V), is finite at ties and at zero.
+    exp(H). The Euclidean projection onto the simplex gives most of them back. All are NaN where the
+    computed eigenvalues do not have the trace and the Frobenius norm of the matrix: see
+    `check_spectra`. The derivative along a symmetric tangent B, diag(V^T B V), is finite at ties
+    and at zero.
     """
     if matrix.shape[0] == 1:
         return jnp.ones((1,), matrix.dtype)

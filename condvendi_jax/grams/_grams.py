@@ -84,9 +84,9 @@ class Operator(abc.ABC):
     def dense(self) -> Dense:
         """The same as an n x n array on every device; ValueError where it does not fit there."""
 
-    @abc.abstractmethod
     def store(self) -> Operator:
         """The same operator for many products: K as an array, where that makes them faster."""
+        return self
 
     def eigenvalues(self) -> jax.Array:
         """The eigenvalues of K / n, `[n]`, descending, non-negative, of sum one."""
@@ -123,13 +123,8 @@ class Operator(abc.ABC):
 class Gram(Operator):
     """The kernel matrix K of n points with unit diagonal; its methods speak of A = K / n."""
 
-    @abc.abstractmethod
-    def dense(self) -> DenseGram:
-        """The Gram as an n x n array."""
-
-    @abc.abstractmethod
     def store(self) -> Gram:
-        """The Gram for many products."""
+        return self
 
     @abc.abstractmethod
     def weighted(self, weights: ArrayLike) -> Operator:
@@ -202,7 +197,6 @@ class Dense(Operator):
         return self.matrix
 
     def squared_frobenius_norm(self) -> jax.Array:
-        """||K / n||_F^2, summed by rows first, for the accuracy of float32."""
         return jnp.sum(jnp.sum(jnp.square(self.matrix), axis=1) / self.n) / self.n
 
     def matvec(self, vectors: jax.Array) -> jax.Array:
@@ -216,11 +210,9 @@ class Dense(Operator):
         return self.layout.constrain(product)[: vectors.shape[0]]
 
     def squared_norm_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        """||K / n - L R^T||_F^2, a block of rows at a time."""
         return pairwise.squared_norm_of_rows(self.matrix, left, right, n=self.n, layout=self.layout)
 
     def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        """A zero whose gradient is that of sum_ij (K / n)_ij <left_i, right_j>."""
         total = jnp.sum(left * self.matvec(right))
         return total - lax.stop_gradient(total)
 
@@ -235,10 +227,6 @@ class Dense(Operator):
         memory.check(self.n, self.dtype)
         matrix = lax.with_sharding_constraint(self.matrix, _whole(self.layout))
         return self.tree_unflatten((None,), (matrix[: self.n, : self.n],))
-
-    def store(self) -> Self:
-        """Itself."""
-        return self
 
 
 @jax.tree_util.register_pytree_node_class
@@ -277,7 +265,6 @@ class DenseGram(Dense, Gram):
         return TiledGram.from_points(kernel, points).dense()
 
     def weighted(self, weights: ArrayLike) -> Dense:
-        """The operator diag(w) K diag(w) as an array, for weights `[n]` of unit norm."""
         scale = _scale(self, weights)
         return Dense(self.matrix * scale[:, None] * scale[None, :], self.layout)
 
@@ -291,23 +278,19 @@ def _whole(layout: Layout) -> NamedSharding:
     return NamedSharding(layout.mesh, PartitionSpec())
 
 
-_OF_A_GRAM = (
-    "the unit diagonal of a normalised kernel (K_ij / sqrt(K_ii K_jj) has one, a matrix of "
-    "distances has none)",
-    "entries in [-1, 1]",
-    "a symmetric matrix",
-)
-
-
 def _check_gram(matrix: jax.Array, tolerance: float) -> None:
     """Raises where a matrix is not symmetric, of unit diagonal and within [-1, 1]."""
+    properties = (
+        "the unit diagonal of a normalised kernel (K_ij / sqrt(K_ii K_jj) has one, a matrix of "
+        "distances has none)",
+        "entries in [-1, 1]",
+        "a symmetric matrix",
+    )
     with jax.ensure_compile_time_eval():
-        worst = [(float(by), int(row)) for by, row in _deviations(matrix)]
-    for expected, (by, row) in zip(_OF_A_GRAM, worst, strict=True):
-        if by > tolerance:
-            raise ValueError(
-                f"matrix: expected {expected}, received one that is off by {by:.2g} in row {row}."
-            )
+        for expected, (by, row) in zip(properties, _deviations(matrix), strict=True):
+            if by > tolerance:
+                found = f"received one that is off by {by:.2g} in row {row}"
+                raise ValueError(f"matrix: expected {expected}, {found}.")
 
 
 @jax.jit
@@ -349,11 +332,9 @@ class OfPoints(Gram):
         return of_own, of_other, of_joint
 
     def squared_norm_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        """||K / n - L R^T||_F^2 in one pass over the pairs of points."""
         return pairwise.squared_norm_beside(self.factors(), left, right, **self._options)
 
     def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        """A zero whose gradient is that of sum_ij (K / n)_ij <left_i, right_j>, in one pass."""
         return pairwise.bilinear_slope(self.factors(), left, right, **self._options)
 
     def dense(self) -> DenseGram:
@@ -368,7 +349,6 @@ class OfPoints(Gram):
         return DenseGram.trusted(jnp.where(jnp.eye(self.n, dtype=bool), 1, matrix))
 
     def weighted(self, weights: ArrayLike) -> WeightedGram:
-        """The operator diag(w) K diag(w), for weights `[n]` of unit norm."""
         return WeightedGram(self, _scale(self, weights))
 
 
@@ -418,11 +398,8 @@ class TiledGram(OfPoints):
     ) -> TiledGram:
         """The Gram of `points` `[n, d]`, or `[layout.rows, d]` where `Layout.shard` padded them.
 
-        Args:
-          kernel, tile_size: a normalised kernel; the side of a tile.
-          points: of one device, of the host, or sharded by rows.
-          layout: where they shall be; where they are if None. Inside `jax.jit` points that are
-            sharded need it, since a tracer does not know where it is.
+        Without a layout the points stay where they are. Inside `jax.jit` points that are sharded
+        need one, since a tracer does not know where it is.
         """
         layout = layout or layout_of(points)
         return cls((_factor(kernel, points, layout),), tile_size=tile_size, layout=layout)
@@ -432,16 +409,13 @@ class TiledGram(OfPoints):
         return jax.tree.leaves(self._factors[0].points)[0]
 
     def factors(self) -> Factors:
-        """The factors of the Hadamard product."""
         return self._factors
 
     def squared_frobenius_norm(self) -> jax.Array:
-        """||K / n||_F^2 in one pass over the pairs of points."""
         everything = (tuple(range(len(self._factors))),)
         return pairwise.squared_norms(self._factors, everything, **self._options)[0]
 
     def matvec(self, vectors: jax.Array) -> jax.Array:
-        """(K / n) v in one pass over the pairs of points."""
         rows = self._rows.shape[0]
         columns = vectors.reshape(vectors.shape[0], -1)
         columns = columns if vectors.shape[0] == rows else self.place(columns)
@@ -515,12 +489,7 @@ class FeatureGram(OfPoints):
 
     @property
     def rank_bound(self) -> int:
-        """The number of features, where it is less than n."""
         return min(self.n, self.features.shape[1])
-
-    def store(self) -> FeatureGram:
-        """Itself: products by features take less than those by the matrix."""
-        return self
 
     def __mul__(self, other: Gram) -> Gram:
         """The Hadamard product; a `FeatureGram` again where all products of features are few."""
@@ -547,7 +516,6 @@ class WeightedGram(Operator):
 
     @property
     def rank_bound(self) -> int:
-        """That of the Gram."""
         return self.gram.rank_bound
 
     def squared_frobenius_norm(self) -> jax.Array:
@@ -556,33 +524,27 @@ class WeightedGram(Operator):
         return jnp.sum(squares * (self.gram * self.gram).matvec(squares)) / self.n
 
     def matvec(self, vectors: jax.Array) -> jax.Array:
-        """(K o w w^T / n) v."""
         weights = self.weights[: vectors.shape[0]].reshape(-1, *(1,) * (vectors.ndim - 1))
         return weights * self.gram.matvec(weights * vectors)
 
     def squared_norm_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        """||K o w w^T / n - L R^T||_F^2 in one pass over the pairs of points."""
         factors, options = self.gram.factors(), self.gram._options
         return pairwise.squared_norm_beside(factors, left, right, scale=self.weights, **options)
 
     def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        """A zero whose gradient, for constant w, is that of the bilinear form."""
         weights = self.weights[:, None]
         return self.gram.bilinear_slope(weights * left, weights * right)
 
     def eigenvalues(self) -> jax.Array:
-        """All eigenvalues, through the features where they are few, else the n x n array."""
         if isinstance(self.gram, FeatureGram) and self.rank_bound < self.n:
             weighted = self.gram.features * self.weights[:, None]
             return FeatureGram.trusted(weighted, self.layout).eigenvalues()
         return self.dense().eigenvalues()
 
     def dense(self) -> Dense:
-        """The n x n array."""
         return self.gram.dense().weighted(self._unit())
 
     def store(self) -> Operator:
-        """With the matrix as an array, unless the Gram is one of features."""
         stored = self.gram.store()
         return self if stored is self.gram else stored.weighted(self._unit())
 

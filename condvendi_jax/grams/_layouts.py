@@ -27,9 +27,7 @@ Axis = str | tuple[str, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """How n points lie on a mesh: in equal blocks of rows, the last of them padded.
-
-    Hashable, and so a static argument of a jitted function.
+    """How n points lie on a mesh: in equal blocks of rows, the last padded; hashable.
 
     Attributes:
       mesh: the devices; of any axis types, kept with Auto axes.
@@ -69,7 +67,6 @@ class Layout:
 
     @property
     def block_rows(self) -> int:
-        """The rows of a block."""
         return -(-self.n // self.blocks)
 
     @property
@@ -79,12 +76,10 @@ class Layout:
 
     @property
     def spec(self) -> PartitionSpec:
-        """Rows over the mesh, everything else whole."""
         return PartitionSpec(self.axis)
 
     @property
     def sharding(self) -> NamedSharding:
-        """Where the rows of an array are."""
         return NamedSharding(self.mesh, self.spec)
 
     @property
@@ -175,10 +170,7 @@ def mesh_of(array: object) -> tuple[Mesh, Axis] | None:
 def layout_of(points: np.ndarray | jax.Array, *, mesh: Mesh | None = None) -> Layout | None:
     """The layout of points `[n, d]`: the one that they have, or rows over all axes of `mesh`.
 
-    Args:
-      points: an array of one host or device, which needs the mesh, or a global array of rows that
-        are sharded already, which says itself where it lies.
-      mesh: the devices to use, with Auto axes or Explicit ones; without one nothing is sharded.
+    It is None for points of one device without a mesh. A mesh has Auto or Explicit axes.
 
     Raises:
       TypeError, ValueError: as `Layout`, or the points are sharded over another mesh than `mesh`.

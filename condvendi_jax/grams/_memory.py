@@ -101,7 +101,7 @@ def needed(n: int, dtype: DTypeLike) -> int:
 
 
 def fits(n: int, dtype: DTypeLike, *, share: float = 1) -> bool:
-    """Whether the n x n arrays, or the share of them that this memory has to hold, fit in it."""
+    """Whether the n x n arrays, or a share of them, fit in the memory."""
     return needed(n, dtype) * share <= limit()
 
 
@@ -120,13 +120,10 @@ def check_cross(n: int, m: int, dtype: DTypeLike) -> None:
 def check_fourier(
     n: int, count: int, dtype: DTypeLike, *, dual: bool, terms: int, dimensions: int
 ) -> None:
-    """Raises ValueError where the arrays of random Fourier features exceed the memory.
+    """Raises ValueError where the arrays of `count` random Fourier features exceed the memory.
 
-    Args:
-      n, count, dtype: the number of points, of frequencies (two features each), and of the arrays.
-      dual: whether the matrices are n x n, one for each of 8 groups of frequencies.
-      terms: how many of outputs, prompts and pairs are scored.
-      dimensions: of the outputs and the prompts together.
+    If `dual`, the matrices are n x n, one for each of 8 groups of frequencies. `terms` of outputs,
+    prompts and pairs are scored, and `dimensions` counts those of outputs and prompts together.
     """
     if dual:
         entries = (8 + _ARRAYS_HELD) * n**2 + n * count
@@ -146,12 +143,9 @@ def _check_total(what: str, entries: int, dtype: DTypeLike, advice: str) -> None
 
 @contextlib.contextmanager
 def explained(n: int, dtype: DTypeLike) -> Iterator[None]:
-    """Says what was needed where an allocation fails inside, as others use the memory too.
+    """Raises ValueError where memory runs out inside, or an eigensolver refuses a large matrix.
 
-    JAX computes behind one's back: the n x n arrays must be waited for inside as well.
-
-    Raises:
-      ValueError: memory ran out, or an accelerator's eigensolver does not take so large a matrix.
+    JAX computes asynchronously: wait for the n x n arrays inside as well.
     """
     try:
         yield

@@ -46,12 +46,10 @@ class Factor(NamedTuple):
 
     @property
     def n(self) -> int:
-        """The number of rows of the points."""
         return jax.tree.leaves(self.points)[0].shape[0]
 
     @property
     def dtype(self) -> jnp.dtype:
-        """The dtype of the points."""
         return jax.tree.leaves(self.points)[0].dtype
 
 
@@ -154,10 +152,9 @@ def fold_pairs(
 ) -> tuple[Any, tuple[Any, ...]]:
     """Adds up what the tiles contribute, over all pairs of points.
 
-    `block` has arrays `[k * size, ...]`, the points of this device and what accompanies them;
-    `tile(rows, columns, diagonal=...)` takes two blocks of `size` points each. Returned are
-    `Parts.shared` summed over the tiles of this device, and the sums of the other parts,
-    `[k * size, ...]`, for its points.
+    `block` has arrays `[k * size, ...]`; `tile(rows, columns, diagonal=...)` takes two blocks of
+    `size` points. The results are `Parts.shared` summed over the tiles of this device, and the sums
+    of the other parts, `[k * size, ...]`, for its points.
     """
     count = jax.tree.leaves(block)[0].shape[0] // size
     first = jax.eval_shape(lambda block: _cut(block, 0, size), block)
@@ -207,13 +204,12 @@ def _half_ring(
     """Lets every unordered pair of different blocks meet once, in P / 2 hops.
 
     After h hops a device has the block of the device h places ahead; the next one is under way
-    while this one is worked on. Hops 1 ... (P - 1) / 2 bring each pair together once; for an even
-    P there is one more, P / 2, at which the two devices of a pair hold each other's block and
-    divide its tiles, `count` a side, between them.
+    meanwhile. Hops 1 ... (P - 1) / 2 bring each pair together once; for an even P there is one
+    more, P / 2, at which two devices hold each other's block and divide its tiles, `count` a side.
 
-    `visit(origin, other, rows, columns, stay, go)` gives new `stay`, what accumulates for the own
-    block, and `go`, what travels with the visiting block, number `origin`, and comes home with it.
-    It takes the ranges of tiles `rows` of the visitor against `columns` of the own block.
+    `visit(origin, other, rows, columns, stay, go)` takes tiles `rows` of the visiting block, number
+    `origin`, against `columns` of the own one. It returns `stay`, the sums of the own block, and
+    `go`, those of the visitor, which come home with it.
     """
     size = layout.blocks
     me, last, everything = _position(layout), size // 2, (0, count)
@@ -373,9 +369,8 @@ def _weighted_sums(
     return lax.platform_dependent(weights, products, cpu=contracted, default=summed)
 
 
-def _sequentially(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-    """Makes a vmap over kernel parameters take one after the other, on one geometry of a tile."""
-    return jax.custom_batching.sequential_vmap(function)
+# Makes a vmap over kernel parameters take one after the other, on one geometry of a tile.
+_sequentially = jax.custom_batching.sequential_vmap
 
 
 def _arrivals(
@@ -409,16 +404,9 @@ def arrival_sums(
         sums[s, g, j] = sum over i < j of weights[i, g] prod over f in s of k_f(i, j)^2.
 
     Their sum up to any n' is the sum over the pairs of the first n' points, so that all prefixes
-    come out of one pass. One-hot weights split the sums by the group of i.
-
-    Args:
-      factors: the factors of the Hadamard product, all of n points.
-      subsets: for every result, the indices of the factors whose product it sums.
-      tile_size: about how many points a tile has a side; what suits the device where None.
-      weights: `[n, g]`; plain sums, g = 1, where None.
-
-    Returns:
-      `[len(subsets), g, n]`. Not differentiable in reverse mode: see `squared_norms`.
+    come out of one pass. One-hot weights split the sums by the group of i. `weights` are `[n, g]`,
+    ones where None, and the result is `[len(subsets), g, n]`. It is not differentiable in reverse
+    mode: see `squared_norms`.
     """
     n = factors[0].n
     if tiling(n, tile_size)[0] <= _STRIPS:
@@ -462,7 +450,7 @@ def squared_norms(
     """||K_s||_F^2 / n^2 for every subset s of the factors, `[len(subsets)]`, in one pass.
 
     In reverse mode the same pass accumulates the gradients of all in the points and kernels: a
-    value with its gradient costs about two passes. Arguments as for `arrival_sums`.
+    value with its gradient costs about two passes.
     """
     n = _number(factors, layout)
     sums: Any = _pair_sums(factors, None, subsets, layout, tile_size)
@@ -481,15 +469,10 @@ def prefix_norms(factors: Factors, subsets: Subsets, *, tile_size: int | None = 
 def group_norms(
     factors: Factors, subsets: Subsets, membership: jax.Array, *, tile_size: int | None = None
 ) -> jax.Array:
-    """||K_s||_F^2 split by the groups of the two points of a pair, in one pass.
+    """||K_s||_F^2 split by the groups of the two points of a pair, `[len(subsets), g, g]`.
 
-    Args:
-      factors, subsets, tile_size: as for `arrival_sums`.
-      membership: `[n, g]`, one-hot; zeros for a point in no group.
-
-    Returns:
-      `[len(subsets), g, g]`: entry (a, b) sums k(i, j)^2 over i in a and j in b, not divided by
-      n^2; symmetric, and its total is the squared Frobenius norm of K_s.
+    Entry (a, b) sums k(i, j)^2 over i in a and j in b, not divided by n^2. `membership` `[n, g]` is
+    one-hot, or zero for a point in no group.
     """
     sums = arrival_sums(factors, subsets, tile_size=tile_size, weights=membership)
     pairs = jnp.einsum("sgn,nh->sgh", sums, membership, precision=_PRECISION)
@@ -506,8 +489,6 @@ def bilinear_slope(
     layout: Layout | None = None,
 ) -> jax.Array:
     """A zero whose gradient is that of sum_ij (K / n)_ij <left_i, right_j>, K the Hadamard product.
-
-    The value of the sum is not computed: the caller knows that of the estimate already.
 
     `left` and `right` are constants, `[n, m]` or as placed by the layout.
     """
@@ -705,9 +686,7 @@ def squared_norm_beside(
     """||diag(w) K diag(w) / n - L R^T||_F^2 for L, R `[rows, m]`, L R^T symmetric.
 
     The difference is taken entry by entry: where little is left of K / n, its norm keeps the
-    digits that a difference of norms loses.
-
-    w = `scale`, `[rows]`, is of ones where None.
+    digits that a difference of norms loses. w is `scale`, `[rows]`, or ones.
     """
     scale = jnp.ones(left.shape[0], left.dtype) if scale is None else scale
 
@@ -760,9 +739,9 @@ def assemble(
 ) -> jax.Array:
     """The Hadamard product K of all factors as an array, tile by tile: `[rows, rows]`, by rows.
 
-    Nothing else of that size is made. The last tiles overlap their neighbours, so that no padding
-    has to be cut off, which would take a copy. With a layout the blocks make a full ring, and K is
-    zero in the rows and columns of the padding. Not differentiable in reverse mode.
+    The last tiles overlap their neighbours: cutting padding off would take a copy of that size.
+    With a layout the blocks make a full ring, and K is zero in the rows and columns of the padding.
+    Not differentiable in reverse mode.
     """
 
     def local(factors: Factors) -> jax.Array:

@@ -48,9 +48,9 @@ def fourier_estimates(matrix: jax.Array, wanted: Sequence[Entropy], n: int) -> l
     has s = 1 exactly, so that order 2 has no bias.
 
     `matrix` is the covariance `[2 D, 2 D]`, of trace one, the features of a frequency side by side
-    and D a multiple of 8; or, smaller where there are few points, the Gram of the features of every
-    group of frequencies `[8, n, n]`, of trace one together. Estimates have a pseudo-value for each
-    group, `[8]`: they pair up with those of other covariances of the same frequencies.
+    and D a multiple of 8; or, for few points, the Grams of every group's features `[8, n, n]`, of
+    trace one together. Estimates have a pseudo-value for each group: they pair up with those of
+    other covariances of the same frequencies.
     """
     needed = any(entropy.needs_spectrum for entropy in wanted)
     of_subsets = _spectra_of_subsets(matrix) if needed else []
@@ -199,11 +199,10 @@ def nystroem_estimates(
     """
     trace = float(jnp.trace(covariance))
     missing = max(1 - trace, 0.0)
-    values = np.zeros(n)
     computed = spectra.spectrum(covariance / trace)
     spectra.check_spectra(computed)
-    kept = np.asarray(computed, np.float64)
-    values[: min(kept.size, n)] = kept[:n] * (1 - missing)
+    kept = np.asarray(computed, np.float64)[:n] * (1 - missing)
+    values = np.pad(kept, (0, n - kept.size))
     square, most = residual[0], residual[0]
     if residual.size > 1:
         added, pseudo = _jackknife(residual)

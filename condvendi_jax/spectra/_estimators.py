@@ -139,10 +139,9 @@ def refine(
     """Samples the spectra of several Grams until everything asked of them is precise.
 
     Each Gram gets the same probes, so that differences of their entropies are paired. `combine`
-    turns one entropy of all Grams into the quantities, in nats, that `rtol` is about. Where the
-    tolerance is predicted to take more than `limit` products with each Gram, no further ones are
-    spent. Where the limits of steps and probes end the refinement, a warning says so; the intervals
-    hold all the same. The rest is as in `spectral_measure`.
+    turns one entropy of all Grams into the quantities, in nats, that `rtol` is about. No products
+    are spent if more than `limit` with each Gram are predicted. Where the limits of steps and
+    probes end the refinement, a warning says so. The rest is as in `spectral_measure`.
     """
     if rtol is not None and budget is not None:
         raise ValueError("rtol and budget: expected at most one of them.")
@@ -179,12 +178,9 @@ def refine(
 
 
 class Plan(NamedTuple):
-    """The steps of each sampler, and the probes of all, since differences are paired by probe.
+    """The steps of each sampler, and the probes of all, since differences are paired by probe."""
 
-    `products` counts those of the Lanczos steps in all, past ones included.
-    """
-
-    products: int
+    products: int  # Of the Lanczos steps in all, past ones included.
     steps: tuple[int, ...]
     probes: int
 
@@ -306,8 +302,7 @@ class Sampler:
         scaled = self.vectors * self._like(values * deflated)[None, :]
         self._rest = float(_squared_norm_beside(self._gram, scaled, self.vectors))
         self.invariant = krylov.combine(space.basis, self._like(chosen * projected_off[None, :]))
-        nodes = self._rules[0].nodes
-        self._largest = float(nodes.max())
+        self._largest = float(self._rules[0].nodes.max())
         self._largest_error = self._error_of_largest()
 
     def _like(self, array: np.ndarray) -> jax.Array:
@@ -466,21 +461,11 @@ class Sampler:
         )
 
 
-@jax.jit
-def _squared_norm(gram: Operator) -> jax.Array:
-    return gram.squared_frobenius_norm()
-
-
-@jax.jit
-def _squared_norm_beside(gram: Operator, left: jax.Array, right: jax.Array) -> jax.Array:
-    return gram.squared_norm_beside(left, right)
-
-
+_squared_norm = jax.jit(lambda gram: gram.squared_frobenius_norm())
+_squared_norm_beside = jax.jit(lambda gram, left, right: gram.squared_norm_beside(left, right))
 # Compiled alone, because compiling it takes most of the time of a first call: one program serves
 # outputs, prompts and pairs, at every order and truncation.
-@jax.jit
-def all_eigenvalues(gram: Operator) -> jax.Array:
-    return gram.eigenvalues()
+all_eigenvalues = jax.jit(lambda gram: gram.eigenvalues())
 
 
 def _host(array: jax.Array) -> np.ndarray:

@@ -162,10 +162,7 @@ def _of_terms(parts: Sequence[Any], joined: Callable[[Any, Any], Any], terms: Te
 
 
 def fourier_map(points: Pairs, frequencies: tuple[jax.Array, ...], terms: Terms) -> FeatureMap:
-    """Features `[b, 2 count]` of unit norm: cosine and sine of a frequency are neighbours.
-
-    The covariance without a block of them is that of fewer frequencies.
-    """
+    """Features `[b, 2 count]` of unit norm: cosine and sine of a frequency are neighbours."""
     # The angles of far points would have few digits; a shift turns all features alike.
     origins = [part[0] + jnp.mean(part - part[:1], axis=0) for part in points.arrays]
     scale = 1 / math.sqrt(frequencies[0].shape[0])
@@ -250,13 +247,10 @@ def covariances(
 ) -> tuple[jax.Array, ...]:
     """Z^T Z / n of every term, a block of rows at a time.
 
-    Args:
-      make: `fourier_map`, for a trace of one, or `nystroem_map`, whose trace lacks what the
-        landmarks do not span.
-      points, drawn, terms: the arguments of `make`; `drawn` are frequencies or landmarks.
+    `make` is `fourier_map`, for a trace of one, or `nystroem_map`, whose trace lacks what the
+    landmarks do not span; `drawn` are its frequencies or landmarks.
     """
-    of_rows = make(points, drawn, terms)
-    n = points.n
+    of_rows, n = make(points, drawn, terms), points.n
     shapes = jax.eval_shape(of_rows, points.arrays)
     size = max(1, min(n, _ENTRIES // shapes[0].shape[1]))
 

@@ -27,35 +27,22 @@ _NOISE = 8
 
 
 class KrylovSpace(NamedTuple):
-    """A block Krylov space of A = K / n and what A does to it.
+    """A block Krylov space of A = K / n and what A does to it."""
 
-    Attributes:
-      basis: Q `[rows, m]`, orthonormal columns, or zeros where the space was exhausted.
-      projected: Q^T A Q `[m, m]`; only its upper triangle is meant.
-      remainder: R^T R `[b, b]`, of the part R of the last block's image outside of the space.
-    """
-
-    basis: jax.Array
-    projected: jax.Array
+    basis: jax.Array  # Q `[rows, m]`, orthonormal columns, or zeros where the space is exhausted.
+    projected: jax.Array  # Q^T A Q `[m, m]`; only its upper triangle is meant.
+    # R^T R `[b, b]`, of the part R of the last block's image outside of the space.
     remainder: jax.Array
 
 
 class Tridiagonals(NamedTuple):
-    """Lanczos recurrences of several probes, resumable.
+    """Lanczos recurrences of several probes, resumable."""
 
-    Attributes:
-      following: `[rows, probes]`, the next vector of each; zero where its space is complete.
-      history: `[probes, capacity, rows]`, the orthonormal vectors of each so far.
-      alpha: `[probes, capacity]`, the diagonals.
-      beta: `[probes, capacity]`, the off-diagonals; entry k couples steps k and k + 1.
-      squares: `[probes]`, the squared norms of the projected probes.
-    """
-
-    following: jax.Array
-    history: jax.Array
-    alpha: jax.Array
-    beta: jax.Array
-    squares: jax.Array
+    following: jax.Array  # `[rows, probes]`, the next vectors; zero where a space is complete.
+    history: jax.Array  # `[probes, capacity, rows]`, the orthonormal vectors of each so far.
+    alpha: jax.Array  # `[probes, capacity]`, the diagonals.
+    beta: jax.Array  # `[probes, capacity]`; entry k couples steps k and k + 1.
+    squares: jax.Array  # `[probes]`, the squared norms of the projected probes.
 
 
 def project_off(vectors: jax.Array, basis: jax.Array) -> jax.Array:
@@ -72,9 +59,9 @@ def _inverse_or_zero(values: jax.Array, positive: jax.Array) -> jax.Array:
 def orthonormal(vectors: jax.Array, basis: jax.Array, floor: jax.Array) -> jax.Array:
     """Orthonormal columns for what `vectors` add to the span of `basis`; zeros for the others.
 
-    Columns are scaled to unit length and multiplied by the inverse square root of their Gram
-    matrix, twice. A factorisation would complete a deficient block with arbitrary directions that
-    are not orthogonal to the basis. Columns not longer than `floor` outside of it are rounding.
+    Columns are scaled to unit length and multiplied by the inverse root of their Gram, twice. A
+    factorisation would complete a deficient block with directions that are not orthogonal to the
+    basis. Columns not longer than `floor` outside of it are rounding.
     """
     eps = jnp.finfo(vectors.dtype).eps
     # In the second round a column of unit length that the basis shortens was rounding as well.

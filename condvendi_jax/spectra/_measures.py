@@ -81,12 +81,10 @@ class Estimate:
 
     @property
     def value(self) -> float:
-        """The estimate."""
         return float(np.mean(self.per_probe))
 
     @property
     def standard_error(self) -> float:
-        """The standard error of the mean over the probes."""
         return standard_error(self.per_probe)
 
     @property
@@ -106,12 +104,10 @@ class Estimate:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95% confidence interval."""
         middle = self.value + self.offset
         return middle - self.half_width, middle + self.half_width
 
     def __add__(self, other: Estimate) -> Estimate:
-        """The sum, paired by probe."""
         return self._plus(other, 1)
 
     def __sub__(self, other: Estimate) -> Estimate:
@@ -421,8 +417,7 @@ class _Top:
 
     For increasing g the sum over the t largest is the minimum over tau of
     t g(tau) + sum (g(lambda) - g(tau))_+, which the t-th eigenvalue attains: an error in tau counts
-    to second order only. One tau serves every g: of the two that the nodes suggest, the one with
-    the smaller sum.
+    to second order only. Of the two tau that the nodes suggest, the one with the smaller sum is it.
     """
 
     def __init__(self, measure: SpectralMeasure, t: int):

@@ -44,8 +44,7 @@ def with_null_space(projected: np.ndarray, remainder: np.ndarray, floor: float) 
     """The block form of `radau`'s matrix: one block more, which adds no rank.
 
     With T = Q^T A Q and B^T B the remainder, [[T, E B^T], [B E^T, B E^T T^-1 E B^T]] has the rank
-    of T, E the last block of columns of the identity.
-    Eigenvalues of T up to `floor` are rounding of zero.
+    of T, E the last columns of the identity. Eigenvalues of T up to `floor` are rounding of zero.
     """
     size, width = projected.shape[0], remainder.shape[0]
     values, vectors = np.linalg.eigh(remainder)

@@ -1,5 +1,6 @@
 """Entropies out of finite features: what is extrapolated, what is certain, what is covered."""
 
+import functools
 import math
 
 import jax
@@ -70,18 +71,14 @@ def test_the_order_two_is_unbiased_whatever_the_frequencies(x64):
         found.append([np.exp(-estimate.value) for estimate in computed.estimates])
     error = np.std(found, axis=0, ddof=1) / np.sqrt(len(found))
     assert (np.abs(np.mean(found, axis=0) - truth) < 4 * error).all()
-    options = {"output_kernel": KERNELS["output_kernel"], "count": 16}
-    drawn = (
-        cv.spectra.fourier_features(points.arrays[0], **options, key=key)
-        for key in jax.random.split(KEY, 60)
-    )
-    plain = [np.exp(-cv.renyi(2)(grams.outputs)) for grams in drawn]
+    features = functools.partial(cv.spectra.fourier_features, *points.arrays, **KERNELS, count=16)
+    keys = jax.random.split(KEY, 60)
+    plain = [np.exp(-cv.renyi(2)(features(key=key).outputs)) for key in keys]
     assert np.mean(plain) - truth[0] > 4 * error[0]
 
 
 def test_subsets_are_those_of_fewer_frequencies(x64):
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(50, 32))
+    rows = np.random.default_rng(0).normal(size=(50, 32))
     matrix = rows.T @ rows
     matrix = jnp.asarray(matrix / np.trace(matrix))
     norms = approximations._norms_of_subsets(matrix)
@@ -225,13 +222,14 @@ def test_all_points_as_landmarks_are_exact(x64):
 @pytest.mark.slow
 def test_more_features_narrow_the_intervals():
     outputs = draw_pairs(400, dtype=np.float32)[0]
-    for few, many in (
-        (cv.RandomFeatures(KEY, count=16), cv.RandomFeatures(KEY, count=256)),
-        (cv.Nystroem(KEY, landmarks=16), cv.Nystroem(KEY, landmarks=128)),
+    for methods_of_size in (
+        [cv.RandomFeatures(KEY, count=size) for size in (16, 256)],
+        [cv.Nystroem(KEY, landmarks=size) for size in (16, 128)],
     ):
-        found = [
-            cv.decompose(outputs, output_kernel=cv.Gaussian(1.0), method=m) for m in (few, many)
-        ]
+        found = (
+            cv.decompose(outputs, output_kernel=cv.Gaussian(1.0), method=method)
+            for method in methods_of_size
+        )
         wide, narrow = (np.ptp(np.log(each.intervals.vendi)) for each in found)
         assert narrow < wide / 2
 

@@ -133,10 +133,11 @@ def test_landmarks_span_a_part_of_the_kernel(x64):
 
 
 def test_features_are_of_unit_norm_and_alone_without_prompts():
+    options = {"output_kernel": cv.Gaussian(1.0), "key": KEY}
     outputs = draw_pairs(N, dtype=np.float32)[0]
     for grams in (
-        cv.spectra.fourier_features(outputs, output_kernel=cv.Gaussian(1.0), key=KEY, count=5),
-        cv.spectra.nystroem_features(outputs, output_kernel=cv.Gaussian(1.0), key=KEY, landmarks=9),
+        cv.spectra.fourier_features(outputs, **options, count=5),
+        cv.spectra.nystroem_features(outputs, **options, landmarks=9),
     ):
         assert grams.prompts is None and grams.joint is None
         cv.grams.FeatureGram(grams.outputs.features)
@@ -146,10 +147,8 @@ def test_features_are_of_unit_norm_and_alone_without_prompts():
 def test_the_key_draws_and_the_arguments_are_checked():
     outputs = draw_pairs(N, dtype=np.float32)[0]
     options = {"output_kernel": cv.Gaussian(1.0)}
-    for make, size in (
-        (cv.spectra.fourier_features, "count"),
-        (cv.spectra.nystroem_features, "landmarks"),
-    ):
+    makers = (cv.spectra.fourier_features, cv.spectra.nystroem_features)
+    for make, size in zip(makers, ("count", "landmarks"), strict=True):
         one, same, other = (
             make(outputs, **options, key=jax.random.key(k), **{size: 8}).outputs.features
             for k in (0, 0, 1)

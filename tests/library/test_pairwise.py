@@ -24,8 +24,8 @@ BANDWIDTHS = (0.7, 0.5)
 SUBSETS = ((0,), (1,), (0, 1))
 
 
-def _factors(outputs, prompts, bandwidths=BANDWIDTHS):
-    kernels = [cv.Gaussian(s) for s in bandwidths]
+def _factors(outputs, prompts, bandwidths=BANDWIDTHS, *, kernels=None):
+    kernels = kernels or [cv.Gaussian(s) for s in bandwidths]
     points = (jnp.asarray(outputs), jnp.asarray(prompts))
     return tuple(pairwise.Factor(k, k.prepare(p)) for k, p in zip(kernels, points, strict=True))
 
@@ -119,10 +119,10 @@ def test_norms_do_not_depend_on_the_tiling_or_the_ring(tile_size, ring, dtype):
 def test_arrivals_are_weighted_sums_over_the_earlier_points(tile_size, x64):
     pairs = draw_pairs(N)
     weights = np.random.default_rng(1).normal(size=(N, 2))
-    sum_up = functools.partial(
-        pairwise.arrival_sums, _factors(*pairs), SUBSETS, tile_size=tile_size
+    sums, plain = (
+        pairwise.arrival_sums(_factors(*pairs), SUBSETS, tile_size=tile_size, weights=w)
+        for w in (jnp.asarray(weights), None)
     )
-    sums, plain = sum_up(weights=jnp.asarray(weights)), sum_up()
     for got, alone, gram in zip(sums, plain, _oracle_grams(*pairs), strict=True):
         assert_close(got, weights.T @ np.triu(gram**2, 1))
         assert_close(alone[0], np.triu(gram**2, 1).sum(axis=0))
@@ -153,11 +153,7 @@ def test_group_norms_split_the_norm_by_groups(tile_size, left_out, x64):
 @pytest.mark.parametrize("tile_size", [4, 16, 23, 50, 64])
 def test_products_and_the_matrix_are_the_oracles(tile_size, ring, dtype):
     outputs, prompts = draw_pairs(N, dtype=dtype)
-    kernels = (cv.Gaussian(0.7), cv.Cosine())
-    factors = tuple(
-        pairwise.Factor(k, k.prepare(jnp.asarray(p)))
-        for k, p in zip(kernels, (outputs, prompts), strict=True)
-    )
+    factors = _factors(outputs, prompts, kernels=(cv.Gaussian(0.7), cv.Cosine()))
     joint = gaussian_gram(outputs, 0.7) * cosine_gram(prompts)
     vectors, scale = np.split(np.random.default_rng(0).normal(size=(N, 4)).astype(dtype), [3], 1)
     beside = np.sum((scale * joint * scale.T / N - vectors @ vectors.T) ** 2)

@@ -11,11 +11,6 @@ import condvendi_jax as cv
 from condvendi_jax.grams import _eigenvalues as spectra
 
 
-def test_spectrum_by_hand(dtype):
-    """Of [[1, a], [a, 1]] / 2: (1 + a) / 2 and (1 - a) / 2."""
-    assert_close(spectra.spectrum(jnp.array([[0.5, 0.3], [0.3, 0.5]])), [0.8, 0.2])
-
-
 def test_spectrum_is_descending_non_negative_and_of_sum_one(dtype):
     gram = gaussian_gram(draw_pairs(40)[0], 1.0)
     values = spectra.spectrum(jnp.asarray(gram / 40, dtype))
