@@ -78,8 +78,7 @@ def main(argv: Sequence[str]) -> None:
         raise ValueError(
             f"--plot: expected a file ending in .png, .pdf or .svg, received {given['plot']!r}."
         )
-    options.check_files(given, inputs.sources(given, models))
-    options.configure(given)
+    options.prepare(given, inputs.sources(given, models))
     started = time.perf_counter()
     with command.progress_bar() as bar:
         read = inputs.read(given, models, bar)

@@ -60,10 +60,8 @@ def _without_masked(array: Any, mask: jax.Array) -> Any:
     return jnp.where(mask[:, None], array, jnp.ones_like(array))
 
 
-def check_dimensions(points: Points, expected: tuple[int, ...] | None) -> None:
-    """Raises where points are not of the dimensions that the stream has."""
-    if expected is None:
-        return
+def check_dimensions(points: Points, expected: tuple[int, ...]) -> None:
+    """Raises where points are not of the dimensions that the stream has, if it has any yet."""
     for name, want, part in zip(NAMES, expected, points, strict=False):
         got = part.shape[1]
         if want != got:
