@@ -143,15 +143,9 @@ class _StoredPoints(nnx.Metric):
           TypeError, ValueError: as `decompose`, or the dimensions are not those of the first
             batch, or the call is inside `jax.jit`. The metric is then as it was before.
         """
-        found: dict[str, np.ndarray | None] = {}
-
-        def origins(arrays: dict[str, Any]) -> dict[str, np.ndarray | None]:
-            found.update(self._stream.origins_for(arrays))
-            return found
-
-        with_prompts = len(self._stream.kernels) == 2
-        points, mask = batches.check_batch(
-            outputs, prompts, mask, with_prompts=with_prompts, origins=origins
+        with_prompts, origins_for = len(self._stream.kernels) == 2, self._stream.origins_for
+        points, mask, origins = batches.check_batch(
+            outputs, prompts, mask, with_prompts=with_prompts, origins_for=origins_for
         )
         if not validation.is_concrete(points, mask):
             raise ValueError(
@@ -164,7 +158,7 @@ class _StoredPoints(nnx.Metric):
         rows = slice(None) if mask is None else np.asarray(mask)
         points = tuple(np.asarray(part)[rows] for part in points)
         if points[0].shape[0]:
-            stream = dataclasses.replace(self._stream, origins=found)
+            stream = dataclasses.replace(self._stream, origins=origins)
             self._stream = stream.extended(points, self.n + np.arange(points[0].shape[0]))
 
     def merge(self, other: _StoredPoints) -> None:
