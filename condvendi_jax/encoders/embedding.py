@@ -167,8 +167,7 @@ def embed(
     spec = f"{type(encoder).__module__}:{type(encoder).__qualname__}"
     loaded = encoder if isinstance(encoder, LoadedEncoder) else LoadedEncoder(encoder, spec)
     describe_cut = getattr(loaded.encoder, "describe_cut", None)
-    cut = describe_cut(items) if describe_cut and kind == "texts" else None
-    if cut:
+    if describe_cut and kind == "texts" and (cut := describe_cut(items)):
         validation.warn(cut)
     shelf = _open_shelf(cache, _identity(loaded, kind))
     contents = (i.read_bytes() if isinstance(i, pathlib.Path) else i.encode() for i in items)
