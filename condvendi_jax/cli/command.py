@@ -22,7 +22,6 @@ from condvendi_jax.cli.interrupts import importing as importing
 
 BAD_INPUT = 2
 
-
 _UNLIMITED = 10_000  # Characters; wider than any table.
 _HELP = {"-h", "-help", "--help", "--helpshort", "--helpfull"}
 _output_closed = False
@@ -52,13 +51,17 @@ def run(main: Callable[[list[str]], Any], *, parse_flags: bool = True) -> None:
                 raise KeyboardInterrupt from error
             raise
 
+    def untouched(argv: list[str]) -> list[str]:
+        flags.FLAGS(argv[:1])  # absl's own flags take their defaults.
+        return argv
+
     _replace_closed_streams()
     interrupts.handle()
     warnings.showwarning = _show_warning
     try:
         if _HELP & set(sys.argv[1:]):
             require_output()
-        parser = app.parse_flags_with_usage if parse_flags else _untouched
+        parser = app.parse_flags_with_usage if parse_flags else untouched
         app.run(quiet_main, flags_parser=parser)
     except KeyboardInterrupt:
         with contextlib.suppress(OSError):
@@ -181,12 +184,6 @@ def list_flags(values: flags.FlagValues, notes: Mapping[str, Sequence[str]] | No
             words.append(f"of {', '.join(choices)}")
         lines.append(f"  --{name}: {help_text}" + (f" ({'; '.join(words)})" if words else ""))
     return "\n".join(lines)
-
-
-def _untouched(argv: list[str]) -> list[str]:
-    """All arguments, after absl's own flags took their defaults."""
-    flags.FLAGS(argv[:1])
-    return argv
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

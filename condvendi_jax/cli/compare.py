@@ -78,8 +78,7 @@ def main(argv: Sequence[str]) -> None:
         raise ValueError(
             f"--plot: expected a file ending in .png, .pdf or .svg, received {given['plot']!r}."
         )
-    options.check_files(given, inputs.sources(given, models))
-    options.configure(given)
+    options.prepare(given, inputs.sources(given, models))
     started = time.perf_counter()
     with command.progress_bar() as bar:
         read = inputs.read(given, models, bar)
@@ -163,8 +162,7 @@ def _names(paths: Sequence[str]) -> list[str]:
             parts = [list(pathlib.Path(os.path.normpath(paths[k])).parts) for k in places]
         for end in (-1, 0):
             while min(map(len, parts)) > 1 and len({part[end] for part in parts}) == 1:
-                for part in parts:
-                    part.pop(end)
+                parts = [part[:-1] if end else part[1:] for part in parts]
         for k, part in zip(places, parts, strict=True):
             names[k] = "/".join(part)
     return names

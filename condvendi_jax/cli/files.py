@@ -162,15 +162,10 @@ def _read(path: pathlib.Path, suffix: str, key: str | None) -> np.ndarray:
         stream.seek(0)
         found = np.load(stream, allow_pickle=False)
         # np.load goes by the content, which has to be what the name says.
-        if isinstance(found, np.ndarray):
-            if suffix == ".npz":
-                raise ValueError("its content is that of a .npy file.")
-            array = found
-        else:
-            with found:
-                if suffix == ".npy":
-                    raise ValueError("its content is that of a .npz file.")
-                array = found[_only_key(key, found.files)]
+        content = ".npy" if isinstance(found, np.ndarray) else ".npz"
+        if content != suffix:
+            raise ValueError(f"its content is that of a {content} file.")
+        array = found if isinstance(found, np.ndarray) else found[_only_key(key, found.files)]
     if array.dtype.names is not None:
         raise ValueError(f"expected an array of numbers, received records {array.dtype}.")
     if array.dtype.kind == "V":
@@ -258,9 +253,8 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         with _naming(path), tempfile.TemporaryFile(dir=target.parent):
             return
     descriptor = _descriptor(path)
-    if descriptor is None:
-        writable = os.access(path, os.W_OK)
-    else:
+    writable = os.access(path, os.W_OK)
+    if descriptor is not None:
         import fcntl  # Where descriptors have names, it exists.
 
         writable = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
@@ -314,11 +308,11 @@ def check_targets(
         target = _target(path)
         if overwrite or target is None or not target.exists():
             continue
-        why = "is write-protected"
-        if not _is_own(target):
-            why = "exists and is not an unchanged result of this command"
-        elif os.access(target, os.W_OK):
+        own = _is_own(target)
+        if own and os.access(target, os.W_OK):
             continue
+        foreign = "exists and is not an unchanged result of this command"
+        why = "is write-protected" if own else foreign
         raise ValueError(
             f"{flag}: {path} {why}. Choose another name, or add --overwrite to replace it."
         )
@@ -333,20 +327,15 @@ def _refuse_source(
     except OSError:  # Reading it will say why.
         return
     place = found.st_dev, found.st_ino
+    advice = f"{source}, which {flag} reads; choose another name."
     if place in flags:
-        raise ValueError(
-            f"{flags[place]}={targets[flags[place]]} would replace {source}, which {flag} reads; "
-            "choose another name."
-        )
+        raise ValueError(f"{flags[place]}={targets[flags[place]]} would replace {advice}")
     if stat.S_ISDIR(found.st_mode):
         folder = os.path.realpath(source)
         for name, path in targets.items():
             target = os.path.realpath(path)
             if os.path.exists(target) and os.path.commonpath([folder, target]) == folder:
-                raise ValueError(
-                    f"{name}={path} would replace a file in {source}, which {flag} reads; choose "
-                    "another name."
-                )
+                raise ValueError(f"{name}={path} would replace a file in {advice}")
     for number, name in ((1, "standard output goes"), (2, "standard error goes")):
         with contextlib.suppress(OSError):  # It is closed.
             if os.path.samestat(found, os.fstat(number)) and stat.S_ISREG(found.st_mode):
@@ -510,10 +499,9 @@ def jsonable(value: Any) -> Any:
                 result[f"{name}_reason"] = reason
         return result
     if isinstance(value, (list, tuple)):
-        reasons = [_not_finite(entry) for entry in value]
         return [
-            {"value": None, "reason": reason} if reason else jsonable(entry)
-            for reason, entry in zip(reasons, value, strict=True)
+            {"value": None, "reason": reason} if (reason := _not_finite(entry)) else jsonable(entry)
+            for entry in value
         ]
     return value
 

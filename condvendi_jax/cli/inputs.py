@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import pathlib
 import sys
@@ -14,13 +13,14 @@ import numpy as np
 from absl import flags
 from rich import progress
 
+from condvendi_jax import encoders
 from condvendi_jax.cli import files
 from condvendi_jax.encoders import embedding, items
 from condvendi_jax.encoders.embedding import LoadedEncoder
 from condvendi_jax.encoders.items import Texts
 
 _TEXT_ENDINGS = (".txt", ".csv", ".jsonl")
-_ENCODERS = {"images": "efficientnet:load_efficientnet", "texts": "minilm:load_minilm"}
+_ENCODERS = {"images": "load_efficientnet", "texts": "load_minilm"}
 
 
 class Model(NamedTuple):
@@ -155,8 +155,9 @@ def read(given: dict[str, Any], models: Mapping[str, Model], bar: progress.Progr
 def _read(given: dict[str, Any], models: Mapping[str, Model], bar: progress.Progress) -> Inputs:
     (kind,) = {model.kind for model in models.values()}
     paths = dict.fromkeys(m.prompts for m in models.values() if m.prompts is not None)
-    prompts = {path: _read_prompts(given, path) for path in paths}
-    texts = {path: found for path, found in prompts.items() if is_text(path)}
+    key, column = given["prompts_key"], given["prompt_column"]
+    texts = {path: items.read_prompts(path, column=column) for path in paths if is_text(path)}
+    prompts = {path: files.read_array(path, key=key) for path in paths if not is_text(path)}
     outputs, described = {}, {}
     for name, model in models.items():
         outputs[name], columns = _read_outputs(given, model, texts.get(model.prompts or ""))
@@ -164,15 +165,15 @@ def _read(given: dict[str, Any], models: Mapping[str, Model], bar: progress.Prog
             columns = {"paired_by": "order", **columns}
         for key, value in columns.items():
             described.setdefault(key, {})[name] = value
-    encoders, notes = {}, []
+    used, notes = {}, []
     if kind != "embeddings":
-        encoder = encoders[kind] = _load_encoder(given, kind)
+        encoder = used[kind] = _load_encoder(given, kind)
         what = {"images": "pictures", "texts": "texts"}[kind]
         for name, found in outputs.items():
             outputs[name] = _embed(found, encoder, kind, given["cache"], bar, what)
         notes.append(_embedded(what, encoder, described.get("text_column", {})))
     if texts:
-        encoder = encoders["texts"] = encoders.get("texts") or _load_encoder(given, "texts")
+        encoder = used["texts"] = used.get("texts") or _load_encoder(given, "texts")
         columns = {path: found.column for path, found in texts.items() if found.column}
         for path, found in texts.items():
             prompts[path] = _embed(found.texts, encoder, "texts", given["cache"], bar, "prompts")
@@ -180,13 +181,16 @@ def _read(given: dict[str, Any], models: Mapping[str, Model], bar: progress.Prog
         if columns:
             described["prompt_column"] = columns
     for name, model in models.items():
-        if model.prompts is not None:
-            _refuse_equal(name, outputs[name], prompts[model.prompts])
+        if model.prompts is not None and np.array_equal(outputs[name], prompts[model.prompts]):
+            raise ValueError(
+                f"outputs{' of ' if name else ''}{name} and their prompts are equal in every row: "
+                "give the outputs, and the prompts that they answer."
+            )
     report = {
         key: _one_or_each(values, len(texts if key == "prompt_column" else models))
         for key, values in described.items()
     }
-    for medium, encoder in encoders.items():
+    for medium, encoder in used.items():
         name = f"{medium[:-1]}_encoder"
         report |= {name: encoder.name, f"{name}_path": encoder.spec}
     notes = ["; ".join(notes)] if notes else []
@@ -212,22 +216,6 @@ def _embedded(what: str, encoder: LoadedEncoder, columns: Mapping[str, str]) -> 
     names = ", ".join(map(repr, dict.fromkeys(columns.values())))
     where = f" (column {names})" if names else ""
     return f"{what}{where} embedded by {encoder.name}"
-
-
-def _refuse_equal(name: str, outputs: np.ndarray, prompts: np.ndarray) -> None:
-    """Raises ValueError where the outputs of a model are their own prompts."""
-    if np.array_equal(outputs, prompts):
-        raise ValueError(
-            f"outputs{' of ' if name else ''}{name} and their prompts are equal in every row: give "
-            "the outputs, and the prompts that they answer."
-        )
-
-
-def _read_prompts(given: dict[str, Any], path: str) -> Any:
-    """An array, or texts with their file."""
-    if not is_text(path):
-        return files.read_array(path, key=given["prompts_key"])
-    return items.read_prompts(path, column=given["prompt_column"])
 
 
 def _read_outputs(
@@ -285,5 +273,4 @@ def _embed(
 
 def _default(kind: str) -> Callable[[], Any]:
     """What loads the shipped encoder."""
-    module, name = _ENCODERS[kind].split(":")
-    return getattr(importlib.import_module(f"condvendi_jax.encoders.{module}"), name)
+    return getattr(encoders, _ENCODERS[kind])

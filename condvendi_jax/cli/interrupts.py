@@ -22,11 +22,10 @@ INTERRUPTED = 130
 UNFINISHED: set[pathlib.Path] = set()
 """Temporary files that are being written; they are removed when the process is ended."""
 
-# Seconds for the main thread to run the handler. In Python it takes milliseconds: later, compiled
+# Seconds for the main thread to run the handler: Python takes milliseconds. After that, compiled
 # code runs, which has nothing to clean up.
 _RESPONSE = 0.5
-# Seconds to clean up after the handler has run: a few writes to a slow disk.
-_PATIENCE = 5.0
+_PATIENCE = 5.0  # Seconds to clean up after the handler has run: a few writes to a slow disk.
 _SHOW_CURSOR = b"\r\x1b[K\x1b[?25h"  # A progress bar hides it.
 
 _responded = threading.Event()

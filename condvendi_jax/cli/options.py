@@ -152,8 +152,8 @@ def check(given: dict[str, Any]) -> None:
     method(given)
 
 
-def check_files(given: dict[str, Any], sources: Mapping[str, Sequence[Any]]) -> None:
-    """Refuses, before anything is computed, what would be written nowhere or over something.
+def prepare(given: dict[str, Any], sources: Mapping[str, Sequence[Any]]) -> None:
+    """Sets the precision, and refuses what would be written nowhere or over something.
 
     Raises:
       ValueError, OSError: as `files.check_targets` and `command.require_output`.
@@ -162,6 +162,7 @@ def check_files(given: dict[str, Any], sources: Mapping[str, Sequence[Any]]) -> 
     if not targets or any(map(files.is_standard_output, targets.values())):
         command.require_output()
     files.check_targets(targets, sources, overwrite=given["overwrite"])
+    jax.config.update("jax_enable_x64", given["x64"])
 
 
 def orders(given: dict[str, Any]) -> list[float]:
@@ -267,8 +268,3 @@ def report(
         "seconds": time.perf_counter() - since,
         "provenance": provenance.collect(),
     }
-
-
-def configure(given: dict[str, Any]) -> None:
-    """Sets the precision; before any array is made."""
-    jax.config.update("jax_enable_x64", given["x64"])

@@ -59,8 +59,7 @@ def main(argv: Sequence[str]) -> None:
     inputs.check(given, models)
     if given["errors"] == "none":
         _refuse_groups(given, "--errors=none computes no standard errors")
-    options.check_files(given, inputs.sources(given, models))
-    options.configure(given)
+    options.prepare(given, inputs.sources(given, models))
     started = time.perf_counter()
     with command.progress_bar() as bar:
         read = inputs.read(given, models, bar)

@@ -33,11 +33,6 @@ class Block:
     inputs: int
     outputs: int
 
-    @property
-    def inner(self) -> int:
-        """Channels between expansion and projection."""
-        return self.inputs * self.expansion
-
 
 @dataclass(frozen=True)
 class EfficientNetConfig:
@@ -122,9 +117,10 @@ class InvertedResidual(nnx.Module):
     def __init__(self, block: Block, *, rngs: nnx.Rngs):
         """Randomly initialised block."""
         self.residual = block.stride == 1 and block.inputs == block.outputs
-        self.expand = _pointwise(block.inputs, block.inner, rngs) if block.expansion > 1 else None
-        self.depthwise = Depthwise(block.inner, block.kernel, block.stride, rngs=rngs)
-        self.project = _pointwise(block.inner, block.outputs, rngs)
+        inner = block.inputs * block.expansion
+        self.expand = _pointwise(block.inputs, inner, rngs) if block.expansion > 1 else None
+        self.depthwise = Depthwise(inner, block.kernel, block.stride, rngs=rngs)
+        self.project = _pointwise(inner, block.outputs, rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Transform `[n, height, width, inputs]` to `[n, height/stride, width/stride, outputs]`."""

@@ -14,7 +14,7 @@ import pathlib
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
@@ -30,19 +30,11 @@ _BYTES = 2**28  # Of decoded pictures that are held at once.
 Kind = Literal["images", "texts"]
 
 
-class Encodes(Protocol):
-    """What an encoder must have; `interface.Encoder` lists what it may have."""
-
-    def encode(self, items: Sequence[Any], /) -> Any:
-        """Embeddings `[n, d]` of n items."""
-        ...
-
-
 @dataclasses.dataclass(frozen=True)
 class LoadedEncoder:
-    """An encoder with its import path, `package.module:attribute`."""
+    """An encoder, which has `encode(items)`, with its import path, `package.module:attribute`."""
 
-    encoder: Encodes
+    encoder: Any
     spec: str
 
     @property
@@ -55,14 +47,8 @@ class LoadedEncoder:
         """Pixels along each side of the pictures that it takes; None for those of any size."""
         return getattr(self.encoder, "side", None)
 
-    def encode(self, items: Sequence[Any], /) -> Any:
-        """Embeddings `[n, d]` of n items."""
-        return self.encoder.encode(items)
 
-
-def load_encoder(
-    spec: str | None, default: Callable[..., Encodes], **options: Any
-) -> LoadedEncoder:
+def load_encoder(spec: str | None, default: Callable[..., Any], **options: Any) -> LoadedEncoder:
     """The encoder that an import path names.
 
     Args:
@@ -135,7 +121,7 @@ def default_cache() -> pathlib.Path:
 
 def embed(
     items: Sequence[str | os.PathLike[str]],
-    encoder: Encodes,
+    encoder: Any,
     *,
     kind: Kind,
     cache: str | os.PathLike[str] | None = None,
@@ -181,11 +167,11 @@ def embed(
     spec = f"{type(encoder).__module__}:{type(encoder).__qualname__}"
     loaded = encoder if isinstance(encoder, LoadedEncoder) else LoadedEncoder(encoder, spec)
     describe_cut = getattr(loaded.encoder, "describe_cut", None)
-    cut = describe_cut(items) if describe_cut and kind == "texts" else None
-    if cut:
+    if describe_cut and kind == "texts" and (cut := describe_cut(items)):
         validation.warn(cut)
     shelf = _open_shelf(cache, _identity(loaded, kind))
-    digests = [_digest(_content(item)) for item in items]
+    contents = (i.read_bytes() if isinstance(i, pathlib.Path) else i.encode() for i in items)
+    digests = list(map(_digest, contents))
     counts = collections.Counter(digests)
     # Of equal contents the first stands for all.
     places = {digest: item for digest, item in zip(reversed(digests), reversed(items), strict=True)}
@@ -207,10 +193,6 @@ def embed(
     return np.stack([rows[digest] for digest in digests])
 
 
-def _content(item: str | pathlib.Path) -> bytes:
-    return item.read_bytes() if isinstance(item, pathlib.Path) else item.encode()
-
-
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
@@ -223,7 +205,7 @@ def _batches(
     held = 0
     for digest, item in missing.items():
         if isinstance(item, pathlib.Path):
-            content = _content(item)
+            content = item.read_bytes()
             if _digest(content) != digest:
                 raise ValueError(f"{item}: was changed while it was read.")
             batch[digest] = decode_image(content, name=str(item), side=side)
@@ -240,7 +222,7 @@ def _batches(
 def _checked(loaded: LoadedEncoder, batch: list[Any], names: list[str]) -> np.ndarray:
     """The batch's embeddings, float32 `[n, d]`, finite."""
     try:
-        found = loaded.encode(batch)
+        found = loaded.encoder.encode(batch)
     except (Exception, SystemExit) as error:  # The code is the user's: anything may come.
         raise EncoderError(_failure(loaded, batch, names, error)) from error
     try:
@@ -260,13 +242,11 @@ def _checked(loaded: LoadedEncoder, batch: list[Any], names: list[str]) -> np.nd
     return found
 
 
-def _failure(
-    loaded: LoadedEncoder, batch: list[Any], names: list[str], error: BaseException
-) -> str:
+def _failure(loaded: LoadedEncoder, batch: list[Any], names: list[str], error: Any) -> str:
     """Which encoder raised an error, and on which item first: each is tried by itself."""
     for item, name in zip(batch, names, strict=True):
         try:
-            loaded.encode([item])
+            loaded.encoder.encode([item])
         except (Exception, SystemExit):  # The code is the user's: anything may come.
             where = f"on {name[:80]!r}"
             break

@@ -119,16 +119,14 @@ def _read_table(path: str | PathLike[str]) -> Table:
     if not path.is_file():
         raise ValueError(f"{path}: there is no such file.")
     text = files.read_text(path)
-    read = {".txt": _read_lines, ".csv": _read_csv, ".jsonl": _read_jsonl}[suffix]
-    table = read(path, text)
+    if suffix == ".txt":
+        lines = files.numbered_lines(path, text)
+        table = Table(path, [], [(number, {"": line}) for number, line in lines])
+    else:
+        table = (_read_csv if suffix == ".csv" else _read_jsonl)(path, text)
     if not table.rows:
         raise ValueError(f"{path}: holds no rows.")
     return table
-
-
-def _read_lines(path: pathlib.Path, text: str) -> Table:
-    lines = files.numbered_lines(path, text)
-    return Table(path, [], [(number, {"": line}) for number, line in lines])
 
 
 def _read_csv(path: pathlib.Path, text: str) -> Table:
@@ -203,7 +201,7 @@ def _column(table: Table, named: str | None, names: Sequence[str], what: str) ->
     return found[0]
 
 
-def _values(table: Table, column: str, *, blank: bool = False) -> list[str]:
+def _values(table: Table, column: str, *, blank: bool) -> list[str]:
     values = []
     for line, row in table.rows:
         value = row.get(column)

@@ -51,10 +51,8 @@ class BertLayer(nnx.Module):
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         """Randomly initialised layer of the sizes of `config`."""
         self.heads = config.heads
-        self.query = _linear(config.width, config.width, rngs)
-        self.key = _linear(config.width, config.width, rngs)
-        self.value = _linear(config.width, config.width, rngs)
-        self.attention_output = _linear(config.width, config.width, rngs)
+        square = (_linear(config.width, config.width, rngs) for _ in range(4))
+        self.query, self.key, self.value, self.attention_output = square
         self.attention_norm = _layer_norm(config.width, rngs)
         self.hidden = _linear(config.width, config.hidden, rngs)
         self.hidden_output = _linear(config.hidden, config.width, rngs)
@@ -147,13 +145,12 @@ class MiniLMEncoder:
         # A token takes at least a byte, and two mark beginning and end: most texts need no count.
         long = [text for text in items if len(text.encode()) > limit - 2]
         count = sum(bool(text.overflowing) for text in self.tokenizer.encode_batch(long))
-        if not count:
-            return None
-        return (
+        warning = (
             f"{count:,} of {len(items):,} texts are longer than the {limit} tokens that "
             f"{self.name} reads; the rest of each is ignored. To embed all of a text, use "
             "--long_texts=chunks, or load_minilm(long_texts='chunks') in Python."
         )
+        return warning if count else None
 
     def encode(
         self, items: Sequence[str] | np.ndarray, *, progress: Progress | None = None

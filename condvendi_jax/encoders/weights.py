@@ -89,19 +89,16 @@ def _rebuild_tensor(storage: str, offset: int, shape: Any, strides: Any, *_: Any
     return _StoredTensor(storage, offset, tuple(shape), tuple(strides))
 
 
-_STORAGE_DTYPES = {"FloatStorage": np.dtype("<f4"), "LongStorage": np.dtype("<i8")}
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("collections", "OrderedDict"): OrderedDict,
     ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
-    **{("torch", name): dtype for name, dtype in _STORAGE_DTYPES.items()},
+    ("torch", "FloatStorage"): np.dtype("<f4"),
+    ("torch", "LongStorage"): np.dtype("<i8"),
 }
 
 
 class RestrictedUnpickler(pickle.Unpickler):
-    """Unpickles tensors and containers, and refuses every other name.
-
-    A pickle is a program: loading it runs whatever it names. Only four harmless names are allowed.
-    """
+    """Unpickles tensors and containers, and refuses other names: a pickle runs what it names."""
 
     def __init__(self, file: IO[bytes]):
         super().__init__(file)

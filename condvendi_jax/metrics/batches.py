@@ -27,11 +27,11 @@ def check_batch(
     mask: ArrayLike | None,
     *,
     with_prompts: bool,
-    origins: Callable[[dict[str, Any]], dict[str, Any]] = lambda arrays: {},
-) -> tuple[Points, jax.Array | None]:
-    """The points of a batch, checked and cast, and its mask; masked rows may hold anything.
+    origins_for: Callable[[dict[str, Any]], dict[str, Any]] = lambda arrays: {},
+) -> tuple[Points, jax.Array | None, dict[str, Any]]:
+    """The points of a batch, checked and cast, its mask, and the rows subtracted before the cast.
 
-    `origins` gives, of the rows that count, the row of each array to subtract before the cast.
+    Masked rows may hold anything. `origins_for` chooses the subtracted row of each array.
     """
     if with_prompts and prompts is None:
         raise ValueError("prompts: expected embeddings [n, d], as the metric has a prompt kernel.")
@@ -43,7 +43,8 @@ def check_batch(
         arrays = {name: _without_masked(array, mask) for name, array in arrays.items()}
         if validation.is_concrete(mask, arrays) and all(a.ndim == 2 for a in arrays.values()):
             kept = {name: array[np.asarray(mask)] for name, array in arrays.items()}
-    return tuple(validation.check_arrays(arrays, origins=origins(kept))), mask
+    origins = origins_for(kept)
+    return tuple(validation.check_arrays(arrays, origins=origins)), mask, origins
 
 
 def _without_masked(array: Any, mask: jax.Array) -> Any:
@@ -60,10 +61,8 @@ def _without_masked(array: Any, mask: jax.Array) -> Any:
     return jnp.where(mask[:, None], array, jnp.ones_like(array))
 
 
-def check_dimensions(points: Points, expected: tuple[int, ...] | None) -> None:
-    """Raises where points are not of the dimensions that the stream has."""
-    if expected is None:
-        return
+def check_dimensions(points: Points, expected: tuple[int, ...]) -> None:
+    """Raises where points are not of the dimensions that the stream has, if it has any yet."""
     for name, want, part in zip(NAMES, expected, points, strict=False):
         got = part.shape[1]
         if want != got:

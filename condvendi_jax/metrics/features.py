@@ -81,9 +81,9 @@ class FeatureDecomposition(nnx.Metric):
         prompt_features: FeatureMap | None = None,
         max_features: int = 4096,
     ) -> None:
-        maps, dimensions = [output_features or _identity], [output_dimension]
+        maps, dimensions = [output_features or jnp.asarray], [output_dimension]
         if prompt_dimension is not None:
-            maps.append(prompt_features or _identity)
+            maps.append(prompt_features or jnp.asarray)
             dimensions.append(prompt_dimension)
         elif prompt_features is not None:
             raise ValueError("prompt_features: given without a prompt_dimension.")
@@ -131,7 +131,7 @@ class FeatureDecomposition(nnx.Metric):
             nothing can raise on values: the batch is left out whole, and `compute` warns of it.
         """
         with_prompts = len(self._maps) == 2
-        points, mask = batches.check_batch(outputs, prompts, mask, with_prompts=with_prompts)
+        points, mask, _ = batches.check_batch(outputs, prompts, mask, with_prompts=with_prompts)
         batches.check_dimensions(points, self._dimensions)
         before = self.sums.get_value()
         after = _add_outer_products(before, points, mask, self._maps)
@@ -180,10 +180,6 @@ class FeatureDecomposition(nnx.Metric):
         found = _entropies_of_sums(sums, entropy)
         spectra.check_spectra(*found)
         return batches.decomposition(found, entropy, n)
-
-
-def _identity(points: jax.Array) -> jax.Array:
-    return points
 
 
 def _feature_count(name: str, feature_map: FeatureMap, dimension: int) -> int:

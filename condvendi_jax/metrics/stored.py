@@ -53,9 +53,9 @@ class _Stream:
         return sum(block[0].shape[0] for block in self.blocks)
 
     @property
-    def dimensions(self) -> tuple[int, ...] | None:
-        """Of the points, where there are any."""
-        return tuple(part.shape[1] for part in self.blocks[0]) if self.blocks else None
+    def dimensions(self) -> tuple[int, ...]:
+        """Of the points; empty where there are none."""
+        return tuple(part.shape[1] for block in self.blocks[:1] for part in block)
 
     def origins_for(self, arrays: dict[str, Any]) -> dict[str, np.ndarray | None]:
         """The stream's origins; where it has no points yet, those that suit these arrays."""
@@ -75,10 +75,6 @@ class _Stream:
         parts = [block[index] for block in self.blocks]
         return all(bool((part == parts[0][:1]).all()) for part in parts)
 
-    def with_points(self, points: Points) -> _Stream:
-        """The stream with points `[n, d]` added."""
-        return self._extended(points, np.arange(self.n, self.n + points[0].shape[0]))
-
     def with_stream(self, other: _Stream) -> _Stream:
         """The stream with those of another added, whose own pairs are known."""
         base = self if self.blocks else dataclasses.replace(self, origins=other.origins)
@@ -86,9 +82,9 @@ class _Stream:
             _moved(part, other.origins.get(name), base.origins.get(name))
             for name, part in zip(batches.NAMES, other.points(), strict=False)
         )
-        return base._extended(moved, np.full(moved[0].shape[0], self.n), known=other.totals)
+        return base.extended(moved, np.full(moved[0].shape[0], self.n), known=other.totals)
 
-    def _extended(self, points: Points, earlier: np.ndarray, known: Any = 0) -> _Stream:
+    def extended(self, points: Points, earlier: np.ndarray, known: Any = 0) -> _Stream:
         """With points that each pair with the first `earlier` of all, and sums known already."""
         blocks = _in_blocks(self.blocks, points, self.tile_size)
         new = _sums_of_pairs(self.kernels, blocks, self.tile_size, points, earlier)
@@ -147,15 +143,9 @@ class _StoredPoints(nnx.Metric):
           TypeError, ValueError: as `decompose`, or the dimensions are not those of the first
             batch, or the call is inside `jax.jit`. The metric is then as it was before.
         """
-        found: dict[str, np.ndarray | None] = {}
-
-        def origins(arrays: dict[str, Any]) -> dict[str, np.ndarray | None]:
-            found.update(self._stream.origins_for(arrays))
-            return found
-
-        with_prompts = len(self._stream.kernels) == 2
-        points, mask = batches.check_batch(
-            outputs, prompts, mask, with_prompts=with_prompts, origins=origins
+        with_prompts, origins_for = len(self._stream.kernels) == 2, self._stream.origins_for
+        points, mask, origins = batches.check_batch(
+            outputs, prompts, mask, with_prompts=with_prompts, origins_for=origins_for
         )
         if not validation.is_concrete(points, mask):
             raise ValueError(
@@ -168,8 +158,8 @@ class _StoredPoints(nnx.Metric):
         rows = slice(None) if mask is None else np.asarray(mask)
         points = tuple(np.asarray(part)[rows] for part in points)
         if points[0].shape[0]:
-            stream = dataclasses.replace(self._stream, origins=found)
-            self._stream = stream.with_points(points)
+            stream = dataclasses.replace(self._stream, origins=origins)
+            self._stream = stream.extended(points, self.n + np.arange(points[0].shape[0]))
 
     def merge(self, other: _StoredPoints) -> None:
         """Adds all samples of another metric, at the cost of the pairs between the two.
@@ -291,8 +281,9 @@ class ConditionalRKE(_StoredPoints):
         self, *, output_kernel: Kernel, prompt_kernel: Kernel, tile_size: int | None = None
     ) -> None:
         check_kernel(prompt_kernel, name="prompt_kernel")
-        kernels = {"output_kernel": output_kernel, "prompt_kernel": prompt_kernel}
-        super().__init__(**kernels, tile_size=tile_size)
+        super().__init__(
+            output_kernel=output_kernel, prompt_kernel=prompt_kernel, tile_size=tile_size
+        )
 
     def compute(self) -> jax.Array:
         """The effective number of modes, in [1, n]; ValueError where there are no samples."""

@@ -139,10 +139,10 @@ def _notes_on_evaluation(found: Evaluation) -> list[str]:
 
 
 def _bandwidths(bandwidths: Mapping[str, RuledBandwidth]) -> list[str]:
-    notes = []
-    for name, (width, rule, _) in bandwidths.items():
-        notes.append(f"bandwidth of {name}: " + (f"{width:.4g}, " if width else "") + rule)
-    return notes
+    return [
+        f"bandwidth of {name}: " + (f"{width:.4g}, " if width else "") + rule
+        for name, (width, rule, _) in bandwidths.items()
+    ]
 
 
 def _errors(found: Evaluation | Comparison) -> str:

@@ -40,8 +40,7 @@ def test_no_cell_of_a_table_is_cut_or_broken(printed, width, terminal):
     text = printed(width, terminal=terminal)
     for words in (*HEADINGS, *sum(CELLS, ())):
         assert words in text
-    assert "…" not in text
-    assert "a title" in text
+    assert "…" not in text and "a title" in text
     if terminal:
         assert max(map(len, text.splitlines())) <= width
 

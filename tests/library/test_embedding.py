@@ -42,7 +42,7 @@ def test_an_import_path_names_an_encoder_or_what_gives_one(attribute):
     loaded = load_encoder(f"fake_encoders:{attribute}", Others)
     assert isinstance(loaded.encoder, Means)
     assert (loaded.name, loaded.spec) == ("means", f"fake_encoders:{attribute}")
-    np.testing.assert_array_equal(loaded.encode(TEXTS), ROWS)
+    np.testing.assert_array_equal(loaded.encoder.encode(TEXTS), ROWS)
     assert (loaded.encoder is fake_encoders.ready) == (attribute == "ready")
 
 

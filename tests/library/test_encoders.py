@@ -183,9 +183,9 @@ def random_net_tensors(config, seed=0):
     for number, block in enumerate(config.blocks()):
         at = f"_blocks.{number}"
         if block.expansion > 1:
-            add(f"{at}._expand_conv", f"{at}._bn0", block.inner, block.inputs, 1)
-        add(f"{at}._depthwise_conv", f"{at}._bn1", block.inner, 1, block.kernel)
-        add(f"{at}._project_conv", f"{at}._bn2", block.outputs, block.inner, 1)
+            add(f"{at}._expand_conv", f"{at}._bn0", block.inputs * block.expansion, block.inputs, 1)
+        add(f"{at}._depthwise_conv", f"{at}._bn1", block.inputs * block.expansion, 1, block.kernel)
+        add(f"{at}._project_conv", f"{at}._bn2", block.outputs, block.inputs * block.expansion, 1)
     add("_conv_head", "_bn1", config.features, config.stages[-1][-1], 1)
     tensors["_fc.weight"] = rng.normal(size=(config.classes, config.features))
     tensors["_fc.bias"] = rng.normal(size=config.classes)

@@ -237,8 +237,6 @@ def test_reset_forgets_everything(make, x64):
     metric = _feed(make(), *(5 * p for p in pairs), [20])
     metric.reset()
     assert metric.n == 0
-    with pytest.raises(ValueError, match="no samples"):
-        metric.compute()
     assert _snapshot(_feed(metric, *pairs, [20])) == _snapshot(_feed(make(), *pairs, [20]))
 
 
