@@ -32,9 +32,9 @@ from condvendi_jax.encoders import Encoder, load_efficientnet, load_minilm
 from condvendi_jax.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
 from condvendi_jax.encoders.efficientnet import SIDE
 from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
+from experiments import records
 from experiments.data import building
 from experiments.data.sets import EMOJI_FILE
-from experiments.lab import store
 
 NAMES_PACKAGE = "openmoji@17.0.0"
 DESIGNERS = {
@@ -315,7 +315,7 @@ def build(cache_dir: Path) -> dict[str, np.ndarray]:
     # Five minutes, and what an error after them would lose.
     drawings = [icon_sets[pair.designer].svg(pair.drawing).encode() for pair in pairs]
     with Progress("{task.description}", *columns) as progress:
-        features = store.cached(
+        features = records.cached(
             cache_dir,
             "pictures",
             version=1,

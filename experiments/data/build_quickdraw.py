@@ -24,13 +24,13 @@ from condvendi_jax.cli.files import atomic_writer
 from condvendi_jax.encoders import Encoder, load_efficientnet, load_minilm
 from condvendi_jax.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
 from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
+from experiments import records
 from experiments.data import building
 from experiments.data.building import Repository
 from experiments.data.pairs import PairedEmbeddings
 from experiments.data.sets import FOLDER, SEED
 from experiments.data.wordings import WORDINGS
 from experiments.generators import quickdraw_vae
-from experiments.lab import store
 
 PSI = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 DRAWS, DIMENSIONS = 16, 448
@@ -92,7 +92,7 @@ def build(
     ink = draw(published, psi, draws)
     flat = ink.reshape(-1, *ink.shape[-2:])
     features = building.unit_rows(
-        store.cached(
+        records.cached(
             cache,
             "quickdraw-pictures",
             version=_VERSION,

@@ -29,13 +29,13 @@ from condvendi_jax.cli import command
 from condvendi_jax.encoders import Encoder, load_efficientnet, load_minilm
 from condvendi_jax.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
 from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
+from experiments import records
 from experiments.data import building, strokes
 from experiments.data.building import Repository
 from experiments.data.pairs import PairedEmbeddings
 from experiments.data.sets import FOLDER, SEED
 from experiments.data.wordings import WORDINGS
 from experiments.generators import sketch_rnn
-from experiments.lab import store
 
 ANIMALS = (
     *("ant", "bear", "bird", "dog", "dolphin", "hedgehog", "lobster", "monkey", "mosquito"),
@@ -119,7 +119,7 @@ def build(
         "draws": draws,
         "seed": SEED,
     }
-    points = store.cached(
+    points = records.cached(
         cache,
         "sketches-points",
         version=_VERSION,
@@ -130,7 +130,7 @@ def build(
     flat = points.reshape(-1, *points.shape[-2:])
     drawings = [strokes.lines(one) for one in flat]
     features = building.unit_rows(
-        store.cached(
+        records.cached(
             cache,
             "sketches-pictures",
             version=_VERSION,

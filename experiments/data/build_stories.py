@@ -26,13 +26,14 @@ from condvendi_jax.cli import command
 from condvendi_jax.cli.files import atomic_writer
 from condvendi_jax.encoders import Encoder, load_minilm
 from condvendi_jax.encoders.minilm import PACKAGE
+from experiments import records
 from experiments.data import building, sets
 from experiments.data.build_language import equal_length, first_words
 from experiments.data.pairs import PairedEmbeddings
 from experiments.data.subjects import SUBJECTS
 from experiments.generators import smollm2
 from experiments.generators.smollm2 import ChatModel, Samples
-from experiments.lab import choices, store
+from experiments.lab import choices
 
 TEMPERATURES = (0.4, 0.7, 1.0, 1.3)
 LICENCE = "Apache-2.0, as the model and the project"
@@ -145,7 +146,7 @@ def _tell_batch(
     }
     of_each = [row[:length] for row, length in zip(prompts.tokens, prompts.lengths, strict=True)]
     arrays = {"prompts": np.concatenate(of_each), "lengths": np.asarray(prompts.lengths)}
-    found = store.cached(
+    found = records.cached(
         cache, "stories", version=_FORMAT, settings=settings, arrays=arrays, build=build
     )
     return Samples(**found)

@@ -27,9 +27,9 @@ from condvendi_jax.cli import command
 from condvendi_jax.encoders import Encoder, load_efficientnet, load_minilm
 from condvendi_jax.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
 from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
+from experiments import records
 from experiments.data import building, sets
 from experiments.data.building import Repository
-from experiments.lab import store
 
 FETV, FETV_COMMIT = "llyx97/FETV", "127282c"
 SHAP_E, SHAP_E_COMMIT = "openai/shap-e", "5013101"
@@ -158,7 +158,7 @@ def embed_frames(
                 sys.stderr.write(f"{repository.name}: {len(rows)} of {len(paths)} clips\n")
         return {"features": np.stack(rows)}
 
-    found = store.cached(
+    found = records.cached(
         cache,
         f"frames-{repository.name.partition('/')[2]}",
         version=_VERSION,

@@ -25,9 +25,9 @@ import condvendi_jax as cv
 from condvendi_jax.cli.files import atomic_writer, check_targets
 from condvendi_jax.encoders import Encoder
 from condvendi_jax.encoders.items import decode_image
+from experiments import records
 from experiments.data.pairs import PairedEmbeddings
 from experiments.data.sets import FURTHER, INDEX, LABEL
-from experiments.lab import store
 
 _BATCH = 256  # Items that are read, decoded and embedded at once.
 _FORMAT = 1  # Raised when what is embedded of the same bytes changes.
@@ -140,7 +140,7 @@ def embed_pictures(
             sys.stderr.write(f"{name}: {start + len(batch):,} of {len(paths):,}\n")
         return {"features": np.concatenate(rows)}
 
-    found = store.cached(
+    found = records.cached(
         cache,
         name,
         version=_FORMAT,
@@ -167,7 +167,7 @@ def embed_texts(
         return {"features": np.concatenate(rows)}
 
     settings = {"encoder": encoder.name}
-    found = store.cached(
+    found = records.cached(
         cache, name, version=_FORMAT, settings=settings, arrays={"texts": digests}, build=build
     )
     return unit_rows(found["features"])[index]

@@ -24,9 +24,9 @@ from collections.abc import Callable
 import numpy as np
 
 from condvendi_jax.encoders.items import decode_image
+from experiments import records
 from experiments.data.sets import EMOJI_FILE, FOLDER
 from experiments.data.wordings import WORDINGS
-from experiments.lab import store
 
 SIDE = 32
 FASHION = (
@@ -114,7 +114,7 @@ class Collection:
 def digest_of(pictures: Pictures) -> str:
     """Of everything that `Pictures` holds, 16 characters."""
     arrays = dataclasses.asdict(pictures)
-    return store.digest({name: store.hash_array(array) for name, array in arrays.items()})[:16]
+    return records.digest({name: records.hash_array(array) for name, array in arrays.items()})[:16]
 
 
 def read_idx(path: pathlib.Path, axes: int) -> np.ndarray:

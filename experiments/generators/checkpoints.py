@@ -1,6 +1,6 @@
 """Trained parameters on disk: one safetensors file a model, which says whose it is.
 
-A file's metadata hold the identity of the training (`experiments.lab.store.identify`: name,
+A file's metadata hold the identity of the training (`experiments.lab.records.identify`: name,
 version, settings, arrays, seed), where it was trained, and a checksum of all of it and of every
 tensor. Trees of parameters are stored under the paths of their leaves: 'generator/layers/0/kernel'.
 """
@@ -20,7 +20,7 @@ from flax import nnx
 
 from condvendi_jax.cli import files, provenance
 from condvendi_jax.encoders.embedding import default_cache
-from experiments.lab import store
+from experiments import records
 
 SHIPPED = pathlib.Path(__file__).parent / "trained"
 
@@ -99,7 +99,7 @@ def _at(tree: Any, path: tuple[Any, ...]) -> np.ndarray:
     return np.asarray(tree)
 
 
-def save(path: pathlib.Path, tree: Mapping[Any, Any], identity: store.Identity) -> None:
+def save(path: pathlib.Path, tree: Mapping[Any, Any], identity: records.Identity) -> None:
     """Writes parameters and whose they are; the file appears whole or not at all.
 
     Raises:
@@ -114,7 +114,7 @@ def save(path: pathlib.Path, tree: Mapping[Any, Any], identity: store.Identity) 
         stream.write(content)
 
 
-def load(path: pathlib.Path, identity: store.Identity | None = None) -> dict[Any, Any]:
+def load(path: pathlib.Path, identity: records.Identity | None = None) -> dict[Any, Any]:
     """Reads what `save` wrote.
 
     Args:
@@ -140,23 +140,23 @@ def load(path: pathlib.Path, identity: store.Identity | None = None) -> dict[Any
         raise ValueError(f"{path}: not a file of this project ({error} is missing).") from error
     except (OSError, ValueError, TypeError, safetensors.SafetensorError) as error:
         raise ValueError(f"{path}: damaged ({str(error).splitlines()[0]}).") from error
-    if identity is not None and (words := store.differences(record["identity"], identity)):
+    if identity is not None and (words := records.differences(record["identity"], identity)):
         raise ValueError(f"{path}: of another training ({'; '.join(words)}).")
     return unflatten(arrays)
 
 
 def _checksum(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
-    tensors = {name: store.hash_array(array) for name, array in arrays.items()}
-    return store.digest({**record, "tensors": tensors})
+    tensors = {name: records.hash_array(array) for name, array in arrays.items()}
+    return records.digest({**record, "tensors": tensors})
 
 
-def file_name(identity: store.Identity) -> str:
+def file_name(identity: records.Identity) -> str:
     """Of a model's file: its name, and a digest of all that it depends on."""
-    return f"{identity['study']}-{store.digest(identity)[:16]}.safetensors"
+    return f"{identity['study']}-{records.digest(identity)[:16]}.safetensors"
 
 
 def trained(
-    identity: store.Identity,
+    identity: records.Identity,
     train: Callable[[], Mapping[Any, Any]],
     *,
     cache: pathlib.Path | None = None,
@@ -165,7 +165,7 @@ def trained(
     """Parameters that were trained once: the project's, those of the cache, or new ones.
 
     Args:
-      identity: what the training depends on (`experiments.lab.store.identify`).
+      identity: what the training depends on (`experiments.lab.records.identify`).
       train: gives nested dictionaries of arrays.
       cache: folder of what is not shipped, created where missing; `trained` in the user's cache
         folder where None.

@@ -24,8 +24,8 @@ from flax import nnx
 
 from condvendi_jax.cli import command
 from condvendi_jax.encoders.embedding import default_cache
+from experiments import records
 from experiments.generators import checkpoints
-from experiments.lab import store
 
 AVERAGE = 0.999  # What the averaged parameters keep of themselves a step, once warmed up.
 _STEPS_A_LINE = 100
@@ -48,7 +48,7 @@ class Places:
     say: Callable[[str], None] = lambda words: None
 
     def trained(
-        self, identity: store.Identity, train: Callable[[], Mapping[Any, Any]]
+        self, identity: records.Identity, train: Callable[[], Mapping[Any, Any]]
     ) -> dict[Any, Any]:
         """Parameters that are shipped, those of the cache, or new ones (`checkpoints.trained`)."""
         return checkpoints.trained(identity, train, cache=self.cache, shipped=self.shipped)
@@ -140,7 +140,7 @@ def fit(
     arrays: Any,
     key: jax.Array,
     *,
-    identity: store.Identity,
+    identity: records.Identity,
     places: Places,
     every: float = 120.0,
 ) -> Any:

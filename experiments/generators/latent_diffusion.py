@@ -24,9 +24,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from experiments import records
 from experiments.data import pictures
 from experiments.generators import checkpoints, diffusion, fitting
-from experiments.lab import store
 
 VERSION = 1
 SEED = 0
@@ -389,7 +389,7 @@ def _decode(sizes: Sizes, coder: Any, latents: jax.Array) -> jax.Array:
     return jnp.clip(nnx.merge(_graph(_make_looped, sizes), coder).decode(latents), 0, 1)
 
 
-def coder_identity(training: Training) -> store.Identity:
+def coder_identity(training: Training) -> records.Identity:
     """Whose the parameters of the autoencoder are; losses and networks are `VERSION`'s."""
     sizes = training.sizes
     settings = {
@@ -400,20 +400,20 @@ def coder_identity(training: Training) -> store.Identity:
         "average": fitting.AVERAGE,
     }
     name = f"latent_diffusion-{training.collection}-autoencoder"
-    return store.identify(name, VERSION, settings, {}, SEED)
+    return records.identify(name, VERSION, settings, {}, SEED)
 
 
-def identity(training: Training) -> store.Identity:
+def identity(training: Training) -> records.Identity:
     """Whose the parameters of the denoiser are."""
     prompts = pictures.COLLECTIONS[training.collection].prompts()
     settings = {
         **dataclasses.asdict(training),
-        "autoencoder": store.digest(coder_identity(training)),
+        "autoencoder": records.digest(coder_identity(training)),
         "left_out": _DROPPED,
         "average": fitting.AVERAGE,
     }
     name = f"latent_diffusion-{training.collection}-denoiser"
-    return store.identify(name, VERSION, settings, {"prompts": prompts.embeddings}, SEED)
+    return records.identify(name, VERSION, settings, {"prompts": prompts.embeddings}, SEED)
 
 
 def train_coder(training: Training, pixels: np.ndarray, places: fitting.Places) -> dict[str, Any]:

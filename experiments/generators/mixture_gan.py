@@ -28,8 +28,8 @@ from scipy import optimize
 import condvendi_jax as cv
 from condvendi_jax.cli import command
 from condvendi_jax.testing import GaussianMixture
+from experiments import records
 from experiments.generators import checkpoints
-from experiments.lab import store
 
 VERSION = 1
 SEED = 0  # Of the trainings; networks side by side have keys of their own.
@@ -536,7 +536,7 @@ def settled(values: np.ndarray) -> float:
     return 0.0 if change == 0 else change / spread if spread > 0 else np.inf
 
 
-def identity(training: Training, seed: int = SEED) -> store.Identity:
+def identity(training: Training, seed: int = SEED) -> records.Identity:
     """Whose the parameters of a training are: `Training`, and the numbers of its kind and data.
 
     The losses and the optimiser are functions: `VERSION` is raised where they change.
@@ -546,7 +546,7 @@ def identity(training: Training, seed: int = SEED) -> store.Identity:
         name: getattr(kind, name)
         for name in ("rate", "critic_steps", "clip", "penalty", "spectral")
     }
-    return store.identify(
+    return records.identify(
         f"mixture_gan-{training.mixture}-{training.kind}",
         VERSION,
         {**dataclasses.asdict(training), "method": numbers, "scale": mixture.scale},

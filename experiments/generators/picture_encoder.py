@@ -22,9 +22,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from experiments import records
 from experiments.data import pictures
 from experiments.generators import checkpoints, fitting, latent_diffusion
-from experiments.lab import store
 
 VERSION = 1
 SEED = 0
@@ -177,7 +177,7 @@ def prompts_of(collection: str) -> np.ndarray:
     return mean / np.linalg.norm(mean, axis=1, keepdims=True)
 
 
-def identity(training: Training) -> store.Identity:
+def identity(training: Training) -> records.Identity:
     """Whose the parameters are; the network and its loss are `VERSION`'s."""
     collection = pictures.COLLECTIONS[training.collection]
     settings = {
@@ -189,7 +189,7 @@ def identity(training: Training) -> store.Identity:
     }
     name = f"picture_encoder-{training.collection}"
     arrays = {"prompts": collection.prompts().embeddings}
-    return store.identify(name, VERSION, settings, arrays, SEED)
+    return records.identify(name, VERSION, settings, arrays, SEED)
 
 
 def provenance(training: Training) -> list[str]:

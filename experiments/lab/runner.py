@@ -23,7 +23,7 @@ import numpy as np
 from absl import flags
 
 from condvendi_jax.cli import command, files, provenance
-from experiments import data
+from experiments import data, records
 from experiments.lab import store, style
 from experiments.lab.progress import Progress, shown
 from experiments.lab.study import Context, Study, cell_name, check_needs, optional
@@ -264,7 +264,7 @@ def run(
         # Not before: a study may choose its devices and connect to other processes.
         progress.visible = first = jax.process_index() == 0
         stack.callback(setup.close)
-        identity = store.identify(study.name, study.version, setup.settings, setup.arrays, seed)
+        identity = records.identify(study.name, study.version, setup.settings, setup.arrays, seed)
         cells = list(study.cells(setup.settings))
         saved = None
         if first:

@@ -179,16 +179,6 @@ def cell_name(cell: Any) -> str:
     return "-".join(re.sub(r"[^\w.+]+", "_", word) for word in words)
 
 
-def plain(value: Any) -> Any:
-    """A value with dataclasses in it as dictionaries, and without their fields that are arrays."""
-    if dataclasses.is_dataclass(value):
-        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-        return {name: plain(v) for name, v in fields.items() if not isinstance(v, np.ndarray)}
-    if isinstance(value, Mapping):
-        return {name: plain(v) for name, v in value.items()}
-    return [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
-
-
 def typed(kind: Any, value: Any) -> Any:
     """What `plain` made of an object, read back from JSON, as that object again.
 

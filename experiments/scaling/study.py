@@ -21,9 +21,9 @@ from rich.table import Table
 
 from condvendi_jax import validation
 from experiments import data as data_sets
-from experiments import lab
+from experiments import lab, records
 from experiments.data import PairedEmbeddings, mixture
-from experiments.lab import choices, store
+from experiments.lab import choices
 from experiments.lab.examples import small_pairs
 from experiments.lab.study import option, positive
 from experiments.scaling import contests, figures, report
@@ -213,7 +213,7 @@ def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -
 
     def add(name: str, description: str, kind: str, of: _Paths, bandwidths: Any) -> None:
         outputs, prompts = (np.load(path, mmap_mode="r") for path in of)
-        digests = (store.hash_array(outputs), store.hash_array(prompts))
+        digests = (records.hash_array(outputs), records.hash_array(prompts))
         data[name] = Points(description, len(outputs), bandwidths, kind, digests)
         paths[name] = of
         if kind != "narrow":  # Whose arrays are those before it.

@@ -12,8 +12,8 @@ import pytest
 import safetensors.numpy
 from flax import nnx
 
+from experiments import records
 from experiments.generators import checkpoints
-from experiments.lab import store
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +21,7 @@ TREE = {
     "layers": {0: {"kernel": np.arange(6.0).reshape(2, 3)}, 1: {"bias": np.float32(2.5)}},
     "trace": np.arange(4, dtype=np.float16),
 }
-IDENTITY = store.identify("model", 1, {"width": 3}, {"data": np.arange(3)}, seed=0)
+IDENTITY = records.identify("model", 1, {"width": 3}, {"data": np.arange(3)}, seed=0)
 
 
 def equal(tree, other):
@@ -136,7 +136,7 @@ def test_another_training_is_refused_with_what_differs(path, change, message):
     wanted = {"name": "model", "version": 1, "settings": {"width": 3}}
     wanted |= {"arrays": {"data": np.arange(3)}, "seed": 0} | change
     with pytest.raises(ValueError, match=message) as caught:
-        checkpoints.load(path, store.identify(**wanted))
+        checkpoints.load(path, records.identify(**wanted))
     one_line(caught, path)
 
 
@@ -151,7 +151,7 @@ class Training:
             self.times += 1
             return {"width": np.array(settings.get("width", 1)), "seed": np.array(seed)}
 
-        identity = store.identify(name, version, settings, {"data": np.array([data])}, seed)
+        identity = records.identify(name, version, settings, {"data": np.array([data])}, seed)
         folders = {name: self.folder / name for name in ("cache", "shipped")}
         return checkpoints.trained(identity, train, **folders)
 
@@ -182,7 +182,7 @@ def test_what_is_shipped_comes_first(get, capsys):
     assert not (get.folder / "cache").exists()
     (file,) = (get.folder / "shipped").iterdir()
     other = checkpoints.load(file) | {"width": np.array(7)}
-    identity = store.identify("model", 1, {}, {"data": np.array([0.0])}, 0)
+    identity = records.identify("model", 1, {}, {"data": np.array([0.0])}, 0)
     (get.folder / "cache").mkdir()
     checkpoints.save(get.folder / "cache" / file.name, other, identity)
     assert get()["width"] == 1

@@ -19,8 +19,9 @@ import numpy as np
 import pytest
 from rich.table import Table
 
+from experiments import records
 from experiments.lab import Setup, Study, choices, examples, option, progress, runner, store, style
-from experiments.lab.study import cell_name, plain, typed
+from experiments.lab.study import cell_name, typed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,7 +160,9 @@ def test_a_finished_run_is_read_back_typed_with_its_origin(tmp_path, own):
 def test_the_same_command_again_computes_nothing(tmp_path, own):
     first = execute(tmp_path, *own())
     again = execute(tmp_path, *own(), study=refuses_to_compute())
-    assert plain(again.results[Cell("mean", 1)]) == plain(first.results[Cell("mean", 1)])
+    assert records.plain(again.results[Cell("mean", 1)]) == records.plain(
+        first.results[Cell("mean", 1)]
+    )
 
 
 def test_other_contents_under_the_same_names_are_refused(tmp_path, own):
@@ -327,21 +330,21 @@ def test_a_damaged_cell_is_named_and_computed_anew(tmp_path, own, suffix, damage
     assert files_of(tmp_path, "-2.json", "-2.npz") == kept
     for cell, result in first.results.items():
         np.testing.assert_array_equal(again.results[cell].by_type, result.by_type)
-        assert plain(again.results[cell]) == plain(result)
+        assert records.plain(again.results[cell]) == records.plain(result)
 
 
 def test_no_bit_of_a_cell_can_change_unseen(tmp_path, own):
     first = execute(tmp_path, *own())
     stem = tmp_path / "results" / "toy-mean" / "mean-1"
-    expected = plain(first.results[Cell("mean", 1)])
+    expected = records.plain(first.results[Cell("mean", 1)])
     for suffix in (".json", ".npz"):
         path = stem.with_name(stem.name + suffix)
         content = path.read_bytes()
         for at in range(0, len(content), 7):
             _flip(path, at)
             try:
-                record, arrays = store.read(stem)
-            except store.DamagedError:
+                record, arrays = records.read(stem)
+            except records.DamagedError:
                 continue
             finally:
                 path.write_bytes(content)
@@ -373,7 +376,9 @@ def test_a_cell_under_the_name_of_another_is_not_taken_for_it(tmp_path, own, cap
         store.read_run(folder, TOY)
     again = execute(tmp_path, *own())
     assert "mean-1: damaged (it is the cell" in capsys.readouterr().err
-    assert plain(again.results[Cell("mean", 1)]) == plain(first.results[Cell("mean", 1)])
+    assert records.plain(again.results[Cell("mean", 1)]) == records.plain(
+        first.results[Cell("mean", 1)]
+    )
 
 
 def test_a_half_written_cell_never_appears(tmp_path, own, monkeypatch):
@@ -704,10 +709,10 @@ class Outer:
 @pytest.mark.parametrize("x", [1.5, math.inf, -math.inf])
 def test_what_is_written_is_read_back_equal(x, tmp_path):
     outer = Outer(x, (1.0, x), {"one": Inner(None, (1, "b")), "two": Inner(x, (2, ""))}, "w", None)
-    store.write(tmp_path / "stem", {"result": plain(outer)}, {})
+    records.write(tmp_path / "stem", {"result": records.plain(outer)}, {})
     text = (tmp_path / "stem.json").read_text()
     assert "Infinity" not in text
-    record, arrays = store.read(tmp_path / "stem")
+    record, arrays = records.read(tmp_path / "stem")
     assert typed(Outer, record["result"]) == outer
     assert arrays == {}
 
@@ -724,12 +729,14 @@ def test_a_hash_tells_order_dtype_shape_and_contents_apart():
         np.array(1.0),
         np.zeros((0, 3)),
     ]
-    hashes = [store.hash_array(array) for array in (base, *others)]
+    hashes = [records.hash_array(array) for array in (base, *others)]
     assert len(set(hashes)) == len(hashes)
-    assert store.hash_array(base.copy()) == hashes[0]
-    assert store.hash_array(np.tile(base, 2)[::2]) == store.hash_array(np.tile(base, 2)[::2].copy())
+    assert records.hash_array(base.copy()) == hashes[0]
+    assert records.hash_array(np.tile(base, 2)[::2]) == records.hash_array(
+        np.tile(base, 2)[::2].copy()
+    )
     with pytest.raises(TypeError, match="no contents"):
-        store.hash_array(np.array([{}], object))
+        records.hash_array(np.array([{}], object))
 
 
 def test_a_hash_of_many_rows_is_that_of_the_whole(monkeypatch):
@@ -737,8 +744,8 @@ def test_a_hash_of_many_rows_is_that_of_the_whole(monkeypatch):
     assert array.nbytes > 1 << 24
     changed = array.copy()
     changed[-1, -1] += 1
-    assert store.hash_array(array) == store.hash_array(np.asfortranarray(array))
-    assert store.hash_array(array) != store.hash_array(changed)
+    assert records.hash_array(array) == records.hash_array(np.asfortranarray(array))
+    assert records.hash_array(array) != records.hash_array(changed)
 
 
 # --- the cache --------------------------------------------------------------------------------
@@ -754,7 +761,7 @@ def test_what_is_dear_is_made_once_an_identity(tmp_path, capsys):
 
         arrays = {"points": np.array(points)}
         settings = {"width": width}
-        found = store.cached(
+        found = records.cached(
             tmp_path, "embeddings", version=version, settings=settings, arrays=arrays, build=build
         )
         return found["embeddings"].tolist()

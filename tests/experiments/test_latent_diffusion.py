@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from experiments import records
 from experiments.data import pictures
 from experiments.generators import checkpoints, diffusion, fitting, latent_diffusion
 from experiments.generators.fitting import Places, Trainer
 from experiments.generators.latent_diffusion import GRID, Sizes, Training
-from experiments.lab import store
 
 pytestmark = pytest.mark.slow
 
 SIZES = Sizes(channels=1, latent=2, hidden=8, blocks=1, patch=4, width=16, depth=1, heads=2)
-IDENTITY = store.identify("small", 1, {"width": 16}, {}, 0)
+IDENTITY = records.identify("small", 1, {"width": 16}, {}, 0)
 # Two kinds, in two wordings each, and the latents of each: constants.
 WORDINGS = np.random.default_rng(0).normal(size=(2, 2, 384)).astype(np.float32) / 20
 LEVELS = np.array([1.0, -0.5], np.float32)
@@ -296,7 +296,7 @@ def test_the_state_of_another_or_a_damaged_training_is_named_and_left(tmp_path):
     path = tmp_path / checkpoints.file_name(IDENTITY).replace(".safetensors", ".unfinished")
     at, _ = trainer.advance(trainer.start(params), arrays, jax.random.key(1))
     leaves = dict(enumerate(jax.tree.leaves(at)))
-    other = store.identify("small", 1, {"width": 32}, {}, 0)
+    other = records.identify("small", 1, {"width": 32}, {}, 0)
     for write, words in (
         (lambda: path.write_bytes(b"damaged"), "damaged"),
         (lambda: checkpoints.save(path, leaves, other), "of another training (width"),

@@ -18,9 +18,9 @@ from processes import started
 from condvendi_jax import validation
 from condvendi_jax.inference import _jackknife as uncertainty
 from condvendi_jax.inference import _plan as plan
-from experiments import data
+from experiments import data, records
 from experiments.data import PairedEmbeddings
-from experiments.lab import Context, Run, Setup, choices, store
+from experiments.lab import Context, Run, Setup, choices
 from experiments.scaling import (
     contests,
     engines,
@@ -987,7 +987,7 @@ def test_the_points_that_enter_are_hashed_whole(prepared):
 def test_the_settings_say_whose_numbers_a_row_has(prepared):
     """The digests of the identity, by data; what is narrow has those of the set."""
     setup, _ = prepared
-    identity = store.identify("scaling", 2, setup.settings, setup.arrays, 7)
+    identity = records.identify("scaling", 2, setup.settings, setup.arrays, 7)
     for name, points in setup.settings.data.items():
         whose = name.removesuffix(", narrow")
         expected = [identity["arrays"][f"{whose} {role}"] for role in ("outputs", "prompts")]

@@ -1,0 +1,209 @@
+"""Results and what is dear to make, saved with their identity: no one sees those of other data.
+
+An identity is a name and its version, settings, a seed and a hash of every array that entered. A
+record holds it with a checksum of its own content, and what is damaged is named.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import json
+import pathlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from condvendi_jax.cli import files, provenance
+
+_SHOWN = 80  # Characters of a setting in a message.
+Identity = Mapping[str, Any]
+
+
+class DamagedError(ValueError):
+    """A file is not what was once written under its name."""
+
+
+def hash_array(array: np.ndarray) -> str:
+    """The SHA-256 of an array's dtype, shape and contents in order; the first two are readable."""
+    array = np.asarray(array)
+    content = hashlib.sha256(f"{array.dtype.str} {array.shape}".encode())
+    if array.dtype.hasobject:
+        raise TypeError(f"an array of {array.dtype} has no contents that a file could hold.")
+    rows = max(1, (1 << 24) // max(1, array[:1].nbytes)) if array.ndim else 1
+    for start in range(0, len(array) if array.ndim else 1, rows):  # A memory map stays on disk.
+        block = array[start : start + rows] if array.ndim else array
+        content.update(block.tobytes())
+    return f"{array.dtype} {list(array.shape)} sha256 {content.hexdigest()}"
+
+
+def identify(
+    name: str, version: int, settings: Any, arrays: Mapping[str, np.ndarray], seed: int
+) -> Identity:
+    """What a result depends on, as plain data."""
+    return {
+        "study": name,
+        "version": version,
+        "seed": seed,
+        "arrays": {role: hash_array(array) for role, array in arrays.items()},
+        "settings": files.jsonable(plain(settings)),
+    }
+
+
+def differences(found: Identity, wanted: Identity) -> list[str]:
+    """What differs between two identities, each in a few words with both sides."""
+    words = []
+    for name in ("study", "version", "seed"):
+        if found.get(name) != wanted[name]:
+            words.append(f"{name}: {found.get(name)} there, {wanted[name]} asked for")
+    there, asked = (dict(_flat(identity.get("settings") or {})) for identity in (found, wanted))
+    for name in [*asked, *(n for n in there if n not in asked)]:
+        if there.get(name) != asked.get(name):
+            words.append(f"{name}: {_both(there.get(name), asked.get(name))}")
+    there, asked = found.get("arrays") or {}, wanted["arrays"]
+    for name in sorted({*there, *asked}):
+        if there.get(name) != asked.get(name):
+            words.append(f"{name}: {_contents(there.get(name), asked.get(name))}")
+    return words
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every setting under its full name: 'bandwidths.median.outputs'."""
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _both(found: Any, wanted: Any) -> str:
+    there, asked = (json.dumps(value) for value in (found, wanted))
+    start = next((i for i, (a, b) in enumerate(zip(there, asked, strict=False)) if a != b), 0)
+    start = max(0, start - _SHOWN // 2) if max(len(there), len(asked)) > _SHOWN else 0
+    there, asked = (("... " if start else "") + t[start : start + _SHOWN] for t in (there, asked))
+    return f"{there} there, {asked} asked for"
+
+
+def _contents(found: str | None, wanted: str | None) -> str:
+    if found is None or wanted is None:
+        return f"{'no array' if found is None else 'an array'} there"
+    (there, one), (asked, other) = (text.split(" sha256 ") for text in (found, wanted))
+    shapes = f"{there} there, {asked} asked for" if there != asked else "other contents"
+    return f"{shapes} (sha256 {one[:8]} there, {other[:8]} asked for)"
+
+
+def refuse_others(path: pathlib.Path, found: Identity, wanted: Identity) -> None:
+    """Raises ValueError, naming the file and what differs, where two identities differ."""
+    words = differences(found, wanted)
+    if words:
+        raise ValueError(
+            f"{path}: of another run ({'; '.join(words)}); resume that run, or choose another "
+            "--output."
+        )
+
+
+def write(stem: pathlib.Path, record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes `stem`.json, and `stem`.npz where there are arrays; they count once both are there."""
+    content: dict[str, Any] = files.jsonable(dict(record))
+    if arrays:
+        packed = io.BytesIO()
+        np.savez_compressed(packed, allow_pickle=False, **arrays)
+        content["npz_sha256"] = hashlib.sha256(packed.getvalue()).hexdigest()
+        with files.atomic_writer(_npz(stem)) as stream:
+            stream.write(packed.getvalue())
+    # Last, because it vouches for the arrays.
+    files.write_json(_json(stem), {**content, "sha256": digest(content)})
+
+
+def read(stem: pathlib.Path, cell: Any = None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """What `write` wrote, of this cell where one is given.
+
+    Raises:
+      DamagedError: a file is missing, any bit of its content is not as it was written, or it is
+        another cell's under this cell's name.
+    """
+    try:
+        record = json.loads(_json(stem).read_bytes())
+        if record.pop("sha256") != digest(record):
+            raise ValueError("its content is not what its checksum says")
+        if cell is not None and record["cell"] != files.jsonable(plain(cell)):
+            raise ValueError(f"it is the cell {record['cell']}")
+        if "npz_sha256" not in record:
+            return record, {}
+        content = _npz(stem).read_bytes()
+        if hashlib.sha256(content).hexdigest() != record.pop("npz_sha256"):
+            raise ValueError("its arrays are not what their checksum says")
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            return record, dict(archive)
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        missing = isinstance(error, FileNotFoundError)
+        why = f"{pathlib.Path(str(error.filename)).name} is missing" if missing else error
+        raise DamagedError(f"{stem}: damaged ({why})") from error
+
+
+def _json(stem: pathlib.Path) -> pathlib.Path:
+    return stem.with_name(stem.name + ".json")
+
+
+def _npz(stem: pathlib.Path) -> pathlib.Path:
+    return stem.with_name(stem.name + ".npz")
+
+
+def digest(record: Mapping[str, Any]) -> str:
+    """The SHA-256 of plain data."""
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def cached(
+    folder: str | pathlib.Path,
+    name: str,
+    *,
+    version: int,
+    settings: Any,
+    arrays: Mapping[str, np.ndarray],
+    build: Callable[[], Mapping[str, np.ndarray]],
+) -> dict[str, np.ndarray]:
+    """What is dear to make (embeddings, trained parameters), made once an identity.
+
+    Args:
+      folder: of the cache, created where missing.
+      name: what is made.
+      version: of the code that makes it; raised when that changes.
+      settings: a dataclass, or plain data, of what it depends on beside the arrays.
+      arrays: every array that enters, by name.
+      build: makes it, as NumPy arrays by name.
+
+    Returns:
+      The arrays, of `build` or of an earlier call with the same identity. A damaged file is named
+      and made anew.
+
+    Raises:
+      OSError: the folder cannot be written to.
+    """
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    identity = identify(name, version, settings, arrays, seed=0)
+    stem = folder / f"{name}-{digest(identity)[:16]}"
+    if _json(stem).exists():
+        try:
+            record, found = read(stem)
+            refuse_others(stem, record["identity"], identity)
+            return found
+        except DamagedError as error:
+            sys.stderr.write(f"{error}; made anew.\n")
+    made = dict(build())
+    write(stem, {"identity": identity, "provenance": provenance.collect()}, made)
+    return made
+
+
+def plain(value: Any) -> Any:
+    """A value with dataclasses in it as dictionaries, and without their fields that are arrays."""
+    if dataclasses.is_dataclass(value):
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return {name: plain(v) for name, v in fields.items() if not isinstance(v, np.ndarray)}
+    if isinstance(value, Mapping):
+        return {name: plain(v) for name, v in value.items()}
+    return [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
