@@ -23,7 +23,7 @@ from rich.table import Column, Table
 
 from condvendi_jax.cli import command
 from experiments import registry
-from experiments.lab import Study, runner, store
+from experiments.lab import StudyRecord, runner, store
 
 VERBS = ("list", "run", "draw", "table")
 _OWN = pathlib.Path("results")
@@ -64,7 +64,7 @@ def _names(names: Sequence[str]) -> Sequence[str]:
     return registry.NAMES if list(names) == ["all"] else names
 
 
-def _run(studies: Sequence[Study], rest: Sequence[str]) -> int:
+def _run(studies: Sequence[StudyRecord], rest: Sequence[str]) -> int:
     """Runs each study in a process of its own; ends with the first status that is not 0."""
     for study in studies:
         print(f"{study.name}: {study.question}", flush=True)
@@ -81,7 +81,7 @@ def _run(studies: Sequence[Study], rest: Sequence[str]) -> int:
     return 0
 
 
-def _draw(studies: Sequence[Study], rest: Sequence[str]) -> None:
+def _draw(studies: Sequence[StudyRecord], rest: Sequence[str]) -> None:
     """Draws what is saved, and computes nothing."""
     values = flags.FlagValues()
     for name, default, words in (
@@ -120,7 +120,7 @@ def _overview() -> Table:
     return grid
 
 
-def _state(study: Study, results: pathlib.Path) -> str:
+def _state(study: StudyRecord, results: pathlib.Path) -> str:
     """Which runs are there, and whether they are whole."""
     lines = []
     for folder in runner.run_folders(study, results):

@@ -632,7 +632,7 @@ def small(folder: pathlib.Path, seed: int) -> list[str]:
     return [*flags, "--rule=median", "--per_octave=1", "--reach=0.25,4", "--scales=0.5,1"]
 
 
-STUDY = lab.Study(
+STUDY = lab.StudyRecord(
     name="bandwidth",
     version=1,
     question="What hangs on the bandwidths, and does the ranking of models?",

@@ -457,7 +457,7 @@ def variant(options: Options) -> str:
 _ALL_RULES = f"--rules={','.join(bandwidth.RULES)}"
 _FINE = ("--repeated_up_to=12000", "--rtol=0.005")
 
-STUDY = lab.Study(
+STUDY = lab.StudyRecord(
     name="convergence",
     version=3,
     question="How many samples do the scores need?",

@@ -348,7 +348,7 @@ def small(folder: pathlib.Path, seed: int) -> list[str]:
     return [*files, "--output_bandwidth=10", "--kept=1,4", "--sizes=16,24,120", "--repeats=2"]
 
 
-STUDY = lab.Study(
+STUDY = lab.StudyRecord(
     name="coverage",
     version=1,
     question="How many samples do RKE-MC, recall and coverage need?",

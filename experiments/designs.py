@@ -442,7 +442,7 @@ def small(folder: pathlib.Path, seed: int) -> list[str]:
     ]
 
 
-STUDY = lab.Study(
+STUDY = lab.StudyRecord(
     name="designs",
     version=1,
     question="Do the conditional scores count the designs of a prompt?",

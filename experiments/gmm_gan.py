@@ -513,7 +513,7 @@ def small(folder: pathlib.Path, seed: int) -> list[str]:
     return [*names, "--samples=400", "--references=200", "--repeats=1"]
 
 
-STUDY = lab.Study(
+STUDY = lab.StudyRecord(
     name="gmm_gan",
     version=1,
     question="Does RKE-MC count the modes that a GAN captures, and does RRKE see those it misses?",

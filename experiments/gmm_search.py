@@ -444,7 +444,7 @@ def small(folder: pathlib.Path, seed: int) -> list[str]:
     return [f"--printed={path}", *flags, "--n=60", "--trial=60", "--repeats=2"]
 
 
-STUDY = lab.Study(
+STUDY = lab.StudyRecord(
     name="gmm_search",
     version=1,
     question="Which geometries of mixtures give the scores that CV fig 11 prints?",

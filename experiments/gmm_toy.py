@@ -371,7 +371,7 @@ def small(folder: pathlib.Path, seed: int) -> list[str]:
     return [*flags, "--output_modes=2,4,6", "--shown=2,6"]
 
 
-STUDY = lab.Study(
+STUDY = lab.StudyRecord(
     name="gmm_toy",
     version=1,
     question="What do more modes of prompts, and more modes of outputs, do to the scores?",

@@ -358,7 +358,7 @@ def small(folder: pathlib.Path, seed: int) -> list[str]:
     return [*paths, "--model=fashion", "--windows=8,32", "--spectra=8", "--batch=4", "--repeats=3"]
 
 
-STUDY = lab.Study(
+STUDY = lab.StudyRecord(
     name="guidance_cost",
     version=1,
     question="What does guidance cost a step, in time and memory, as the window grows?",

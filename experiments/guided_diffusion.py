@@ -847,7 +847,7 @@ def small(folder: pathlib.Path, seed: int) -> list[str]:
     return [*words, "--rule=median", "--scales=1", *(f"--{k}={v}" for k, v in sizes.items())]
 
 
-STUDY = lab.Study(
+STUDY = lab.StudyRecord(
     name="guided_diffusion",
     version=1,
     question="What does guidance add to the diversity of generated pictures, at which cost?",

@@ -659,7 +659,7 @@ def small(folder: pathlib.Path, seed: int) -> list[str]:
     return [*flags, *more, "--output_bandwidth=3", "--prompt_bandwidth=0.5"]
 
 
-STUDY = lab.Study(
+STUDY = lab.StudyRecord(
     name="guided_mixture",
     version=1,
     question="What do guided samplers gain and lose where the true law is known?",

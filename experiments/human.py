@@ -750,7 +750,7 @@ def _pools(run: lab.Run) -> Figure:
     return figure
 
 
-STUDY = lab.Study(
+STUDY = lab.StudyRecord(
     name="human",
     version=2,
     question="Do the scores agree with people's judgement of diversity?",

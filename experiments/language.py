@@ -400,7 +400,7 @@ def _caption(run: lab.Run, *, errors: bool) -> str:
     return ". ".join(parts) + "."
 
 
-STUDY = lab.Study(
+STUDY = lab.StudyRecord(
     name="language",
     version=2,
     question="Which language models answer more diversely, and how much of that is length?",

@@ -369,7 +369,7 @@ def small(folder: pathlib.Path, seed: int) -> list[str]:
     return [*flags, "--output_bandwidth=4", "--prompt_bandwidth=4", "--groups=3", "--scales=1,2"]
 
 
-STUDY = lab.Study(
+STUDY = lab.StudyRecord(
     name="latent_truncation",
     version=1,
     question="What does truncating a generator's latents, or its temperature, do to the scores?",

@@ -202,7 +202,7 @@ def variant(options: Options) -> str:
     return "x".join(str(count) for count in counts if count is not None)
 
 
-STUDY = lab.Study(
+STUDY = lab.StudyRecord(
     name="many_devices",
     version=1,
     question="Do many devices, or several hosts, give the scores of one?",

@@ -263,7 +263,7 @@ def _caption(run: lab.Run) -> str:
     return words
 
 
-STUDY = lab.Study(
+STUDY = lab.StudyRecord(
     name="prompt_clusters",
     version=1,
     question="What do finer clusters of prompts, each answered by one output, do to the scores?",

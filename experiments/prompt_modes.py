@@ -349,7 +349,7 @@ def _caption(run: lab.Run) -> str:
     return words
 
 
-STUDY = lab.Study(
+STUDY = lab.StudyRecord(
     name="prompt_modes",
     version=2,
     question="What are the modes of the prompts, and how diverse are the outputs in each?",

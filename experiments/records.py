@@ -201,6 +201,8 @@ def cached(
 
 def plain(value: Any) -> Any:
     """A value with dataclasses in it as dictionaries, and without their fields that are arrays."""
+    if hasattr(value, "coordinates") and not isinstance(value, type):
+        return plain(value.coordinates)
     if dataclasses.is_dataclass(value):
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
         return {name: plain(v) for name, v in fields.items() if not isinstance(v, np.ndarray)}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 
-from experiments.lab.study import Study
+from experiments import lab
+from experiments.lab.study import StudyRecord
 
 _MODULES = {
     "convergence": "experiments.convergence",
@@ -17,7 +18,7 @@ _MODULES = {
     "substitution": "experiments.substitution",
     "bandwidth": "experiments.bandwidth",
     "designs": "experiments.designs",
-    "captioning": "experiments.captioning",
+    "captioning": "experiments.captioning:Captioning",
     "video": "experiments.video",
     "language": "experiments.language",
     "temperature": "experiments.temperature",
@@ -36,7 +37,7 @@ _MODULES = {
 NAMES = tuple(_MODULES)
 
 
-def load(name: str) -> Study:
+def load(name: str) -> StudyRecord:
     """The study of that name.
 
     Raises:
@@ -44,4 +45,6 @@ def load(name: str) -> Study:
     """
     if name not in _MODULES:
         raise ValueError(f"unknown study {name!r}; the studies are {', '.join(NAMES)}.")
-    return importlib.import_module(_MODULES[name]).STUDY
+    module, _, study = _MODULES[name].partition(":")
+    found = importlib.import_module(module)
+    return lab.record(getattr(found, study)) if study else found.STUDY

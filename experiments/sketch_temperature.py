@@ -491,7 +491,7 @@ def small(folder: pathlib.Path, seed: int) -> list[str]:
     return [*flags, "--output_bandwidth=1", "--prompt_bandwidth=1", "--groups=6", "--scales=1,2"]
 
 
-STUDY = lab.Study(
+STUDY = lab.StudyRecord(
     name="sketch_temperature",
     version=1,
     question="What does a generator's temperature do to the scores, given the prompt?",

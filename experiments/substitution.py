@@ -432,7 +432,7 @@ def small(folder: Any, seed: int) -> list[str]:
     return [flag for flag in files if "--models" not in flag] + [*flags, "--shares=0,0.5,1"]
 
 
-STUDY = lab.Study(
+STUDY = lab.StudyRecord(
     name="substitution",
     version=1,
     question="Which scores notice that outputs belong to other prompts, and from which share on?",

@@ -369,7 +369,7 @@ def _caption(run: lab.Run) -> str:
     return ". ".join(part for part in parts if part) + "."
 
 
-STUDY = lab.Study(
+STUDY = lab.StudyRecord(
     name="temperature",
     version=1,
     question="Does a language model's temperature raise its stories' diversity, or their nonsense?",

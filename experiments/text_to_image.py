@@ -476,7 +476,7 @@ def small(folder: Any, seed: int) -> list[str]:
     ]
 
 
-STUDY = lab.Study(
+STUDY = lab.StudyRecord(
     name="text_to_image",
     version=1,
     question="Which text-to-image model is more diverse, given the prompts and without them?",

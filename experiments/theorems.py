@@ -280,7 +280,7 @@ def _small(folder: pathlib.Path, seed: int) -> Sequence[str]:
     return [f"--report={path}"]
 
 
-STUDY = lab.Study(
+STUDY = lab.StudyRecord(
     name="theorems",
     version=2,
     question="What are the theorems' bounds worth at the sample sizes in use?",

@@ -654,7 +654,7 @@ def variant(options: Options) -> str:
     return "-".join(filter(None, (model, second)))
 
 
-STUDY = lab.Study(
+STUDY = lab.StudyRecord(
     name="type_ablation",
     version=1,
     question="Do conditional scores see the diversity that prompts leave open, and only that?",

@@ -346,7 +346,7 @@ def _caption(run: lab.Run, parts: Mapping[str, Part]) -> str:
     return ". ".join(sentences) + "."
 
 
-STUDY = lab.Study(
+STUDY = lab.StudyRecord(
     name="video",
     version=1,
     question="Which text-to-video model is more diverse, and what does motion add?",

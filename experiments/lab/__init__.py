@@ -2,7 +2,7 @@
 
 | file | what it is |
 |---|---|
-| study.py | `Study`: a study as data; its options, cells and results are dataclasses |
+| study.py | `StudyRecord`: a study as data; its options, cells and results are dataclasses |
 | store.py | whose a result is; saving, resuming and reading cells; the cache of dear artefacts |
 | runner.py | the command line of a study: flags, keys, interruption, drawing |
 | progress.py | what a run shows while it computes: what, how long it took, how long it will take |
@@ -14,8 +14,26 @@
 A new study is a module with a `STUDY`, a line in `experiments.registry`, and nothing else.
 """
 
+from experiments.lab.adapting import record
+from experiments.lab.declaring import Study, flag, gather, resolved
 from experiments.lab.runner import main
+from experiments.lab.scales import Bandwidths, Rules, Scales
 from experiments.lab.store import Run
-from experiments.lab.study import Context, Setup, Study, option
+from experiments.lab.study import Context, Setup, StudyRecord, option
 
-__all__ = ["Context", "Run", "Setup", "Study", "main", "option"]
+__all__ = [
+    "Bandwidths",
+    "Context",
+    "Rules",
+    "Run",
+    "Scales",
+    "Setup",
+    "Study",
+    "StudyRecord",
+    "flag",
+    "gather",
+    "main",
+    "option",
+    "record",
+    "resolved",
+]

@@ -15,30 +15,34 @@ import pathlib
 import sys
 import time
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from absl import flags
+from rich.table import Table
 
 from condvendi_jax.cli import command, files, provenance
 from experiments import data, records
 from experiments.lab import store, style
+from experiments.lab.adapting import record
+from experiments.lab.declaring import Study, check_bounds
 from experiments.lab.progress import Progress, shown
-from experiments.lab.study import Context, Study, cell_name, check_needs, optional
+from experiments.lab.study import Context, StudyRecord, cell_name, check_needs, optional
 
 COMMITTED = pathlib.Path(__file__).parents[1] / "results"
 _OUTPUT = "results"
 _PAIRS = {"outputs": "[n, d_x]", "prompts": "[n, d_t]"}
 
 
-def main(study: Study) -> None:
+def main(study: StudyRecord | type[Study]) -> None:
     """The entry of `python -m experiments.NAME`."""
+    study = record(study) if isinstance(study, type) else study
     command.run(functools.partial(execute, study), parse_flags=False)
 
 
-def execute(study: Study, argv: Sequence[str]) -> None:
+def execute(study: StudyRecord, argv: Sequence[str]) -> None:
     """Runs a study as its command line says: computes what is missing, prints, draws.
 
     Args:
@@ -57,6 +61,7 @@ def execute(study: Study, argv: Sequence[str]) -> None:
     command.no_words(words)
     options = options_of(study, values)
     check_needs(options)
+    check_bounds(options)
     if not values["output"].value:
         raise ValueError("--output: expected a folder, received nothing.")
     named = values["data"].value if study.data is not None else None
@@ -66,18 +71,19 @@ def execute(study: Study, argv: Sequence[str]) -> None:
     seed = int(values["seed"].value or 0) if study.random else 0
     finished = run(study, options, load, seed, folder)
     if finished is not None:
-        command.print_table(study.table(finished))
+        found = study.table(finished)
+        for grid in [found] if isinstance(found, Table) else found:
+            command.print_table(grid)
         sys.stdout.flush()
         for path in draw(study, [finished], folder):
             print(path)
 
 
-def define_flags(study: Study) -> flags.FlagValues:
+def define_flags(study: StudyRecord) -> flags.FlagValues:
     """The flags of a study: its own options first, then those that all studies have."""
     values = flags.FlagValues()
-    hints = typing.get_type_hints(study.options)
-    for field in dataclasses.fields(study.options):
-        _define(field, hints[field.name], values)
+    for field, kind in _flags(study.options):
+        _define(field, kind, values)
     if study.data is not None:
         flags.DEFINE_enum(
             "data",
@@ -107,7 +113,17 @@ def define_flags(study: Study) -> flags.FlagValues:
     return values
 
 
-def _roles(study: Study) -> dict[str, str]:
+def _flags(options: type) -> Iterator[tuple[dataclasses.Field, Any]]:
+    """The fields of some options that are flags, those of nested options among them."""
+    hints = typing.get_type_hints(options)
+    for field in dataclasses.fields(options):
+        if dataclasses.is_dataclass(kind := hints[field.name]):
+            yield from _flags(typing.cast(type, kind))
+        elif "help" in field.metadata:
+            yield field, kind
+
+
+def _roles(study: StudyRecord) -> dict[str, str]:
     """What a user may bring, with its shape."""
     further = dict.fromkeys(study.further, "[n, d]")
     labels = dict.fromkeys(
@@ -117,7 +133,7 @@ def _roles(study: Study) -> dict[str, str]:
     return embeddings | further | labels
 
 
-def _protect_inputs(study: Study, values: flags.FlagValues, folder: pathlib.Path) -> None:
+def _protect_inputs(study: StudyRecord, values: flags.FlagValues, folder: pathlib.Path) -> None:
     """Raises ValueError where one's own data are in the folder of results, under any name."""
     if study.data is None:
         return
@@ -186,25 +202,35 @@ class _TupleParser(flags.ListParser):
             raise ValueError(f"expected {kind}") from error
 
 
-def options_of(study: Study, values: flags.FlagValues) -> Any:
+def options_of(study: StudyRecord, values: flags.FlagValues) -> Any:
     """The study's options as its flags, already parsed, give them."""
-    given = {field.name: values[field.name].value for field in dataclasses.fields(study.options)}
-    typed = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
-    return study.options(**typed)
+    return _filled(study.options, values)
 
 
-def usage(study: Study, values: flags.FlagValues) -> str:
+def _filled(options: type, values: flags.FlagValues) -> Any:
+    """An instance of some options, with those nested in it."""
+    hints, given = typing.get_type_hints(options), {}
+    for field in dataclasses.fields(options):
+        if dataclasses.is_dataclass(kind := hints[field.name]):
+            given[field.name] = _filled(typing.cast(type, kind), values)
+        elif "help" in field.metadata:
+            value = values[field.name].value
+            given[field.name] = tuple(value) if isinstance(value, list) else value
+    return options(**given)
+
+
+def usage(study: StudyRecord, values: flags.FlagValues) -> str:
     """The help of a study: what it asks, and every flag that works."""
     lines = [study.question, f"Reproduces: {study.reproduces}. Takes {study.duration}.", ""]
     lines += [f"usage: python -m experiments.{study.name} [--flag=value ...]", ""]
     needs = {
         f.name: [f"only with --{k}={v}" for k, v in f.metadata["needs"].items()]
-        for f in dataclasses.fields(study.options)
+        for f, _ in _flags(study.options)
     }
     return "\n".join([*lines, command.list_flags(values, needs)])
 
 
-def _load(study: Study, values: flags.FlagValues) -> data.PairedEmbeddings:
+def _load(study: StudyRecord, values: flags.FlagValues) -> data.PairedEmbeddings:
     """The pairs that the flags name.
 
     Raises:
@@ -233,7 +259,7 @@ def _load(study: Study, values: flags.FlagValues) -> data.PairedEmbeddings:
 
 
 def run(
-    study: Study,
+    study: StudyRecord,
     options: Any,
     load: Callable[[], data.PairedEmbeddings],
     seed: int,
@@ -307,7 +333,7 @@ def _agree(missing: Sequence[bool]) -> list[bool]:
 
 
 def draw(
-    study: Study, runs: Sequence[store.Run], folder: pathlib.Path, *, overwrite: bool = True
+    study: StudyRecord, runs: Sequence[store.Run], folder: pathlib.Path, *, overwrite: bool = True
 ) -> list[pathlib.Path]:
     """Draws a study's figures from saved results into a folder, as PNG and PDF.
 
@@ -341,7 +367,7 @@ def draw(
     return [path for name, figure in figures.items() for path in style.save(figure, folder / name)]
 
 
-def run_folders(study: Study, results: pathlib.Path) -> list[pathlib.Path]:
+def run_folders(study: StudyRecord, results: pathlib.Path) -> list[pathlib.Path]:
     """The folders of the study's runs among some results, in the order of their names."""
     folders = sorted(path.parent for path in results.glob(f"{study.name}*/{store.RUN}"))
     return [f for f in folders if f.name == study.name or f.name.startswith(f"{study.name}-")]

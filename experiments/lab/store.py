@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import functools
 import json
 import pathlib
 import sys
@@ -17,11 +18,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from condvendi_jax.cli import files
 from experiments import records
 from experiments.data import SETS
-from experiments.lab.study import Study, cell_name, typed
+from experiments.lab.declaring import gather, unpacked
+from experiments.lab.study import StudyRecord, cell_name, typed
 
 RUN = "run.json"
 _ENDINGS = (".json", ".npz", ".png", ".pdf")  # Of what a run writes.
@@ -40,7 +43,7 @@ class Run:
       missing: the cells that are not finished.
     """
 
-    study: Study
+    study: StudyRecord
     folder: pathlib.Path
     identity: records.Identity
     settings: Any
@@ -52,6 +55,11 @@ class Run:
     def seed(self) -> int:
         """What every random choice derives from."""
         return self.identity["seed"]
+
+    @functools.cached_property
+    def found(self) -> xr.Dataset:
+        """All results, with the axes of the cells as their first."""
+        return gather(self.results)
 
     @property
     def data(self) -> str:
@@ -78,7 +86,11 @@ class Store:
     """
 
     def __init__(
-        self, folder: pathlib.Path, study: Study, identity: records.Identity, cells: Sequence[Any]
+        self,
+        folder: pathlib.Path,
+        study: StudyRecord,
+        identity: records.Identity,
+        cells: Sequence[Any],
     ):
         self._folder, self._study, self._identity = folder, study, identity
         self._stems = {cell: folder / cell_name(cell) for cell in cells}
@@ -133,7 +145,7 @@ class Store:
                     sys.stderr.write(f"{error}; computed anew.\n")
                 continue
             records.refuse_others(path, record.get("identity", {}), self._identity)
-            found[stem] = typed(self._study.result, record["result"] | arrays)
+            found[stem] = _result(self._study, record["result"], arrays)
         finished = {cell: found[stem] for stem, cell in cells.items() if stem in found}
         if there is None:
             self._refuse_foreign(finished)
@@ -155,6 +167,13 @@ class Store:
                 f"{self._folder}: holds {others[0]}, but no results of {self._study.name}; it "
                 "could be replaced. Choose another --output."
             )
+
+
+def _result(study: StudyRecord, record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
+    """The result of a cell out of what was read."""
+    if study.result is xr.Dataset:
+        return unpacked(record, arrays)
+    return typed(study.result, {**record, **arrays})
 
 
 def _read_identity(run: pathlib.Path) -> records.Identity | None:
@@ -183,7 +202,7 @@ def _acquire(folder: pathlib.Path) -> Any:
     return lock
 
 
-def read_run(folder: str | pathlib.Path, study: Study) -> Run:
+def read_run(folder: str | pathlib.Path, study: StudyRecord) -> Run:
     """Reads a run for its table and its figures; nothing is computed.
 
     Raises:
@@ -205,6 +224,6 @@ def read_run(folder: str | pathlib.Path, study: Study) -> Run:
             continue
         record, arrays = records.read(stem, cell)
         records.refuse_others(stem.with_name(stem.name + ".json"), record["identity"], identity)
-        results[cell] = typed(study.result, record["result"] | arrays)
+        results[cell] = _result(study, record["result"], arrays)
         origins[cell] = record["provenance"]
     return Run(study, folder, identity, settings, results, origins, missing)

@@ -68,7 +68,7 @@ class Context:
 
 
 @dataclasses.dataclass(frozen=True)
-class Study:
+class StudyRecord:
     """A study as data; `experiments.lab.runner` does everything else.
 
     Attributes:
@@ -117,7 +117,7 @@ class Study:
     cells: Callable[[Any], Sequence[Any]]
     compute: Callable[[Setup, Any, Context], Any]
     table: Callable[[Run], Table]
-    small: Callable[[pathlib.Path, int], Sequence[str]]
+    small: Callable[[pathlib.Path, int], Sequence[str]] = lambda folder, seed: ()
     draw: Callable[[Sequence[Run]], Mapping[str, Figure]] | None = None
     committed: Sequence[Sequence[str]] = ()
     figures: Sequence[str] = ()
@@ -163,7 +163,10 @@ def option(
 def check_needs(options: Any) -> None:
     """Raises ValueError where an option was given that the others make meaningless."""
     for field in dataclasses.fields(options):
-        if getattr(options, field.name) == field.default:
+        value = getattr(options, field.name)
+        if dataclasses.is_dataclass(value):
+            check_needs(value)
+        if value == field.default:
             continue
         for other, wanted in field.metadata.get("needs", {}).items():
             if getattr(options, other) != wanted:
@@ -175,7 +178,8 @@ def check_needs(options: Any) -> None:
 
 def cell_name(cell: Any) -> str:
     """A cell's fields as one word: the name of its files, and what its key is folded from."""
-    words = (str(getattr(cell, field.name)) for field in dataclasses.fields(cell))
+    words = [str(value) for _, value in cell.axes] if hasattr(cell, "axes") else None
+    words = words or [str(getattr(cell, field.name)) for field in dataclasses.fields(cell)]
     return "-".join(re.sub(r"[^\w.+]+", "_", word) for word in words)
 
 

@@ -508,7 +508,7 @@ def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
     return found
 
 
-STUDY = lab.Study(
+STUDY = lab.StudyRecord(
     name="scaling",
     version=3,
     question="How fast, how large and how exact are the engines, beside their peers?",

@@ -20,7 +20,17 @@ import pytest
 from rich.table import Table
 
 from experiments import records
-from experiments.lab import Setup, Study, choices, examples, option, progress, runner, store, style
+from experiments.lab import (
+    Setup,
+    StudyRecord,
+    choices,
+    examples,
+    option,
+    progress,
+    runner,
+    store,
+    style,
+)
 from experiments.lab.study import cell_name, typed
 
 
@@ -88,7 +98,7 @@ def draw(runs):
     return {"toy": figure}
 
 
-TOY = Study(
+TOY = StudyRecord(
     name="toy",
     version=1,
     question="What is the mean?",

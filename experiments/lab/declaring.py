@@ -1,0 +1,261 @@
+"""What a study is: a frozen dataclass whose fields are its flags and, resolved, its identity.
+
+A field made by `flag` becomes a flag of the command line. A field made by `resolved` is set by
+`prepare` and is saved with the results. A field of `Scales` or `Rules` gives their flags.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import types
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import xarray as xr
+
+from experiments.data import PairedEmbeddings
+from experiments.lab.study import Context, Setup
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.table import Table
+
+    from experiments.lab.store import Run
+
+
+def flag(
+    default: Any,
+    help: str,
+    *,
+    choices: Collection[str] = (),
+    needs: Mapping[str, Any] = types.MappingProxyType({}),
+    at_least: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """A field of a study that becomes a flag of its type and name.
+
+    Args:
+      default: its value where the flag is not given. A field that `needs` others has None.
+      help: what the flag means.
+      choices: the words that are allowed; of each element of a tuple.
+      needs: what other flags must be for this one to mean anything; otherwise it is refused.
+      at_least: the smallest value that is allowed; of each element of a tuple.
+      above: the value must be greater than this.
+      below: the value must be smaller than this.
+    """
+    metadata = {"help": help, "choices": tuple(choices), "needs": needs}
+    bounds = {"at_least": at_least, "above": above, "below": below}
+    return dataclasses.field(default=default, metadata=metadata | bounds)
+
+
+def resolved(default: Any = None) -> Any:
+    """A field that is no flag: `prepare` sets it, and it is part of the identity of the results."""
+    return dataclasses.field(default=default)
+
+
+def check_bounds(options: Any) -> None:
+    """Raises ValueError where a flag is outside its bounds."""
+    for field in dataclasses.fields(options):
+        value: Any = getattr(options, field.name)
+        if dataclasses.is_dataclass(value):
+            check_bounds(value)
+        bounds = {name: field.metadata.get(name) for name in ("at_least", "above", "below")}
+        if value is None or not (bounds := {k: b for k, b in bounds.items() if b is not None}):
+            continue
+        numbers: Any = value if isinstance(value, tuple) else (value,)
+        for number in numbers:
+            least, above, below = (bounds.get(name) for name in ("at_least", "above", "below"))
+            inside = (
+                (least is None or number >= least)
+                and (above is None or number > above)
+                and (below is None or number < below)
+                and math.isfinite(number)
+            )
+            if not inside:
+                words = " and ".join(f"{n.replace('_', ' ')} {b:g}" for n, b in bounds.items())
+                raise ValueError(f"--{field.name}: expected {words}, received {number}.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One step of a run, by the values of its axes; its result is saved by itself.
+
+    `str` of each value names the files of the cell and gives its random key.
+    """
+
+    axes: tuple[tuple[str, Any], ...]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values by axis, as `Study.compute` takes them."""
+        return dict(self.axes)
+
+    @property
+    def coordinates(self) -> dict[str, Any]:
+        """The values by axis, as results are labelled: a number or a word."""
+        return {name: coordinate(value) for name, value in self.axes}
+
+    def __str__(self) -> str:
+        return "-".join(str(value) for _, value in self.axes)
+
+
+def coordinate(value: Any) -> Any:
+    """The number or word by which a value of an axis is selected in a result."""
+    return getattr(value, "coordinate", value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """A study. A subclass states its fields and overrides the methods below.
+
+    The first line of the subclass's docstring is the question that it asks. `prepare` resolves
+    what the flags leave open; the cells are all combinations of `axes`; `compute` gives one cell's
+    result as an `xarray.Dataset`; `tables` and `figures` take the results of whole runs.
+
+    Attributes:
+      name: its module, its command `python -m experiments.NAME` and the folder of its results.
+      version: raised whenever the numbers of a cell change their meaning; results of another
+        version are refused.
+      reproduces: the figures and tables of the papers that it reproduces, or '-'.
+      duration: how long the default run takes on two cores.
+      data: the shipped set that is taken by default; None where a study takes no pairs.
+      needs: the labels that it needs of a user's own files, such as 'types' or 'models'.
+      takes: the labels that it takes where they are given.
+      further: more embeddings of the pairs that it takes where they are given.
+      paired: whether it takes prompts; where not, a user's own files are of outputs and labels.
+      random: whether anything is drawn at random, so that a seed has a meaning.
+      runs: the flags of each committed run.
+      drawings: the names of the committed figures.
+      description: of the data, in words for a caption.
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[int] = 1
+    reproduces: ClassVar[str] = "-"
+    duration: ClassVar[str]
+    data: ClassVar[str | None] = "emoji"
+    needs: ClassVar[Collection[str]] = ()
+    takes: ClassVar[Collection[str]] = ()
+    further: ClassVar[Collection[str]] = ()
+    paired: ClassVar[bool] = True
+    random: ClassVar[bool] = True
+    runs: ClassVar[Sequence[Sequence[str]]] = ()
+    drawings: ClassVar[Sequence[str]] = ()
+
+    description: str = resolved("")
+
+    def prepare(self, load: Any, seed: int) -> Setup:
+        """Resolves the flags against the data: returns `self.ready(...)`.
+
+        Args:
+          load: `load()` gives the pairs that the user named.
+          seed: what every random choice derives from.
+
+        Raises:
+          ValueError: the flags or the data are refused.
+        """
+        raise NotImplementedError
+
+    def ready(
+        self,
+        pairs: PairedEmbeddings | None = None,
+        *,
+        state: Any = None,
+        arrays: Mapping[str, np.ndarray] | None = None,
+        setup: Mapping[str, Any] = types.MappingProxyType({}),
+        **fields: Any,
+    ) -> Setup:
+        """The study with its resolved fields, and what the results depend on beside them.
+
+        Args:
+          pairs: the data; their arrays enter the identity, and their description the captions.
+          state: what `compute` needs beside the study; it is not saved.
+          arrays: every array that enters, where it is not all those of the pairs.
+          setup: further fields of `Setup`.
+          **fields: the resolved values of the study's fields.
+        """
+        if pairs is not None:
+            fields = {"description": pairs.description, **fields}
+            arrays = pairs.arrays if arrays is None else arrays
+        return Setup(dataclasses.replace(self, **fields), arrays or {}, state, **setup)
+
+    def axes(self) -> Mapping[str, Iterable[Any]]:
+        """The values of each axis whose combinations are the cells, of a resolved study."""
+        raise NotImplementedError
+
+    def cells(self) -> list[Cell]:
+        """The cells in the order in which they are computed: all combinations of the axes."""
+        axes = self.axes()
+        return [
+            Cell(tuple(zip(axes, values, strict=True)))
+            for values in itertools.product(*axes.values())
+        ]
+
+    def cost(self, **cell: Any) -> float:
+        """The work of a cell in any unit, to estimate the time left."""
+        return 1.0
+
+    def compute(self, state: Any, context: Context, /, *args: Any, **kwargs: Any) -> xr.Dataset:
+        """The result of one cell; the values of its axes come as keyword arguments."""
+        raise NotImplementedError
+
+    def tables(self, found: xr.Dataset) -> Iterable[Table]:
+        """What is printed of a finished run.
+
+        Args:
+          found: all results, with the axes of the cells as their first.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def figures(cls, runs: Sequence[Run]) -> Mapping[str, Figure]:
+        """The figures by name, of one or several finished runs."""
+        return {}
+
+    def variant(self) -> str:
+        """The folder of a run among the study's own, by its flags: 'gaussian', say."""
+        return ""
+
+
+def gather(results: Mapping[Cell, xr.Dataset]) -> xr.Dataset:
+    """The results of all cells as one, the axes of the cells first; NaN where there is no cell."""
+    return _gather([(cell.coordinates, found) for cell, found in results.items()])
+
+
+def _gather(parts: Sequence[tuple[dict[str, Any], xr.Dataset]]) -> xr.Dataset:
+    """As `gather`, along the axes that are left of each part."""
+    if not parts[0][0]:
+        return parts[0][1]
+    axis = next(iter(parts[0][0]))
+    groups: dict[Any, list[tuple[dict[str, Any], xr.Dataset]]] = {}
+    for place, found in parts:
+        rest = {name: value for name, value in place.items() if name != axis}
+        groups.setdefault(place[axis], []).append((rest, found))
+    whole = [_gather(group) for group in groups.values()]
+    along = xr.concat(
+        whole, dim=axis, data_vars="all", coords="minimal", join="outer", compat="equals"
+    )
+    return along.assign_coords({axis: list(groups)})
+
+
+def packed(found: xr.Dataset) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """A result as plain data, the axes of its arrays, and the arrays."""
+    arrays = {str(name): np.asarray(array.values) for name, array in found.variables.items()}
+    arrays = {
+        name: array.astype(str) if array.dtype.hasobject else array
+        for name, array in arrays.items()
+    }
+    axes = {str(name): list(array.dims) for name, array in found.variables.items()}
+    return {"axes": axes}, arrays
+
+
+def unpacked(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> xr.Dataset:
+    """A result out of what `packed` gave."""
+    axes = record["axes"]
+    found = {name: (axes[name], arrays[name]) for name in axes}
+    labels = {name: entry for name, entry in found.items() if list(entry[0]) == [name]}
+    return xr.Dataset({k: v for k, v in found.items() if k not in labels}, labels)

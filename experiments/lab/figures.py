@@ -1,0 +1,217 @@
+"""Figures out of results with named axes: panels, bars, lines, points, and what stands below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
+
+from experiments.lab import style
+from experiments.lab.store import Run
+from experiments.lab.tables import word
+
+_DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)))
+
+
+def facets(
+    found: xr.Dataset,
+    *,
+    x: str,
+    hue: str | None = None,
+    row: str | None = None,
+    column: str | None = None,
+    kind: Literal["bars", "lines", "points"] = "lines",
+    value: str = "values",
+    error: str | None = None,
+    letters: str | None = None,
+    log_x: bool = False,
+    log_y: bool = False,
+    numbers: bool = False,
+    colours: Mapping[Any, str] | None = None,
+    names: Mapping[Any, str] | None = None,
+    title: Callable[[Any, Any], str] | None = None,
+    x_label: str | None = None,
+    y_label: str | Callable[[Any], str] = "effective number of modes",
+    size: tuple[float, float] = (3.6, 2.8),
+    each: Callable[[Axes, xr.Dataset], object] | None = None,
+) -> Figure:
+    """A panel for each label of `row` and `column`; in it the values against `x`, a mark a `hue`.
+
+    Args:
+      found: a result that has no other axes than those named.
+      x: the axis from left to right.
+      hue: the axis whose labels have a colour each; scores have theirs in every figure.
+      row: the axis of the panels from above to below.
+      column: the axis of the panels from left to right.
+      kind: bars side by side, lines with markers, or points without lines.
+      value: the variable that is drawn.
+      error: the variable of the bars of error: one standard error; with the further axis `end`,
+        the lower and upper ends of an interval. A line without markers has a band.
+      letters: the variable of the letters that stand above bars or points.
+      log_x: whether x is logarithmic.
+      log_y: whether the values are.
+      numbers: whether bars have their values above.
+      colours: by label of the hue.
+      names: what labels are called in the figure.
+      title: `title(row label, column label)`: what is seen in a panel; None where there is no such
+        axis. By default the labels themselves.
+      x_label: below the lowest panels; the name of the axis by default.
+      y_label: beside the first panels; or by the label of the row.
+      size: of a panel, in inches.
+      each: `each(panel, its part of the result)` adds what else a panel shows.
+    """
+    names = dict(names or {})
+    rows, columns, hues = (
+        [None] if axis is None else found[axis].values.tolist() for axis in (row, column, hue)
+    )
+    figure, panels = style.panels(
+        len(rows) * len(columns), columns=len(columns), size=size, sharex=True, sharey="row"
+    )
+    for index, panel in enumerate(panels):
+        of_row, of_column = rows[index // len(columns)], columns[index % len(columns)]
+        place = {k: v for k, v in ((row, of_row), (column, of_column)) if k is not None}
+        part = found.sel(place)
+        for number, label in enumerate(hues):
+            marks = part if hue is None else part.sel({hue: label})
+            name = None if label is None else names.get(label, word(label))
+            colour = (colours or {}).get(label) or style.SCORES.get(str(label).partition(",")[0])
+            look = {
+                "color": colour or style.CYCLE[number % len(style.CYCLE)],
+                "label": name if _any(marks, value) else None,
+            }
+            _mark(panel, marks, x, kind, value, error, (number, len(hues)), look, numbers)
+            if letters is not None:
+                _letters(panel, marks, x, kind, value, letters, (number, len(hues)))
+        if log_y:
+            panel.set_yscale("log")
+            style.log_numbers(panel.yaxis)
+            panel.yaxis.set_minor_formatter(NullFormatter())
+        if log_x:
+            panel.set_xscale("log")
+            style.log_numbers(panel.xaxis)
+        if each is not None:
+            each(panel, part)
+        if kind == "bars" or found[x].dtype.kind in "USO":
+            labels = [names.get(label, word(label)) for label in found[x].values.tolist()]
+            long = max(map(len, labels)) * len(labels) > 12 * size[0]
+            turned: dict[str, Any] = {"rotation": 25, "ha": "right"} if long else {}
+            panel.set_xticks(range(len(labels)), labels, **turned)
+            panel.grid(axis="x", visible=False)
+        if title is not None:
+            panel.set_title(title(of_row, of_column))
+        elif place:
+            panel.set_title(", ".join(names.get(v, f"{word(v)}") for v in place.values()))
+        if index % len(columns) == 0:
+            panel.set_ylabel(y_label(of_row) if callable(y_label) else y_label)
+        if index >= len(panels) - len(columns):
+            panel.set_xlabel(x_label if x_label is not None else x)
+    if hue is not None and len(hues) > 1:
+        style.legend_above(figure, panels[0], columns=min(len(hues), max(2, 2 * len(columns))))
+    return figure
+
+
+def _any(part: xr.Dataset, value: str) -> bool:
+    return bool(np.isfinite(part[value].values).any())
+
+
+def _places(part: xr.Dataset, x: str, kind: str, turn: tuple[int, int]) -> np.ndarray:
+    """Where the labels of x stand: at their values, or side by side for bars and words."""
+    number, count = turn
+    if kind == "bars":
+        return np.arange(part.sizes[x]) + (number - (count - 1) / 2) * 0.86 / count
+    if part[x].dtype.kind in "USO":
+        return np.arange(part.sizes[x]) + (number - (count - 1) / 2) * 0.5 / count
+    return part[x].values
+
+
+def _errors(part: xr.Dataset, value: str, error: str | None) -> np.ndarray | None:
+    """The lengths of the bars of error, `[n]` or `[2, n]`."""
+    if error is None:
+        return None
+    ends = part[error]
+    if "end" not in ends.dims:
+        return ends.values
+    values, ends = part[value].values, ends.transpose("end", ...).values
+    return np.maximum(np.stack([values - ends[0], ends[1] - values]), 0)
+
+
+def _mark(
+    panel: Axes,
+    part: xr.Dataset,
+    x: str,
+    kind: str,
+    value: str,
+    error: str | None,
+    turn: tuple[int, int],
+    look: Mapping[str, Any],
+    numbers: bool,
+) -> None:
+    """The bars, line or points of one hue."""
+    places, values = _places(part, x, kind, turn), part[value].values
+    errors = _errors(part, value, error)
+    if kind == "bars":
+        bars = panel.bar(places, values, 0.8 / turn[1], yerr=errors, error_kw={"lw": 0.8}, **look)
+        if numbers:
+            words = ["" if np.isnan(v) else f"{v:.3g}" for v in values]
+            panel.bar_label(bars, words, fontsize=5.5, padding=1)
+        return
+    marker = style.MARKERS[turn[0] % len(style.MARKERS)]
+    line = "" if kind == "points" else _DASHES[turn[0] // len(style.CYCLE) % len(_DASHES)]
+    fine = np.isfinite(values)
+    shown = None if errors is None else np.nan_to_num(errors[..., fine])
+    panel.errorbar(
+        places[fine], values[fine], shown, marker=marker, linestyle=line, elinewidth=0.8, **look
+    )
+
+
+def _letters(
+    panel: Axes,
+    part: xr.Dataset,
+    x: str,
+    kind: str,
+    value: str,
+    letters: str,
+    turn: tuple[int, int],
+) -> None:
+    """Letters of differences above the marks of one hue."""
+    places = _places(part, x, kind, turn)
+    for place, height, words in zip(
+        places, part[value].values, part[letters].values.tolist(), strict=True
+    ):
+        if np.isfinite(height) and words:
+            panel.annotate(
+                str(words), (place, height), (0, 4), textcoords="offset points",
+                ha="center", fontsize=6.5,
+            )  # fmt: skip
+
+
+def caption(figure: Figure, runs: Run | Sequence[Run], *, n: str = "", bars: str = "") -> Figure:
+    """Writes below a figure what it shows: the data, n, kernels, seed and what its bars are.
+
+    Args:
+      figure: without a caption.
+      runs: whose results it shows.
+      n: how much of the data, in words: '40 photographs of each kind'.
+      bars: what the bars or bands of error are: 'one standard error over 10 groups of prompts'.
+
+    Returns:
+      The figure.
+    """
+    runs = [runs] if isinstance(runs, Run) else runs
+    first = runs[0]
+    fields = vars(first.settings)
+    described = dict.fromkeys(vars(run.settings)["description"].rstrip(".") for run in runs)
+    kernels = [value.words() for value in fields.values() if hasattr(value, "words")]
+    parts = ["; ".join(filter(None, described))]
+    if n:
+        parts[0] = f"{parts[0]}: {n}" if parts[0] else n
+    if first.study.random:
+        kernels.append(f"seed {first.seed}")
+    parts += ["; ".join(kernels), f"Bars: {bars}" if bars else ""]
+    style.caption(figure, ". ".join(filter(None, parts)) + ".")
+    return figure

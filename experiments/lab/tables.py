@@ -1,0 +1,62 @@
+"""Tables out of results with named axes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from rich.table import Table
+
+
+def table(
+    found: xr.Dataset,
+    *,
+    rows: Sequence[str],
+    columns: str | None = None,
+    value: str = "values",
+    error: str | None = None,
+    names: Mapping[str, str] | None = None,
+    digits: int = 4,
+) -> Table:
+    """A table of one variable of a result.
+
+    Args:
+      found: the result; other axes than those of rows and columns must have been selected.
+      rows: the axes whose combinations are the rows; one without any number is left out.
+      columns: the axis of the columns, or None for one column.
+      value: the variable that is shown.
+      error: the variable that is shown after ±.
+      names: what a column is called, where it is not called as the axis or its label.
+      digits: of the values; errors have two.
+    """
+    names = names or {}
+    heads = [value] if columns is None else found[columns].values.tolist()
+    grid = Table(*(names.get(row, row) for row in rows), *(names.get(h, word(h)) for h in heads))
+    for labels in itertools.product(*(found[row].values.tolist() for row in rows)):
+        line = found.sel(dict(zip(rows, labels, strict=True)))
+        picks = [line if columns is None else line.sel({columns: head}) for head in heads]
+        numbers = [pick[value].item() for pick in picks]
+        if all(isinstance(n, float) and np.isnan(n) for n in numbers):
+            continue
+        errors = [None if error is None else pick[error].item() for pick in picks]
+        cells = [number(n, e, digits) for n, e in zip(numbers, errors, strict=True)]
+        grid.add_row(*map(word, labels), *cells)
+    return grid
+
+
+def number(value: Any, error: float | None = None, digits: int = 4) -> str:
+    """A number with its error; '-' where there is none."""
+    if not isinstance(value, (int, float)):
+        return str(value)
+    if np.isnan(value):
+        return "-"
+    ending = "" if error is None or np.isnan(error) else f" ± {error:.2g}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.{digits}g}{ending}"
+
+
+def word(label: Any) -> str:
+    """The label of an axis in a table or a figure."""
+    return f"{label:g}" if isinstance(label, float) else str(label)
