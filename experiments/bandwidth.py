@@ -14,7 +14,6 @@ import dataclasses
 import functools
 import itertools
 import math
-import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -34,7 +33,6 @@ from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, style
 from experiments.lab.agreement import ranks, rounding
-from experiments.lab.examples import write_designers
 from experiments.lab.study import option, positive
 
 ORDERS = {"Vendi": 1.0, "RKE": 2.0}
@@ -625,13 +623,6 @@ def _caption(run: lab.Run, sweep: str | None) -> str:
     return ". ".join(parts) + "."
 
 
-def small(folder: pathlib.Path, seed: int) -> list[str]:
-    """Models of one, two and four designs a prompt."""
-    flags = write_designers(folder, seed, prompts=12, designs=(1, 2, 4))
-    flags = [flag for flag in flags if not flag.startswith("--prompt=")]
-    return [*flags, "--rule=median", "--per_octave=1", "--reach=0.25,4", "--scales=0.5,1"]
-
-
 STUDY = lab.StudyRecord(
     name="bandwidth",
     version=1,
@@ -647,7 +638,6 @@ STUDY = lab.StudyRecord(
     compute=compute,
     table=table,
     draw=draw,
-    small=small,
     committed=((),),
     figures=("bandwidth_prompts", "bandwidth_outputs", "bandwidth_map"),
     more_labels=("models",),

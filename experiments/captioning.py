@@ -109,17 +109,17 @@ class Captioning(lab.Study):
         axes = ("captioner", "order", "score")
         labels = {"captioner": list(self.captioners), "order": list(self.orders)}
         return xr.Dataset(
-            {"values": (axes, np.array(values)), "influences": ((*axes, "group"), influences)},
+            {"value": (axes, np.array(values)), "influence": ((*axes, "group"), influences)},
             {**labels, "score": list(SCORES)},
         )
 
     def tables(self, found):
         """Every score with its error, and what Conditional-* rises by over the captioner before."""
         rows = ("scale", "kind", "captioner", "order")
-        yield tables.table(with_errors(found), rows=rows, columns="score", error="errors")
+        yield tables.table(with_errors(found), rows=rows, columns="score", error="error")
         rises = found.sel(score="conditional").diff("captioner")
-        names = {"values": "Conditional-* rises by"}
-        yield tables.table(with_errors(rises), rows=rows, error="errors", names=names)
+        names = {"value": "Conditional-* rises by"}
+        yield tables.table(with_errors(rises), rows=rows, error="error", names=names)
 
     @classmethod
     def figures(cls, runs):
@@ -138,7 +138,7 @@ class Captioning(lab.Study):
                 row=row,
                 column="order",
                 kind="bars",
-                error="errors",
+                error="error",
                 log_y=True,
                 numbers=True,
                 colours=COLOURS,
@@ -169,7 +169,7 @@ COLOURS = {
 
 def with_errors(found: xr.Dataset) -> xr.Dataset:
     """With the jackknife's standard errors: the root mean squares of the groups' influences."""
-    return found.assign(errors=np.sqrt((found.influences**2).mean("group")))
+    return found.assign(error=np.sqrt((found.influence**2).mean("group")))
 
 
 def _title(of_row, order, found: xr.Dataset, row: str) -> str:

@@ -31,7 +31,6 @@ from condvendi_jax.grams import _memory as memory
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, style
-from experiments.lab.examples import small_pairs
 from experiments.lab.study import option
 
 # Spectra at these sizes and at all pairs, or where there are more, at the last of them.
@@ -474,7 +473,6 @@ STUDY = lab.StudyRecord(
     table=table,
     draw=draw,
     variant=variant,
-    small=small_pairs("--sizes=40,80", "--repeats=2", "--rules=median", "--truncation=scaled,10"),
     committed=(
         ("--kernel=gaussian", _ALL_RULES, *_FINE),
         ("--kernel=cosine", *_FINE),

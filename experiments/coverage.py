@@ -10,7 +10,6 @@ the number of samples.
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 from collections.abc import Callable, Mapping, Sequence
 
 import jax
@@ -337,17 +336,6 @@ def _figure(run: lab.Run) -> Figure:
     return figure
 
 
-def small(folder: pathlib.Path, seed: int) -> list[str]:
-    """Four far types of one distribution each, of which samples have one or all."""
-    generator = np.random.default_rng(seed)
-    types = generator.integers(0, 4, 240)
-    outputs = generator.normal(size=(240, 3)) + 100 * types[:, None]
-    np.save(folder / "x.npy", outputs.astype(np.float32))
-    np.save(folder / "types.npy", types)
-    files = [f"--outputs={folder / 'x.npy'}", f"--types={folder / 'types.npy'}"]
-    return [*files, "--output_bandwidth=10", "--kept=1,4", "--sizes=16,24,120", "--repeats=2"]
-
-
 STUDY = lab.StudyRecord(
     name="coverage",
     version=1,
@@ -363,7 +351,6 @@ STUDY = lab.StudyRecord(
     compute=compute,
     table=table,
     draw=draw,
-    small=small,
     committed=((),),
     figures=("coverage",),
     data="dogs",

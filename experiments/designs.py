@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import pathlib
 from collections.abc import Callable, Mapping, Sequence
 
 import jax
@@ -29,7 +28,6 @@ from condvendi_jax.pairs import Pairs
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, style
-from experiments.lab.examples import write_designs
 from experiments.lab.study import option
 
 ORDERS = (1.0, 2.0, math.inf)
@@ -430,18 +428,6 @@ def _caption(run: lab.Run) -> str:
     return ". ".join(filter(None, parts)) + "."
 
 
-def small(folder: pathlib.Path, seed: int) -> list[str]:
-    """Twelve prompts of four outputs that have nothing in common, under a narrow bandwidth."""
-    flags = write_designs(folder, seed, prompts=12, designs=4)
-    return [
-        *flags,
-        "--output_bandwidth=0.24",
-        "--prompt_bandwidth=2.4",
-        "--draws=2",
-        "--scales=0.9,1",
-    ]
-
-
 STUDY = lab.StudyRecord(
     name="designs",
     version=1,
@@ -457,7 +443,6 @@ STUDY = lab.StudyRecord(
     compute=compute,
     table=table,
     draw=draw,
-    small=small,
     committed=((),),
     figures=("designs", "designs_pairs"),
     labels=("prompt",),

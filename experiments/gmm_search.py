@@ -430,20 +430,6 @@ def _figure(run: lab.Run) -> Figure:
     return figure
 
 
-def small(folder: pathlib.Path, seed: int) -> list[str]:
-    """What a known geometry gives, found again: three components' worth of numbers."""
-    path = folder / "printed.json"
-    geometry = Geometry("polygon", 6.0, (0.5, 0.3, 0.2), (0.3, 0.2, 0.1), "distance")
-    panels = []
-    for modes in ((1, 4), (2, 2)):
-        panel = Panel(*modes, 1.0, 1.0)
-        scores = np.exp(log_scores(geometry, panel, n=60, seed=seed + 1, bandwidth=0.6))
-        panels.append(dataclasses.replace(panel, conditional=scores[0], information=scores[1]))
-    path.write_text(json.dumps([dataclasses.asdict(panel) for panel in panels]))
-    flags = ["--layouts=polygon", "--weights=distance", "--spreads=one,power"]
-    return [f"--printed={path}", *flags, "--n=60", "--trial=60", "--repeats=2"]
-
-
 STUDY = lab.StudyRecord(
     name="gmm_search",
     version=1,
@@ -459,7 +445,6 @@ STUDY = lab.StudyRecord(
     compute=compute,
     table=table,
     draw=draw,
-    small=small,
     committed=((),),
     figures=("gmm_toy_search",),
     data=None,

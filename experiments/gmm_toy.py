@@ -362,15 +362,6 @@ def _mark(axes: Axes, panels: Sequence[tuple[int, int]], row: int) -> None:
         )
 
 
-def small(folder: pathlib.Path, seed: int) -> list[str]:
-    """Components so far apart and so narrow that each is one mode."""
-    geometry = Geometry("columns", 20.0 + seed, (1e-3,) * 3, (1e-3,) * 3, "distance")
-    path = folder / "geometry.json"
-    path.write_text(json.dumps(dataclasses.asdict(geometry)))
-    flags = [f"--geometry={path}", "--n=24", "--repeats=2", "--prompt_modes=1,2,4"]
-    return [*flags, "--output_modes=2,4,6", "--shown=2,6"]
-
-
 STUDY = lab.StudyRecord(
     name="gmm_toy",
     version=1,
@@ -386,7 +377,6 @@ STUDY = lab.StudyRecord(
     compute=compute,
     table=table,
     draw=draw,
-    small=small,
     committed=((),),
     figures=("gmm_toy", "gmm_toy_curves"),
     data=None,

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import pathlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -349,15 +348,6 @@ def _logarithmic(panel: Axes, windows: Sequence[int]) -> None:
     style.log_numbers(panel.yaxis)
 
 
-def small(folder: pathlib.Path, seed: int) -> list[str]:
-    """Two windows of small latents."""
-    generator = np.random.default_rng(seed)
-    for name, width in (("latents", 6), ("prompts", 4)):
-        np.save(folder / f"{name}.npy", generator.normal(size=(40, width)).astype(np.float32))
-    paths = [f"--{name}={folder / name}.npy" for name in ("latents", "prompts")]
-    return [*paths, "--model=fashion", "--windows=8,32", "--spectra=8", "--batch=4", "--repeats=3"]
-
-
 STUDY = lab.StudyRecord(
     name="guidance_cost",
     version=1,
@@ -373,7 +363,6 @@ STUDY = lab.StudyRecord(
     compute=compute,
     table=table,
     draw=draw,
-    small=small,
     committed=((),),
     figures=("guidance_cost",),
     data=None,

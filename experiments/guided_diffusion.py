@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import pathlib
 import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +31,7 @@ from condvendi_jax import bandwidth, report, validation
 from experiments import lab
 from experiments.data import PairedEmbeddings, pictures
 from experiments.data.sets import SEED
-from experiments.generators import benches, diffusion, mixture_diffusion, picture_encoder
+from experiments.generators import benches, diffusion, picture_encoder
 from experiments.generators.benches import Bench
 from experiments.lab import choices, style
 from experiments.lab.study import option, positive
@@ -837,16 +836,6 @@ def _caption(
     return ". ".join(filter(None, [*words, f"Seed {runs[0].seed}"])) + "."
 
 
-def small(folder: pathlib.Path, seed: int) -> list[str]:
-    """The exact diffusion of prompts with components of their own, whose places the seed moves."""
-    law = mixture_diffusion.apart(3, 3, radius=8.0 + 0.1 * seed)
-    path = folder / "mixture.npz"
-    np.savez(path, centres=law.centres, spread=law.spread, weights=law.weights)
-    words = ["--model=mixture", f"--mixture={path}", "--methods=Conditional-RKE", "--strengths=0.2"]
-    sizes = {"seeds": 2, "samples": 40, "batch": 20, "steps": 8, "every": 2, "references": 100}
-    return [*words, "--rule=median", "--scales=1", *(f"--{k}={v}" for k, v in sizes.items())]
-
-
 STUDY = lab.StudyRecord(
     name="guided_diffusion",
     version=1,
@@ -862,7 +851,6 @@ STUDY = lab.StudyRecord(
     compute=compute,
     table=table,
     draw=draw,
-    small=small,
     variant=lambda options: options.model,
     committed=((), ("--model=emoji",)),
     figures=(

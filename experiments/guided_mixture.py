@@ -647,18 +647,6 @@ def variant(options: Options) -> str:
     return "" if options.at == Options.at else options.at
 
 
-def small(folder: pathlib.Path, seed: int) -> list[str]:
-    """Two prompts with two components each, far apart; another seed has them elsewhere."""
-    centres = 4.0 * np.array([[-1, -1], [-1, 1], [1, -1], [1, 1]]) + seed
-    law = {"centres": centres.tolist(), "spread": 0.3}
-    law["weights"] = [[0.9, 0.1, 0, 0], [0, 0, 0.9, 0.1]]
-    path = folder / "law.json"
-    path.write_text(json.dumps(law))
-    flags = [f"--law={path}", "--kinds=rke,conditional_rke", "--scales=1", "--weights=1,30"]
-    more = ["--until=0.5", "--seeds=2", "--batches=4", "--window=16", "--steps=8"]
-    return [*flags, *more, "--output_bandwidth=3", "--prompt_bandwidth=0.5"]
-
-
 STUDY = lab.StudyRecord(
     name="guided_mixture",
     version=1,
@@ -675,7 +663,6 @@ STUDY = lab.StudyRecord(
     table=table,
     draw=draw,
     variant=variant,
-    small=small,
     committed=((), ("--at=noisy", "--kinds=rke,conditional_rke", "--scales=1")),
     figures=tuple(
         f"guided_mixture{at}{what}" for at in ("", "_noisy") for what in ("", "_curves", "_weights")

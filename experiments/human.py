@@ -32,7 +32,6 @@ from condvendi_jax.pairs import Pairs
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import agreement, choices, style
-from experiments.lab.examples import write_judged_sets
 from experiments.lab.study import option, positive
 
 _METRIC = "metric_"
@@ -765,17 +764,6 @@ STUDY = lab.StudyRecord(
     compute=compute,
     table=table,
     draw=draw,
-    small=lambda folder, seed: [
-        *write_judged_sets(folder, seed),
-        "--folds=2",
-        "--resamples=20",
-        "--contexts=1,2",
-        "--draws=8",
-        "--candidates=1",
-        "--less=0,0.5",
-        "--output_bandwidth=0.5",
-        "--prompt_bandwidth=0.5",
-    ],
     committed=((),),
     figures=("human", "human_bandwidths", "human_pools"),
     data="human",

@@ -27,7 +27,6 @@ from condvendi_jax import report, validation
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import agreement, choices, models, style
-from experiments.lab.examples import write_neighbourhoods
 from experiments.lab.study import option, positive
 
 WHOLE, CUT = "whole", "cut"
@@ -415,17 +414,6 @@ STUDY = lab.StudyRecord(
     compute=compute,
     table=table,
     draw=draw,
-    small=lambda folder, seed: [
-        *write_neighbourhoods(folder, seed, {"few": 2, "some": 4, "many": 8}),
-        f"--truncated={folder / 'cut.npy'}",
-        f"--words={folder / 'words.npy'}",
-        "--output_bandwidth=1",
-        "--prompt_bandwidth=1",
-        "--scales=1,2",
-        "--groups=6",
-        "--resamples=100",
-        "--multiples=0.001,1,1000",
-    ],
     committed=((),),
     figures=("language", "language_length"),
     data="language",

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -346,29 +345,6 @@ def _caption(runs: Sequence[lab.Run]) -> str:
     return ". ".join(filter(None, parts)) + "."
 
 
-def small(folder: pathlib.Path, seed: int) -> list[str]:
-    """Three types far apart, of four outputs each that the knob moves apart: one mode, then four.
-
-    Prompts are one of two wordings of the type, as far apart.
-    """
-    generator = np.random.default_rng(seed)
-    types, draws, values = 3, 8, (0.0, 0.5, 1.0)
-    kind, which = (part.ravel() for part in np.indices((types, draws)))
-    centres = 1000.0 * (kind + 1) + generator.normal()
-    outputs = [
-        np.stack([centres + 80.0 * value * (which % 4), np.zeros(len(kind))], axis=1)
-        for value in values
-    ]
-    prompts = np.stack([1000.0 * kind, 1000.0 * (which // 4)], axis=1)
-    np.save(folder / "x.npy", np.concatenate(outputs).astype(np.float32))
-    np.save(folder / "t.npy", np.tile(prompts, (len(values), 1)).astype(np.float32))
-    np.save(folder / "types.npy", np.tile(kind, len(values)))
-    np.save(folder / "models.npy", np.repeat(values, len(kind)))
-    files = {"outputs": "x", "prompts": "t", "types": "types", "models": "models"}
-    flags = [f"--{role}={folder / name}.npy" for role, name in files.items()]
-    return [*flags, "--output_bandwidth=4", "--prompt_bandwidth=4", "--groups=3", "--scales=1,2"]
-
-
 STUDY = lab.StudyRecord(
     name="latent_truncation",
     version=1,
@@ -384,7 +360,6 @@ STUDY = lab.StudyRecord(
     compute=compute,
     table=table,
     draw=draw,
-    small=small,
     committed=((), ("--data=sketches",)),
     figures=("latent_truncation", "latent_truncation_scores", "latent_truncation_drawings"),
     data=DATA,

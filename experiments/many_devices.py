@@ -29,7 +29,6 @@ from condvendi_jax.grams import Layout, mesh_of
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices
-from experiments.lab.examples import small_pairs
 from experiments.lab.study import option
 
 _WAYS = ("order 2", "stored", "matrix-free")
@@ -217,7 +216,6 @@ STUDY = lab.StudyRecord(
     compute=compute,
     table=table,
     variant=variant,
-    small=small_pairs("--n=100", "--rtol=0.05"),
     data="mixture",
 )
 

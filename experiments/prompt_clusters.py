@@ -23,7 +23,6 @@ from condvendi_jax import validation
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, style
-from experiments.lab.examples import small_pairs
 from experiments.lab.study import option
 
 # Sizes of equal ratio, from a cluster of so many prompts on down to single ones.
@@ -278,7 +277,6 @@ STUDY = lab.StudyRecord(
     compute=compute,
     table=table,
     draw=draw,
-    small=small_pairs("--counts=2,5,10", "--repeats=2", "--rule=median"),
     committed=((), ("--data=captions",), ("--data=gallery",)),
     figures=("prompt_clusters", "prompt_clusters_captions", "prompt_clusters_gallery"),
     more_labels=("models",),

@@ -24,7 +24,6 @@ from condvendi_jax.encoders.items import decode_image, list_images
 from experiments import lab
 from experiments.data import SETS, PairedEmbeddings
 from experiments.lab import choices, style
-from experiments.lab.examples import small_pairs
 from experiments.lab.study import option
 
 _SHOWN = 6
@@ -364,7 +363,6 @@ STUDY = lab.StudyRecord(
     compute=compute,
     table=table,
     draw=draw,
-    small=small_pairs("--modes=3", "--directions=2", "--rule=median"),
     committed=(("--pictures=emoji-pictures",), ("--data=captions",), ("--data=gallery",)),
     figures=("prompt_modes", "prompt_modes_captions", "prompt_modes_gallery"),
 )

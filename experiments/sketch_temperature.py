@@ -17,7 +17,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -455,42 +454,6 @@ def _drawings(settings: Settings) -> Figure:
     return figure
 
 
-def small(folder: pathlib.Path, seed: int) -> list[str]:
-    """Writes three types at three temperatures, with 1, 2 and 4 modes a type; the flags.
-
-    Types and modes are far apart, and so are the prompts of different types; an output is always
-    nearest to one of its type.
-    """
-    generator = np.random.default_rng(seed)
-    modes, kinds, draws = {"0.1": 1, "0.5": 2, "1.0": 4}, 3, 16
-    places = np.linalg.qr(generator.normal(size=(8, 8)))[0]
-    rows = [
-        (word, kind, draw, draw % count)
-        for word, count in modes.items()
-        for kind in range(kinds)
-        for draw in range(draws)
-    ]
-    # Two outputs of one mode are not quite the same, and prompts not quite their type's.
-    noise = 0.01 * generator.normal(size=(len(rows), 8))
-    wordings = 0.01 * generator.normal(size=(draws, 3))
-    outputs = np.array([20 * places[kind] + 10 * places[3 + mode] for _, kind, _, mode in rows])
-    prompts = np.array([10 * np.eye(3)[kind] + wordings[draw] for _, kind, draw, _ in rows])
-    order = generator.permutation(len(rows))
-    np.save(folder / "x.npy", (outputs + noise)[order].astype(np.float32))
-    np.save(folder / "t.npy", prompts[order].astype(np.float32))
-    names = {"models": [row[0] for row in rows], "types": [f"kind {row[1]}" for row in rows]}
-    for role, words in names.items():
-        (folder / f"{role}.txt").write_text("\n".join(np.array(words)[order]) + "\n")
-    # Of every type, and in every mode, the first half of the outputs are the ended ones.
-    np.save(
-        folder / "ended.npy", np.array([row[2] < draws // 2 for row in rows])[order].astype(int)
-    )
-    files = {"outputs": "x.npy", "prompts": "t.npy", "models": "models.txt", "types": "types.txt"}
-    files["ended"] = "ended.npy"
-    flags = [f"--{role}={folder / name}" for role, name in files.items()]
-    return [*flags, "--output_bandwidth=1", "--prompt_bandwidth=1", "--groups=6", "--scales=1,2"]
-
-
 STUDY = lab.StudyRecord(
     name="sketch_temperature",
     version=1,
@@ -506,7 +469,6 @@ STUDY = lab.StudyRecord(
     compute=compute,
     table=table,
     draw=draw,
-    small=small,
     data=DATA,
     labels=("types", "models"),
     more_labels=("ended",),

@@ -24,7 +24,7 @@ import condvendi_jax as cv
 from condvendi_jax import report, validation
 from experiments import lab
 from experiments.data import PairedEmbeddings
-from experiments.lab import choices, examples, style
+from experiments.lab import choices, style
 from experiments.lab.study import option
 
 _ALIGNMENT = "alignment"
@@ -425,13 +425,6 @@ def _caption(run: lab.Run) -> str:
     )
 
 
-def small(folder: Any, seed: int) -> list[str]:
-    """Prompts far apart, eight outputs of each, of three models with 1, 2 and 4 modes a prompt."""
-    files = examples.write_uneven_models(folder, seed)
-    flags = ["--output_bandwidth=0.5", "--prompt_bandwidth=0.5", "--scales=1", "--repeats=2"]
-    return [flag for flag in files if "--models" not in flag] + [*flags, "--shares=0,0.5,1"]
-
-
 STUDY = lab.StudyRecord(
     name="substitution",
     version=1,
@@ -447,7 +440,6 @@ STUDY = lab.StudyRecord(
     compute=compute,
     table=table,
     draw=draw,
-    small=small,
     committed=((), ("--data=gallery",)),
     figures=("substitution",),
     more_labels=("prompt",),

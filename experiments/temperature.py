@@ -24,7 +24,6 @@ from condvendi_jax import report, validation
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, models, style
-from experiments.lab.examples import write_temperatures
 from experiments.lab.study import option
 
 ALL, FINISHED, CUT = "all", "finished", "cut"
@@ -384,13 +383,6 @@ STUDY = lab.StudyRecord(
     compute=compute,
     table=table,
     draw=draw,
-    small=lambda folder, seed: [
-        *write_temperatures(folder, seed),
-        "--output_bandwidth=0.2",
-        "--prompt_bandwidth=2",
-        "--scales=1,1.05",
-        "--groups=5",
-    ],
     committed=((),),
     figures=("temperature",),
     data="stories",

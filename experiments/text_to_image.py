@@ -25,7 +25,7 @@ import condvendi_jax as cv
 from condvendi_jax import inference, report, validation
 from experiments import lab
 from experiments.data import PairedEmbeddings
-from experiments.lab import choices, examples, style
+from experiments.lab import choices, style
 from experiments.lab.study import option
 
 _TOGETHER, _PAIRS = "together", "pairs"
@@ -464,18 +464,6 @@ def _bandwidths(run: lab.Run) -> str:
     return f"{rule}; {'; '.join(widths)}. Seed {run.seed}."
 
 
-def small(folder: Any, seed: int) -> list[str]:
-    """Three models whose outputs spread within a prompt by a known number of modes: 1, 2 and 4."""
-    return [
-        *examples.write_uneven_models(folder, seed),
-        "--orders=2",
-        "--least_prompts=5",
-        "--output_bandwidth=0.5",
-        "--prompt_bandwidth=0.5",
-        "--scales=1,2",
-    ]
-
-
 STUDY = lab.StudyRecord(
     name="text_to_image",
     version=1,
@@ -491,7 +479,6 @@ STUDY = lab.StudyRecord(
     compute=compute,
     table=table,
     draw=draw,
-    small=small,
     committed=((),),
     figures=("text_to_image", "text_to_image_pairs"),
     data="gallery",

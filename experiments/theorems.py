@@ -270,16 +270,6 @@ def _differential_entropy(curves: Mapping[str, Mapping[str, Any]]) -> Figure:
     return figure
 
 
-def _small(folder: pathlib.Path, seed: int) -> Sequence[str]:
-    """A report of which the seed changes a number."""
-    report = json.loads(_REPORT.read_text(encoding="utf-8"))
-    report["claims"] = [entry for entry in report["claims"] if entry["name"] in _CLAIMS]
-    report["claims"][0]["stated"]["slack"] = seed + 1.0
-    path = folder / "report.json"
-    path.write_text(json.dumps(report))
-    return [f"--report={path}"]
-
-
 STUDY = lab.StudyRecord(
     name="theorems",
     version=2,
@@ -295,7 +285,6 @@ STUDY = lab.StudyRecord(
     compute=compute,
     table=table,
     draw=draw,
-    small=_small,
     committed=((),),
     figures=("theory_rates", "theory_aggregation", "theory_differential_entropy"),
     data=None,

@@ -12,7 +12,6 @@ prompts that CV G.1 compares with, clusters by the type that the prompt names an
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -626,27 +625,6 @@ def _widths(runs: Sequence[lab.Run]) -> str:
     return f"Bandwidths: {'; '.join(rules)} (outputs / prompts): {each}"
 
 
-def small(folder: pathlib.Path, seed: int) -> list[str]:
-    """Writes three types of eight outputs in two modes each, with four wordings; the flags."""
-    generator = np.random.default_rng(seed)
-    types, modes, wording = np.repeat(range(3), 8), np.tile(range(2), 12), np.arange(24) // 2 % 4
-    outputs = generator.normal(size=(6, 6))[2 * types + modes]
-    wordings, names = generator.normal(size=(4, 3)), 2 * np.eye(3)
-    arrays = {
-        "outputs": outputs + 0.05 * generator.normal(size=outputs.shape),
-        "prompts": wordings[wording],
-        "typed_prompts": wordings[wording] + names[types],
-        "types": np.array(["ape", "bee", "cow"])[types],
-        "wording": wording,
-    }
-    for role, array in arrays.items():
-        array = array.astype(np.float32) if array.dtype == float else array
-        np.save(folder / f"{role}.npy", array)
-    widths = ("--output_bandwidth=0.5", "--prompt_bandwidth=0.5", "--scales=1,2")
-    files = (f"--{role}={folder / role}.npy" for role in arrays)
-    return [*files, *widths, "--repeats=2", "--restarts=2"]
-
-
 def variant(options: Options) -> str:
     """The model that is taken alone, and 'second' for the second encoder of prompts."""
     model = re.sub(r"[^\w.+]+", "_", options.model or "")
@@ -670,7 +648,6 @@ STUDY = lab.StudyRecord(
     table=table,
     draw=draw,
     variant=variant,
-    small=small,
     data="dogs",
     labels=("types",),
     more_labels=("wording", "models"),

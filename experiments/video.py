@@ -24,7 +24,6 @@ from condvendi_jax import report, validation
 from experiments import lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import choices, models, style
-from experiments.lab.examples import write_neighbourhoods
 from experiments.lab.study import option
 
 CLIPS = "clips"
@@ -361,14 +360,6 @@ STUDY = lab.StudyRecord(
     compute=compute,
     table=table,
     draw=draw,
-    small=lambda folder, seed: [
-        *write_neighbourhoods(folder, seed, {"few": 2, "many": 4}, clips=2),
-        f"--means={folder / 'cut.npy'}",
-        "--output_bandwidth=1",
-        "--prompt_bandwidth=1",
-        "--scales=1,2",
-        "--groups=6",
-    ],
     committed=((),),
     figures=("video", "video_bandwidth", "video_clips"),
     data="video",

@@ -26,7 +26,7 @@ def facets(
     row: str | None = None,
     column: str | None = None,
     kind: Literal["bars", "lines", "points"] = "lines",
-    value: str = "values",
+    value: str = "value",
     error: str | None = None,
     letters: str | None = None,
     log_x: bool = False,

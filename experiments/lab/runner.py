@@ -82,7 +82,7 @@ def execute(study: StudyRecord, argv: Sequence[str]) -> None:
 def define_flags(study: StudyRecord) -> flags.FlagValues:
     """The flags of a study: its own options first, then those that all studies have."""
     values = flags.FlagValues()
-    for field, kind in _flags(study.options):
+    for field, kind in flag_fields(study.options):
         _define(field, kind, values)
     if study.data is not None:
         flags.DEFINE_enum(
@@ -113,12 +113,12 @@ def define_flags(study: StudyRecord) -> flags.FlagValues:
     return values
 
 
-def _flags(options: type) -> Iterator[tuple[dataclasses.Field, Any]]:
+def flag_fields(options: type) -> Iterator[tuple[dataclasses.Field, Any]]:
     """The fields of some options that are flags, those of nested options among them."""
     hints = typing.get_type_hints(options)
     for field in dataclasses.fields(options):
         if dataclasses.is_dataclass(kind := hints[field.name]):
-            yield from _flags(typing.cast(type, kind))
+            yield from flag_fields(typing.cast(type, kind))
         elif "help" in field.metadata:
             yield field, kind
 
@@ -225,7 +225,7 @@ def usage(study: StudyRecord, values: flags.FlagValues) -> str:
     lines += [f"usage: python -m experiments.{study.name} [--flag=value ...]", ""]
     needs = {
         f.name: [f"only with --{k}={v}" for k, v in f.metadata["needs"].items()]
-        for f, _ in _flags(study.options)
+        for f, _ in flag_fields(study.options)
     }
     return "\n".join([*lines, command.list_flags(values, needs)])
 

@@ -23,7 +23,7 @@ import xarray as xr
 from condvendi_jax.cli import files
 from experiments import records
 from experiments.data import SETS
-from experiments.lab.declaring import gather, unpacked
+from experiments.lab.declaring import gather, packed, unpacked
 from experiments.lab.study import StudyRecord, cell_name, typed
 
 RUN = "run.json"
@@ -113,17 +113,9 @@ class Store:
 
     def save(self, cell: Any, result: Any, origin: Mapping[str, Any]) -> None:
         """Writes a finished cell with where it comes from; it counts as a whole or not at all."""
-        arrays = {f.name: getattr(result, f.name) for f in dataclasses.fields(result)}
-        record = {
-            "identity": self._identity,
-            "cell": records.plain(cell),
-            "result": records.plain(result),
-        }
-        records.write(
-            self._stems[cell],
-            record | {"provenance": origin},
-            {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)},
-        )
+        content, arrays = _packed(result)
+        record = {"identity": self._identity, "cell": records.plain(cell), "result": content}
+        records.write(self._stems[cell], record | {"provenance": origin}, arrays)
         self.finished[cell] = result
 
     def _check(self) -> dict[Any, Any]:
@@ -167,6 +159,14 @@ class Store:
                 f"{self._folder}: holds {others[0]}, but no results of {self._study.name}; it "
                 "could be replaced. Choose another --output."
             )
+
+
+def _packed(result: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """A result as plain data and arrays."""
+    if isinstance(result, xr.Dataset):
+        return packed(result)
+    arrays = {f.name: getattr(result, f.name) for f in dataclasses.fields(result)}
+    return records.plain(result), {n: a for n, a in arrays.items() if isinstance(a, np.ndarray)}
 
 
 def _result(study: StudyRecord, record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import pathlib
 import re
 import types
 import typing
@@ -90,8 +89,6 @@ class StudyRecord:
       table: what is printed of a finished run.
       draw: `draw(runs)`: figures by name, of one or several runs. None where there is nothing to
         draw.
-      small: `small(folder, seed)`: the flags of a run of seconds, on data that it writes into the
-        folder; another seed, other data under the same names. The tests run it.
       committed: the flags of each committed run.
       figures: the names of the committed figures.
       variant: the folder of a run among the study's own, by its options: 'gaussian', say.
@@ -117,7 +114,6 @@ class StudyRecord:
     cells: Callable[[Any], Sequence[Any]]
     compute: Callable[[Setup, Any, Context], Any]
     table: Callable[[Run], Table]
-    small: Callable[[pathlib.Path, int], Sequence[str]] = lambda folder, seed: ()
     draw: Callable[[Sequence[Run]], Mapping[str, Figure]] | None = None
     committed: Sequence[Sequence[str]] = ()
     figures: Sequence[str] = ()

@@ -16,7 +16,7 @@ def table(
     *,
     rows: Sequence[str],
     columns: str | None = None,
-    value: str = "values",
+    value: str = "value",
     error: str | None = None,
     names: Mapping[str, str] | None = None,
     digits: int = 4,

@@ -24,7 +24,6 @@ from experiments import data as data_sets
 from experiments import lab, records
 from experiments.data import PairedEmbeddings, mixture
 from experiments.lab import choices
-from experiments.lab.examples import small_pairs
 from experiments.lab.study import option, positive
 from experiments.scaling import contests, figures, report
 from experiments.scaling.contests import CONTESTANTS, PACKAGES, Limits
@@ -523,9 +522,6 @@ STUDY = lab.StudyRecord(
     compute=compute,
     table=table,
     draw=draw,
-    small=small_pairs(
-        "--parts=exact", "--exact_n=64", "--repeats=1", "--peers=none", "--output_dimension=6"
-    ),
     committed=(("--patience=400", "--enough=5", "--repeats=3"),),
     figures=("scaling_time", "scaling_memory", "scaling_real", "scaling_error"),
 )

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from oracles import gaussian_gram, scores
+from small import small_run
 from studies import execute
 
 from experiments import bandwidth
@@ -140,7 +141,7 @@ def test_the_range_of_one_ranking_is_about_the_rule():
 
 
 def test_a_ranking_that_turns_round_is_found(tmp_path):
-    run = execute(STUDY, tmp_path, *STUDY.small(tmp_path, 0))
+    run = execute(STUDY, tmp_path, *small_run(STUDY, tmp_path, 0))
     assert run.settings.models == ("1 designs", "2 designs", "4 designs")
     found = bandwidth.agreement(run, "Vendi", "Conditional", "prompts", 1.0)
     held = run.settings.held(1.0)
@@ -164,7 +165,7 @@ def test_a_ranking_that_turns_round_is_found(tmp_path):
 
 def test_reversals_are_counted_beyond_the_errors_of_both_ends(tmp_path):
     """A pair that turns round far beyond its errors counts, one within them does not."""
-    run = execute(STUDY, tmp_path, *STUDY.small(tmp_path, 0), "--scales=1")
+    run = execute(STUDY, tmp_path, *small_run(STUDY, tmp_path, 0), "--scales=1")
     held, m = run.settings.held(1.0), len(run.settings.multiples)
     noise = np.random.default_rng(0).normal(size=(3, 1 + 12, m, m))
 
@@ -209,7 +210,7 @@ def test_models_are_matched_prompt_by_prompt():
 
 
 def test_without_models_all_pairs_are_one(tmp_path):
-    own = STUDY.small(tmp_path, 0)
+    own = small_run(STUDY, tmp_path, 0)
     flags = [flag for flag in own if not flag.startswith("--models")]
     run = execute(STUDY, tmp_path, *flags, "--rows=30")
     assert list(run.results) == [bandwidth.Cell("all pairs")]
@@ -232,6 +233,6 @@ def test_without_models_all_pairs_are_one(tmp_path):
     ],
 )
 def test_bad_flags_are_refused(tmp_path, flags, message):
-    own = STUDY.small(tmp_path, 0)[:3]
+    own = small_run(STUDY, tmp_path, 0)[:3]
     with pytest.raises(ValueError, match=message):
         execute(STUDY, tmp_path, *own, *flags)

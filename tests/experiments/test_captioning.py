@@ -4,45 +4,43 @@ import dataclasses
 
 import numpy as np
 import pytest
+import xarray as xr
 from oracles import entropy, gaussian_gram
+from small import small_run, write_captions
+from studies import computed as computed_by
 from studies import execute
 
-from experiments import captioning
+from experiments import captioners, lab
+from experiments.captioning import SCORES, Captioning, with_errors
 from experiments.data import PairedEmbeddings
-from experiments.lab import examples, runner
-from experiments.lab.study import cell_name
 
 pytestmark = pytest.mark.slow
 
-STUDY = captioning.STUDY
-VENDI, CONDITIONAL, INFORMATION = range(3)
 CONTROLS = ["swapped", "shuffled", "one for all"]
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("captioning")
-    return execute(STUDY, folder, *STUDY.small(folder, 0))
+    return execute(Captioning, folder, *small_run(Captioning, folder, 0))
 
 
 def test_far_apart_captions_and_photographs_are_counted(finished):
     """Conditional-* is the number of captions and Information-* that of photographs."""
-    settings = finished.settings
-    assert settings.captioners == ("k = 1", "k = 2", *CONTROLS)
-    assert settings.photographs == {"cat": 4, "dog": 4, "all": 8}
-    assert settings.captions == 2
-    assert [cell_name(cell) for cell in finished.results] == [
+    study, found = finished.settings, finished.found
+    assert study.captioners == ("k = 1", "k = 2", *CONTROLS)
+    assert study.counts == {"cat": 4, "dog": 4, "all": 8}
+    assert list(map(str, finished.results)) == [
         f"{scale}-{kind}" for scale in ("0.5", "1", "2") for kind in ("cat", "dog", "all")
     ]
-    for cell, found in finished.results.items():
-        different = settings.photographs[cell.kind] // 2
-        told = dict(zip(settings.captioners, found.values, strict=True))
-        for k, name in ((1, "k = 1"), (2, "k = 2")):
-            expected = [different * k, k, different]
-            np.testing.assert_allclose(told[name], [expected, expected], rtol=1e-3)
-        for name in CONTROLS[:2]:
-            np.testing.assert_allclose(told[name][:, VENDI], 2 * different, rtol=1e-3)
-        np.testing.assert_allclose(told["one for all"], 1, rtol=1e-3)
+    different = xr.DataArray([2, 2, 4], {"kind": list(study.counts)})
+    for k, name in ((1, "k = 1"), (2, "k = 2")):
+        told = found.value.sel(captioner=name)
+        for score, known in zip(SCORES, (different * k, k, different), strict=True):
+            np.testing.assert_allclose(told.sel(score=score) / known, 1, rtol=1e-3)
+    wrong = found.value.sel(captioner=CONTROLS[:2], score="vendi")
+    np.testing.assert_allclose(wrong / (2 * different), 1, rtol=1e-3)
+    np.testing.assert_allclose(found.value.sel(captioner="one for all"), 1, rtol=1e-3)
 
 
 def blurred(seed, *, photographs=40, captions=3):
@@ -62,45 +60,45 @@ def blurred(seed, *, photographs=40, captions=3):
 
 
 def computed(pairs, seed=0, **options):
-    given = {"output_bandwidth": 0.5, "prompt_bandwidth": 2.0, "scales": (1.0,), "groups": 8}
-    setup = STUDY.prepare(STUDY.options(**given | options), lambda: pairs, seed)
-    (cell, *_) = STUDY.cells(setup.settings)
-    context = captioning.lab.Context(runner.jax.random.key(0), None, {}, lambda words: None)
-    return setup, STUDY.compute(setup, cell, context)
+    scales = lab.Scales(output_bandwidth=0.5, prompt_bandwidth=2.0, scales=(1.0,))
+    return computed_by(Captioning(**{"bandwidths": scales, "groups": 8} | options), pairs, seed)
 
 
 def test_scores_are_the_oracles():
     pairs = blurred(0)
     setup, found = computed(pairs)
     rows = np.arange(120).reshape(40, 3)
-    for index, captions in enumerate((rows[:, :1], rows[:, :2], rows)):
+    for k, captions in enumerate((rows[:, :1], rows[:, :2], rows), 1):
         x, t = (part[captions.ravel()].astype(float) for part in (pairs.outputs, pairs.prompts))
         grams = gaussian_gram(x, 0.5), gaussian_gram(t, 2.0)
-        for position, order in enumerate((1, 2)):
+        for order in (1, 2):
             h_x, h_t, h_xt = (entropy(g, order=order) for g in (*grams, grams[0] * grams[1]))
             expected = np.exp([h_x, h_xt - h_t, h_x + h_t - h_xt])
-            np.testing.assert_allclose(found.values[index, position], expected, rtol=1e-4)
-    assert setup.settings.photographs == {"all": 40}
+            told = found.value.sel(captioner=f"k = {k}", order=order)
+            np.testing.assert_allclose(told, expected, rtol=1e-4)
+    assert setup.settings.counts == {"all": 40}
 
 
 def test_repeating_captions_changes_no_score():
     """Why captioners with few captions need not be matched in n."""
     pairs = blurred(0, captions=2)
     again = pairs.rows(np.sort(np.tile(np.arange(len(pairs)), 3)))
-    two, six = (computed(p, orders=(2.0,))[1].values for p in (pairs, again))
-    np.testing.assert_allclose(six[5], two[1], rtol=1e-4)
+    two, six = (computed(p, orders=(2.0,))[1].value for p in (pairs, again))
+    np.testing.assert_allclose(six.sel(captioner="k = 6"), two.sel(captioner="k = 2"), rtol=1e-4)
 
 
 def test_wrong_captions_raise_conditional_and_lower_information():
-    _, found = computed(blurred(0))
-    told = dict(zip((*"123", *CONTROLS), found.values, strict=True))
-    for name in CONTROLS[:2]:
+    found = computed(blurred(0))[1].value
+    right = found.sel(captioner="k = 3")
+    for wrong in (found.sel(captioner=name) for name in CONTROLS[:2]):
         # The captions are the same, so that Vendi and RKE are.
-        np.testing.assert_allclose(told[name][:, VENDI], told["3"][:, VENDI], rtol=1e-4)
-        assert (told[name][:, CONDITIONAL] > 1.1 * told["3"][:, CONDITIONAL]).all()
-        assert (told[name][:, INFORMATION] < 0.95 * told["3"][:, INFORMATION]).all()
-    np.testing.assert_allclose(told["one for all"], 1, rtol=1e-4)
-    assert (np.diff([told[k][:, CONDITIONAL] for k in "123"], axis=0) > 0).all()
+        wrong, told = wrong / right, {"rtol": 1e-4}
+        np.testing.assert_allclose(wrong.sel(score="vendi"), 1, **told)
+        assert (wrong.sel(score="conditional") > 1.1).all()
+        assert (wrong.sel(score="information") < 0.95).all()
+    np.testing.assert_allclose(found.sel(captioner="one for all"), 1, rtol=1e-4)
+    rising = found.sel(captioner=["k = 1", "k = 2", "k = 3"], score="conditional")
+    assert (rising.diff("captioner") > 0).all()
 
 
 def test_nobody_keeps_a_caption_when_swapped_or_shuffled():
@@ -139,10 +137,11 @@ def test_errors_leave_out_photographs_and_are_paired():
         joint = gaussian_gram(x.astype(float), 0.5) * gram
         scores.append(np.exp(entropy(joint, order=2) - entropy(gram, order=2)))
     expected = np.sqrt(7 / 8 * np.sum((np.array(scores) - np.mean(scores)) ** 2))
-    assert found.error(2, 1, CONDITIONAL) == pytest.approx(expected, rel=1e-3)
-    assert found.error(2, 1, CONDITIONAL, 2) == 0
-    alone = found.error(2, 1, CONDITIONAL) + found.error(1, 1, CONDITIONAL)
-    assert 0 < found.error(2, 1, CONDITIONAL, 1) < alone
+    found = found.sel(order=2, score="conditional")
+    alone = with_errors(found).error
+    assert float(alone.sel(captioner="k = 3")) == pytest.approx(expected, rel=1e-3)
+    rises = with_errors(found.diff("captioner")).error.sel(captioner="k = 3")
+    assert 0 < rises < alone.sel(captioner=["k = 2", "k = 3"]).sum()
 
 
 def test_several_captioners_stand_side_by_side_on_what_all_have():
@@ -158,7 +157,7 @@ def test_several_captioners_stand_side_by_side_on_what_all_have():
         "",
         labels={"prompt": prompt, "models": models},
     )
-    names, rows = captioning.by_photograph(pairs)
+    names, rows = captioners.by_photograph(pairs)
     assert names == ["a", "b"] and rows.shape == (2, 5, 1)
     for who, name in enumerate(names):
         assert set(models[rows[who, :, 0]]) == {name}
@@ -167,7 +166,7 @@ def test_several_captioners_stand_side_by_side_on_what_all_have():
             same = (prompt == prompt[row]) & (models == name)
             assert row == np.flatnonzero(same)[0]
     setup, found = computed(pairs, groups=5, orders=(2.0,))
-    assert setup.settings.captioners == ("a", "b") and found.values.shape == (2, 1, 3)
+    assert setup.settings.captioners == ("a", "b") and found.value.shape == (2, 1, 3)
 
 
 def test_kinds_photographs_and_orders_are_chosen():
@@ -175,14 +174,14 @@ def test_kinds_photographs_and_orders_are_chosen():
     kinds = np.repeat(["dog", "dog", "street", "other"], 30)
     pairs = dataclasses.replace(pairs, labels={**pairs.labels, "pictures": kinds})
     setup, found = computed(pairs, kinds=("dog",), photographs=12, orders=(2.0,))
-    assert setup.settings.photographs == {"dog": 12}
-    assert found.values.shape == (6, 1, 3)
+    assert setup.settings.counts == {"dog": 12}
+    assert found.value.shape == (6, 1, 3)
     rows = setup.state[1]["dog"].captions["k = 3"]
     assert set(kinds[rows]) == {"dog"} and len(set(rows)) == 36
     other = computed(pairs, seed=1, kinds=("dog",), photographs=12, orders=(2.0,))[0]
     assert set(rows) != set(other.state[1]["dog"].captions["k = 3"])
     whole, _ = computed(pairs, orders=(2.0,))
-    assert whole.settings.photographs == {"dog": 20, "street": 10, "all": 30}
+    assert whole.settings.counts == {"dog": 20, "street": 10, "all": 30}
 
 
 @pytest.mark.parametrize(
@@ -200,9 +199,9 @@ def test_kinds_photographs_and_orders_are_chosen():
 def test_bad_flags_are_refused(tmp_path, flags, message):
     with pytest.raises(ValueError, match=message):
         execute(
-            STUDY,
+            Captioning,
             tmp_path,
-            *examples.write_captions(tmp_path, 0),
+            *write_captions(tmp_path, 0),
             "--output_bandwidth=1",
             "--prompt_bandwidth=1",
             "--groups=4",
@@ -211,23 +210,23 @@ def test_bad_flags_are_refused(tmp_path, flags, message):
 
 
 def test_files_that_do_not_fit_together_are_refused(tmp_path):
-    own = STUDY.small(tmp_path, 0)
+    own = small_run(Captioning, tmp_path, 0)
     unlabelled = [flag for flag in own if not flag.startswith("--prompt=")]
     with pytest.raises(ValueError, match="--prompt: the study captioning needs prompt"):
-        execute(STUDY, tmp_path, *unlabelled)
+        execute(Captioning, tmp_path, *unlabelled)
     without = [flag for flag in own if not flag.startswith("--pictures")]
     with pytest.raises(ValueError, match="--kinds means nothing without --pictures"):
-        execute(STUDY, tmp_path, *without, "--kinds=dog")
+        execute(Captioning, tmp_path, *without, "--kinds=dog")
     np.save(tmp_path / "models.npy", np.arange(24))
     with pytest.raises(ValueError, match="--models: expected photographs that all of them"):
-        execute(STUDY, tmp_path, *own, f"--models={tmp_path / 'models.npy'}")
+        execute(Captioning, tmp_path, *own, f"--models={tmp_path / 'models.npy'}")
     np.save(tmp_path / "prompt.npy", np.arange(24) // 8)
     with pytest.raises(ValueError, match="in the rows 0 and 4 of 0"):
-        execute(STUDY, tmp_path, *own)
+        execute(Captioning, tmp_path, *own)
 
 
 def test_the_figures_have_the_papers_layout_and_say_what_they_show(finished):
-    figures = captioning.draw([finished])
+    figures = Captioning.figures([finished])
     assert list(figures) == ["captioning", "captioning_bandwidth"]
     figure = figures["captioning"]
     assert len(figure.axes) == 6  # Kinds and all of them, two orders.
@@ -236,16 +235,10 @@ def test_the_figures_have_the_papers_layout_and_say_what_they_show(finished):
         finished.settings.captioners
     )
     heights = [bar.get_height() for bar in figure.axes[-1].containers[1]]
-    found = finished.results[captioning.Cell("1", "all")]
-    np.testing.assert_allclose(heights, found.values[:, 1, CONDITIONAL])
+    shown = {"scale": 1, "kind": "all", "order": 2, "score": "conditional"}
+    np.testing.assert_allclose(heights, finished.found.value.sel(shown))
     words = figure._supxlabel.get_text().replace("\n", " ")
-    for part in (
-        "24 pairs",
-        "cat 4, dog 4, all 8",
-        "seed 0",
-        "4 groups",
-        "photographs: 1 / 1 (given, times 1)",
-    ):
+    for part in ("24 pairs", "4 cat, 4 dog, 8 all", "seed 0", "4 groups of photographs", "given"):
         assert part in words, part
     scaled = figures["captioning_bandwidth"]
     assert [axes.get_ylabel() for axes in scaled.axes[::2]] == [
@@ -254,12 +247,8 @@ def test_the_figures_have_the_papers_layout_and_say_what_they_show(finished):
 
 
 def test_the_table_says_what_another_caption_adds(finished):
-    grid = captioning.table(finished)
-    columns = [list(column.cells) for column in grid.columns]
-    row = next(
-        i
-        for i, cells in enumerate(zip(*columns[:4], strict=True))
-        if cells == ("1", "all", "k = 2", "2")
-    )
-    assert columns[5][row].startswith("2 +- ")
-    assert columns[7][row].startswith("1 +- ")
+    scores, rises = finished.settings.tables(finished.found)
+    for grid, expected in ((scores, "2 ± "), (rises, "1 ± ")):
+        rows = zip(*(column.cells for column in grid.columns), strict=True)
+        (row,) = (row for row in rows if row[:4] == ("1", "all", "k = 2", "2"))
+        assert any(cell.startswith(expected) for cell in row[4:])

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from oracles import entropy, gaussian_gram
+from small import small_run
 from studies import execute
 
 from experiments import convergence
@@ -20,7 +21,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def finished(folder):
-    flags = STUDY.small(folder, 0)
+    flags = small_run(STUDY, folder, 0)
     return execute(STUDY, folder, *flags), [
         np.load(flag.partition("=")[2]).astype(np.float64) for flag in flags[:2]
     ]
@@ -43,7 +44,7 @@ def test_the_study_saves_what_the_oracle_computes(finished):
 
 
 def test_spectra_of_all_pairs_are_the_oracles_and_taken_once(folder, tmp_path):
-    flags = [*STUDY.small(tmp_path, 0)[:2], "--output_bandwidth=0.9", "--prompt_bandwidth=0.8"]
+    flags = [*small_run(STUDY, tmp_path, 0)[:2], "--output_bandwidth=0.9", "--prompt_bandwidth=0.8"]
     run = execute(STUDY, tmp_path, *flags, "--sizes=60,150", "--truncation=20", "--repeats=2")
     points = [np.load(flag.partition("=")[2]).astype(np.float64) for flag in flags[:2]]
     grams = [gaussian_gram(p, b) for p, b in zip(points, (0.9, 0.8), strict=True)]
@@ -222,7 +223,7 @@ def test_all_pairs_are_the_last_tick():
     ],
 )
 def test_bad_flags_are_refused(tmp_path, flags, message):
-    own = STUDY.small(tmp_path, 0)[:2]
+    own = small_run(STUDY, tmp_path, 0)[:2]
     with pytest.raises(ValueError, match=message):
         execute(STUDY, tmp_path, *own, *flags)
 
@@ -237,7 +238,7 @@ def test_too_few_rows_for_a_rule_say_which(tmp_path):
 
 
 def test_arrays_of_one_file_are_named_by_key(tmp_path):
-    own = STUDY.small(tmp_path, 0)
+    own = small_run(STUDY, tmp_path, 0)
     outputs, prompts = (np.load(flag.partition("=")[2]) for flag in own[:2])
     np.savez(tmp_path / "both.npz", x=outputs, t=prompts)
     both = tmp_path / "both.npz"
@@ -256,7 +257,7 @@ def test_default_sizes_go_to_all_pairs_and_stop_where_spectra_would_take_hours()
 
 
 def test_large_sizes_are_computed_in_the_first_random_order_alone(tmp_path):
-    flags = [*STUDY.small(tmp_path, 0), "--sizes=40,80", "--repeated_up_to=60"]
+    flags = [*small_run(STUDY, tmp_path, 0), "--sizes=40,80", "--repeated_up_to=60"]
     first, second = execute(STUDY, tmp_path, *flags).results.values()
     assert (first.sizes.tolist(), second.sizes.tolist()) == ([40, 80], [40])
     assert first.order_two_sizes[-1] == ROWS

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from oracles import gaussian_gram
 from scipy.spatial.distance import cdist
+from small import small_run
 from studies import execute
 
 from experiments import coverage
@@ -20,7 +21,7 @@ STUDY = coverage.STUDY
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("coverage")
-    return execute(STUDY, folder, *STUDY.small(folder, 0))
+    return execute(STUDY, folder, *small_run(STUDY, folder, 0))
 
 
 def brute_force(references, samples, k):
@@ -84,7 +85,7 @@ def test_lost_types_show_in_every_metric(finished):
 
 
 def test_scores_are_those_of_the_split(finished, tmp_path):
-    flags = STUDY.small(tmp_path, 0)
+    flags = small_run(STUDY, tmp_path, 0)
     outputs, types = (np.load(flag.partition("=")[2]) for flag in flags[:2])
     pairs = PairedEmbeddings("own", outputs, outputs[:, :1], "", {"types": types})
     cell = coverage.Cell(4, 1)
@@ -142,7 +143,7 @@ def test_the_table_and_the_caption(finished):
     ],
 )
 def test_bad_flags_are_refused(tmp_path, flags, message):
-    own = STUDY.small(tmp_path, 0)[:2]
+    own = small_run(STUDY, tmp_path, 0)[:2]
     if not any("output_bandwidth" in flag for flag in flags):
         flags = ("--output_bandwidth=10", *flags)
     with pytest.raises(ValueError, match=message):
@@ -150,7 +151,7 @@ def test_bad_flags_are_refused(tmp_path, flags, message):
 
 
 def test_outputs_need_types(tmp_path):
-    own = STUDY.small(tmp_path, 0)
+    own = small_run(STUDY, tmp_path, 0)
     with pytest.raises(ValueError, match="--types: the study coverage needs types"):
         execute(STUDY, tmp_path, own[0], *own[2:])
     with pytest.raises(ValueError, match="--outputs: one's own data need a file of outputs"):
@@ -158,7 +159,7 @@ def test_outputs_need_types(tmp_path):
 
 
 def test_options_have_defaults_of_the_data(tmp_path):
-    own = STUDY.small(tmp_path, 0)[:2]
+    own = small_run(STUDY, tmp_path, 0)[:2]
     run = execute(STUDY, tmp_path, *own, "--repeats=1", "--rule=median", "--neighbours=1,2,3")
     assert run.settings.kept == (1, 2, 4)
     assert 20 < run.settings.sizes[0] < 50  # A quarter of a half.

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from oracles import gaussian_gram, scores
+from small import small_run
 from studies import execute
 
 from experiments import designs
@@ -19,7 +20,7 @@ STUDY = designs.STUDY
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("designs")
-    return execute(STUDY, folder, *STUDY.small(folder, 0))
+    return execute(STUDY, folder, *small_run(STUDY, folder, 0))
 
 
 def test_outputs_that_have_nothing_in_common_are_counted(finished):
@@ -103,7 +104,7 @@ def test_models_come_in_one_order_for_all_prompts():
 
 
 def test_models_of_one_house_are_alike(tmp_path):
-    flags = STUDY.small(tmp_path, 0)
+    flags = small_run(STUDY, tmp_path, 0)
     outputs = np.load(tmp_path / "x.npy").reshape(12, 4, 1)
     outputs[:, 1] = outputs[:, 0]
     np.save(tmp_path / "x.npy", outputs.reshape(48, 1))
@@ -116,7 +117,7 @@ def test_models_of_one_house_are_alike(tmp_path):
 
 
 def test_the_cosine_kernel_tells_no_prompts_apart(tmp_path):
-    own = STUDY.small(tmp_path, 0)[:4]
+    own = small_run(STUDY, tmp_path, 0)[:4]
     for name in ("x", "t"):
         values = 1 + np.load(tmp_path / f"{name}.npy")
         np.save(tmp_path / f"{name}.npy", np.concatenate([values, values[::-1] ** 2], axis=1))
@@ -156,13 +157,13 @@ def test_the_table_and_the_caption(finished):
     ],
 )
 def test_bad_flags_are_refused(tmp_path, flags, message):
-    own = STUDY.small(tmp_path, 0)[:4]
+    own = small_run(STUDY, tmp_path, 0)[:4]
     with pytest.raises(ValueError, match=message):
         execute(STUDY, tmp_path, *own, *flags)
 
 
 def test_labels_and_embeddings_agree_on_the_prompts(tmp_path):
-    own = STUDY.small(tmp_path, 0)
+    own = small_run(STUDY, tmp_path, 0)
     prompt = np.load(tmp_path / "prompt.npy")
     np.save(tmp_path / "prompt.npy", np.where(prompt == 3, 4, prompt))
     with pytest.raises(ValueError, match="11 labels for 12 different rows of the prompts"):

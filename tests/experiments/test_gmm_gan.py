@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 from oracles import gaussian_gram
+from small import small_run
 from studies import execute
 
 import condvendi_jax as cv
@@ -26,7 +27,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def finished(folder):
-    return execute(STUDY, folder, *STUDY.small(folder, 0))
+    return execute(STUDY, folder, *small_run(STUDY, folder, 0))
 
 
 def widths(run):
@@ -188,7 +189,7 @@ def test_captions_say_data_n_rule_and_what_good_means(finished):
 )
 def test_options_of_scoring_are_settings(folder, finished, given, change):
     flags = runner.define_flags(STUDY)
-    assert flags(["gmm_gan", *STUDY.small(folder, 0), *given.split()]) == ["gmm_gan"]
+    assert flags(["gmm_gan", *small_run(STUDY, folder, 0), *given.split()]) == ["gmm_gan"]
     found = gmm_gan.prepare(runner.options_of(STUDY, flags), None, 0).settings
     for name, value in change.items():
         assert getattr(found, name) == value != getattr(finished.settings, name)
@@ -253,4 +254,4 @@ def test_trainings_follow_their_options_and_stay_in_the_cache(tmp_path, monkeypa
 def test_bad_flags_are_refused_before_anything_is_trained(folder, flags, message, monkeypatch):
     monkeypatch.setattr(mixture_gan, "trained", None)
     with pytest.raises(ValueError, match=message):
-        execute(STUDY, folder, *STUDY.small(folder, 0), *flags)
+        execute(STUDY, folder, *small_run(STUDY, folder, 0), *flags)

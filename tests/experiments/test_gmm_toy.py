@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 from oracles import gaussian_gram
+from small import small_run
 from studies import execute
 
 from experiments import gmm_search, gmm_toy
@@ -21,7 +22,7 @@ STUDY = gmm_toy.STUDY
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gmm")
-    return execute(STUDY, folder, *STUDY.small(folder, 0))
+    return execute(STUDY, folder, *small_run(STUDY, folder, 0))
 
 
 def test_separate_points_have_the_scores_of_counting(finished):
@@ -90,7 +91,7 @@ def test_the_row_of_the_table_that_is_printed_says_so(tmp_path, finished):
 )
 def test_bad_flags_are_refused(tmp_path, flags, message):
     with pytest.raises(ValueError, match=message) as caught:
-        execute(STUDY, tmp_path, *STUDY.small(tmp_path, 0), *flags)
+        execute(STUDY, tmp_path, *small_run(STUDY, tmp_path, 0), *flags)
     assert "\n" not in str(caught.value)
 
 
@@ -99,7 +100,7 @@ def test_bad_flags_are_refused(tmp_path, flags, message):
     [{"layout": "star"}, {"weight": "cubed"}, {"extent": -1.0}, {"prompt_spreads": [1.0]}],
 )
 def test_a_file_that_is_no_geometry_is_refused(tmp_path, changed):
-    STUDY.small(tmp_path, 0)
+    small_run(STUDY, tmp_path, 0)
     path = tmp_path / "geometry.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changed))
     with pytest.raises(ValueError, match=r"--geometry: .*geometry\.json: expected layout"):
@@ -109,7 +110,7 @@ def test_a_file_that_is_no_geometry_is_refused(tmp_path, changed):
 @pytest.fixture(scope="module")
 def search(tmp_path_factory):
     folder = tmp_path_factory.mktemp("search")
-    return execute(gmm_search.STUDY, folder, *gmm_search.STUDY.small(folder, 0))
+    return execute(gmm_search.STUDY, folder, *small_run(gmm_search.STUDY, folder, 0))
 
 
 def test_the_search_meets_scores_that_a_geometry_has(search):

@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from small import small_run
 
 from experiments import guidance_cost as study
 from experiments import lab
@@ -15,7 +16,7 @@ LATENT, PROMPT, BATCH = 6, 4, 4
 
 
 def _prepared(folder, **options):
-    flags = study.small(folder, seed=0)
+    flags = small_run(study, folder, seed=0)
     given = dict(flag.removeprefix("--").split("=") for flag in flags)
     defaults = {
         "latents": given["latents"], "prompts": given["prompts"], "model": "fashion",

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from small import small_run
 
 import condvendi_jax as cv
 from experiments import guided_diffusion as study
@@ -283,7 +284,7 @@ def test_what_makes_no_sense_is_refused_in_a_line(changed, message):
 
 
 def test_the_mixture_of_a_file_is_read(tmp_path):
-    (_, given, *_) = study.small(tmp_path, seed=3)
+    (_, given, *_) = small_run(study, tmp_path, seed=3)
     law = benches.read_mixture(tmp_path / "mixture.npz")
     assert given == f"--mixture={tmp_path / 'mixture.npz'}"
     np.testing.assert_allclose(law.centres, mixture_diffusion.apart(3, 3, radius=8.3).centres)

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from scipy import stats
+from small import small_run
 from studies import execute
 
 from experiments import human
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("human")
-    flags = STUDY.small(folder, 0)
+    flags = small_run(STUDY, folder, 0)
     return execute(STUDY, folder / "results", *flags), flags
 
 

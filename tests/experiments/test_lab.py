@@ -18,19 +18,10 @@ import jax
 import numpy as np
 import pytest
 from rich.table import Table
+from small import write_pairs
 
 from experiments import records
-from experiments.lab import (
-    Setup,
-    StudyRecord,
-    choices,
-    examples,
-    option,
-    progress,
-    runner,
-    store,
-    style,
-)
+from experiments.lab import Setup, StudyRecord, choices, option, progress, runner, store, style
 from experiments.lab.study import cell_name, typed
 
 
@@ -113,7 +104,6 @@ TOY = StudyRecord(
     compute=compute,
     table=table,
     draw=draw,
-    small=examples.small_pairs(),
     variant=lambda options: options.kind,
     labels=("types",),
 )
@@ -125,7 +115,7 @@ def own(tmp_path):
 
     def write(seed=0, folder=tmp_path):
         folder.mkdir(exist_ok=True)
-        return [*examples.write_pairs(folder, seed), f"--types={folder / 'types.txt'}"]
+        return [*write_pairs(folder, seed), f"--types={folder / 'types.txt'}"]
 
     return write
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from small import small_run
 from studies import execute
 
 from experiments import language
@@ -17,7 +18,7 @@ NEIGHBOURHOODS = 5
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("language")
-    return execute(STUDY, folder, *STUDY.small(folder, 0))
+    return execute(STUDY, folder, *small_run(STUDY, folder, 0))
 
 
 def of(found, name, model):
@@ -77,7 +78,7 @@ def test_with_one_answer_a_prompt_narrow_bandwidths_give_one_and_wide_ones_rke(f
 
 
 def test_intervals_over_models_hold_the_correlation_and_have_a_width(tmp_path):
-    flags = STUDY.small(tmp_path, 0)
+    flags = small_run(STUDY, tmp_path, 0)
     words = np.load(tmp_path / "words.npy")
     # Two of three in order: some resamples of the models say more, some less.
     np.save(tmp_path / "words.npy", np.where(words == 40, 100.0, words))
@@ -93,7 +94,9 @@ def test_variants_are_found_by_their_names():
 
 
 def test_without_lengths_and_cut_answers_the_scores_remain(tmp_path):
-    flags = [f for f in STUDY.small(tmp_path, 0) if not f.startswith(("--words", "--truncated"))]
+    flags = [
+        f for f in small_run(STUDY, tmp_path, 0) if not f.startswith(("--words", "--truncated"))
+    ]
     run = execute(STUDY, tmp_path, *flags, "--scales=1")
     (found,) = run.results.values()
     assert run.settings.texts == ("whole",)
@@ -104,7 +107,7 @@ def test_without_lengths_and_cut_answers_the_scores_remain(tmp_path):
 
 def test_the_cosine_kernel_has_no_bandwidth_to_follow(tmp_path):
     drop = ("--output_b", "--prompt_b", "--scales")
-    flags = [flag for flag in STUDY.small(tmp_path, 0) if not flag.startswith(drop)]
+    flags = [flag for flag in small_run(STUDY, tmp_path, 0) if not flag.startswith(drop)]
     run = execute(STUDY, tmp_path, *flags, "--kernel=cosine")
     assert [cell.scale for cell in run.results] == ["cosine"] * 2
     assert run.results[language.Cell("whole", "cosine")].swept.shape[1] == 0
@@ -126,11 +129,11 @@ def test_the_caption_says_what_is_shown(finished):
 )
 def test_bad_flags_are_refused(tmp_path, flags, message):
     with pytest.raises(ValueError, match=message):
-        execute(STUDY, tmp_path, *STUDY.small(tmp_path, 0), *flags)
+        execute(STUDY, tmp_path, *small_run(STUDY, tmp_path, 0), *flags)
 
 
 def test_models_must_share_their_prompts(tmp_path):
-    flags = STUDY.small(tmp_path, 0)
+    flags = small_run(STUDY, tmp_path, 0)
     names = (tmp_path / "models.txt").read_text().split()
     (tmp_path / "models.txt").write_text("\n".join(["other", *names[1:]]) + "\n")
     with pytest.raises(ValueError, match="--models: expected the same prompts for each"):

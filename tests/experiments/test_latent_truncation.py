@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from oracles import gaussian_gram
+from small import small_run
 from studies import execute
 
 from experiments import latent_truncation
@@ -17,7 +18,7 @@ STUDY = latent_truncation.STUDY
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("truncation")
-    return execute(STUDY, folder, *STUDY.small(folder, 0))
+    return execute(STUDY, folder, *small_run(STUDY, folder, 0))
 
 
 def test_the_knob_opens_the_modes_within_a_type(finished):
@@ -40,7 +41,7 @@ def test_the_knob_opens_the_modes_within_a_type(finished):
 
 
 def test_scores_hang_on_the_bandwidth_and_are_those_of_the_pairs(tmp_path):
-    flags = STUDY.small(tmp_path, 0)[:4]
+    flags = small_run(STUDY, tmp_path, 0)[:4]
     drawn = np.load(tmp_path / "x.npy")
     drawn += np.random.default_rng(1).normal(scale=20, size=drawn.shape).astype(np.float32)
     np.save(tmp_path / "x.npy", drawn)
@@ -106,7 +107,7 @@ def test_the_table_and_the_figures(finished):
     ],
 )
 def test_labels_that_are_no_knob_are_refused(tmp_path, labels, message):
-    flags = STUDY.small(tmp_path, 0)
+    flags = small_run(STUDY, tmp_path, 0)
     np.save(tmp_path / "models.npy", np.repeat(labels, 36))
     with pytest.raises(ValueError, match=message):
         execute(STUDY, tmp_path, *flags)
@@ -122,7 +123,7 @@ def test_labels_that_are_no_knob_are_refused(tmp_path, labels, message):
     ],
 )
 def test_bad_flags_are_refused(tmp_path, flags, message):
-    own = [flag for flag in STUDY.small(tmp_path, 0) if "--scales" not in flag]
+    own = [flag for flag in small_run(STUDY, tmp_path, 0) if "--scales" not in flag]
     with pytest.raises(ValueError, match=message):
         execute(STUDY, tmp_path, *own, *flags)
 

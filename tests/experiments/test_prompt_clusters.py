@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from oracles import gaussian_gram, scores
+from small import small_run
 from studies import execute
 
 from experiments import prompt_clusters
@@ -69,7 +70,7 @@ def test_a_prompt_gets_the_output_of_the_member_nearest_to_its_centre():
 
 
 def test_at_k_of_all_prompts_the_scores_are_the_oracles(tmp_path):
-    flags = STUDY.small(tmp_path, 0)[:2]
+    flags = small_run(STUDY, tmp_path, 0)[:2]
     widths = ("--output_bandwidth=0.9", "--prompt_bandwidth=0.8", "--scales=0.5,1")
     run = execute(STUDY, tmp_path, *flags, *widths, "--repeats=2")
     outputs, prompts = (np.load(flag.partition("=")[2]).astype(float) for flag in flags)

@@ -5,6 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
+from small import small_run
 from studies import execute
 
 from experiments import sketch_temperature
@@ -19,7 +20,7 @@ MODES = np.array([1, 2, 4])
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     folder = tmp_path_factory.mktemp("small")
-    flags = STUDY.small(folder, 0)
+    flags = small_run(STUDY, folder, 0)
     return flags, execute(STUDY, folder, *flags)
 
 

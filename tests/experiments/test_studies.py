@@ -12,6 +12,7 @@ import sys
 import numpy as np
 import pytest
 from processes import HANG_S, started, wait_until
+from small import small_run
 from studies import execute
 
 from experiments import __main__ as overview
@@ -22,7 +23,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 def flags_of(study, folder, seed):
-    return [study.name, *study.small(folder, seed), f"--output={folder / 'results'}"]
+    return [study.name, *small_run(study, folder, seed), f"--output={folder / 'results'}"]
 
 
 def interrupted_before_the_second_cell(study):
@@ -93,7 +94,7 @@ def test_a_study_keeps_resumes_refuses_and_redraws(name, tmp_path, capsys):
 @pytest.mark.parametrize("name", RUN_HERE)
 def test_a_study_runs_and_is_drawn(name, tmp_path):
     study = registry.load(name)
-    run = execute(study, tmp_path, *study.small(tmp_path, 0))
+    run = execute(study, tmp_path, *small_run(study, tmp_path, 0))
     assert not run.missing
     assert all(isinstance(result, study.result) for result in run.results.values())
     for figure in study.draw([run]).values():
@@ -127,7 +128,7 @@ for name in sys.argv[1:]:
     sys.argv = [name, "--help"]
     with contextlib.redirect_stdout(io.StringIO()) as out:
         try:
-            runpy.run_module(f"experiments.{name}", run_name="__main__")
+            runpy.run_module(f"experiments.{name}", run_name="__main__", alter_sys=True)
             status = 0
         except SystemExit as stop:
             status = stop.code or 0
@@ -146,7 +147,7 @@ def test_help_exits_with_success_and_names_every_option():
     for name, (status, text) in helped.items():
         assert status == 0, name
         assert f"usage: python -m experiments.{name} " in text
-        for field in dataclasses.fields(registry.load(name).options):
+        for field, _ in runner.flag_fields(registry.load(name).options):
             assert f"  --{field.name}: " in text
 
 
@@ -178,6 +179,8 @@ def test_committed_results_are_those_of_the_defaults(name):
         folder = study.folder(options, flags["data"].value if "data" in flags else None)
         settings = store.read_run(runner.COMMITTED / folder, study).settings
         for field in dataclasses.fields(study.options):
+            if "help" not in field.metadata:
+                continue
             asked = getattr(options, field.name)
             if field.name in RESOLVED.get(name, ()) or not isinstance(asked, int | float | str):
                 continue
@@ -288,7 +291,7 @@ def test_the_data_of_theorems_are_the_report(tmp_path):
     study = registry.load("theorems")
     setups = []
     for seed in (0, 1):
-        (flag,) = study.small(tmp_path, seed)
+        (flag,) = small_run(study, tmp_path, seed)
         options = study.options(report=flag.partition("=")[2])
         setups.append(study.prepare(options, lambda: None, 0))
     assert not np.array_equal(*(setup.arrays["report"] for setup in setups))

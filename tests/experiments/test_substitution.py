@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from small import small_run
 from studies import execute
 
 from experiments import substitution
@@ -16,7 +17,7 @@ STUDY = substitution.STUDY
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("substitution")
-    return execute(STUDY, folder, *STUDY.small(folder, 0))
+    return execute(STUDY, folder, *small_run(STUDY, folder, 0))
 
 
 PROMPTS, SAMPLES = 16, 60
@@ -176,17 +177,17 @@ def test_draws_are_the_same_at_all_bandwidths_and_differ_between_repeats(told):
 )
 def test_bad_flags_are_refused(tmp_path, flags, message):
     with pytest.raises(ValueError, match=message):
-        execute(STUDY, tmp_path, *STUDY.small(tmp_path, 0), *flags)
+        execute(STUDY, tmp_path, *small_run(STUDY, tmp_path, 0), *flags)
 
 
 def test_prompts_of_one_output_each_are_refused(tmp_path):
-    flags = STUDY.small(tmp_path, 0)
+    flags = small_run(STUDY, tmp_path, 0)
     np.save(tmp_path / "prompt.npy", np.arange(272))
     with pytest.raises(ValueError, match="at least 8 prompts of several outputs each, received 0"):
         execute(STUDY, tmp_path, *flags)
 
 
 def test_options_are_heeded(tmp_path, finished):
-    run = execute(STUDY, tmp_path, *STUDY.small(tmp_path, 0), "--pairs=20", "--dimensions=1")
+    run = execute(STUDY, tmp_path, *small_run(STUDY, tmp_path, 0), "--pairs=20", "--dimensions=1")
     assert (run.settings.scored, finished.settings.scored) == (20, 64)
     assert run.settings.dimensions == 1

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from small import small_run
 from studies import execute
 
 import condvendi_jax as cv
@@ -19,7 +20,7 @@ PROMPTS = 12
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("temperature")
-    return execute(STUDY, folder, *STUDY.small(folder, 0))
+    return execute(STUDY, folder, *small_run(STUDY, folder, 0))
 
 
 def without(flags, *names):
@@ -119,7 +120,7 @@ def test_models_are_ordered_by_their_numbers_where_they_have_any():
 
 def test_without_what_is_known_of_the_stories_the_scores_remain(tmp_path):
     known = ("finished", "tokens", "log_likelihood", "truncated")
-    flags = without(STUDY.small(tmp_path, 0), *known, "scales")
+    flags = without(small_run(STUDY, tmp_path, 0), *known, "scales")
     names = (tmp_path / "models.txt").read_text().split()
     (tmp_path / "models.txt").write_text("\n".join(f"v{name}" for name in names) + "\n")
     run = execute(STUDY, tmp_path, *flags, "--scales=1")
@@ -131,7 +132,7 @@ def test_without_what_is_known_of_the_stories_the_scores_remain(tmp_path):
 
 
 def test_the_cosine_kernel_has_one_scale(tmp_path):
-    flags = without(STUDY.small(tmp_path, 0), "output_bandwidth", "prompt_bandwidth", "scales")
+    flags = without(small_run(STUDY, tmp_path, 0), "output_bandwidth", "prompt_bandwidth", "scales")
     for role in ("x", "t"):
         number = np.unique(np.load(tmp_path / f"{role}.npy"), return_inverse=True)[1].ravel()
         np.save(tmp_path / f"{role}.npy", np.eye(200, dtype="f4")[number] + np.float32(1e-4))
@@ -143,7 +144,7 @@ def test_the_cosine_kernel_has_one_scale(tmp_path):
 
 
 def test_the_number_of_groups_enters(finished, tmp_path):
-    flags = without(STUDY.small(tmp_path, 0), "groups", "scales")
+    flags = without(small_run(STUDY, tmp_path, 0), "groups", "scales")
     found = execute(STUDY, tmp_path, *flags, "--scales=1", "--groups=6").results
     assert found[temperature.Cell("all", "1")].groups == 6
     assert finished.results[temperature.Cell("all", "1")].groups == 5
@@ -157,7 +158,7 @@ def test_more_stories_than_spectra_are_had_of_are_estimated(tmp_path, monkeypatc
         return known(*arguments, method=method, **options)
 
     monkeypatch.setattr(models, "score_models", noted)
-    flags = without(STUDY.small(tmp_path, 0), "scales", "truncated", "finished")
+    flags = without(small_run(STUDY, tmp_path, 0), "scales", "truncated", "finished")
     execute(STUDY, tmp_path, *flags, "--scales=1")
     (method,) = given
     assert isinstance(method, cv.Auto) and method.key is not None
@@ -170,7 +171,7 @@ def test_the_caption_says_what_is_shown(finished):
 
 
 def test_bad_input_is_refused(tmp_path):
-    flags = STUDY.small(tmp_path, 0)
+    flags = small_run(STUDY, tmp_path, 0)
     with pytest.raises(ValueError, match="--groups: expected an integer of at least 2"):
         execute(STUDY, tmp_path, *flags, "--groups=1")
     with pytest.raises(ValueError, match="a perplexity needs --tokens"):

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from small import small_run
 from studies import execute
 
 from experiments import text_to_image
@@ -18,7 +19,7 @@ MODES = {"one": 1, "two": 2, "four": 4}
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("text_to_image")
-    return execute(STUDY, folder, *STUDY.small(folder, 0))
+    return execute(STUDY, folder, *small_run(STUDY, folder, 0))
 
 
 def scored(run, kind="together", score="Conditional-RKE", scale="1"):
@@ -153,11 +154,11 @@ def test_the_table_and_captions_say_what_was_compared(finished):
 )
 def test_bad_flags_are_refused(tmp_path, flags, message):
     with pytest.raises(ValueError, match=message):
-        execute(STUDY, tmp_path, *STUDY.small(tmp_path, 0), *flags)
+        execute(STUDY, tmp_path, *small_run(STUDY, tmp_path, 0), *flags)
 
 
 def test_one_model_is_none_to_compare(tmp_path):
-    flags = STUDY.small(tmp_path, 0)
+    flags = small_run(STUDY, tmp_path, 0)
     (tmp_path / "models.txt").write_text("only\n" * 272)
     with pytest.raises(ValueError, match="at least two models, received only"):
         execute(STUDY, tmp_path, *flags)
@@ -165,7 +166,7 @@ def test_one_model_is_none_to_compare(tmp_path):
 
 @pytest.mark.parametrize("flag", ["--samples=3", "--groups=4", "--level=1e-30"])
 def test_options_change_what_comes_out(tmp_path, finished, flag):
-    run = execute(STUDY, tmp_path, *STUDY.small(tmp_path, 0), flag)
+    run = execute(STUDY, tmp_path, *small_run(STUDY, tmp_path, 0), flag)
     assert run.results != finished.results or run.settings.level < 0.05
     if "level" in flag:
         assert scored(run)[0].letters["one"] == scored(run)[0].letters["four"]

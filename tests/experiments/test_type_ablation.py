@@ -6,6 +6,7 @@ import json
 import jax
 import numpy as np
 import pytest
+from small import small_run
 from studies import execute
 
 import condvendi_jax as cv
@@ -139,7 +140,7 @@ def test_k_means_gives_every_start_the_best_first():
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     folder = tmp_path_factory.mktemp("small")
-    return folder, STUDY.small(folder, 0)
+    return folder, small_run(STUDY, folder, 0)
 
 
 def test_bandwidths_are_of_both_promptings_together(small, tmp_path):

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from small import small_run, write_neighbourhoods
 from studies import execute
 
 from experiments import video
 from experiments.lab import choices, models
-from experiments.lab.examples import write_neighbourhoods
 
 pytestmark = pytest.mark.slow
 
@@ -18,7 +18,7 @@ WIDTHS = ("--output_bandwidth=1", "--prompt_bandwidth=1", "--scales=1")
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("video")
-    return execute(STUDY, folder, *STUDY.small(folder, 0))
+    return execute(STUDY, folder, *small_run(STUDY, folder, 0))
 
 
 def test_the_scores_are_the_known_numbers_of_each_embedding(finished):
@@ -92,7 +92,7 @@ def test_the_caption_says_what_is_shown(finished):
 
 
 def test_what_cannot_be_compared_is_refused(tmp_path):
-    flags = STUDY.small(tmp_path, 0)
+    flags = small_run(STUDY, tmp_path, 0)
     with pytest.raises(ValueError, match="--groups"):
         execute(STUDY, tmp_path, *flags, "--groups=1")
     names = (tmp_path / "models.txt").read_text().split()

@@ -1,0 +1,545 @@
+"""Small data for every study, and the flags of a run of seconds on them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+
+import jax
+import numpy as np
+
+from experiments import theorems as theorems_study
+from experiments.generators import checkpoints, mixture_diffusion, mixture_gan
+from experiments.gmm_search import Geometry, Panel, log_scores
+
+_N, _MODES = 150, 10
+
+
+def write_pairs(folder: pathlib.Path, seed: int) -> list[str]:
+    """Writes a mixture of ten modes whose prompts name the mode; gives the flags that read it."""
+    generator = np.random.default_rng(seed)
+    mode = generator.integers(0, _MODES, _N)
+    outputs = generator.normal(size=(_MODES, 6))[mode] + 0.3 * generator.normal(size=(_N, 6))
+    prompts = generator.normal(size=(_MODES, 4))[mode]
+    labels = {"types": [f"type {m % 5}" for m in mode], "models": [f"model {m % 2}" for m in mode]}
+    np.save(folder / "x.npy", outputs.astype(np.float32))
+    np.save(folder / "t.npy", prompts.astype(np.float32))
+    for role, words in labels.items():
+        (folder / f"{role}.txt").write_text("\n".join(words) + "\n")
+    return [f"--outputs={folder / 'x.npy'}", f"--prompts={folder / 't.npy'}"]
+
+
+def write_neighbourhoods(
+    folder: pathlib.Path, seed: int, modes: Mapping[str, int], *, clips: int = 1
+) -> list[str]:
+    """Writes models of known scores on the same prompts; gives the flags that read it.
+
+    Prompts are 16 in each of five neighbourhoods far from each other. In each neighbourhood a
+    model's outputs take its number of far modes equally often, others in every neighbourhood: at
+    bandwidths of 1 all Conditional-* are that number, all Information-* are 5. The labels `words`
+    rise with the number; `cut` are outputs of the reversed numbers, `prompt` the prompt of a row.
+
+    Args:
+      folder: that is written into.
+      seed: of the jitter, the directions and the order of the rows.
+      modes: of each model, a divisor of 16.
+      clips: outputs of each model a prompt.
+    """
+    generator = np.random.default_rng(seed)
+    places, prompts = 5, 16
+    place = np.repeat(np.arange(places), prompts)
+    near = 0.01 * generator.normal(size=(len(place), 4))
+    wordings = 10.0 * np.eye(places)[:, :4][place] + near
+    rotation, _ = np.linalg.qr(generator.normal(size=(2 * prompts, 2 * prompts)))
+
+    def outputs(count: int) -> np.ndarray:
+        rows = np.zeros((len(place), 2 * prompts))
+        rows[np.arange(len(place)), np.arange(len(place)) % count] = 10.0
+        rows[np.arange(len(place)), prompts + place] = 10.0
+        return rows @ rotation
+
+    def every(parts: list[np.ndarray]) -> np.ndarray:
+        return np.concatenate([np.tile(part, (clips, 1)) for part in parts])[order]
+
+    order = generator.permutation(len(modes) * clips * len(place))
+    counts = list(modes.values())
+    arrays = {
+        "x": every([outputs(count) for count in counts]),
+        "t": every([wordings] * len(counts)),
+        "cut": every([outputs(count) for count in counts[::-1]]),
+        "words": every([np.full((len(place), 1), 10 * count) for count in counts])[:, 0],
+    }
+    for name, rows in arrays.items():
+        np.save(folder / f"{name}.npy", rows.astype(np.float32))
+    names = np.repeat(list(modes), clips * len(place))[order]
+    (folder / "models.txt").write_text("\n".join(names) + "\n")
+    roles = {"outputs": "x.npy", "prompts": "t.npy", "models": "models.txt"}
+    return [f"--{role}={folder / name}" for role, name in roles.items()]
+
+
+def small_pairs(*flags: str) -> Callable[[pathlib.Path, int], list[str]]:
+    """These flags, on pairs that are written into the folder."""
+    return lambda folder, seed: [*write_pairs(folder, seed), *flags]
+
+
+def write_captions(folder: pathlib.Path, seed: int) -> list[str]:
+    """Writes 12 photographs, each there twice, with the same two captions; gives the flags.
+
+    Photographs and captions are so far apart that Conditional-* is the number of captions and
+    Information-* that of different photographs: 2 of the cats, 2 of the dogs.
+    """
+    rng = np.random.default_rng(seed)
+    rotation = np.linalg.qr(rng.normal(size=(12, 12)))[0]
+    captions = 15 * rotation.reshape(6, 2, 12).repeat(2, axis=0)
+    photographs = np.tile(15 * np.eye(6), 2).repeat(4, axis=0)
+    np.save(folder / "x.npy", captions.reshape(24, 12).astype(np.float32))
+    np.save(folder / "t.npy", photographs.astype(np.float32))
+    np.save(folder / "prompt.npy", np.arange(24) // 2)
+    np.save(folder / "pictures.npy", np.repeat(["cat", "dog", "other"], 8))
+    files = {"outputs": "x", "prompts": "t", "prompt": "prompt", "pictures": "pictures"}
+    return [f"--{role}={folder / name}.npy" for role, name in files.items()]
+
+
+def write_judged_sets(folder: pathlib.Path, seed: int) -> list[str]:
+    """Writes sets of six responses with one to six modes, the people's scores being the modes.
+
+    Two tasks of 24 contexts each, two sets a context; outputs lie far apart but within a mode.
+    Gives the flags that read them.
+    """
+    generator = np.random.default_rng(seed)
+    contexts, size = 48, 6
+    context = np.repeat(np.arange(contexts), 2)
+    modes = 1 + generator.permutation(np.arange(2 * contexts) % size)
+    spots = 5 * generator.normal(size=(2 * contexts, size, 4))
+    picked = np.arange(size) % modes[:, None]
+    outputs = spots[np.arange(2 * contexts)[:, None], picked].reshape(-1, 4)
+    prompts = 5 * generator.normal(size=(contexts, 4))[np.repeat(context, size)]
+    for name, rows in {"x": outputs, "t": prompts}.items():
+        np.save(folder / f"{name}.npy", rows.astype(np.float32))
+    of_sets = {"sets": np.arange(2 * contexts), "people": modes.astype(float)}
+    for role, values in of_sets.items():
+        np.save(folder / f"{role}.npy", np.repeat(values, size))
+    words = [f"task {c % 2}" for c in np.repeat(context, size)]
+    (folder / "task.txt").write_text("\n".join(words) + "\n")
+    roles = {"outputs": "x.npy", "prompts": "t.npy", "task": "task.txt"}
+    roles |= {role: f"{role}.npy" for role in of_sets}
+    return [f"--{role}={folder / file}" for role, file in roles.items()]
+
+
+def write_designs(folder: pathlib.Path, seed: int, *, prompts: int, designs: int) -> list[str]:
+    """Writes far prompts, each with as many unlike outputs by as many models; gives the flags."""
+    generator = np.random.default_rng(seed)
+    prompt = np.repeat(np.arange(prompts), designs)
+    outputs = generator.permutation(prompts * designs)
+    models = [f"model {m}" for m in np.tile(np.arange(designs), prompts)]
+    return _write(folder, outputs, 10 * prompt, models, prompt)
+
+
+def write_designers(
+    folder: pathlib.Path, seed: int, *, prompts: int, designs: Sequence[int]
+) -> list[str]:
+    """Writes the outputs of models that have so many different ones of every prompt, each as often.
+
+    Outputs lie a unit or more apart, prompts ten; gives the flags.
+    """
+    generator = np.random.default_rng(seed)
+    each = math.lcm(*designs)
+    places = generator.permutation(prompts * each).reshape(prompts, each)
+    outputs = np.concatenate([np.repeat(places[:, :k], each // k, axis=1).ravel() for k in designs])
+    prompt = np.tile(np.repeat(np.arange(prompts), each), len(designs))
+    models = np.repeat([f"{k} designs" for k in designs], prompts * each).tolist()
+    return _write(folder, outputs, 10 * prompt, models, prompt)
+
+
+def _write(
+    folder: pathlib.Path,
+    outputs: np.ndarray,
+    prompts: np.ndarray,
+    models: Sequence[str],
+    prompt: np.ndarray,
+) -> list[str]:
+    """Writes pairs on a line with their labels; gives the flags that read them."""
+    np.save(folder / "x.npy", outputs[:, None].astype(np.float32))
+    np.save(folder / "t.npy", prompts[:, None].astype(np.float32))
+    np.save(folder / "prompt.npy", prompt)
+    (folder / "models.txt").write_text("\n".join(models) + "\n")
+    names = {"outputs": "x.npy", "prompts": "t.npy", "prompt": "prompt.npy", "models": "models.txt"}
+    return [f"--{role}={folder / name}" for role, name in names.items()]
+
+
+def write_uneven_models(folder: pathlib.Path, seed: int) -> list[str]:
+    """Writes three models whose outputs of a prompt have 1, 2 and 4 modes; gives their flags.
+
+    Twelve prompts of eight outputs each; the last model has only ten of the prompts. Modes of one
+    prompt, and of different prompts, are far apart, so that at a bandwidth of 0.5 Conditional-RKE
+    is the number of modes. The flags are of outputs, prompts, models and prompt labels.
+    """
+    generator = np.random.default_rng(seed)
+    modes = {"one": 1, "two": 2, "four": 4}
+    rows = [
+        (model, prompt, sample % count)
+        for model, count in modes.items()
+        for prompt in range(12 if count < 4 else 10)
+        for sample in range(8)
+    ]
+    place = generator.normal(size=(12, 4, 24)) * 2
+    outputs = np.array([place[prompt, mode] for _, prompt, mode in rows])
+    prompts = (generator.normal(size=(12, 16)) * 2)[[prompt for _, prompt, _ in rows]]
+    np.save(folder / "x.npy", (outputs + 1e-2 * generator.normal(size=outputs.shape)).astype("f4"))
+    np.save(folder / "t.npy", prompts.astype("f4"))
+    (folder / "models.txt").write_text("\n".join(model for model, _, _ in rows) + "\n")
+    np.save(folder / "prompt.npy", np.array([prompt for _, prompt, _ in rows]))
+    files = {"outputs": "x.npy", "prompts": "t.npy", "models": "models.txt", "prompt": "prompt.npy"}
+    return [f"--{role}={folder / name}" for role, name in files.items()]
+
+
+def write_temperatures(folder: pathlib.Path, seed: int) -> list[str]:
+    """Writes stories at three temperatures, with 1, 2 and 4 plots of each prompt; gives the flags.
+
+    Outputs lie a unit or more apart, prompts ten. The stories that ended are those of one plot;
+    those cut short have 4, 2 and 1 beginnings. A story has 10 tokens for each plot there is, and a
+    perplexity of 2, 4 and 8.
+    """
+    designs, prompts = (1, 2, 4), 12
+    flags = write_designers(folder, seed, prompts=prompts, designs=designs)
+    each = math.lcm(*designs)
+    plots = np.repeat(designs, prompts * each)
+    plot = np.tile(np.arange(each), len(designs) * prompts) * plots // each
+    outputs = np.load(folder / "x.npy")
+    of_files = {
+        "truncated": np.concatenate(np.split(outputs, len(designs))[::-1]),
+        "finished": plot == 0,
+        "tokens": 10 * plots,
+        "log_likelihood": -10 * plots * np.log(2 * plots),
+    }
+    for role, values in of_files.items():
+        np.save(folder / f"{role}.npy", values)
+    names = np.repeat(["0.5", "1", "2"], prompts * each).tolist()
+    (folder / "models.txt").write_text("\n".join(names) + "\n")
+    return [*flags, *(f"--{role}={folder / role}.npy" for role in of_files)]
+
+
+def bandwidth(folder: pathlib.Path, seed: int) -> list[str]:
+    """Models of one, two and four designs a prompt."""
+    flags = write_designers(folder, seed, prompts=12, designs=(1, 2, 4))
+    flags = [flag for flag in flags if not flag.startswith("--prompt=")]
+    return [*flags, "--rule=median", "--per_octave=1", "--reach=0.25,4", "--scales=0.5,1"]
+
+
+def coverage(folder: pathlib.Path, seed: int) -> list[str]:
+    """Four far types of one distribution each, of which samples have one or all."""
+    generator = np.random.default_rng(seed)
+    types = generator.integers(0, 4, 240)
+    outputs = generator.normal(size=(240, 3)) + 100 * types[:, None]
+    np.save(folder / "x.npy", outputs.astype(np.float32))
+    np.save(folder / "types.npy", types)
+    files = [f"--outputs={folder / 'x.npy'}", f"--types={folder / 'types.npy'}"]
+    return [*files, "--output_bandwidth=10", "--kept=1,4", "--sizes=16,24,120", "--repeats=2"]
+
+
+def designs(folder: pathlib.Path, seed: int) -> list[str]:
+    """Twelve prompts of four outputs that have nothing in common, under a narrow bandwidth."""
+    flags = write_designs(folder, seed, prompts=12, designs=4)
+    return [
+        *flags,
+        "--output_bandwidth=0.24",
+        "--prompt_bandwidth=2.4",
+        "--draws=2",
+        "--scales=0.9,1",
+    ]
+
+
+def gmm_gan(folder: pathlib.Path, seed: int) -> list[str]:
+    """Two generators that were not trained: each has four of the ring's eight modes, exactly.
+
+    The noise's signs choose the mode; the step between them is steeper with another seed.
+    """
+    training = mixture_gan.Training("ring", "vanilla", steps=1, seeds=2)
+    step, side, width = 1e5 * (1 + seed), np.sqrt(0.5) * 2 / 1.414, training.width
+    kernels = [
+        np.zeros(shape) for shape in ((2, width), (width, width), (width, width), (width, 2))
+    ]
+    biases = [np.zeros(width), np.zeros(width), np.zeros(width), np.full(2, -side)]
+    for axis in range(2):
+        kernels[0][axis, 2 * axis : 2 * axis + 2] = step
+        biases[0][2 * axis + 1] = -1
+        kernels[1][2 * axis : 2 * axis + 2, axis] = (1, -1)
+        kernels[2][axis, axis] = 1
+        kernels[3][axis, axis] = 2 * side
+    layers = {
+        index: {"bias": np.stack([b, b]), "kernel": np.stack([k, k])}
+        for index, (k, b) in enumerate(zip(kernels, biases, strict=True))
+    }
+    turned = np.sqrt(0.5) * np.array([[1, 1], [-1, 1]])
+    for values in layers[3].values():
+        values[1] = values[1] @ turned
+    trace = {name: np.ones((2, 3)) for name in ("rke", "captured", "good")}
+    tree = {
+        "generator": jax.tree.map(np.float32, {"layers": layers}),
+        "trace": {"step": np.arange(1, 4), **trace},
+        "seconds": np.array(0.0),
+    }
+    identity = mixture_gan.identity(training)
+    checkpoints.save(folder / checkpoints.file_name(identity), tree, identity)
+    names = ("--mixtures=ring", "--kinds=vanilla", "--seeds=2", "--steps=1", f"--cache={folder}")
+    return [*names, "--samples=400", "--references=200", "--repeats=1"]
+
+
+def gmm_search(folder: pathlib.Path, seed: int) -> list[str]:
+    """What a known geometry gives, found again: three components' worth of numbers."""
+    path = folder / "printed.json"
+    geometry = Geometry("polygon", 6.0, (0.5, 0.3, 0.2), (0.3, 0.2, 0.1), "distance")
+    panels = []
+    for modes in ((1, 4), (2, 2)):
+        panel = Panel(*modes, 1.0, 1.0)
+        scores = np.exp(log_scores(geometry, panel, n=60, seed=seed + 1, bandwidth=0.6))
+        panels.append(dataclasses.replace(panel, conditional=scores[0], information=scores[1]))
+    path.write_text(json.dumps([dataclasses.asdict(panel) for panel in panels]))
+    flags = ["--layouts=polygon", "--weights=distance", "--spreads=one,power"]
+    return [f"--printed={path}", *flags, "--n=60", "--trial=60", "--repeats=2"]
+
+
+def gmm_toy(folder: pathlib.Path, seed: int) -> list[str]:
+    """Components so far apart and so narrow that each is one mode."""
+    geometry = Geometry("columns", 20.0 + seed, (1e-3,) * 3, (1e-3,) * 3, "distance")
+    path = folder / "geometry.json"
+    path.write_text(json.dumps(dataclasses.asdict(geometry)))
+    flags = [f"--geometry={path}", "--n=24", "--repeats=2", "--prompt_modes=1,2,4"]
+    return [*flags, "--output_modes=2,4,6", "--shown=2,6"]
+
+
+def guidance_cost(folder: pathlib.Path, seed: int) -> list[str]:
+    """Two windows of small latents."""
+    generator = np.random.default_rng(seed)
+    for name, width in (("latents", 6), ("prompts", 4)):
+        np.save(folder / f"{name}.npy", generator.normal(size=(40, width)).astype(np.float32))
+    paths = [f"--{name}={folder / name}.npy" for name in ("latents", "prompts")]
+    return [*paths, "--model=fashion", "--windows=8,32", "--spectra=8", "--batch=4", "--repeats=3"]
+
+
+def guided_diffusion(folder: pathlib.Path, seed: int) -> list[str]:
+    """The exact diffusion of prompts with components of their own, whose places the seed moves."""
+    law = mixture_diffusion.apart(3, 3, radius=8.0 + 0.1 * seed)
+    path = folder / "mixture.npz"
+    np.savez(path, centres=law.centres, spread=law.spread, weights=law.weights)
+    words = ["--model=mixture", f"--mixture={path}", "--methods=Conditional-RKE", "--strengths=0.2"]
+    sizes = {"seeds": 2, "samples": 40, "batch": 20, "steps": 8, "every": 2, "references": 100}
+    return [*words, "--rule=median", "--scales=1", *(f"--{k}={v}" for k, v in sizes.items())]
+
+
+def guided_mixture(folder: pathlib.Path, seed: int) -> list[str]:
+    """Two prompts with two components each, far apart; another seed has them elsewhere."""
+    centres = 4.0 * np.array([[-1, -1], [-1, 1], [1, -1], [1, 1]]) + seed
+    law = {"centres": centres.tolist(), "spread": 0.3}
+    law["weights"] = [[0.9, 0.1, 0, 0], [0, 0, 0.9, 0.1]]
+    path = folder / "law.json"
+    path.write_text(json.dumps(law))
+    flags = [f"--law={path}", "--kinds=rke,conditional_rke", "--scales=1", "--weights=1,30"]
+    more = ["--until=0.5", "--seeds=2", "--batches=4", "--window=16", "--steps=8"]
+    return [*flags, *more, "--output_bandwidth=3", "--prompt_bandwidth=0.5"]
+
+
+def human(folder: pathlib.Path, seed: int) -> list[str]:
+    return [
+        *write_judged_sets(folder, seed),
+        "--folds=2",
+        "--resamples=20",
+        "--contexts=1,2",
+        "--draws=8",
+        "--candidates=1",
+        "--less=0,0.5",
+        "--output_bandwidth=0.5",
+        "--prompt_bandwidth=0.5",
+    ]
+
+
+def language(folder: pathlib.Path, seed: int) -> list[str]:
+    return [
+        *write_neighbourhoods(folder, seed, {"few": 2, "some": 4, "many": 8}),
+        f"--truncated={folder / 'cut.npy'}",
+        f"--words={folder / 'words.npy'}",
+        "--output_bandwidth=1",
+        "--prompt_bandwidth=1",
+        "--scales=1,2",
+        "--groups=6",
+        "--resamples=100",
+        "--multiples=0.001,1,1000",
+    ]
+
+
+def latent_truncation(folder: pathlib.Path, seed: int) -> list[str]:
+    """Three types far apart, of four outputs each that the knob moves apart: one mode, then four.
+
+    Prompts are one of two wordings of the type, as far apart.
+    """
+    generator = np.random.default_rng(seed)
+    types, draws, values = 3, 8, (0.0, 0.5, 1.0)
+    kind, which = (part.ravel() for part in np.indices((types, draws)))
+    centres = 1000.0 * (kind + 1) + generator.normal()
+    outputs = [
+        np.stack([centres + 80.0 * value * (which % 4), np.zeros(len(kind))], axis=1)
+        for value in values
+    ]
+    prompts = np.stack([1000.0 * kind, 1000.0 * (which // 4)], axis=1)
+    np.save(folder / "x.npy", np.concatenate(outputs).astype(np.float32))
+    np.save(folder / "t.npy", np.tile(prompts, (len(values), 1)).astype(np.float32))
+    np.save(folder / "types.npy", np.tile(kind, len(values)))
+    np.save(folder / "models.npy", np.repeat(values, len(kind)))
+    files = {"outputs": "x", "prompts": "t", "types": "types", "models": "models"}
+    flags = [f"--{role}={folder / name}.npy" for role, name in files.items()]
+    return [*flags, "--output_bandwidth=4", "--prompt_bandwidth=4", "--groups=3", "--scales=1,2"]
+
+
+def sketch_temperature(folder: pathlib.Path, seed: int) -> list[str]:
+    """Writes three types at three temperatures, with 1, 2 and 4 modes a type; the flags.
+
+    Types and modes are far apart, and so are the prompts of different types; an output is always
+    nearest to one of its type.
+    """
+    generator = np.random.default_rng(seed)
+    modes, kinds, draws = {"0.1": 1, "0.5": 2, "1.0": 4}, 3, 16
+    places = np.linalg.qr(generator.normal(size=(8, 8)))[0]
+    rows = [
+        (word, kind, draw, draw % count)
+        for word, count in modes.items()
+        for kind in range(kinds)
+        for draw in range(draws)
+    ]
+    # Two outputs of one mode are not quite the same, and prompts not quite their type's.
+    noise = 0.01 * generator.normal(size=(len(rows), 8))
+    wordings = 0.01 * generator.normal(size=(draws, 3))
+    outputs = np.array([20 * places[kind] + 10 * places[3 + mode] for _, kind, _, mode in rows])
+    prompts = np.array([10 * np.eye(3)[kind] + wordings[draw] for _, kind, draw, _ in rows])
+    order = generator.permutation(len(rows))
+    np.save(folder / "x.npy", (outputs + noise)[order].astype(np.float32))
+    np.save(folder / "t.npy", prompts[order].astype(np.float32))
+    names = {"models": [row[0] for row in rows], "types": [f"kind {row[1]}" for row in rows]}
+    for role, words in names.items():
+        (folder / f"{role}.txt").write_text("\n".join(np.array(words)[order]) + "\n")
+    # Of every type, and in every mode, the first half of the outputs are the ended ones.
+    np.save(
+        folder / "ended.npy", np.array([row[2] < draws // 2 for row in rows])[order].astype(int)
+    )
+    files = {"outputs": "x.npy", "prompts": "t.npy", "models": "models.txt", "types": "types.txt"}
+    files["ended"] = "ended.npy"
+    flags = [f"--{role}={folder / name}" for role, name in files.items()]
+    return [*flags, "--output_bandwidth=1", "--prompt_bandwidth=1", "--groups=6", "--scales=1,2"]
+
+
+def substitution(folder: pathlib.Path, seed: int) -> list[str]:
+    """Prompts far apart, eight outputs of each, of three models with 1, 2 and 4 modes a prompt."""
+    files = write_uneven_models(folder, seed)
+    flags = ["--output_bandwidth=0.5", "--prompt_bandwidth=0.5", "--scales=1", "--repeats=2"]
+    return [flag for flag in files if "--models" not in flag] + [*flags, "--shares=0,0.5,1"]
+
+
+def temperature(folder: pathlib.Path, seed: int) -> list[str]:
+    return [
+        *write_temperatures(folder, seed),
+        "--output_bandwidth=0.2",
+        "--prompt_bandwidth=2",
+        "--scales=1,1.05",
+        "--groups=5",
+    ]
+
+
+def text_to_image(folder: pathlib.Path, seed: int) -> list[str]:
+    """Three models whose outputs spread within a prompt by a known number of modes: 1, 2 and 4."""
+    return [
+        *write_uneven_models(folder, seed),
+        "--orders=2",
+        "--least_prompts=5",
+        "--output_bandwidth=0.5",
+        "--prompt_bandwidth=0.5",
+        "--scales=1,2",
+    ]
+
+
+def theorems(folder: pathlib.Path, seed: int) -> list[str]:
+    """A report of which the seed changes a number."""
+    report = json.loads(theorems_study._REPORT.read_text(encoding="utf-8"))
+    report["claims"] = [
+        entry for entry in report["claims"] if entry["name"] in theorems_study._CLAIMS
+    ]
+    report["claims"][0]["stated"]["slack"] = seed + 1.0
+    path = folder / "report.json"
+    path.write_text(json.dumps(report))
+    return [f"--report={path}"]
+
+
+def type_ablation(folder: pathlib.Path, seed: int) -> list[str]:
+    """Writes three types of eight outputs in two modes each, with four wordings; the flags."""
+    generator = np.random.default_rng(seed)
+    types, modes, wording = np.repeat(range(3), 8), np.tile(range(2), 12), np.arange(24) // 2 % 4
+    outputs = generator.normal(size=(6, 6))[2 * types + modes]
+    wordings, names = generator.normal(size=(4, 3)), 2 * np.eye(3)
+    arrays = {
+        "outputs": outputs + 0.05 * generator.normal(size=outputs.shape),
+        "prompts": wordings[wording],
+        "typed_prompts": wordings[wording] + names[types],
+        "types": np.array(["ape", "bee", "cow"])[types],
+        "wording": wording,
+    }
+    for role, array in arrays.items():
+        array = array.astype(np.float32) if array.dtype == float else array
+        np.save(folder / f"{role}.npy", array)
+    widths = ("--output_bandwidth=0.5", "--prompt_bandwidth=0.5", "--scales=1,2")
+    files = (f"--{role}={folder / role}.npy" for role in arrays)
+    return [*files, *widths, "--repeats=2", "--restarts=2"]
+
+
+def video(folder: pathlib.Path, seed: int) -> list[str]:
+    return [
+        *write_neighbourhoods(folder, seed, {"few": 2, "many": 4}, clips=2),
+        f"--means={folder / 'cut.npy'}",
+        "--output_bandwidth=1",
+        "--prompt_bandwidth=1",
+        "--scales=1,2",
+        "--groups=6",
+    ]
+
+
+def captioning(folder: pathlib.Path, seed: int) -> list[str]:
+    widths = ("--output_bandwidth=1", "--prompt_bandwidth=1")
+    return [*write_captions(folder, seed), *widths, "--groups=4"]
+
+
+FLAGS = {
+    "captioning": captioning,
+    "bandwidth": bandwidth,
+    "convergence": small_pairs(
+        "--sizes=40,80", "--repeats=2", "--rules=median", "--truncation=scaled,10"
+    ),
+    "coverage": coverage,
+    "designs": designs,
+    "gmm_gan": gmm_gan,
+    "gmm_search": gmm_search,
+    "gmm_toy": gmm_toy,
+    "guidance_cost": guidance_cost,
+    "guided_diffusion": guided_diffusion,
+    "guided_mixture": guided_mixture,
+    "human": human,
+    "language": language,
+    "latent_truncation": latent_truncation,
+    "many_devices": small_pairs("--n=100", "--rtol=0.05"),
+    "prompt_clusters": small_pairs("--counts=2,5,10", "--repeats=2", "--rule=median"),
+    "prompt_modes": small_pairs("--modes=3", "--directions=2", "--rule=median"),
+    "scaling": small_pairs(
+        "--parts=exact", "--exact_n=64", "--repeats=1", "--peers=none", "--output_dimension=6"
+    ),
+    "sketch_temperature": sketch_temperature,
+    "substitution": substitution,
+    "temperature": temperature,
+    "text_to_image": text_to_image,
+    "theorems": theorems,
+    "type_ablation": type_ablation,
+    "video": video,
+}
+
+
+def small_run(study, folder: pathlib.Path, seed: int = 0) -> list[str]:
+    """The flags of a run of seconds, on data written into the folder; by seed, other data there."""
+    return FLAGS[study.name](folder, seed)
