@@ -127,10 +127,8 @@ class Captioning(lab.Study):
         (run,) = runs
         study, found = run.settings, with_errors(run.found)
         kinds, scales = study.kinds, study.bandwidths.scales
-        n = ", ".join(f"{count} {kind}" for kind, count in study.counts.items())
-        error = f"one jackknife standard error over {study.groups} groups of photographs"
 
-        def figure(shown, row, y_label):
+        def figure(shown, row, y_label, scale=None):
             drawn = figures.facets(
                 shown.sel(score=["conditional", "information", "vendi"]),
                 x="captioner",
@@ -143,15 +141,18 @@ class Captioning(lab.Study):
                 numbers=True,
                 colours=COLOURS,
                 names=_NAMES,
-                title=lambda of_row, order: _title(of_row, order, shown, row),
+                title=lambda of_row, order: _title(shown.sel({row: of_row, "order": order})),
                 x_label="",
                 y_label=y_label,
                 size=(6.2, 2.1),
             )
-            return figures.caption(drawn, run, n=f"{n} photographs", bars=error)
+            n = f"{study.photographs} photographs of a kind"
+            error = f"one jackknife standard error over {study.groups} groups of photographs"
+            return figures.caption(drawn, run, n=n, bars=error, scale=scale)
 
-        by_kind = found.sel(scale=study.bandwidths.shown)
-        drawn = {"captioning": figure(by_kind, "kind", lambda k: f"{k} ({study.counts[k]})")}
+        shown = study.bandwidths.shown
+        by_kind = found.sel(scale=shown)
+        drawn = {"captioning": figure(by_kind, "kind", lambda k: f"{k} ({study.counts[k]})", shown)}
         if len(scales) > 1:
             by_scale = found.sel(kind=kinds[-1])
             drawn["captioning_bandwidth"] = figure(
@@ -172,10 +173,16 @@ def with_errors(found: xr.Dataset) -> xr.Dataset:
     return found.assign(error=np.sqrt((found.influence**2).mean("group")))
 
 
-def _title(of_row, order, found: xr.Dataset, row: str) -> str:
-    """What a panel shows: how many answers the scores see of the captioner with the most."""
-    family = _FAMILIES.get(order, f"order-{order:g} Vendi")
-    return f"{family}: order {order:g}" if of_row == found[row].values[0] else ""
+def _title(found: xr.Dataset) -> str:
+    """What a panel shows: by how much the captioner with all captions exceeds that with one."""
+    order = found.order.item()
+    family = _FAMILIES.get(order, f"Vendi of order {order:g}")
+    scores = found.value.sel(score="conditional")
+    last = [name for name in found.captioner.values.tolist() if name.startswith("k = ")][-1:]
+    if not last:
+        return family
+    times = (scores.sel(captioner=last[0]) / scores.sel(captioner="k = 1")).item()
+    return f"{family}: {last[0]} has {times:.2g} times the Conditional-{family} of k = 1"
 
 
 if __name__ == "__main__":

@@ -190,23 +190,33 @@ def _letters(
             )  # fmt: skip
 
 
-def caption(figure: Figure, runs: Run | Sequence[Run], *, n: str = "", bars: str = "") -> Figure:
+def caption(
+    figure: Figure,
+    runs: Run | Sequence[Run],
+    *,
+    n: str = "",
+    bars: str = "",
+    scale: float | None = None,
+) -> Figure:
     """Writes below a figure what it shows: the data, n, kernels, seed and what its bars are.
+
+    It is two lines at most, so that a study keeps its words short.
 
     Args:
       figure: without a caption.
       runs: whose results it shows.
       n: how much of the data, in words: '40 photographs of each kind'.
       bars: what the bars or bands of error are: 'one standard error over 10 groups of prompts'.
+      scale: the one multiple of the bandwidths that is shown, where it is one.
 
     Returns:
       The figure.
     """
     runs = [runs] if isinstance(runs, Run) else runs
     first = runs[0]
-    fields = vars(first.settings)
+    fields = vars(first.settings).values()
     described = dict.fromkeys(vars(run.settings)["description"].rstrip(".") for run in runs)
-    kernels = [value.words() for value in fields.values() if hasattr(value, "words")]
+    kernels = [value.words(scale) for value in fields if hasattr(value, "words")]
     parts = ["; ".join(filter(None, described))]
     if n:
         parts[0] = f"{parts[0]}: {n}" if parts[0] else n

@@ -7,11 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import xarray as xr
 
 import condvendi_jax as cv
 from experiments.lab.choices import Bandwidths
+from experiments.lab.scales import Bandwidths as Scale
 
 LEVEL = 0.05
+_PLACES = ("conditional", "information", "vendi")
 SCORES = tuple(
     (score, order) for order in (1.0, 2.0) for score in ("conditional", "information", "vendi")
 )
@@ -121,6 +124,70 @@ def score_models(
         letters=tuple(tuple(ranking.letters[name] for name in models) for ranking in rankings),
         groups=compared.groups,
         units=compared.units,
+    )
+
+
+def compare(
+    outputs: Mapping[str, np.ndarray],
+    prompts: Any,
+    scale: Scale,
+    *,
+    groups: Any,
+    seed: int = 0,
+    say: Callable[[str], None] = lambda _: None,
+    **options: Any,
+) -> xr.Dataset:
+    """The scores of models under the same kernels, with the paired differences of every two.
+
+    Args:
+      outputs: of each model `[n, d_x]`.
+      prompts: of each model, row by row, `[n, d_t]`, or of all of them; equal prompts are deleted
+        together.
+      scale: the bandwidths of all models.
+      groups: of the jackknife: how many, or the group of each row.
+      seed: draws them.
+      say: called with a few words before each step.
+      **options: further ones of `cv.compare`.
+
+    Returns:
+      With the axes `score` (names such as 'Conditional-Vendi'), `model` and `other`:
+      `value` and `error` (of a model by itself) over score and model; `difference` (the model less
+      the other), `difference_error` and `p_value` (adjusted by Holm over all pairs within a score;
+      1 for a model and itself, NaN where the score is saturated) over all three; `letters` over
+      score and model (models that share one cannot be told apart; '' where saturated); `n` over
+      model; `groups` and `units` of the jackknife.
+
+    Raises:
+      ValueError: as `cv.compare`.
+    """
+    kernels: dict[str, Any] = scale.kernels
+    options = {"level": LEVEL, **kernels, **options}
+    compared = cv.compare(outputs, prompts, groups=groups, seed=seed, progress=say, **options)
+    models = list(outputs)
+    rankings = sorted(compared.rankings, key=lambda r: (r.order, _PLACES.index(r.score)))
+    names = [ranking.name for ranking in rankings]
+    of_one = {"score": names, "model": models}
+    found = xr.Dataset(
+        {
+            "value": (tuple(of_one), [[r.values[m] for m in models] for r in rankings]),
+            "error": (tuple(of_one), [[r.standard_errors[m] for m in models] for r in rankings]),
+            "letters": (tuple(of_one), [[r.letters[m] for m in models] for r in rankings]),
+            "n": (("model",), [compared.n[m] for m in models]),
+            "groups": compared.groups,
+            "units": compared.units,
+        },
+        {**of_one, "other": models},
+    )
+    axes, shape = (*of_one, "other"), (len(names), len(models), len(models))
+    differences, errors, p_values = np.zeros(shape), np.zeros(shape), np.ones(shape)
+    for row, ranking in enumerate(rankings):
+        for d in ranking.differences:
+            i, j = models.index(d.first), models.index(d.second)
+            differences[row, i, j], differences[row, j, i] = d.value, -d.value
+            errors[row, [i, j], [j, i]] = d.standard_error
+            p_values[row, [i, j], [j, i]] = d.adjusted
+    return found.assign(
+        difference=(axes, differences), difference_error=(axes, errors), p_value=(axes, p_values)
     )
 
 

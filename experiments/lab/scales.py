@@ -113,16 +113,21 @@ class Scales:
         scales = self.scales or (1.0,)
         return 1.0 if 1.0 in scales else scales[0]
 
-    def words(self) -> str:
-        """The kernel, the bandwidths and their rule, for a caption."""
+    def words(self, scale: float | None = None) -> str:
+        """The kernel, the bandwidths and their rule, for a caption; at one scale or at all."""
         if self.kernel == "cosine":
             return "Cosine kernel"
-        times = ", ".join(f"{scale:g}" for scale in self.scales or ())
-        ending = "" if self.scales == (1.0,) else f", times {times}"
+        times = ", ".join(f"{scale:g}" for scale in ([scale] if scale else self.scales or ()))
+        ending = "" if times == "1" else f" times {times}"
         return (
-            f"Gaussian kernel, bandwidths {self.output_bandwidth:.3g} (outputs) and "
-            f"{self.prompt_bandwidth:.3g} (prompts): {self.described}{ending}"
+            f"Gaussian bandwidths {self.output_bandwidth:.3g} (outputs), "
+            f"{self.prompt_bandwidth:.3g} (prompts): {_short(self)}{ending}"
         )
+
+
+def _short(scales: Scales) -> str:
+    """How the bandwidths were chosen, in a word or two."""
+    return "given" if scales.described == "given" else f"{scales.rule} rule"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,8 +163,9 @@ class Rules:
         axis = tuple(Bandwidths(name, b.outputs, b.prompts, b.rule) for name, b in found.items())
         return dataclasses.replace(self, axis=axis)
 
-    def words(self) -> str:
+    def words(self, scale: float | None = None) -> str:
         """The kernel and the rules, for a caption."""
         if self.kernel == "cosine":
             return "Cosine kernel"
-        return f"Gaussian kernel, bandwidths: {'; '.join(b.rule for b in self.axis)}"
+        widths = (f"{b.coordinate} {b.outputs:.3g} / {b.prompts:.3g}" for b in self.axis)
+        return f"Gaussian bandwidths (outputs / prompts): {', '.join(widths)}"

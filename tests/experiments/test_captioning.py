@@ -238,7 +238,13 @@ def test_the_figures_have_the_papers_layout_and_say_what_they_show(finished):
     shown = {"scale": 1, "kind": "all", "order": 2, "score": "conditional"}
     np.testing.assert_allclose(heights, finished.found.value.sel(shown))
     words = figure._supxlabel.get_text().replace("\n", " ")
-    for part in ("24 pairs", "4 cat, 4 dog, 8 all", "seed 0", "4 groups of photographs", "given"):
+    for part in (
+        "24 pairs",
+        "40 photographs of a kind",
+        "seed 0",
+        "4 groups of photographs",
+        "given",
+    ):
         assert part in words, part
     scaled = figures["captioning_bandwidth"]
     assert [axes.get_ylabel() for axes in scaled.axes[::2]] == [
