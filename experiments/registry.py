@@ -32,7 +32,7 @@ _MODULES = {
     "coverage": "experiments.coverage",
     "scaling": "experiments.scaling.study",
     "many_devices": "experiments.many_devices",
-    "theorems": "experiments.theorems",
+    "theorems": "experiments.theorems:Theorems",
 }
 NAMES = tuple(_MODULES)
 

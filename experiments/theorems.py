@@ -12,20 +12,18 @@ import dataclasses
 import hashlib
 import json
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
+import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
 
 from experiments import lab
-from experiments.data import PairedEmbeddings
 from experiments.lab import style
-from experiments.lab.study import option
 
-_CLAIMS = (
+CLAIMS = (
     "cv-theorem-1-rate",
     "cv-theorem-2-rate",
     "cv-theorem-3-rate",
@@ -33,170 +31,144 @@ _CLAIMS = (
     "cv-theorem-6-corrected-point-prompts",
     "rke-theorem-3",
 )
-_REPORT = pathlib.Path(__file__).parents[1] / "docs" / "theory.json"
+REPORT = pathlib.Path(__file__).parents[1] / "docs" / "theory.json"
 _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)), (0, (8, 2)))
 # Below this only the rounding of float64 is left of a distance.
 _ROUNDING = 1e-13
+# The axes that the arrays of a report have: what is tried, and against what it is drawn.
+_TRIED, _AGAINST = ("population", "density"), ("n", "separation", "sigma")
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
-    """The flags of the study."""
+class Theorems(lab.Study):
+    """What are the theorems' bounds worth at the sample sizes in use?"""
 
-    report: str | None = option(
+    name = "theorems"
+    version = 2
+    reproduces = "CV Theorems 1-3, 5; RKE Theorems 3, 6"
+    duration = "seconds, from docs/theory.json"
+    data = None
+    random = False
+    runs = ((),)
+    drawings = ("theory_rates", "theory_aggregation", "theory_differential_entropy")
+
+    report: str | None = lab.flag(
         None, "A report that `python -m theory_checks --output=FILE` wrote; the committed if unset."
     )
+    budget: str = lab.resolved("")
+    trial_seed: int = lab.resolved(0)
 
+    def prepare(self, load, seed):
+        """Reads the report."""
+        path = REPORT if self.report is None else pathlib.Path(self.report)
+        try:
+            report = json.loads(path.read_text(encoding="utf-8"))
+            claims = {entry["name"]: entry for entry in report["claims"]}
+            evidence = {
+                name: {"source": claims[name]["source"], **claims[name]["stated"]}
+                for name in CLAIMS
+            }
+            budget, trial_seed = report["budget"], report["seed"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"--report: {path.name} is no whole report of `python -m theory_checks`: {error!r}"
+            ) from error
+        digest = hashlib.sha256(json.dumps(evidence, sort_keys=True).encode()).digest()
+        arrays = {"report": np.frombuffer(digest, np.uint8)}
+        # The report is known by its contents, wherever it stands.
+        return self.ready(
+            state=evidence, arrays=arrays, report=None, budget=budget, trial_seed=trial_seed
+        )
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """What the report says of itself."""
+    def axes(self):
+        """The claims that are drawn."""
+        return {"claim": CLAIMS}
 
-    budget: str
-    trial_seed: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """A claim, by its name."""
-
-    claim: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Evidence:
-    """What was tried of a claim.
-
-    Attributes:
-      source: the statement's place in its paper.
-      verdict: what came of it.
-      detail: the fitted rate, or the least slack.
-      curves: what is drawn: arrays as lists, names as words; null where a side is not defined or
-        the premise of a bound is not met.
-    """
-
-    source: str
-    verdict: str
-    detail: str
-    curves: dict[str, Any]
-
-
-def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -> lab.Setup:
-    """Reads the report."""
-    path = _REPORT if options.report is None else pathlib.Path(options.report)
-    try:
-        report = json.loads(path.read_text(encoding="utf-8"))
-        claims = {entry["name"]: entry for entry in report["claims"]}
-        evidence = {
-            name: {"source": claims[name]["source"], **claims[name]["stated"]} for name in _CLAIMS
+    def compute(self, state, context, *, claim):
+        """Takes the evidence of one claim out of the report; null becomes NaN."""
+        entry = state[claim]
+        data, words = entry["data"], {k: entry[k] for k in ("source", "verdict", "detail")}
+        labels = {k: data[k] for k in (*_TRIED, *_AGAINST) if k in data}
+        arrays = {k: np.array(v, float) for k, v in data.items() if k not in labels}
+        axes = {
+            k: tuple(labels)[-array.ndim :] if array.ndim else () for k, array in arrays.items()
         }
-        settings = Settings(report["budget"], report["seed"])
-    except (OSError, ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"--report: {path.name} is no whole report of `python -m theory_checks`: {error!r}"
-        ) from error
-    digest = hashlib.sha256(json.dumps(evidence, sort_keys=True).encode()).digest()
-    return lab.Setup(settings, {"report": np.frombuffer(digest, np.uint8)}, state=evidence)
+        return xr.Dataset({k: (axes[k], array) for k, array in arrays.items()} | words, labels)
+
+    def tables(self, found):
+        """The claims with their verdicts."""
+        grid = Table("claim", "source", "verdict", "evidence")
+        for claim in found.claim.values.tolist():
+            one = found.sel(claim=claim)
+            grid.add_row(claim, *(one[k].item() for k in ("source", "verdict", "detail")))
+        yield grid
+
+    @classmethod
+    def figures(cls, runs):
+        """Rates, the aggregation theorem, and the differential-entropy limit, of the last run."""
+        run = runs[-1]
+        evidence = {cell.values["claim"]: found for cell, found in run.results.items()}
+        figures = {
+            "theory_rates": (_rates, "Samples of populations of at most nine atoms with exact "
+                "scores; blue: 95% quantiles of the error (Theorem 6: root mean squares); red: the "
+                "range over the populations whose n meets the condition"),
+            "theory_aggregation": (_aggregation, "Populations with one prompt a mode, exact "
+                "spectra (n infinite); prompts at multiples of the separation"),
+            "theory_differential_entropy": (_differential_entropy, "Densities of unit scale, both "
+                "sides exact or by quadrature (n infinite)"),
+        }  # fmt: skip
+        drawn = {name: make(evidence) for name, (make, _) in figures.items()}
+        for name, (_, words) in figures.items():
+            of = f"budget '{run.settings.budget}', seed {run.settings.trial_seed}"
+            style.caption(drawn[name], f"{words}. Report of theory_checks, {of}.")
+        return drawn
 
 
-def cells(settings: Settings) -> list[Cell]:
-    """The claims that are drawn."""
-    return [Cell(name) for name in _CLAIMS]
-
-
-def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Evidence:
-    """Takes the evidence of one claim out of the report."""
-    entry = setup.state[cell.claim]
-    return Evidence(entry["source"], entry["verdict"], entry["detail"], entry["data"])
-
-
-def table(run: lab.Run) -> Table:
-    """The claims with their verdicts."""
-    grid = Table("claim", "source", "verdict", "evidence")
-    for cell, found in run.results.items():
-        grid.add_row(cell.claim, found.source, found.verdict, found.detail)
-    return grid
-
-
-def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
-    """Rates, the aggregation theorem, and the differential-entropy limit, of the last run."""
-    run = runs[-1]
-    curves = {cell.claim: found.curves for cell, found in run.results.items()}
-    figures = {
-        "theory_rates": (_rates, "Populations of at most nine atoms with exact scores, a line "
-            "each, dashed like the bound that is proved of it; the printed bound as its range over "
-            "those whose n meets its condition; samples of n pairs, drawn anew at every n as "
-            "frequencies of the atoms; Gaussian kernel of bandwidth 1, or orthogonal atoms"),
-        "theory_aggregation": (_aggregation, "Populations with one prompt a mode, exact spectra "
-            "(n infinite); prompts at multiples of the separation, in prompt bandwidths"),
-        "theory_differential_entropy": (_differential_entropy, "Densities of unit scale, both "
-            "sides exact or by quadrature (n infinite); the bandwidth is the axis"),
-    }  # fmt: skip
-    found = {}
-    for name, (make, words) in figures.items():
-        found[name] = make(curves)
-        of = f"budget '{run.settings.budget}', seed {run.settings.trial_seed}"
-        style.caption(found[name], f"{words}. Report of theory_checks, {of}.")
-    return found
-
-
-def _array(values: Any) -> np.ndarray:
-    """Numbers of a report; null, an infinite bound say, is not drawn."""
-    return np.array(values, dtype=float)
-
-
-def _rates(curves: Mapping[str, Mapping[str, Any]]) -> Figure:
+def _rates(evidence: Mapping[str, xr.Dataset]) -> Figure:
     """Measured errors against the bounds of CV Theorems 1-3 and RKE Theorem 6."""
     figure, panels = style.panels(4, size=(5.0, 3.4))
-    for number, (axes, title, unit) in enumerate(
-        zip(
-            panels[:3],
-            ("Conditional-Vendi", "truncated Conditional-Vendi, t = 3", "Conditional-RKE"),
-            ("error of log score, nats", "error of log score, nats", "error of score, modes"),
-            strict=True,
-        ),
-        start=1,
-    ):
-        data = curves[f"cv-theorem-{number}-rate"]
-        _rate_panel(axes, data, {"printed": data["bound"], "proved": data["sharp"]}, "quantile")
-        axes.set(title=f"CV Theorem {number}: {title}", ylabel=f"{unit} (95% quantile)")
-    data = curves["rke-theorem-6-rate"]
-    bounds = {"printed": [data["printed"]], "proved": [data["sharper"]]}
-    _rate_panel(panels[3], data, bounds, "error")
-    panels[3].set(title="RKE Theorem 6: RKE", ylabel="error of exp(-H), rms")
-    for axes in panels:
-        axes.set_xlabel("sample size n")
+    shown = (
+        ("CV Theorem 1", "cv-theorem-1-rate", "error of log Conditional-Vendi, nats"),
+        ("CV Theorem 2", "cv-theorem-2-rate", "error of log score, t = 3, nats"),
+        ("CV Theorem 3", "cv-theorem-3-rate", "error of Conditional-RKE, modes"),
+        ("RKE Theorem 6", "rke-theorem-6-rate", "error of exp(-H), rms"),
+    )
+    for axes, (theorem, claim, y_label) in zip(panels, shown, strict=True):
+        data = evidence[claim]
+        if claim.startswith("rke"):
+            data = data.rename(error="quantile", sharper="sharp", printed="bound")
+        _rate_panel(axes, data.transpose("population", "n"))
+        times = float((data.bound / data["quantile"]).isel(n=-1).min())
+        axes.set_title(f"{theorem}: the printed bound is {times:,.0f} times the error or more")
+        axes.set(xlabel="sample size n", ylabel=y_label)
     style.label_lines(*panels)
     figure.suptitle("Measured errors and the theorems' bounds at failure probability 0.05")
     return figure
 
 
-def _rate_panel(
-    axes: Axes, data: Mapping[str, Any], bounds: Mapping[str, Any], measured: str
-) -> None:
+def _rate_panel(axes: Axes, data: xr.Dataset) -> None:
     """A line a population, dashed alike with the bound that is proved of it.
 
     The printed bound is the range over those populations whose samples meet its premise.
     """
-    n = _array(data["n"])
-    printed = np.ma.masked_invalid(_array(bounds["printed"]))
-    low, high = (np.ma.filled(end, np.nan) for end in (printed.min(axis=0), printed.max(axis=0)))
+    n, bound = data.n.values, np.ma.masked_invalid(np.atleast_2d(data.bound))
+    low, high = (np.ma.filled(end, np.nan) for end in (bound.min(axis=0), bound.max(axis=0)))
     axes.fill_between(n, low, high, color=style.PRINTED, alpha=0.3, linewidth=0)
     axes.plot(n, np.sqrt(low * high), color=style.PRINTED, label="bound as printed")
-    for row, dashes in zip(_array(bounds["proved"]), _DASHES, strict=False):
+    for row, dashes in zip(np.atleast_2d(data.sharp), _DASHES, strict=False):
         (line,) = axes.plot(n, row, color=style.PROVED, linestyle=dashes, linewidth=1.0)
     line.set_label("proved here")
-    for name, row, dashes in zip(data["population"], data[measured], _DASHES, strict=False):
-        axes.plot(n, _array(row), color=style.MEASURED, linestyle=dashes, label=name)
-    reference = _array(data[measured])[0, 0] * np.sqrt(n[0] / n)
-    axes.plot(n, reference / 4, ":", color=style.GREY, label="slope -1/2")
+    measured = data["quantile"].values
+    for name, row, dashes in zip(data.population.values, measured, _DASHES, strict=False):
+        axes.plot(n, row, color=style.MEASURED, linestyle=dashes, label=name)
+    axes.plot(n, measured[0, 0] * np.sqrt(n[0] / n) / 4, ":", color=style.GREY, label="slope -1/2")
     axes.set(xscale="log", yscale="log")
 
 
-def _aggregation(curves: Mapping[str, Mapping[str, Any]]) -> Figure:
+def _aggregation(evidence: Mapping[str, xr.Dataset]) -> Figure:
     """Both sides of the aggregation theorem at order 2 as the prompt modes separate."""
-    data = curves["cv-theorem-6-corrected-point-prompts"]
-    separation = _array(data["separation"])
+    data = evidence["cv-theorem-6-corrected-point-prompts"]
+    separation = data["separation"].values
     figure, panels = style.panels(2, size=(5.2, 3.6), sharex=True, sharey=True)
     titles = {
         "ordinary": "three modes of weights 1/2, 3/10, 1/5:\nthe printed bound holds",
@@ -235,22 +207,21 @@ def _aggregation(curves: Mapping[str, Mapping[str, Any]]) -> Figure:
     return figure
 
 
-def _positive(values: Any) -> np.ndarray:
+def _positive(values: xr.DataArray) -> np.ndarray:
     """The values that a logarithmic axis has."""
-    found = _array(values)
-    return np.where(found > 0, found, np.nan)
+    return values.where(values > 0).values
 
 
-def _differential_entropy(curves: Mapping[str, Mapping[str, Any]]) -> Figure:
+def _differential_entropy(evidence: Mapping[str, xr.Dataset]) -> Figure:
     """Distance of the two sides of RKE Theorem 3 as the bandwidth shrinks."""
-    data = curves["rke-theorem-3"]
-    sigma = _array(data["sigma"])
+    data = evidence["rke-theorem-3"]
+    sigma = data["sigma"].values
     figure, (axes,) = style.panels(1, size=(6.0, 3.8))
     looks = zip(style.CYCLE, style.MARKERS, strict=True)
     for index, (name, row, (colour, marker)) in enumerate(
-        zip(data["density"], data["gap"], looks, strict=False)
+        zip(data.density.values, data.gap.values, looks, strict=False)
     ):
-        distance = np.abs(_array(row))
+        distance = np.abs(row)
         # Two of them nearly coincide: markers at other places, open and filled, keep both visible.
         axes.plot(
             sigma,
@@ -266,31 +237,10 @@ def _differential_entropy(curves: Mapping[str, Mapping[str, Any]]) -> Figure:
     axes.set(ylabel="distance of the two sides, nats")
     axes.invert_xaxis()
     style.label_lines(axes)
-    figure.suptitle("RKE Theorem 3: the differential-entropy limit")
+    last = np.abs(data.gap.values[:, -1]).max()
+    axes.set_title(f"RKE Theorem 3: at bandwidth {sigma[-1]:.0g}, the sides differ by {last:.0g}")
     return figure
 
 
-STUDY = lab.StudyRecord(
-    name="theorems",
-    version=2,
-    question="What are the theorems' bounds worth at the sample sizes in use?",
-    reproduces="CV Theorems 1-3, 5; RKE Theorems 3, 6",
-    duration="seconds, from docs/theory.json",
-    options=Options,
-    settings=Settings,
-    cell=Cell,
-    result=Evidence,
-    prepare=prepare,
-    cells=cells,
-    compute=compute,
-    table=table,
-    draw=draw,
-    committed=((),),
-    figures=("theory_rates", "theory_aggregation", "theory_differential_entropy"),
-    data=None,
-    random=False,
-)
-
-
 if __name__ == "__main__":
-    lab.main(STUDY)
+    lab.main(Theorems)

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 import jax
 import numpy as np
 
-from experiments import theorems as theorems_study
 from experiments.generators import checkpoints, mixture_diffusion, mixture_gan
 from experiments.gmm_search import Geometry, Panel, log_scores
+from experiments.theorems import CLAIMS, REPORT
 
 _N, _MODES = 150, 10
 
@@ -460,10 +460,8 @@ def text_to_image(folder: pathlib.Path, seed: int) -> list[str]:
 
 def theorems(folder: pathlib.Path, seed: int) -> list[str]:
     """A report of which the seed changes a number."""
-    report = json.loads(theorems_study._REPORT.read_text(encoding="utf-8"))
-    report["claims"] = [
-        entry for entry in report["claims"] if entry["name"] in theorems_study._CLAIMS
-    ]
+    report = json.loads(REPORT.read_text(encoding="utf-8"))
+    report["claims"] = [entry for entry in report["claims"] if entry["name"] in CLAIMS]
     report["claims"][0]["stated"]["slack"] = seed + 1.0
     path = folder / "report.json"
     path.write_text(json.dumps(report))
