@@ -8,7 +8,7 @@ from experiments import lab
 from experiments.lab.study import StudyRecord
 
 _MODULES = {
-    "convergence": "experiments.convergence",
+    "convergence": "experiments.convergence:Convergence",
     "gmm_search": "experiments.gmm_search",
     "gmm_toy": "experiments.gmm_toy",
     "type_ablation": "experiments.type_ablation",
