@@ -30,7 +30,7 @@ _MODULES = {
     "guidance_cost": "experiments.guidance_cost",
     "human": "experiments.human",
     "coverage": "experiments.coverage",
-    "scaling": "experiments.scaling.study",
+    "scaling": "experiments.scaling.study:Scaling",
     "many_devices": "experiments.many_devices",
     "theorems": "experiments.theorems:Theorems",
 }

@@ -36,7 +36,7 @@ _SCORES = ("vendi", "conditional", "information")
 
 def draw(run: Run) -> Mapping[str, Figure]:
     """The figures 'time', 'memory', 'real' and 'error': those that have something to show."""
-    mixture = next(iter(run.settings.data))
+    mixture = next(iter(run.settings.points))
     of_mixture = [record for record in report.records(run) if record.data == mixture]
     figures = {}
     for name, measure, unit in (
@@ -196,7 +196,7 @@ def _caption(run: Run, names: Sequence[str], shown: Sequence[str], words: str) -
     records = [record for record in report.records(run) if record.part in shown]
     parts = []
     for name in names:
-        data = settings.data[name]
+        data = settings.points[name]
         sizes = sorted({r.n for r in records if r.data == name})
         spread = f"n = {sizes[0]:,}" + (f" to {sizes[-1]:,}" if sizes[1:] else "")
         widths = f"{data.bandwidths.outputs:.3g} and {data.bandwidths.prompts:.3g}"

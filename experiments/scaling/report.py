@@ -422,7 +422,7 @@ def _real(run: Run) -> list[Row]:
     Of a run at another tolerance they say nothing.
     """
     found = []
-    for name, points in run.settings.data.items():
+    for name, points in run.settings.points.items():
         if points.kind != "real":
             continue
         for words, bound, smallest, end in (
@@ -462,7 +462,7 @@ def _h200(run: Run) -> list[Row]:
 def machine(run: Run) -> str:
     """The machine's kind, the versions and the dates, in one line."""
     origins = list(run.provenance.values())
-    versions = origins[0]["versions"] | run.settings.peers
+    versions = origins[0]["versions"] | run.settings.versions
     words = ", ".join(f"{name} {version}" for name, version in versions.items())
     dates = sorted({origin["date"][:10] for origin in origins})
     return (
@@ -494,7 +494,7 @@ def markdown(run: Run) -> str:
 def _data_table(run: Run) -> list[str]:
     """What the data are, and the digests that tell whose numbers a row has."""
     lines = ["", "| data | pairs | bandwidths | sha256 of outputs, prompts |", "|---" * 4 + "|"]
-    for name, points in run.settings.data.items():
+    for name, points in run.settings.points.items():
         widths = f"{points.bandwidths.outputs:.3g}, {points.bandwidths.prompts:.3g}"
         digests = ", ".join(d.rpartition(" ")[2][:_DIGITS] for d in points.digests)
         what = f"{name}: {points.description.rstrip('.')}"
