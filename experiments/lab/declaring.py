@@ -77,7 +77,7 @@ def check_bounds(options: Any) -> None:
             )
             if not inside:
                 words = " and ".join(f"{n.replace('_', ' ')} {b:g}" for n, b in bounds.items())
-                raise ValueError(f"--{field.name}: expected {words}, received {number}.")
+                raise ValueError(f"--{field.name}: expected a number {words}, received {number}.")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,13 +5,18 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import jax
+
 import condvendi_jax as cv
 from condvendi_jax import bandwidth
+from condvendi_jax.pairs import Pairs
 from experiments.data import PairedEmbeddings
-from experiments.lab import choices
 from experiments.lab.declaring import flag, resolved
 
-KERNELS = choices.KERNELS
+KERNELS = ("gaussian", "cosine")
+SCALES = (0.5, 1.0, 2.0)
+_RULE = "variance"  # That of CV, which the studies reproduce.
+_KEY = 0x5E1EC7  # Of the rules' random subsets.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +45,53 @@ class Bandwidths:
         widths = {"output_kernel": self.outputs, "prompt_kernel": self.prompts}
         return {k: cv.Cosine() if w is None else cv.Gaussian(w) for k, w in widths.items()}
 
+    def scaled(self, scale: float) -> Bandwidths:
+        """At this multiple of both; cosine stays as it is."""
+        if self.outputs is None or self.prompts is None:
+            return dataclasses.replace(self, coordinate=scale)
+        return Bandwidths(scale, scale * self.outputs, scale * self.prompts, self.rule)
+
+
+def by_rule(pairs: PairedEmbeddings, rule: str, seed: int) -> Bandwidths:
+    """The bandwidths by a rule, of outputs and prompts each by itself.
+
+    Raises:
+      ValueError: the rule cannot be followed on these pairs.
+    """
+    keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), _KEY))
+    try:
+        of_x, of_t = (
+            bandwidth.bandwidth_by_rule(points, rule, key=key, partitions=1)
+            for points, key in zip((pairs.outputs, pairs.prompts), keys, strict=True)
+        )
+    except ValueError as error:
+        raise ValueError(f"--rules={rule}: {error}") from error
+    return Bandwidths(rule, of_x.bandwidth, of_t.bandwidth, of_x.rule)
+
+
+def _choose(
+    pairs: PairedEmbeddings, options: Scales | Rules, rules: tuple[str, ...], seed: int
+) -> list[Bandwidths]:
+    """The given bandwidths, or those of each rule, or that there are none; kernels checked.
+
+    Raises:
+      ValueError: one bandwidth of two is given, a rule cannot be followed on these pairs, or the
+        kernel is not defined on a row.
+    """
+    given = options.output_bandwidth, options.prompt_bandwidth
+    if options.kernel == "cosine":
+        found = [Bandwidths("cosine", None, None, "no bandwidth")]
+    elif given != (None, None):
+        if None in given:
+            raise ValueError("give both --output_bandwidth and --prompt_bandwidth, or neither.")
+        found = [Bandwidths("given", *given, "given")]
+    else:
+        found = [by_rule(pairs, rule, seed) for rule in rules]
+    for bandwidths in found:
+        # Rows are named in the order of the user's files.
+        Pairs(pairs.outputs, pairs.prompts, **bandwidths.kernels)
+    return found
+
 
 @dataclasses.dataclass(frozen=True)
 class Scales:
@@ -47,7 +99,7 @@ class Scales:
 
     kernel: str = flag("gaussian", "The kernel of outputs and prompts.", choices=KERNELS)
     rule: str = flag(
-        "variance",
+        _RULE,
         "How the bandwidths are chosen on all pairs together: variance (CV), std (RKE), median "
         "(median distance).",
         choices=bandwidth.RULES,
@@ -79,33 +131,29 @@ class Scales:
           ValueError: a rule cannot be followed, a flag contradicts another or a scale is given
             twice.
         """
-        options = choices.ScaledOptions(
-            self.kernel, self.rule, self.output_bandwidth, self.prompt_bandwidth, self.scales
-        )
-        # Chosen at scale 1, whichever scales are asked for.
-        choices.choose_scaled(pairs, options, seed)
-        once = dataclasses.replace(options, scales=None)
-        found = choices.choose_scaled(pairs, once, seed)
-        whole = found["cosine" if self.kernel == "cosine" else "1"]
-        scales = choices.SCALES if self.scales is None else self.scales
+        given = self.output_bandwidth is not None or self.prompt_bandwidth is not None
+        if self.rule != _RULE and (given or self.kernel == "cosine"):
+            beside = "given bandwidths" if given else f"--kernel={self.kernel}"
+            raise ValueError(f"--rule={self.rule} means nothing beside {beside}.")
+        scales = SCALES if self.scales is None else self.scales
+        if len({f"{scale:g}" for scale in scales}) < len(scales):
+            words = ", ".join(f"{scale:g}" for scale in scales)
+            raise ValueError(f"--scales: a scale is given twice in {words}.")
+        (chosen,) = _choose(pairs, self, (self.rule,), seed)
         return dataclasses.replace(
             self,
-            output_bandwidth=whole.outputs,
-            prompt_bandwidth=whole.prompts,
+            output_bandwidth=chosen.outputs,
+            prompt_bandwidth=chosen.prompts,
             scales=(1.0,) if self.kernel == "cosine" else scales,
-            described=whole.rule,
+            described=chosen.rule,
         )
 
     @property
     def axis(self) -> tuple[Bandwidths, ...]:
         """The bandwidths at every scale, of resolved scales."""
-        return tuple(self._at(float(scale)) for scale in self.scales or ())
-
-    def _at(self, scale: float) -> Bandwidths:
-        if self.output_bandwidth is None or self.prompt_bandwidth is None:
-            return Bandwidths(scale, None, None, self.described)
-        widths = (scale * self.output_bandwidth, scale * self.prompt_bandwidth)
-        return Bandwidths(scale, *widths, self.described)
+        widths = self.output_bandwidth, self.prompt_bandwidth
+        whole = Bandwidths(1.0, *widths, self.described)
+        return tuple(whole.scaled(float(scale)) for scale in self.scales or ())
 
     @property
     def shown(self) -> float:
@@ -156,12 +204,15 @@ class Rules:
         Raises:
           ValueError: a rule cannot be followed, or a flag contradicts another.
         """
-        options = choices.KernelOptions(
-            self.kernel, self.rules, self.output_bandwidth, self.prompt_bandwidth
-        )
-        found = choices.choose(pairs, options, seed)
-        axis = tuple(Bandwidths(name, b.outputs, b.prompts, b.rule) for name, b in found.items())
-        return dataclasses.replace(self, axis=axis)
+        given = {
+            "output_bandwidth": self.output_bandwidth,
+            "prompt_bandwidth": self.prompt_bandwidth,
+        }
+        given = [name for name, width in given.items() if width is not None]
+        if given and self.rules is not None:
+            raise ValueError(f"--rules and --{given[0]}: give one or the other.")
+        found = _choose(pairs, self, self.rules or (_RULE,), seed)
+        return dataclasses.replace(self, axis=tuple(found))
 
     def words(self, scale: float | None = None) -> str:
         """The kernel and the rules, for a caption."""

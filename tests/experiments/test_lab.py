@@ -21,7 +21,19 @@ from rich.table import Table
 from small import write_pairs
 
 from experiments import records
-from experiments.lab import Setup, StudyRecord, choices, option, progress, runner, store, style
+from experiments.lab import (
+    Rules,
+    Scales,
+    Setup,
+    StudyRecord,
+    option,
+    progress,
+    runner,
+    scales,
+    store,
+    style,
+)
+from experiments.lab.declaring import check_bounds
 from experiments.lab.study import cell_name, typed
 
 
@@ -501,7 +513,7 @@ def test_the_kernel_names_the_users_row_too(tmp_path):
     outputs[17] = 0
     pairs = examples_pairs(outputs)
     with pytest.raises(ValueError, match="outputs: .*17"):
-        choices.choose(pairs, choices.KernelOptions(kernel="cosine"), seed=0)
+        Scales(kernel="cosine").resolve(pairs, seed=0)
 
 
 def examples_pairs(outputs):
@@ -547,42 +559,79 @@ def test_another_data_set_has_a_folder_of_its_own():
 # --- bandwidths -------------------------------------------------------------------------------
 
 
-def scaled(**given):
-    outputs = np.random.default_rng(1).normal(size=(200, 3)).astype(np.float32)
-    return choices.choose_scaled(examples_pairs(outputs), choices.ScaledOptions(**given), seed=0)
+def random_pairs():
+    return examples_pairs(np.random.default_rng(1).normal(size=(200, 3)).astype(np.float32))
+
+
+def widths(found):
+    return [(b.outputs, b.prompts) for b in found.axis]
 
 
 def test_bandwidths_are_the_rules_and_multiples_of_them():
-    pairs = examples_pairs(np.random.default_rng(1).normal(size=(200, 3)).astype(np.float32))
+    pairs = random_pairs()
     for rule in ("variance", "median"):
-        ruled = choices.by_rules(pairs, [rule], 0)[rule]
-        if rule == "variance":  # Where none is asked for.
-            assert choices.choose(pairs, choices.KernelOptions(), seed=0) == {rule: ruled}
-        found = scaled(rule=rule)
-        assert list(found) == ["0.5", "1", "2"]
-        assert found["1"] == ruled
-        for word, one in found.items():
-            assert one.outputs == float(word) * ruled.outputs
-            assert one.prompts == float(word) * ruled.prompts
-    assert found["0.5"].rule.startswith("0.5 of the ")
-    given = scaled(output_bandwidth=2.0, prompt_bandwidth=3.0, scales=(0.25, 1.0))
-    assert [(b.outputs, b.prompts) for b in given.values()] == [(0.5, 0.75), (2.0, 3.0)]
-    assert list(scaled(kernel="cosine")) == ["cosine"]
+        ruled = scales.by_rule(pairs, rule, 0)
+        found = Scales(rule=rule).resolve(pairs, 0)
+        assert widths(found) == [(s * ruled.outputs, s * ruled.prompts) for s in (0.5, 1.0, 2.0)]
+        assert found.described == ruled.rule and found.shown == 1
+        assert Rules(rules=(rule,)).resolve(pairs, 0).axis == (ruled,)
+        assert [str(b) for b in found.axis] == ["0.5", "1", "2"]
+    assert Scales().resolve(pairs, 0).axis == Scales(rule="variance").resolve(pairs, 0).axis
+    assert str(*Rules().resolve(pairs, 0).axis) == "variance"
+    own = {"output_bandwidth": 2.0, "prompt_bandwidth": 3.0}
+    given = Scales(**own, scales=(0.25, 0.5)).resolve(pairs, 0)
+    assert widths(given) == [(0.5, 0.75), (1.0, 1.5)] and given.shown == 0.25
+    assert widths(Rules(**own).resolve(pairs, 0)) == [(2.0, 3.0)]
+    assert widths(Scales(kernel="cosine").resolve(pairs, 0)) == [(None, None)]
+
+
+def test_a_caption_says_the_bandwidths_and_their_rule():
+    pairs = random_pairs()
+    given = Scales(output_bandwidth=2.0, prompt_bandwidth=3.0).resolve(pairs, 0)
+    assert given.words() == "Gaussian bandwidths 2 (outputs), 3 (prompts): given times 0.5, 1, 2"
+    assert given.words(1.0) == "Gaussian bandwidths 2 (outputs), 3 (prompts): given"
+    assert "variance rule times 0.5" in Scales().resolve(pairs, 0).words(0.5)
+    assert Scales(kernel="cosine").resolve(pairs, 0).words() == "Cosine kernel"
+    assert Rules(kernel="cosine").resolve(pairs, 0).words() == "Cosine kernel"
+    ruled = scales.by_rule(pairs, "median", 0)
+    words = f"median {ruled.outputs:.3g} / {ruled.prompts:.3g}"
+    assert words in Rules(rules=("median",)).resolve(pairs, 0).words()
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"rule": "median", "output_bandwidth": 1.0, "prompt_bandwidth": 1.0}, "--rule=median"),
-        ({"rule": "median", "kernel": "cosine"}, "--rule=median means nothing"),
-        ({"output_bandwidth": 1.0}, "give both"),
-        ({"scales": (1.0, 1.0)}, "--scales: a scale is given twice in 1, 1"),
-        ({"scales": (1.0, 0.0)}, "--scales: expected a positive number"),
+        (
+            Scales(rule="median", output_bandwidth=1.0, prompt_bandwidth=1.0),
+            "--rule=median means nothing beside given",
+        ),
+        (Scales(rule="median", kernel="cosine"), "--rule=median means nothing"),
+        (Scales(output_bandwidth=1.0), "give both"),
+        (Scales(scales=(1.0, 1.0)), "--scales: a scale is given twice in 1, 1"),
+        (
+            Rules(rules=("median",), prompt_bandwidth=1.0),
+            "--rules and --prompt_bandwidth: give one or the other",
+        ),
     ],
 )
 def test_bandwidths_that_make_no_sense_are_refused(given, message):
     with pytest.raises(ValueError, match=message):
-        scaled(**given)
+        given.resolve(random_pairs(), 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (Scales(scales=(1.0, 0.0)), r"--scales: expected a number above 0, received 0\.0"),
+        (
+            Scales(output_bandwidth=np.inf),
+            "--output_bandwidth: expected a number above 0, received inf",
+        ),
+    ],
+)
+def test_flags_out_of_their_bounds_are_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        check_bounds(given)
 
 
 # --- keys, progress, interruption --------------------------------------------------------------
