@@ -97,11 +97,11 @@ def test_noise_has_the_shape_of_the_model(tmp_path):
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
-        ("--windows=0", "--windows: expected at least 1, received 0"),
+        ("--windows=0", "--windows: expected a number at least 1, received 0"),
         ("--windows=100", "--latents: expected at least 104 rows"),
-        ("--batch=0", "--batch: expected at least 1, received 0"),
-        ("--repeats=0", "--repeats: expected at least 1, received 0"),
-        ("--spectra=0", "--spectra: expected at least 1, received 0"),
+        ("--batch=0", "--batch: expected a number at least 1, received 0"),
+        ("--repeats=0", "--repeats: expected a number at least 1, received 0"),
+        ("--spectra=0", "--spectra: expected a number at least 1, received 0"),
         ("--latents=nowhere.npy", "nowhere.npy"),
     ],
 )
