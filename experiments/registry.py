@@ -27,7 +27,7 @@ _MODULES = {
     "gmm_gan": "experiments.gmm_gan",
     "guided_mixture": "experiments.guided_mixture",
     "guided_diffusion": "experiments.guided_diffusion",
-    "guidance_cost": "experiments.guidance_cost",
+    "guidance_cost": "experiments.guidance_cost:GuidanceCost",
     "human": "experiments.human",
     "coverage": "experiments.coverage",
     "scaling": "experiments.scaling.study:Scaling",
