@@ -27,10 +27,10 @@ _MODULES = {
     "gmm_gan": "experiments.gmm_gan",
     "guided_mixture": "experiments.guided_mixture",
     "guided_diffusion": "experiments.guided_diffusion",
-    "guidance_cost": "experiments.guidance_cost",
+    "guidance_cost": "experiments.guidance_cost:GuidanceCost",
     "human": "experiments.human",
     "coverage": "experiments.coverage",
-    "scaling": "experiments.scaling.study",
+    "scaling": "experiments.scaling.study:Scaling",
     "many_devices": "experiments.many_devices",
     "theorems": "experiments.theorems:Theorems",
 }

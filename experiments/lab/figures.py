@@ -224,5 +224,5 @@ def caption(
     if first.study.random:
         kernels.append(f"seed {first.seed}")
     parts += ["; ".join(kernels), f"Bars: {bars}" if bars else ""]
-    style.caption(figure, ". ".join(filter(None, parts)) + ".")
+    style.caption(figure, ". ".join(part[0].upper() + part[1:] for part in parts if part) + ".")
     return figure
