@@ -29,7 +29,7 @@ _MODULES = {
     "guided_diffusion": "experiments.guided_diffusion",
     "guidance_cost": "experiments.guidance_cost:GuidanceCost",
     "human": "experiments.human",
-    "coverage": "experiments.coverage",
+    "coverage": "experiments.coverage:Coverage",
     "scaling": "experiments.scaling.study:Scaling",
     "many_devices": "experiments.many_devices",
     "theorems": "experiments.theorems:Theorems",
