@@ -17,7 +17,7 @@ _MODULES = {
     "text_to_image": "experiments.text_to_image",
     "substitution": "experiments.substitution",
     "bandwidth": "experiments.bandwidth",
-    "designs": "experiments.designs",
+    "designs": "experiments.designs:Designs",
     "captioning": "experiments.captioning:Captioning",
     "video": "experiments.video",
     "language": "experiments.language",
