@@ -12,7 +12,7 @@ _MODULES = {
     "gmm_search": "experiments.gmm_search",
     "gmm_toy": "experiments.gmm_toy",
     "type_ablation": "experiments.type_ablation",
-    "prompt_clusters": "experiments.prompt_clusters",
+    "prompt_clusters": "experiments.prompt_clusters:PromptClusters",
     "prompt_modes": "experiments.prompt_modes",
     "text_to_image": "experiments.text_to_image",
     "substitution": "experiments.substitution",
