@@ -9,8 +9,8 @@ from experiments.lab.study import StudyRecord
 
 _MODULES = {
     "convergence": "experiments.convergence:Convergence",
-    "gmm_search": "experiments.gmm_search",
-    "gmm_toy": "experiments.gmm_toy",
+    "gmm_search": "experiments.gmm_search:GmmSearch",
+    "gmm_toy": "experiments.gmm_toy:GmmToy",
     "type_ablation": "experiments.type_ablation",
     "prompt_clusters": "experiments.prompt_clusters:PromptClusters",
     "prompt_modes": "experiments.prompt_modes",
