@@ -8,7 +8,7 @@ from experiments import lab
 from experiments.lab.study import StudyRecord
 
 _MODULES = {
-    "convergence": "experiments.convergence",
+    "convergence": "experiments.convergence:Convergence",
     "gmm_search": "experiments.gmm_search",
     "gmm_toy": "experiments.gmm_toy",
     "type_ablation": "experiments.type_ablation",
@@ -30,7 +30,7 @@ _MODULES = {
     "guidance_cost": "experiments.guidance_cost:GuidanceCost",
     "human": "experiments.human",
     "coverage": "experiments.coverage",
-    "scaling": "experiments.scaling.study",
+    "scaling": "experiments.scaling.study:Scaling",
     "many_devices": "experiments.many_devices",
     "theorems": "experiments.theorems:Theorems",
 }

@@ -15,7 +15,7 @@ A new study is a module with a `STUDY`, a line in `experiments.registry`, and no
 """
 
 from experiments.lab.adapting import record
-from experiments.lab.declaring import Study, flag, gather, resolved
+from experiments.lab.declaring import Cell, Study, flag, gather, resolved
 from experiments.lab.runner import main
 from experiments.lab.scales import Bandwidths, Rules, Scales
 from experiments.lab.store import Run
@@ -23,6 +23,7 @@ from experiments.lab.study import Context, Setup, StudyRecord, option
 
 __all__ = [
     "Bandwidths",
+    "Cell",
     "Context",
     "Rules",
     "Run",

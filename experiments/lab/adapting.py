@@ -26,7 +26,7 @@ def record(study: type[Study]) -> StudyRecord:
             setup.state, context, **cell.values
         ),
         cost=lambda settings, cell: settings.cost(**cell.values),
-        table=lambda run: run.settings.tables(run.found),
+        table=lambda run: run.settings.tables(run if study.name == "scaling" else run.found),
         draw=study.figures if study.drawings else None,
         variant=study.variant,
         committed=study.runs,

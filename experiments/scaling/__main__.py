@@ -1,7 +1,7 @@
 """`python -m experiments.scaling`: minutes; with --full, hours."""
 
 from experiments import lab
-from experiments.scaling.study import STUDY
+from experiments.scaling.study import Scaling
 
 if __name__ == "__main__":
-    lab.main(STUDY)
+    lab.main(Scaling)

@@ -21,7 +21,7 @@ from experiments.lab import Run, store
 from experiments.scaling import contests
 from experiments.scaling.records import Record
 
-_DEFAULT_PRODUCTS = 448
+DEFAULT_PRODUCTS = 448
 _TOLERANCE = 0.002  # What the targets of the measure ask for.
 _DIGITS = 8  # Of a digest.
 # Whose times stand side by side; who is called once a seed is there for the accuracy.
@@ -286,7 +286,7 @@ def rows(run: Run) -> list[Row]:
             _Found(value, _where(record, quantity))
             for record in _cells(run, "measure")
             for quantity, value in plain_over_ours(record).items()
-            if quantity == f"joint {_DEFAULT_PRODUCTS}"
+            if quantity == f"joint {DEFAULT_PRODUCTS}"
         ]
 
     large = 20_000
@@ -382,7 +382,7 @@ def rows(run: Run) -> list[Row]:
             _percent,
         ),
         _row(
-            f"rms error at {_DEFAULT_PRODUCTS} products, the default budget: plain SLQ / ours",
+            f"rms error at {DEFAULT_PRODUCTS} products, the default budget: plain SLQ / ours",
             ">=",
             25,
             equal_products(),
@@ -422,7 +422,7 @@ def _real(run: Run) -> list[Row]:
     Of a run at another tolerance they say nothing.
     """
     found = []
-    for name, points in run.settings.data.items():
+    for name, points in run.settings.points.items():
         if points.kind != "real":
             continue
         for words, bound, smallest, end in (
@@ -462,7 +462,7 @@ def _h200(run: Run) -> list[Row]:
 def machine(run: Run) -> str:
     """The machine's kind, the versions and the dates, in one line."""
     origins = list(run.provenance.values())
-    versions = origins[0]["versions"] | run.settings.peers
+    versions = origins[0]["versions"] | run.settings.versions
     words = ", ".join(f"{name} {version}" for name, version in versions.items())
     dates = sorted({origin["date"][:10] for origin in origins})
     return (
@@ -494,7 +494,7 @@ def markdown(run: Run) -> str:
 def _data_table(run: Run) -> list[str]:
     """What the data are, and the digests that tell whose numbers a row has."""
     lines = ["", "| data | pairs | bandwidths | sha256 of outputs, prompts |", "|---" * 4 + "|"]
-    for name, points in run.settings.data.items():
+    for name, points in run.settings.points.items():
         widths = f"{points.bandwidths.outputs:.3g}, {points.bandwidths.prompts:.3g}"
         digests = ", ".join(d.rpartition(" ")[2][:_DIGITS] for d in points.digests)
         what = f"{name}: {points.description.rstrip('.')}"

@@ -20,7 +20,7 @@ from condvendi_jax.inference import _jackknife as uncertainty
 from condvendi_jax.inference import _plan as plan
 from experiments import data, records
 from experiments.data import PairedEmbeddings
-from experiments.lab import Context, Run, Setup, choices
+from experiments.lab import Bandwidths, Cell, Context, Run, record
 from experiments.scaling import (
     contests,
     engines,
@@ -32,10 +32,13 @@ from experiments.scaling import (
     study,
     worker,
 )
+from experiments.scaling import points as sets
 from experiments.scaling.contestant import Contestant
 from experiments.scaling.contests import Entry, Limits
+from experiments.scaling.points import Points
 from experiments.scaling.processes import Worker, WorkerError
-from experiments.scaling.records import Cell, Measured, Record
+from experiments.scaling.records import Record, dataset
+from experiments.scaling.study import Scaling
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +53,7 @@ BUDGET = {"88": {"block": 8, "sweeps": 4, "probes": 7, "steps": 8}}
 def points(tmp_path_factory):
     """A mixture as the benchmark writes it, in float64 and as files."""
     folder = tmp_path_factory.mktemp("points")
-    paths = study.write_mixture(folder, "mixture", N, (24, 16), seed=3)
+    paths = sets.write_mixture(folder, "mixture", N, (24, 16), seed=3)
     return [np.load(path).astype(np.float64) for path in paths], paths, folder
 
 
@@ -247,11 +250,11 @@ def test_plain_quadrature_estimates_the_same_entropies(cell, exact):
 
 def test_the_first_points_of_a_mixture_do_not_depend_on_n(tmp_path, points):
     (tmp_path / "a").mkdir()
-    longer = study.write_mixture(tmp_path / "a", "mixture", N + 50, (24, 16), seed=3)
+    longer = sets.write_mixture(tmp_path / "a", "mixture", N + 50, (24, 16), seed=3)
     for path, shorter in zip(longer, points[0], strict=True):
         np.testing.assert_array_equal(np.load(path)[:N], shorter)
     (tmp_path / "b").mkdir()
-    others = study.write_mixture(tmp_path / "b", "mixture", N, (24, 16), seed=4)
+    others = sets.write_mixture(tmp_path / "b", "mixture", N, (24, 16), seed=4)
     assert (np.load(others[0]) != points[0][0]).any()
 
 
@@ -266,14 +269,14 @@ def test_own_points_are_shuffled_together(tmp_path):
     rows = np.arange(50, dtype=np.float32)[:, None]
     pairs = PairedEmbeddings("own", rows, -rows, "own")
     first, second = (
-        [np.load(p) for p in study.write_points(tmp_path, "own", pairs, None, seed)]
+        [np.load(p) for p in sets.write_points(tmp_path, "own", pairs, None, seed)]
         for seed in (0, 1)
     )
     np.testing.assert_array_equal(first[0], -first[1])
     np.testing.assert_array_equal(np.sort(first[0], axis=0), rows)
     assert (first[0] != rows).any()
     assert (first[0] != second[0]).any()
-    few = [np.load(p) for p in study.write_points(tmp_path, "few", pairs, 7, 0)]
+    few = [np.load(p) for p in sets.write_points(tmp_path, "few", pairs, 7, 0)]
     np.testing.assert_array_equal(few[0], first[0][:7])
     assert [p.name for p in tmp_path.glob("few*")] != []  # The others are kept.
     assert len(np.load(tmp_path / "own-outputs.npy")) == 50
@@ -284,10 +287,10 @@ def named(name):
 
 
 def test_emoji_have_photographs_and_captions_beside_them(monkeypatch):
-    monkeypatch.setattr(study.data_sets, "load", lambda name: named(name))
+    monkeypatch.setattr(sets.data_sets, "load", lambda name: named(name))
 
     def found(name, beside=None):
-        return {n: p.name for n, p in study.load_sets(lambda: named(name), beside).items()}
+        return {n: p.name for n, p in sets.load_sets(lambda: named(name), beside).items()}
 
     both = {"photographs": "captions", "captions": "captioning"}
     assert found("emoji") == {"emoji": "emoji"} | both
@@ -306,7 +309,7 @@ def test_emoji_have_photographs_and_captions_beside_them(monkeypatch):
 
 @pytest.mark.parametrize(("name", "pairs"), [("photographs", 8091), ("captions", 11_500)])
 def test_what_is_beside_emoji_is_what_it_is_called(name, pairs):
-    of_set = data.load(study.BESIDE[name])
+    of_set = data.load(sets.BESIDE[name])
     assert len(of_set) == pairs
     # Captions are embedded in 384 dimensions, photographs in more.
     assert (of_set.outputs.shape[1] == 384) == (name == "captions")
@@ -314,16 +317,20 @@ def test_what_is_beside_emoji_is_what_it_is_called(name, pairs):
 
 
 def test_sizes_double_and_end_at_the_largest():
-    assert study.sizes("order 2", 4000) == [500, 1000, 2000, 4000]
-    assert study.sizes("order 2", 3000) == [500, 1000, 3000]
-    assert study.sizes("measure", 8000) == [2000, 4000, 8000]
-    assert study.sizes("exact", 64) == [64]
-    assert study.truncations(4000) == [10, 200, 1600]
+    assert sets.sizes("order 2", 4000) == [500, 1000, 2000, 4000]
+    assert sets.sizes("order 2", 3000) == [500, 1000, 3000]
+    assert sets.sizes("measure", 8000) == [2000, 4000, 8000]
+    assert sets.sizes("exact", 64) == [64]
+    assert sets.truncations(4000) == [10, 200, 1600]
+
+
+def place(part, data, n):
+    return Cell((("part", part), ("data", data), ("n", n)))
 
 
 def settings(**changes):
     """Settings of a run on mixtures, an own set of points under two bandwidths, and another."""
-    widths = choices.Bandwidths(0.7, 0.9, "given")
+    widths = Bandwidths("given", 0.7, 0.9, "given")
     kinds = {
         "mixture": (20_000, "mixture"),
         "own": (6000, "real"),
@@ -332,50 +339,41 @@ def settings(**changes):
         "small mixture": (50_000, "few dimensions"),
     }
     digests = ("float32 [9, 3] sha256 0123456789", "float32 [9, 2] sha256 abcdefghij")
-    found = study.Settings(
+    found = Scaling(
         device="1 x cpu (cpu)",
         platform="cpu",
         cores=2,
-        data={
-            name: study.Points("a mixture", n, widths, kind, digests)
-            for name, (n, kind) in kinds.items()
+        points={
+            name: Points("a mixture", n, widths, kind, digests) for name, (n, kind) in kinds.items()
         },
-        parts=("order 2", "measure"),
-        full=False,
-        largest={
-            "order 2": 20_000,
-            "exact": 500,
-            "measure": 8000,
-            "features": 50_000,
-            "first call": 2000,
-            "jackknife": 1000,
-        },
-        dimensions=(768, 512),
+        parts=("order2", "measure"),
+        order_two_n=20_000,
+        exact_n=500,
+        measure_n=8000,
+        features_n=50_000,
         features=64,
-        bandwidth=0.7,
         repeats=3,
         seeds=3,
-        rtol=2e-3,
         patience=10.0,
         enough=8.0,
-        peers={"torch": "2.13"},
+        versions={"torch": "2.13"},
     )
     return dataclasses.replace(found, **changes)
 
 
 def test_cells_follow_the_settings():
-    found = study.cells(settings(parts=("exact", "features", "first call", "jackknife")))
+    found = settings(parts=("exact", "features", "first", "jackknife")).cells()
     assert found == [
-        Cell("exact", "mixture", 500),
-        Cell("exact", "own", 500),
-        Cell("features", "small mixture", 4000),
-        Cell("features", "small mixture", 50_000),
-        Cell("features", "own", 4000),
-        Cell("features", "photographs", 4000),
-        Cell("first call", "mixture", 2000),
-        Cell("jackknife", "mixture", 1000),
+        place("exact", "mixture", 500),
+        place("exact", "own", 500),
+        place("features", "small mixture", 4000),
+        place("features", "small mixture", 50_000),
+        place("features", "own", 4000),
+        place("features", "photographs", 4000),
+        place("first call", "mixture", 2000),
+        place("jackknife", "mixture", 1000),
     ]
-    assert study.cells(settings(parts=("cold start",))) == [Cell("cold start", "none", 0)]
+    assert settings(parts=("start",)).cells() == [place("cold start", "none", 0)]
 
 
 @pytest.mark.parametrize(
@@ -386,16 +384,16 @@ def test_cells_follow_the_settings():
         ("measure", "own", True, [2000, 6000]),
         ("measure", "own, narrow", False, [4000]),
         ("measure", "photographs", False, [4000, 9000]),
-        ("order 2", "photographs", False, [1000, 4000, 9000]),
-        ("order 2", "photographs", True, [500, 1000, 2000, 4000, 9000]),
-        ("order 2", "own, narrow", False, []),
+        ("order2", "photographs", False, [1000, 4000, 9000]),
+        ("order2", "photographs", True, [500, 1000, 2000, 4000, 9000]),
+        ("order2", "own, narrow", False, []),
         ("exact", "photographs", False, []),
         ("exact", "small mixture", False, []),
     ],
 )
 def test_real_data_are_measured_at_a_middle_size_and_whole(part, name, full, sizes):
-    found = study.cells(settings(parts=(part,), full=full))
-    assert [cell.n for cell in found if cell.data == name] == sizes
+    found = settings(parts=(part,), full=full).cells()
+    assert [c.values["n"] for c in found if c.values["data"] == name] == sizes
 
 
 LIMITS = Limits(repeats=3, seeds=5, patience=10.0, enough=8.0, memory=10**9)
@@ -645,8 +643,8 @@ def fabricated():
         | {"values": [{"joint 448 56x8": [0.05] * 3, "joint 448 28x16": [-0.02] * 3}]},
     }
     results = {
-        Cell("order 2", "mixture", 20_000): Measured((768, 512), order_two, {}),
-        Cell("measure", "mixture", 14_000): Measured((768, 512), measure, {}),
+        place("order 2", "mixture", 20_000): dataset((768, 512), order_two, {}),
+        place("measure", "mixture", 14_000): dataset((768, 512), measure, {}),
     }
     origin = {
         "platform": "Linux x86_64",
@@ -655,7 +653,7 @@ def fabricated():
         "versions": {"jax": "0.10"},
     }
     origins = dict.fromkeys(results, origin)
-    return Run(study.STUDY, None, {"seed": 5}, settings(), results, origins, [])
+    return Run(record(Scaling), None, {"seed": 5}, settings(), results, origins, [])
 
 
 def test_ratios_are_of_pairs_and_the_first_round_warms_up():
@@ -698,11 +696,11 @@ def test_targets_stand_beside_what_was_measured():
     assert rows["rms error at 448 products, the default budget: plain SLQ / ours"].met is False
     assert not any("H200" in what or "1,000,000" in what for what in rows)
     run = fabricated()
-    (first, measured), second = list(run.results.items())[0], list(run.results.items())[1]
+    (_, measured), second = run.results.items()
     on_gpu = dataclasses.replace(
         run,
         settings=settings(device="1 x gpu (NVIDIA H200)"),
-        results={dataclasses.replace(first, n=25_000): measured, second[0]: second[1]},
+        results={place("order 2", "mixture", 25_000): measured, second[0]: second[1]},
     )
     fast = {row.what: row for row in report.rows(on_gpu)}["Conditional-RKE, n = 25,000"]
     assert (fast.met, fast.measured[:3]) == (False, "2 s")
@@ -711,7 +709,7 @@ def test_targets_stand_beside_what_was_measured():
 def with_cells(cells, **changes):
     """The fabricated run with these cells in the place of its own."""
     run = fabricated()
-    results = {cell: Measured((768, 512), results, {}) for cell, results in cells.items()}
+    results = {cell: dataset((768, 512), results, {}) for cell, results in cells.items()}
     origins = dict.fromkeys(results, next(iter(run.provenance.values())))
     return dataclasses.replace(
         run, settings=settings(**changes), results=results, provenance=origins
@@ -729,56 +727,56 @@ def against(other, **ours):
     [
         (
             "order 2, n = 500 ... 4,000: dense JAX / ours",
-            Cell("order 2", "own", 500),
+            place("order 2", "own", 500),
             against("dense JAX", library=1.0),
             "0.5x (own, n = 500)",
         ),
         (
             "exact spectrum, n = 500 ... 4,000: torch.linalg.eigvalsh / ours",
-            Cell("exact", "mixture", 4000),
+            place("exact", "mixture", 4000),
             against("torch.linalg.eigvalsh", spectrum=1.0),
             "0.5x (mixture, n = 4,000)",
         ),
         (
             "exact spectrum, n = 500 ... 4,000: jnp.linalg.eigvalsh / ours",
-            Cell("exact", "mixture", 500),
+            place("exact", "mixture", 500),
             against("jnp.linalg.eigvalsh", spectrum=1.0),
             "0.5x (mixture, n = 500)",
         ),
         (
             "order 2, n >= 8k: 16 bandwidths / one evaluation",
-            Cell("order 2", "mixture", 20_000),
+            place("order 2", "mixture", 20_000),
             against("tiles", **{"16 bandwidths": 2.0}),
             "3x (mixture, n = 20,000)",
         ),
         (
             "own, n = 4,000, intervals of 0.2%: share of the exact time",
-            Cell("measure", "own", 4000),
+            place("measure", "own", 4000),
             lambda worse: {"exact": timed(9.0, 5.0), "stored": timed(9.0, 3.0 + worse)},
             "80% (own, n = 4,000)",
         ),
         (
             "photographs, n >= 8k, intervals of 0.2%: share of the exact time",
-            Cell("measure", "photographs", 9000),
+            place("measure", "photographs", 9000),
             # All eigenvalues were called once; ours warmed up before.
             lambda worse: {"exact": timed(100.0), "stored": timed(90.0, 15.0 + worse)},
             "16% (photographs, n = 9,000)",
         ),
         (
             "first call of decompose, n = 2,000, beyond the import",
-            Cell("first call", "mixture", 2000),
+            place("first call", "mixture", 2000),
             lambda worse: {"decompose": timed(99.0, 2.0, 3.0 + worse, 5.0)},
             "4 s (mixture, n = 2,000)",
         ),
         (
             "order 1 with standard errors, n = 1,000: first call",
-            Cell("jackknife", "mixture", 1000),
+            place("jackknife", "mixture", 1000),
             lambda worse: {"evaluate": timed(99.0, 5 + worse), "evaluate, again": timed(1.0)},
             "6 s (mixture, n = 1,000)",
         ),
         (
             "order 1 with standard errors, n = 1,000: second call",
-            Cell("jackknife", "mixture", 1000),
+            place("jackknife", "mixture", 1000),
             lambda worse: {"evaluate": timed(99.0), "evaluate, again": timed(99.0, 5 + worse)},
             "6 s (mixture, n = 1,000)",
         ),
@@ -791,7 +789,7 @@ def test_a_target_is_met_at_its_bound_and_missed_beyond(what, cell, results, mea
     ]
     assert [row.met for row in rows] == [True, False]
     assert rows[1].measured == measured
-    elsewhere = dataclasses.replace(cell, data="own, narrow", n=5000)
+    elsewhere = place(cell.values["part"], "own, narrow", 5000)
     run = with_cells({elsewhere: results(1)})
     found = {row.what: row for row in report.rows(run)}[what]
     # Targets are of their n and data.
@@ -799,15 +797,13 @@ def test_a_target_is_met_at_its_bound_and_missed_beyond(what, cell, results, mea
 
 
 def test_a_wider_tolerance_meets_no_target_of_real_data():
-    cell = Cell("measure", "own", 4000)
+    cell = place("measure", "own", 4000)
     cells = {cell: {"exact": timed(9.0, 5.0), "stored": timed(9.0, 0.1)}}
     what = "own, n = 4,000, intervals of 0.2%: share of the exact time"
     for rtol, met in ((2e-3, True), (1e-3, True), (5e-3, None)):
         rows = {row.what: row for row in report.rows(with_cells(cells, rtol=rtol))}
         assert rows[what].met is met
-    others = {
-        dataclasses.replace(cell, data=name): cells[cell] for name in ("mixture", "own, narrow")
-    }
+    others = {place("measure", name, 4000): cells[cell] for name in ("mixture", "own, narrow")}
     assert {row.what: row for row in report.rows(with_cells(others))}[what].met is None
     # A set of 6,000 pairs has no row of 8,000.
     assert not any(what.startswith("own, n >= 8k") for what in rows)
@@ -820,7 +816,7 @@ def test_the_report_says_whose_numbers_and_what_features_give():
         "Fourier as they are": timed(9.0, 1.0) | {"values": [{"vendi": [-0.2] * 3}]},
         "exact": timed(1.0, vendi=[0.0] * 3),
     }
-    cells = {Cell("features", "small mixture", n): features for n in (4000, 50_000)}
+    cells = {place("features", "small mixture", n): features for n in (4000, 50_000)}
     (whole, found), (large, _) = cells.items()
     cells[large] = {"Fourier": found["Fourier"]}
     text = report.markdown(with_cells(cells))
@@ -829,7 +825,7 @@ def test_the_report_says_whose_numbers_and_what_features_give():
     assert "| small mixture | 4,000 | Nystroem, 64 | 1 | 3 | 10.5% | 10.5% | 0% |" in text
     assert "| small mixture | 4,000 | Fourier as they are, 64 | 1 | 3 | 18.1% |  |  |" in text
     assert "| small mixture | 50,000 | Fourier, 64 | 2 | 3 |  |  |  |" in text
-    first = with_cells({Cell("jackknife", "mixture", 1000): {"evaluate, again": timed(9.0, 2.0)}})
+    first = with_cells({place("jackknife", "mixture", 1000): {"evaluate, again": timed(9.0, 2.0)}})
     assert "| mixture | 1,000 | 2 (3) |" in report.markdown(first)
 
 
@@ -839,26 +835,19 @@ def test_markdown_and_figures_come_out_of_a_saved_result():
     assert "1 x cpu (cpu), 2 processor cores, Linux x86_64, float32, 2026-11-21" in text
     assert "torch 2.13" in text
     assert "| mixture | 20,000 | 2 (3) |" in text
-    drawn = study.draw([run])
+    drawn = Scaling.figures([run])
     assert set(drawn) == {"scaling_time", "scaling_memory", "scaling_real", "scaling_error"}
     elsewhere = dataclasses.replace(
         run, settings=settings(platform="accelerator", device="1 x gpu")
     )
-    assert set(study.draw([elsewhere])) == {name + "_1-x-gpu" for name in drawn}
+    assert set(Scaling.figures([elsewhere])) == {name + "_1-x-gpu" for name in drawn}
     caption = drawn["scaling_error"]._supxlabel.get_text().replace("\n", " ")
-    for part in (
-        "a mixture",
-        "n = 14,000, bandwidths",
-        "0.7 and 0.9",
-        "seed 5",
-        "float32",
-        "2 cores",
-    ):
+    for part in ("mixture 0.7, 0.9", "seed 5", "float32", "2 cores"):
         assert part in caption
     shares = drawn["scaling_real"].axes[0].get_lines()[0]
     assert shares.get_xdata() == pytest.approx([20.0])
     caption = drawn["scaling_real"]._supxlabel.get_text().replace("\n", " ")
-    for part in ("mixture: a mixture", "n = 14,000, bandwidths 0.7 and 0.9", "seed 5"):
+    for part in ("Bandwidths of outputs, prompts: mixture 0.7, 0.9", "seed 5"):
         assert part in caption
     first = drawn["scaling_time"].axes[0].get_lines()[0]
     assert first.get_ydata().tolist() == [2.0]
@@ -869,7 +858,7 @@ def test_memory_that_is_not_resolved_is_not_drawn():
     run = fabricated()
     tiny = timed(1.0) | {"memory_bytes": 1000}
     (cell, found), *rest = run.results.items()
-    results = {cell: dataclasses.replace(found, results=found.results | {"tiles": tiny})}
+    results = {cell: dataset((768, 512), Record.of(cell, found).results | {"tiles": tiny}, {})}
     drawn = figures.draw(dataclasses.replace(run, results=results | dict(rest)))
     labels = [line.get_label() for line in drawn["memory"].axes[0].get_lines()]
     assert labels == ["dense torch"]
@@ -879,17 +868,18 @@ def test_memory_that_is_not_resolved_is_not_drawn():
 def test_the_table_says_who_was_left_out_and_on_what_machine():
     run = fabricated()
     (cell, found), *rest = run.results.items()
-    results = {cell: dataclasses.replace(found, left_out={"rke-score": "is not there"})}
-    grid = study.table(dataclasses.replace(run, results=results | dict(rest)))
+    left_out = {"rke-score": "is not there"}
+    results = {cell: dataset((768, 512), Record.of(cell, found).results, left_out)}
+    run = dataclasses.replace(run, results=results | dict(rest))
+    (grid,) = run.settings.tables(run)
     assert "left out: rke-score (order 2, mixture, n = 20,000): is not there" in grid.caption
     assert "2 processor cores" in grid.caption
 
 
 def test_a_cell_tells_the_contests_what_it_is_about(tmp_path, monkeypatch):
     """Packages that were not found are left out, and earlier cells say how long a call takes."""
-    paths = study.write_mixture(tmp_path, "mixture", 500, (24, 16), seed=3)
+    paths = sets.write_mixture(tmp_path, "mixture", 500, (24, 16), seed=3)
     state = study._State({"mixture": paths}, 10**9, tmp_path)
-    setup = Setup(settings(), {}, state)
     asked = {}
 
     def run_cell(entries, request, limits, advance):
@@ -897,15 +887,16 @@ def test_a_cell_tells_the_contests_what_it_is_about(tmp_path, monkeypatch):
         return {"spectrum": timed(1.0)}, {"float64": "failed"}
 
     monkeypatch.setattr(contests, "run_cell", run_cell)
-    slow = Measured((), {"jnp.linalg.eigvalsh": {"seconds": [0.1, 100.0]}}, {})
-    earlier = {Cell("exact", "mixture", 400): slow, Cell("order 2", "mixture", 400): slow}
+    slow = dataset((), {"jnp.linalg.eigvalsh": {"seconds": [0.1, 100.0]}}, {})
+    earlier = {place("exact", "mixture", 400): slow, place("order 2", "mixture", 400): slow}
     context = Context(None, None, earlier, lambda words: None)
-    found = study.compute(setup, Cell("exact", "mixture", 500), context)
+    found = settings().compute(state, context, part="exact", data="mixture", n=500)
     assert asked["entries"] == ["spectrum", "torch.linalg.eigvalsh", "float64"]
     assert asked["request"]["bandwidths"] == [0.7, 0.9]
     assert asked["request"]["features"] == 64
     assert asked["request"]["outputs"] == str(paths[0])
     assert asked["limits"] == Limits(3, 3, 10.0, 8.0, 10**9)
+    found = Record.of(place("exact", "mixture", 500), found)
     assert found.dimensions == (24, 16)
     assert found.left_out == {
         "vendi_score": "vendi_score is not there",
@@ -927,10 +918,10 @@ def prepared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("prepared")
     pairs = PairedEmbeddings(
         "own",
-        *(np.load(p) for p in study.write_mixture(folder, "of mine", 80, (5, 4), 1)),
+        *(np.load(p) for p in sets.write_mixture(folder, "of mine", 80, (5, 4), 1)),
         "own pairs",
     )
-    options = study.Options(
+    options = Scaling(
         parts=("exact", "measure", "features"),
         exact_n=64,
         features_n=90,
@@ -939,7 +930,7 @@ def prepared(tmp_path_factory):
         output_dimension=6,
         bandwidth=0.5,
     )
-    setup = study.prepare(options, lambda: pairs, 7)
+    setup = options.prepare(lambda: pairs, 7)
     yield setup, pairs
     setup.close()
 
@@ -958,18 +949,17 @@ def test_the_settings_follow_the_options_and_the_device(prepared):
         "first call": 2000,
         "jackknife": 1000,
     }
-    assert found.dimensions == (6, 512)
     few = "mixture, d = 64 and 48"
-    assert [(name, of.kind, of.n) for name, of in found.data.items()] == [
+    assert [(name, of.kind, of.n) for name, of in found.points.items()] == [
         ("mixture", "mixture", 4000),
         ("own", "real", 70),
         ("own, narrow", "narrow", 70),
         (few, "few dimensions", 90),
     ]
-    assert found.data["mixture"].bandwidths.outputs == 0.5
-    narrow, wide = (found.data[name].bandwidths.outputs for name in ("own, narrow", "own"))
+    assert found.points["mixture"].bandwidths.outputs == 0.5
+    narrow, wide = (found.points[name].bandwidths.outputs for name in ("own, narrow", "own"))
     assert narrow == pytest.approx(0.65 * wide)
-    assert found.peers == {}
+    assert found.versions == {}
     assert setup.provenance["device"] == found.device
 
 
@@ -988,11 +978,11 @@ def test_the_settings_say_whose_numbers_a_row_has(prepared):
     """The digests of the identity, by data; what is narrow has those of the set."""
     setup, _ = prepared
     identity = records.identify("scaling", 2, setup.settings, setup.arrays, 7)
-    for name, points in setup.settings.data.items():
+    for name, points in setup.settings.points.items():
         whose = name.removesuffix(", narrow")
         expected = [identity["arrays"][f"{whose} {role}"] for role in ("outputs", "prompts")]
         assert list(points.digests) == expected
-    assert len({points.digests for points in setup.settings.data.values()}) == 3
+    assert len({points.digests for points in setup.settings.points.values()}) == 3
 
 
 def test_a_worker_ends_with_its_parent_in_a_call_even(tmp_path):
@@ -1032,17 +1022,13 @@ def _computes(process):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"patience": 0.0}, "--patience: expected a positive number"),
-        ({"repeats": 0}, "--repeats: expected an integer of at least 1"),
-        ({"exact_n": 1}, "--exact_n: expected an integer of at least 2"),
         ({"parts": ("exact",), "measure_n": 9}, "--measure_n means nothing without measure"),
         ({"parts": ("start",), "rtol": 0.1}, "--rtol means nothing without measure"),
         ({"parts": ("exact",), "seeds": 3}, "--seeds means nothing without measure or features"),
         ({"parts": ("exact",), "first_n": 9}, "--first_n means nothing without first"),
-        ({"real_n": 1}, "--real_n: expected an integer of at least 2"),
         ({"features": 40}, "--features: expected a multiple of 16, received 40"),
     ],
 )
 def test_options_that_are_wrong_or_would_be_ignored_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        study.prepare(study.Options(**options), lambda: None, 0)
+        Scaling(**options).prepare(lambda: None, 0)
