@@ -25,7 +25,7 @@ _MODULES = {
     "sketch_temperature": "experiments.sketch_temperature",
     "latent_truncation": "experiments.latent_truncation",
     "gmm_gan": "experiments.gmm_gan",
-    "guided_mixture": "experiments.guided_mixture",
+    "guided_mixture": "experiments.guided_mixture:GuidedMixture",
     "guided_diffusion": "experiments.guided_diffusion",
     "guidance_cost": "experiments.guidance_cost:GuidanceCost",
     "human": "experiments.human",
