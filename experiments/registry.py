@@ -31,7 +31,7 @@ _MODULES = {
     "human": "experiments.human",
     "coverage": "experiments.coverage:Coverage",
     "scaling": "experiments.scaling.study:Scaling",
-    "many_devices": "experiments.many_devices",
+    "many_devices": "experiments.many_devices:ManyDevices",
     "theorems": "experiments.theorems:Theorems",
 }
 NAMES = tuple(_MODULES)
