@@ -13,7 +13,7 @@ _MODULES = {
     "gmm_toy": "experiments.gmm_toy:GmmToy",
     "type_ablation": "experiments.type_ablation",
     "prompt_clusters": "experiments.prompt_clusters:PromptClusters",
-    "prompt_modes": "experiments.prompt_modes",
+    "prompt_modes": "experiments.prompt_modes:PromptModes",
     "text_to_image": "experiments.text_to_image",
     "substitution": "experiments.substitution",
     "bandwidth": "experiments.bandwidth",
