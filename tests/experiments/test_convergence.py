@@ -202,6 +202,18 @@ def test_runs_of_other_data_have_figures_of_their_own(finished):
     assert [len(figure.axes) for figure in both.values()] == [1] * 6
 
 
+def test_runs_with_other_truncations_and_sizes_stand_side_by_side(finished, tmp_path):
+    run, _ = finished
+    flags = (*small_run(Convergence, tmp_path, 0), "--rules=std", "--truncation=7", "--sizes=30,60")
+    other = execute(Convergence, tmp_path, *flags)
+    figure = Convergence.figures([run, other])["convergence"]
+    assert [axes.get_title().partition(":")[0] for axes in figure.axes] == [
+        "median rule",
+        "std rule",
+    ]
+    assert convergence.deviation([run], [other], "vendi") is None
+
+
 def test_the_set_is_read_off_the_folder_whatever_the_variant(finished):
     run, _ = finished
     for folder, name in {
