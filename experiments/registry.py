@@ -15,7 +15,7 @@ _MODULES = {
     "prompt_clusters": "experiments.prompt_clusters:PromptClusters",
     "prompt_modes": "experiments.prompt_modes:PromptModes",
     "text_to_image": "experiments.text_to_image",
-    "substitution": "experiments.substitution",
+    "substitution": "experiments.substitution:Substitution",
     "bandwidth": "experiments.bandwidth",
     "designs": "experiments.designs:Designs",
     "captioning": "experiments.captioning:Captioning",
