@@ -29,9 +29,9 @@ _MODULES = {
     "guided_diffusion": "experiments.guided_diffusion",
     "guidance_cost": "experiments.guidance_cost:GuidanceCost",
     "human": "experiments.human",
-    "coverage": "experiments.coverage",
+    "coverage": "experiments.coverage:Coverage",
     "scaling": "experiments.scaling.study:Scaling",
-    "many_devices": "experiments.many_devices",
+    "many_devices": "experiments.many_devices:ManyDevices",
     "theorems": "experiments.theorems:Theorems",
 }
 NAMES = tuple(_MODULES)
