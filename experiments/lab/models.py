@@ -203,15 +203,6 @@ def p_in_words(p_value: float) -> str:
     return "saturated" if np.isnan(p_value) else f"p {p_value:.1g}"
 
 
-def six_scores(outputs: np.ndarray, prompts: np.ndarray, bandwidths: Bandwidths) -> np.ndarray:
-    """Every score of NAMES of one model, `[scores]`, without errors."""
-    kernels: dict[str, Any] = bandwidths.kernels()
-    found = {
-        order: cv.decompose(outputs, prompts, order=order, **kernels).scores for order in (1.0, 2.0)
-    }
-    return np.array([float(getattr(found[order], score)) for score, order in SCORES])
-
-
 def rows_by_model(models: np.ndarray) -> dict[str, np.ndarray]:
     """The row numbers of each model, in the order in which the models first occur."""
     names, first = np.unique(models.astype(str), return_index=True)
