@@ -19,7 +19,7 @@ def table(
     value: str = "value",
     error: str | None = None,
     letters: str | None = None,
-    names: Mapping[str, str] | None = None,
+    names: Mapping[Any, str] | None = None,
     digits: int = 4,
 ) -> Table:
     """A table of one variable of a result.
