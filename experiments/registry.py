@@ -19,7 +19,7 @@ _MODULES = {
     "bandwidth": "experiments.bandwidth",
     "designs": "experiments.designs:Designs",
     "captioning": "experiments.captioning:Captioning",
-    "video": "experiments.video",
+    "video": "experiments.video:Video",
     "language": "experiments.language",
     "temperature": "experiments.temperature",
     "sketch_temperature": "experiments.sketch_temperature",
