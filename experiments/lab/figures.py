@@ -25,6 +25,7 @@ def facets(
     hue: str | None = None,
     row: str | None = None,
     column: str | None = None,
+    across: int | None = None,
     kind: Literal["bars", "lines", "points"] = "lines",
     value: str = "value",
     error: str | None = None,
@@ -49,6 +50,7 @@ def facets(
       hue: the axis whose labels have a colour each; scores have theirs in every figure.
       row: the axis of the panels from above to below.
       column: the axis of the panels from left to right.
+      across: how many panels stand side by side before the next row begins; by default all.
       kind: bars side by side, lines with markers, dashed where a line has their colour already, or
         points without lines.
       value: the variable that is drawn.
@@ -72,8 +74,9 @@ def facets(
     rows, columns, hues = (
         [None] if axis is None else found[axis].values.tolist() for axis in (row, column, hue)
     )
+    across = across or len(columns)
     figure, panels = style.panels(
-        len(rows) * len(columns), columns=len(columns), size=size, sharex=True, sharey=sharey
+        len(rows) * len(columns), columns=across, size=size, sharex=True, sharey=sharey
     )
     for index, panel in enumerate(panels):
         of_row, of_column = rows[index // len(columns)], columns[index % len(columns)]
@@ -83,7 +86,9 @@ def facets(
         for number, label in enumerate(hues):
             marks = part if hue is None else part.sel({hue: label})
             name = None if label is None else names.get(label, word(label))
-            colour = (colours or {}).get(label) or style.SCORES.get(str(label).partition(",")[0])
+            scores = (of_row, of_column) if hue is None else (label,)
+            found_colours = [style.SCORES.get(str(score).partition(",")[0]) for score in scores]
+            colour = (colours or {}).get(label) or next(filter(None, found_colours), None)
             colour = colour or style.CYCLE[number % len(style.CYCLE)]
             look = {"color": colour, "label": name if _any(marks, value) else None}
             if kind != "bars":
@@ -92,7 +97,9 @@ def facets(
             used.append(colour)
             _mark(panel, marks, x, kind, value, error, (number, len(hues)), look, numbers)
             if letters is not None:
-                _letters(panel, marks, x, kind, value, letters, (number, len(hues)))
+                _letters(panel, marks, x, kind, value, error, letters, (number, len(hues)))
+        if letters is not None:
+            panel.margins(y=0.12)
         if log_y:
             panel.set_yscale("log")
             style.log_numbers(panel.yaxis)
@@ -112,12 +119,13 @@ def facets(
             panel.set_title(title(of_row, of_column))
         elif place:
             panel.set_title(", ".join(names.get(v, f"{word(v)}") for v in place.values()))
-        if index % len(columns) == 0:
+        if index % across == 0:
             panel.set_ylabel(y_label(of_row) if callable(y_label) else y_label)
-        if index >= len(panels) - len(columns):
+        if index >= len(panels) - across:
+            panel.tick_params(labelbottom=True)
             panel.set_xlabel(x_label if x_label is not None else x)
     if hue is not None and len(hues) > 1:
-        style.legend_above(figure, panels[0], columns=min(len(hues), max(2, 2 * len(columns))))
+        style.legend_above(figure, panels[0], columns=max(2, 2 * across))
     return figure
 
 
@@ -178,14 +186,15 @@ def _letters(
     x: str,
     kind: str,
     value: str,
+    error: str | None,
     letters: str,
     turn: tuple[int, int],
 ) -> None:
-    """Letters of differences above the marks of one hue."""
+    """Letters of differences above the marks of one hue and their bars of error."""
     places = _places(part, x, kind, turn)
-    for place, height, words in zip(
-        places, part[value].values, part[letters].values.tolist(), strict=True
-    ):
+    errors = _errors(part, value, error)
+    tops = part[value].values + (0 if errors is None else errors[-1] if errors.ndim > 1 else errors)
+    for place, height, words in zip(places, tops, part[letters].values.tolist(), strict=True):
         if np.isfinite(height) and words:
             panel.annotate(
                 str(words), (place, height), (0, 4), textcoords="offset points",
