@@ -23,7 +23,7 @@ _MODULES = {
     "language": "experiments.language",
     "temperature": "experiments.temperature",
     "sketch_temperature": "experiments.sketch_temperature",
-    "latent_truncation": "experiments.latent_truncation",
+    "latent_truncation": "experiments.latent_truncation:LatentTruncation",
     "gmm_gan": "experiments.gmm_gan",
     "guided_mixture": "experiments.guided_mixture:GuidedMixture",
     "guided_diffusion": "experiments.guided_diffusion",

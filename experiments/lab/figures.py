@@ -9,7 +9,6 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
 
 from experiments.lab import style
 from experiments.lab.store import Run
@@ -101,9 +100,7 @@ def facets(
         if letters is not None:
             panel.margins(y=0.12)
         if log_y:
-            panel.set_yscale("log")
-            style.log_numbers(panel.yaxis)
-            panel.yaxis.set_minor_formatter(NullFormatter())
+            style.log_axis(panel)
         if log_x:
             panel.set_xscale("log")
             style.log_numbers(panel.xaxis)
