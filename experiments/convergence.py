@@ -304,6 +304,14 @@ def settled_from(curve: xr.DataArray) -> int | None:
     return cv.inference.settled_from(curve.n.values.tolist(), curve.values, tolerance=_NEAR)
 
 
+def _settling(curve: xr.DataArray) -> str:
+    """From which size a curve stays near its end, in words; of how many if that is late."""
+    start, last = settled_from(curve), curve.dropna("n").n.values[-1]
+    if start is None:
+        return "does not settle"
+    return f"within {_NEAR:.0%} from {start:,}" + (f" of {last:,}" if start > last / 2 else "")
+
+
 def _figure(runs: Sequence[lab.Run], score: str, exact: Sequence[lab.Run]) -> Figure:
     """A panel a rule: means over the orders, and a circle where a curve settles."""
     averaged = [over_orders(run.found) for run in runs]
@@ -318,11 +326,7 @@ def _figure(runs: Sequence[lab.Run], score: str, exact: Sequence[lab.Run]) -> Fi
 
     def title(_, rule):
         names = [prefix + name for name in ("RKE", "Vendi") if prefix + name in found.curve]
-        starts = {name: start(rule, name) for name in names}
-        words = [
-            f"{name} does not settle" if n is None else f"{name} settles at n = {n:,}"
-            for name, n in starts.items()
-        ]
+        words = [f"{name} {_settling(found.value.sel(rule=rule, curve=name))}" for name in names]
         return f"{rule}{'' if rule in ('cosine', 'given') else ' rule'}: " + ";\n".join(words)
 
     def circles(panel, part):
@@ -336,7 +340,7 @@ def _figure(runs: Sequence[lab.Run], score: str, exact: Sequence[lab.Run]) -> Fi
 
     drawn = figures.facets(
         found.sel(n=sizes), x="n", hue="curve", column="rule", error="error", title=title,
-        each=circles, x_label="sample size n", size=(3.6 if found.sizes["rule"] > 1 else 6.0, 3.4),
+        each=circles, x_label="sample size n", size=(3.8 if found.sizes["rule"] > 1 else 6.0, 3.4),
     )  # fmt: skip
     words = (
         f"one standard deviation over the orders. Circles: within {_NEAR:.0%} of the end from here"

@@ -9,15 +9,15 @@ from experiments.lab.study import StudyRecord
 
 _MODULES = {
     "convergence": "experiments.convergence:Convergence",
-    "gmm_search": "experiments.gmm_search",
-    "gmm_toy": "experiments.gmm_toy",
+    "gmm_search": "experiments.gmm_search:GmmSearch",
+    "gmm_toy": "experiments.gmm_toy:GmmToy",
     "type_ablation": "experiments.type_ablation",
-    "prompt_clusters": "experiments.prompt_clusters",
-    "prompt_modes": "experiments.prompt_modes",
+    "prompt_clusters": "experiments.prompt_clusters:PromptClusters",
+    "prompt_modes": "experiments.prompt_modes:PromptModes",
     "text_to_image": "experiments.text_to_image",
-    "substitution": "experiments.substitution",
+    "substitution": "experiments.substitution:Substitution",
     "bandwidth": "experiments.bandwidth",
-    "designs": "experiments.designs",
+    "designs": "experiments.designs:Designs",
     "captioning": "experiments.captioning:Captioning",
     "video": "experiments.video",
     "language": "experiments.language",
@@ -29,9 +29,9 @@ _MODULES = {
     "guided_diffusion": "experiments.guided_diffusion:GuidedDiffusion",
     "guidance_cost": "experiments.guidance_cost:GuidanceCost",
     "human": "experiments.human",
-    "coverage": "experiments.coverage",
+    "coverage": "experiments.coverage:Coverage",
     "scaling": "experiments.scaling.study:Scaling",
-    "many_devices": "experiments.many_devices",
+    "many_devices": "experiments.many_devices:ManyDevices",
     "theorems": "experiments.theorems:Theorems",
 }
 NAMES = tuple(_MODULES)

@@ -38,6 +38,7 @@ def facets(
     x_label: str | None = None,
     y_label: str | Callable[[Any], str] = "effective number of modes",
     size: tuple[float, float] = (3.6, 2.8),
+    sharey: style.Shared = "row",
     each: Callable[[Axes, xr.Dataset], object] | None = None,
 ) -> Figure:
     """A panel for each label of `row` and `column`; in it the values against `x`, a mark a `hue`.
@@ -64,6 +65,7 @@ def facets(
       x_label: below the lowest panels; the name of the axis by default.
       y_label: beside the first panels; or by the label of the row.
       size: of a panel, in inches.
+      sharey: which panels have the same values at their sides, as `Figure.subplots`.
       each: `each(panel, its part of the result)` adds what else a panel shows.
     """
     names = dict(names or {})
@@ -71,7 +73,7 @@ def facets(
         [None] if axis is None else found[axis].values.tolist() for axis in (row, column, hue)
     )
     figure, panels = style.panels(
-        len(rows) * len(columns), columns=len(columns), size=size, sharex=True, sharey="row"
+        len(rows) * len(columns), columns=len(columns), size=size, sharex=True, sharey=sharey
     )
     for index, panel in enumerate(panels):
         of_row, of_column = rows[index // len(columns)], columns[index % len(columns)]

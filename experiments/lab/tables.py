@@ -18,7 +18,7 @@ def table(
     columns: str | None = None,
     value: str = "value",
     error: str | None = None,
-    names: Mapping[str, str] | None = None,
+    names: Mapping[Any, str] | None = None,
     digits: int = 4,
 ) -> Table:
     """A table of one variable of a result.

@@ -12,7 +12,8 @@ import jax
 import numpy as np
 
 from experiments.generators import checkpoints, mixture_diffusion, mixture_gan
-from experiments.gmm_search import Geometry, Panel, log_scores
+from experiments.generators.mixtures2d import Geometry
+from experiments.mixture_fits import Panel, log_scores
 from experiments.theorems import CLAIMS, REPORT
 
 _N, _MODES = 150, 10

@@ -159,7 +159,7 @@ def test_figures_say_what_settles_and_captions_what_is_shown(finished):
     assert starts[0] is None and starts[-1] is not None
     (axes,) = figure.axes
     assert axes.get_title() == (
-        f"median rule: Conditional-RKE settles at n = {starts[-1]};\n"
+        f"median rule: Conditional-RKE within 2% from {starts[-1]} of 150;\n"
         "Conditional-Vendi does not settle"
     )
     lines = [container[0] for container in axes.containers]
