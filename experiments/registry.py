@@ -26,7 +26,7 @@ _MODULES = {
     "latent_truncation": "experiments.latent_truncation:LatentTruncation",
     "gmm_gan": "experiments.gmm_gan",
     "guided_mixture": "experiments.guided_mixture:GuidedMixture",
-    "guided_diffusion": "experiments.guided_diffusion",
+    "guided_diffusion": "experiments.guided_diffusion:GuidedDiffusion",
     "guidance_cost": "experiments.guidance_cost:GuidanceCost",
     "human": "experiments.human",
     "coverage": "experiments.coverage:Coverage",

@@ -223,9 +223,9 @@ def caption(
     """
     runs = [runs] if isinstance(runs, Run) else runs
     first = runs[0]
-    fields = vars(first.settings).values()
+    fields = [value for run in runs for value in vars(run.settings).values()]
     described = dict.fromkeys(vars(run.settings)["description"].rstrip(".") for run in runs)
-    kernels = [value.words(scale) for value in fields if hasattr(value, "words")]
+    kernels = list(dict.fromkeys(v.words(scale) for v in fields if hasattr(v, "words")))
     parts = ["; ".join(filter(None, described))]
     if n:
         parts[0] = f"{parts[0]}: {n}" if parts[0] else n
