@@ -16,7 +16,7 @@ _MODULES = {
     "prompt_modes": "experiments.prompt_modes:PromptModes",
     "text_to_image": "experiments.text_to_image",
     "substitution": "experiments.substitution:Substitution",
-    "bandwidth": "experiments.bandwidth",
+    "bandwidth": "experiments.bandwidth:Bandwidth",
     "designs": "experiments.designs:Designs",
     "captioning": "experiments.captioning:Captioning",
     "video": "experiments.video:Video",
