@@ -28,7 +28,7 @@ _MODULES = {
     "guided_mixture": "experiments.guided_mixture:GuidedMixture",
     "guided_diffusion": "experiments.guided_diffusion:GuidedDiffusion",
     "guidance_cost": "experiments.guidance_cost:GuidanceCost",
-    "human": "experiments.human",
+    "human": "experiments.human:Human",
     "coverage": "experiments.coverage:Coverage",
     "scaling": "experiments.scaling.study:Scaling",
     "many_devices": "experiments.many_devices:ManyDevices",
