@@ -97,7 +97,7 @@ class GmmSearch(lab.Study):
         """The families from the nearest on, and by how much what was fitted could be off."""
         families = self._families(found)
         off = families.off.expand_dims(number=["off by, %"])
-        fitted = xr.concat([off, families.geometry], "number").to_dataset(name="value")
+        fitted = xr.Dataset({"value": xr.concat([off, families.geometry], "number")})
         yield tables.table(fitted, rows=("family",), columns="number", digits=3)
         own = [name for name in families.family.values.tolist() if name.endswith(", own")]
         if own:

@@ -8,7 +8,7 @@ from experiments import lab
 from experiments.lab.study import StudyRecord
 
 _MODULES = {
-    "convergence": "experiments.convergence",
+    "convergence": "experiments.convergence:Convergence",
     "gmm_search": "experiments.gmm_search:GmmSearch",
     "gmm_toy": "experiments.gmm_toy:GmmToy",
     "type_ablation": "experiments.type_ablation",
@@ -27,7 +27,7 @@ _MODULES = {
     "gmm_gan": "experiments.gmm_gan",
     "guided_mixture": "experiments.guided_mixture",
     "guided_diffusion": "experiments.guided_diffusion",
-    "guidance_cost": "experiments.guidance_cost",
+    "guidance_cost": "experiments.guidance_cost:GuidanceCost",
     "human": "experiments.human",
     "coverage": "experiments.coverage",
     "scaling": "experiments.scaling.study:Scaling",

@@ -48,10 +48,11 @@ def facets(
       hue: the axis whose labels have a colour each; scores have theirs in every figure.
       row: the axis of the panels from above to below.
       column: the axis of the panels from left to right.
-      kind: bars side by side, lines with markers, or points without lines.
+      kind: bars side by side, lines with markers, dashed where a line has their colour already, or
+        points without lines.
       value: the variable that is drawn.
       error: the variable of the bars of error: one standard error; with the further axis `end`,
-        the lower and upper ends of an interval. A line without markers has a band.
+        the lower and upper ends of an interval.
       letters: the variable of the letters that stand above bars or points.
       log_x: whether x is logarithmic.
       log_y: whether the values are.
@@ -76,14 +77,17 @@ def facets(
         of_row, of_column = rows[index // len(columns)], columns[index % len(columns)]
         place = {k: v for k, v in ((row, of_row), (column, of_column)) if k is not None}
         part = found.sel(place)
+        used: list[str] = []
         for number, label in enumerate(hues):
             marks = part if hue is None else part.sel({hue: label})
             name = None if label is None else names.get(label, word(label))
             colour = (colours or {}).get(label) or style.SCORES.get(str(label).partition(",")[0])
-            look = {
-                "color": colour or style.CYCLE[number % len(style.CYCLE)],
-                "label": name if _any(marks, value) else None,
-            }
+            colour = colour or style.CYCLE[number % len(style.CYCLE)]
+            look = {"color": colour, "label": name if _any(marks, value) else None}
+            if kind != "bars":
+                dashes = _DASHES[used.count(colour) % len(_DASHES)]
+                look["linestyle"] = dashes if kind == "lines" else ""
+            used.append(colour)
             _mark(panel, marks, x, kind, value, error, (number, len(hues)), look, numbers)
             if letters is not None:
                 _letters(panel, marks, x, kind, value, letters, (number, len(hues)))
@@ -161,12 +165,9 @@ def _mark(
             panel.bar_label(bars, words, fontsize=5.5, padding=1)
         return
     marker = style.MARKERS[turn[0] % len(style.MARKERS)]
-    line = "" if kind == "points" else _DASHES[turn[0] // len(style.CYCLE) % len(_DASHES)]
     fine = np.isfinite(values)
     shown = None if errors is None else np.nan_to_num(errors[..., fine])
-    panel.errorbar(
-        places[fine], values[fine], shown, marker=marker, linestyle=line, elinewidth=0.8, **look
-    )
+    panel.errorbar(places[fine], values[fine], shown, marker=marker, elinewidth=0.8, **look)
 
 
 def _letters(
@@ -223,5 +224,5 @@ def caption(
     if first.study.random:
         kernels.append(f"seed {first.seed}")
     parts += ["; ".join(kernels), f"Bars: {bars}" if bars else ""]
-    style.caption(figure, ". ".join(filter(None, parts)) + ".")
+    style.caption(figure, ". ".join(part[0].upper() + part[1:] for part in parts if part) + ".")
     return figure

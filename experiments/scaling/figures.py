@@ -26,6 +26,12 @@ _TITLES = {
     "measure": "three scores of order 1",
 }
 _WORDS = {"exact": "all eigenvalues"}
+# Who is compared in a panel's title with whom of ours.
+_COMPARED = {
+    "order 2": ("dense torch", "library"),
+    "exact": ("torch.linalg.eigvalsh", "spectrum"),
+    "measure": ("exact", "stored"),
+}
 _OURS = (style.BLUE, style.SKY, style.BLACK)
 _PEERS = (style.VERMILION, style.ORANGE, style.PINK, style.GREEN)
 # Below this the memory of a process says nothing about the call.
@@ -48,14 +54,15 @@ def draw(run: Run) -> Mapping[str, Figure]:
             continue
         figure, grid = style.panels(len(parts), size=(4.4, 3.2), sharey=True)
         for axes, part in zip(grid, parts, strict=True):
-            _against_n(axes, [r for r in of_mixture if r.part == part], measure)
-            axes.set_title(_TITLES[part])
+            of_part = [r for r in of_mixture if r.part == part]
+            _against_n(axes, of_part, measure)
+            axes.set_title(f"{_TITLES[part]}{_seen(of_part, measure)}")
         grid[0].set_ylabel(unit)
         style.label_lines(*grid)
         words = "Whole lines: ours; dashed: peers"
         if name == "memory":
-            words += f"; what took less than {_RESOLVED_MIB:g} MiB is not resolved and not drawn"
-        style.caption(figure, _caption(run, [mixture], parts, words))
+            words += f"; less than {_RESOLVED_MIB:g} MiB is not resolved"
+        style.caption(figure, _caption(run, [mixture], words))
         figures[name] = figure
     shares = _shares(run)
     if shares:
@@ -64,6 +71,17 @@ def draw(run: Run) -> Mapping[str, Figure]:
     if compared:
         figures["error"] = _errors(run, compared)
     return figures
+
+
+def _seen(records: Sequence[Record], measure: Callable[[Record, str], float | None]) -> str:
+    """How much more the peer of a panel's title takes than ours, at the largest n of both."""
+    peer, ours = _COMPARED[records[0].part]
+    both = [(r.n, measure(r, peer), measure(r, ours)) for r in records]
+    found = [(n, of_peer / of_ours) for n, of_peer, of_ours in both if of_peer and of_ours]
+    if not found:
+        return ""
+    n, times = max(found)
+    return f"\nat n = {n:,}, {_WORDS.get(peer, peer)}: {times:.2g} times {ours}"
 
 
 def _resolved(record: Record, name: str) -> float | None:
@@ -102,7 +120,7 @@ def _shares(run: Run) -> list[tuple[Record, float]]:
 def _real(run: Run, shares: Sequence[tuple[Record, float]]) -> Figure:
     """The shares, a line a data set and n; below 100% the estimate was quicker."""
     height = 1.4 + 0.26 * len(shares)
-    figure, (axes,) = style.panels(1, size=(5.6, height))
+    figure, (axes,) = style.panels(1, size=(8.4, height))
     heights = range(len(shares))
     axes.plot([100 * share for _, share in shares], heights, "o", color=style.BLUE)
     axes.axvline(100, color=style.GREY, linestyle=":")
@@ -113,10 +131,14 @@ def _real(run: Run, shares: Sequence[tuple[Record, float]]) -> Figure:
     axes.set_yticks(heights, [f"{r.data}, {r.n:,}" for r, _ in shares])
     axes.set_ylim(-0.6, len(shares) - 0.4)
     axes.set_xlabel(f"time within {run.settings.rtol:.1%}, % of that of all eigenvalues")
-    axes.set_title(_TITLES["measure"])
+    quickest = min(shares, key=lambda entry: entry[1])
+    axes.set_title(
+        f"{_TITLES['measure']}: {quickest[0].data} takes {100 * quickest[1]:.2g}% of the time of "
+        "all eigenvalues"
+    )
     names = dict.fromkeys(record.data for record, _ in reversed(shares))
     words = "Stored matrices, from points to intervals"
-    style.caption(figure, _caption(run, list(names), ["measure"], words))
+    style.caption(figure, _caption(run, list(names), words))
     return figure
 
 
@@ -127,22 +149,19 @@ def _compared(run: Run) -> list[Record]:
 
 
 def _errors(run: Run, compared: Sequence[Record]) -> Figure:
-    """One panel a data set against products; the last, every data set at the tolerance."""
+    """Every data set at the tolerance; then a panel a data set against products."""
     columns = min(len(compared) + 1, _COLUMNS)
-    figure, grid = style.panels(len(compared) + 1, columns=columns, size=(3.4, 3.2))
-    for index, (axes, record) in enumerate(zip(grid, compared, strict=False)):
-        if index:
-            axes.sharey(grid[0])
+    figure, grid = style.panels(len(compared) + 1, columns=columns, size=(3.6, 3.2))
+    _at_tolerance(grid[0], run)
+    for axes, record in zip(grid[1:], compared, strict=True):
+        if axes is not grid[1]:
+            axes.sharey(grid[1])
         _against_products(axes, record)
-        if index % columns:
-            axes.tick_params(labelleft=False)
-        else:
-            axes.set_ylabel("rms error of exp H(X, T), %")
-    style.log_numbers(grid[0].yaxis)
-    style.label_lines(grid[len(compared) - 1])
-    _at_tolerance(grid[-1], run)
+        axes.set_ylabel("rms error of exp H(X, T), %")
+    style.log_numbers(grid[1].yaxis)
+    style.label_lines(grid[-1])
     names = list(dict.fromkeys(r.data for r in report.records(run) if r.part == "measure"))
-    style.caption(figure, _caption(run, names, ["measure"], "Errors are relative"))
+    style.caption(figure, _caption(run, names, "Errors are relative"))
     return figure
 
 
@@ -162,7 +181,9 @@ def _against_products(axes: Axes, record: Record) -> None:
     axes.set_yscale("log")
     style.log_counts(axes, list(best))
     axes.set_xlabel("matrix-vector products")
-    axes.set_title(f"{record.data}, n = {record.n:,}")
+    times = report.plain_over_ours(record).get(f"joint {report.DEFAULT_PRODUCTS}", 0)
+    seen = f": plain SLQ errs\n{times:,.0f} times as much ({report.DEFAULT_PRODUCTS} products)"
+    axes.set_title(f"{record.data}, n = {record.n:,}" + (seen if times else ""))
 
 
 def _at_tolerance(axes: Axes, run: Run) -> None:
@@ -190,26 +211,12 @@ def _worst(record: Record) -> report.Accuracy | None:
     return max((a for a in found if a is not None), key=lambda a: a.within, default=None)
 
 
-def _caption(run: Run, names: Sequence[str], shown: Sequence[str], words: str) -> str:
-    """Data, n in the parts that are shown, bandwidths, precision, seeds and machine kind."""
-    settings = run.settings
-    records = [record for record in report.records(run) if record.part in shown]
-    parts = []
-    for name in names:
-        data = settings.points[name]
-        sizes = sorted({r.n for r in records if r.data == name})
-        spread = f"n = {sizes[0]:,}" + (f" to {sizes[-1]:,}" if sizes[1:] else "")
-        widths = f"{data.bandwidths.outputs:.3g} and {data.bandwidths.prompts:.3g}"
-        # A set under several bandwidths is described once.
-        described = name.removesuffix(", narrow") != name and name.removesuffix(", narrow") in names
-        of = "" if described else f"{data.description.rstrip('.')}, "
-        parts.append(f"{name}: {of}{spread}, bandwidths {widths}")
-    parts.append(
-        f"{words}; medians of up to {settings.repeats} rounds, seed {run.seed}, up to "
-        f"{settings.seeds} seeds at a tolerance of {settings.rtol:.1%}"
+def _caption(run: Run, names: Sequence[str], words: str) -> str:
+    """Bandwidths, what is shown, precision, seed and machine kind; the data are in the report."""
+    points = [(name, run.settings.points[name].bandwidths) for name in names]
+    widths = "; ".join(f"{name} {b.outputs:.3g}, {b.prompts:.3g}" for name, b in points)
+    return (
+        f"Bandwidths of outputs, prompts: {widths}. {words}; medians of up to "
+        f"{run.settings.repeats} rounds, seed {run.seed}; {run.settings.device}, "
+        f"{run.settings.cores} cores, {next(iter(run.provenance.values()))['dtype']}."
     )
-    origin = next(iter(run.provenance.values()))
-    parts.append(
-        f"{settings.device}, {settings.cores} cores, {origin['dtype']}, {origin['date'][:10]}"
-    )
-    return ". ".join(parts) + "."

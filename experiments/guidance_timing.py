@@ -1,0 +1,126 @@
+"""Steps of guides and of a sampler: compiled, timed in turns, with the memory that they take."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+
+import condvendi_jax as cv
+from condvendi_jax import validation
+from condvendi_jax.cli import files
+from experiments.generators import diffusion, latent_diffusion
+
+# Of classifier-free guidance; the paper's.
+_SCALE = 7.5
+# A slow step is repeated less often once it took this many seconds, but three times at least.
+ENOUGH_S, AT_LEAST = 60.0, 3
+
+
+def noise(model: str, n: int, seed: int) -> dict[str, np.ndarray]:
+    """Random latents `[n, d]` and prompts of unit length `[n, p]` of a model's shapes."""
+    generator = np.random.default_rng(seed)
+    sizes = latent_diffusion.TRAININGS[model].sizes
+    latents = generator.normal(size=(n, sizes.latent * latent_diffusion.GRID**2))
+    prompts = generator.normal(size=(n, sizes.prompt))
+    prompts /= np.linalg.norm(prompts, axis=1, keepdims=True)
+    return {"latents": latents.astype(np.float32), "prompts": prompts.astype(np.float32)}
+
+
+def read(paths: Mapping[str, str], n: int) -> dict[str, np.ndarray]:
+    """The first n rows of the arrays of some files, in float32.
+
+    Raises:
+      ValueError: a file cannot be read, or has fewer rows.
+    """
+    arrays = {name: files.read_array(path) for name, path in paths.items()}
+    for name, array in arrays.items():
+        if array.ndim < 2 or len(array) < n:
+            raise ValueError(
+                f"--{name}: expected at least {n} rows, the largest window and a batch, received "
+                f"shape {array.shape}."
+            )
+    rows = {name: array.reshape(len(array), -1)[:n] for name, array in arrays.items()}
+    checked = validation.check_arrays(rows)
+    return {name: np.asarray(array) for name, array in zip(rows, checked, strict=True)}
+
+
+def bandwidth_of(rows: np.ndarray) -> float:
+    """Half the root mean squared distance of two rows: a spectrum that is neither flat nor one."""
+    return float(np.sqrt(np.sum(np.var(rows, axis=0, dtype=np.float64)) / 2))
+
+
+def guide(
+    kind: str, window: int, bandwidths: tuple[float, float], prompt_size: int
+) -> optax.GradientTransformationExtraArgs:
+    """Guidance by Conditional-RKE, or by Conditional-Vendi with a tenth of its eigenvalues."""
+    latents, prompts = map(cv.Gaussian, bandwidths)
+    options: Any = {"output_kernel": latents, "prompt_kernel": prompts, "window": window}
+    options |= {"prompt_size": prompt_size}
+    if kind == "conditional_rke":
+        return cv.guidance.conditional_rke(**options)
+    return cv.guidance.conditional_vendi(**options, truncation=max(1, window // 10))
+
+
+def update(
+    guide: optax.GradientTransformationExtraArgs, state: Any, latents: jax.Array, prompts: jax.Array
+) -> tuple[Any, Any]:
+    """One step of a guide."""
+    return guide.update(jnp.zeros_like(latents), state, latents, prompts=prompts)
+
+
+def sampler(model: str, batch: int, key: jax.Array) -> tuple[Any, tuple[Any, ...]]:
+    """One step of DDIM, compiled, and parameters, latents, a time and prompts for it."""
+    sizes = latent_diffusion.TRAININGS[model].sizes
+    graph, params = nnx.split(latent_diffusion.Denoiser(sizes, rngs=nnx.Rngs(0)))
+
+    def denoise(params: Any, latents: jax.Array, time: jax.Array, prompts: jax.Array) -> jax.Array:
+        times = jnp.broadcast_to(time, latents.shape[:1])
+        velocity = nnx.merge(graph, params)(latents, times, prompts)
+        return diffusion.alpha(time) * latents - diffusion.sigma(time) * velocity
+
+    def step(params: Any, latents: jax.Array, time: jax.Array, prompts: jax.Array) -> jax.Array:
+        conditional = functools.partial(denoise, params)
+        nothing = jnp.zeros(prompts.shape[1:])
+        clean = diffusion.guided(conditional, nothing, _SCALE)(latents, time, prompts)
+        later = 0.9 * time
+        noise = (latents - diffusion.alpha(time) * clean) / diffusion.sigma(time)
+        return diffusion.alpha(later) * clean + diffusion.sigma(later) * noise
+
+    side = latent_diffusion.GRID
+    inputs = (
+        params,
+        jax.random.normal(key, (batch, side, side, sizes.latent)),
+        jnp.asarray(0.5),
+        jax.random.normal(key, (batch, sizes.prompt)),
+    )
+    return jax.jit(step).lower(*inputs).compile(), inputs
+
+
+def timed(calls: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:
+    """Seconds of each call, in turns, so that what else the machine does falls on all of them."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        jax.block_until_ready(call())
+    started = time.perf_counter()
+    for done in range(repeats):
+        if time.perf_counter() - started > ENOUGH_S and done >= AT_LEAST:
+            break
+        for name, call in calls.items():
+            before = time.perf_counter()
+            jax.block_until_ready(call())
+            seconds[name].append(time.perf_counter() - before)
+    return seconds
+
+
+def memory(program: Any) -> int:
+    """Bytes of the arguments and the workspace of a compiled program."""
+    needs = program.memory_analysis()
+    return needs.argument_size_in_bytes + needs.temp_size_in_bytes
