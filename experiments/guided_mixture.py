@@ -11,37 +11,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
-import pathlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from rich.table import Table
+import xarray as xr
 
-import condvendi_jax as cv
-from condvendi_jax import report, validation
-from experiments import lab
-from experiments.data import PairedEmbeddings
+from experiments import lab, mixture_guides
 from experiments.generators import diffusion, mixture_diffusion
-from experiments.generators.mixture_diffusion import PromptedMixture
-from experiments.lab import choices, style
-from experiments.lab.study import option, positive
+from experiments.lab import figures, style, tables
+from experiments.mixture_guides import KINDS, LAW, PLAIN, SCORES
 
-KINDS = {
-    "vendi": "Vendi",
-    "conditional_vendi": "Conditional-Vendi",
-    "rke": "RKE",
-    "conditional_rke": "Conditional-RKE",
-}
-LAW, PLAIN = "law", "plain"
-_NAMES = KINDS | {LAW: "the law itself", PLAIN: "no guidance"}
-_RULED = 2000  # Samples of the law that the bandwidths are chosen on.
 _SHOWN = 240  # Samples a panel.
 _WORDS = {
     "modes": "modes of a prompt",
@@ -50,626 +30,358 @@ _WORDS = {
     "off": "share off the support",
     "variation": "total variation",
 }
-SCORES = tuple(_WORDS)
-"""What is found of a set of samples, in the order of `Found.scores`."""
+_MIXTURES = {"shared": "prompts share components", "apart": "prompts are apart"}
+_COLOURS = {kind: style.score_colour(name) for kind, name in KINDS.items()}
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(choices.ScaledOptions):
-    """The flags of the study."""
+class GuidedMixture(lab.Study):
+    """What do guided samplers gain and lose where the true law is known?"""
 
-    mixtures: tuple[str, ...] = option(
+    name = "guided_mixture"
+    reproduces = "CV section 6 (eq. 14)"
+    duration = "2 minutes"
+    data = None
+    runs = ((), ("--at=noisy", "--kinds=rke,conditional_rke", "--scales=1"))
+    drawings = (
+        "guided_mixture",
+        "guided_mixture_curves",
+        "guided_mixture_weights",
+        "guided_mixture_bandwidth",
+        "guided_mixture_noisy",
+        "guided_mixture_noisy_curves",
+        "guided_mixture_noisy_weights",
+    )
+
+    bandwidths: lab.Scales = lab.Scales()
+    mixtures: tuple[str, ...] = lab.flag(
         tuple(mixture_diffusion.MIXTURES),
         "Mixtures whose components all prompts share, or whose prompts are apart.",
         choices=mixture_diffusion.MIXTURES,
     )
-    law: str | None = option(
+    law: str | None = lab.flag(
         None,
         "A JSON file of a mixture of your own in their place: centres [k, 2], spread, weights "
         "[prompts, k].",
     )
-    kinds: tuple[str, ...] = option(tuple(KINDS), "The guides.", choices=KINDS)
-    weights: tuple[float, ...] = option(
-        (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0), "Weights of the guides, ascending."
+    kinds: tuple[str, ...] = lab.flag(tuple(KINDS), "The guides.", choices=KINDS)
+    weights: tuple[float, ...] = lab.flag(
+        (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0), "Weights of the guides, ascending.", above=0
     )
-    until: tuple[float, ...] = option(
-        (0.5, 1.0), "Parts of the steps, from the first one on, in which the guide acts."
+    until: tuple[float, ...] = lab.flag(
+        (0.5, 1.0), "Parts of the steps, from the first one on, in which the guide acts.", above=0
     )
-    at: str = option(
+    at: str = lab.flag(
         "clean",
         "Where the gradient is taken: at the predicted clean samples, or at the noisy ones as "
         "printed in CV eq. 14.",
         choices=diffusion.PLACES,
     )
-    seeds: int = option(5, "Repetitions, each from noise of its own, the same for every guide.")
-    batches: int = option(12, "Batches one after another in each.")
-    copies: int = option(4, "Samples of every prompt in a batch.")
-    window: int = option(48, "Finished samples that the guide remembers.")
-    truncation: int = option(36, "Eigenvalues that Conditional-Vendi keeps as a guide.")
-    steps: int = option(12, "Steps of the sampler.")
-    solver: str = option("dpm2", "The sampler.", choices=diffusion.SOLVERS)
-    limit: float = option(
-        0.05, "The share of samples off their prompt's support at which guides are compared."
+    seeds: int = lab.flag(
+        5, "Repetitions, each from noise of its own, the same for every guide.", at_least=1
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """What the scores depend on; bandwidths of each mixture by the scale as a word."""
-
-    bandwidths: dict[str, dict[str, choices.Bandwidths]]
-    kinds: tuple[str, ...]
-    weights: tuple[float, ...]
-    until: tuple[float, ...]
-    at: str
-    seeds: int
-    batches: int
-    copies: int
-    window: int
-    truncation: int
-    steps: int
-    solver: str
-    limit: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """A mixture, the scale of the bandwidths, a kind of guide or none, and when it acts."""
-
-    mixture: str
-    scale: str
-    kind: str
-    until: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Found:
-    """What was found of the samples of every weight and seed.
-
-    Attributes:
-      scores: `[weights, seeds, scores]`, in the order of SCORES: the modes of a prompt, the four
-        scores, the energy distance to the law in units of the plane, the share off the support, and
-        the total variation of the components' shares. Without a guide there is one weight.
-      shown: the first samples of the first seed, float16 `[weights, shown, 2]`.
-      prompts: theirs, `[shown]`.
-    """
-
-    scores: np.ndarray
-    shown: np.ndarray
-    prompts: np.ndarray
-
-
-def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -> lab.Setup:
-    """Checks the options, and chooses the bandwidths on samples of the law."""
-    for name in ("seeds", "batches", "steps", "truncation"):
-        validation.check_count(getattr(options, name), name=f"--{name}", minimum=1)
+    batches: int = lab.flag(12, "Batches one after another in each.", at_least=1)
     # Modes of a prompt and energy distances are of pairs of different samples.
-    validation.check_count(options.copies, name="--copies", minimum=2)
-    validation.check_count(options.window, name="--window", minimum=0)
-    for name in ("weights", "until"):
-        given = [positive(value, name=name) for value in getattr(options, name)]
-        if given != sorted(set(given)):
-            raise ValueError(f"--{name}: expected ascending numbers, received {_listed(given)}.")
-    if options.until[-1] > 1:
-        raise ValueError(f"--until: expected parts up to 1, received {options.until[-1]:g}.")
-    if not 0 < options.limit < 1:
-        raise ValueError(f"--limit: expected a number between 0 and 1, received {options.limit}.")
-    for name in ("mixtures", "kinds"):
-        if len(set(given := getattr(options, name))) < len(given):
-            raise ValueError(f"--{name}: one is given twice in {', '.join(given)}.")
-    mixtures = _mixtures(options)
-    settings = Settings(
-        bandwidths={
-            name: choices.choose_scaled(_of_law(name, mixture, seed), options, seed)
-            for name, mixture in mixtures.items()
-        },
-        kinds=options.kinds,
-        weights=options.weights,
-        until=options.until,
-        at=options.at,
-        seeds=options.seeds,
-        batches=options.batches,
-        copies=options.copies,
-        window=options.window,
-        truncation=options.truncation,
-        steps=options.steps,
-        solver=options.solver,
-        limit=options.limit,
+    copies: int = lab.flag(4, "Samples of every prompt in a batch.", at_least=2)
+    window: int = lab.flag(48, "Finished samples that the guide remembers.", at_least=0)
+    truncation: int = lab.flag(
+        36, "Eigenvalues that Conditional-Vendi keeps as a guide.", at_least=1
     )
-    arrays = {
-        f"{name} {part}": np.asarray(array)
-        for name, mixture in mixtures.items()
-        for part, array in mixture._asdict().items()
-    }
-    return lab.Setup(settings, arrays, state=mixtures)
+    steps: int = lab.flag(12, "Steps of the sampler.", at_least=1)
+    solver: str = lab.flag("dpm2", "The sampler.", choices=diffusion.SOLVERS)
+    limit: float = lab.flag(
+        0.05,
+        "The share of samples off their prompt's support at which guides are compared.",
+        above=0,
+        below=1,
+    )
+    of_mixtures: dict[str, lab.Scales] = lab.resolved()
 
+    @property
+    def sampling(self) -> mixture_guides.Sampling:
+        """How samples are drawn."""
+        fields = dataclasses.fields(mixture_guides.Sampling)
+        return mixture_guides.Sampling(**{f.name: getattr(self, f.name) for f in fields})
 
-def _listed(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:g}" for value in values)
-
-
-def _mixtures(options: Options) -> dict[str, PromptedMixture]:
-    """The mixtures by name, that of a user's file as 'given'."""
-    if options.law is None:
-        return {name: mixture_diffusion.MIXTURES[name]() for name in options.mixtures}
-    if options.mixtures != Options.mixtures:
-        raise ValueError("--mixtures and --law: give one or the other.")
-    try:
-        read = json.loads(pathlib.Path(options.law).read_text(encoding="utf-8"))
-        return {"given": mixture_diffusion.mixture(**read)}
-    except (OSError, ValueError, TypeError) as error:
-        raise ValueError(
-            f"--law: {options.law}: expected centres [k, 2], spread and weights [prompts, k] "
-            f"({error})."
-        ) from error
-
-
-def _of_law(name: str, mixture: PromptedMixture, seed: int) -> PairedEmbeddings:
-    """Pairs of the law, of every prompt equally many."""
-    copies = -(-_RULED // len(mixture.weights))
-    prompts = jnp.repeat(mixture.prompts, copies, axis=0)
-    outputs = mixture.sample(jax.random.key(seed), prompts)
-    return PairedEmbeddings(name, np.asarray(outputs), np.asarray(prompts), "")
-
-
-def cells(settings: Settings) -> list[Cell]:
-    """The law and the sampler by itself, then every guide."""
-    return [
-        Cell(mixture, scale, kind, until)
-        for mixture, bandwidths in settings.bandwidths.items()
-        for scale in bandwidths
-        for kind in (LAW, PLAIN, *settings.kinds)
-        for until in (settings.until if kind in KINDS else (0.0,))
-    ]
-
-
-@functools.partial(jax.jit, static_argnames=("kind", "stop", "settings"))
-def _draw(
-    mixture: PromptedMixture,
-    key: jax.Array,
-    kernels: Mapping[str, Any],
-    weight: jax.Array,
-    *,
-    kind: str,
-    stop: int,
-    settings: _Sampling,
-) -> jax.Array:
-    """Samples of every prompt, `[prompts, n, 2]`: the batches in order within each."""
-    count = len(mixture.weights)
-    batch = jnp.repeat(mixture.prompts, settings.copies, axis=0)
-    prompts = jnp.tile(batch[None], (settings.batches, 1, 1))
-    if kind == LAW:
-        points = mixture.sample(key, prompts.reshape(-1, count))
-    else:
-        guide = None if kind == PLAIN else _guide(kind, kernels, weight, stop, count, settings)
-        points, _ = diffusion.sample_batches(
-            mixture.denoise,
-            key,
-            prompts,
-            shape=(2,),
-            steps=settings.steps,
-            solver=settings.solver,
-            guide=guide,
-            at=settings.at,
+    def prepare(self, load, seed):
+        """Chooses the bandwidths on samples of each law."""
+        for name in ("weights", "until"):
+            given = getattr(self, name)
+            if list(given) != sorted(set(given)):
+                words = ", ".join(f"{value:g}" for value in given)
+                raise ValueError(f"--{name}: expected ascending numbers, received {words}.")
+        if self.until[-1] > 1:
+            raise ValueError(f"--until: expected parts up to 1, received {self.until[-1]:g}.")
+        for name in ("mixtures", "kinds"):
+            if len(set(given := getattr(self, name))) < len(given):
+                raise ValueError(f"--{name}: one is given twice in {', '.join(given)}.")
+        if self.law is None:
+            laws = {name: mixture_diffusion.MIXTURES[name]() for name in self.mixtures}
+        elif self.mixtures != GuidedMixture.mixtures:
+            raise ValueError("--mixtures and --law: give one or the other.")
+        else:
+            laws = {"given": mixture_guides.read(self.law)}
+        scales = {
+            name: self.bandwidths.resolve(mixture_guides.pairs_of(name, law, seed), seed)
+            for name, law in laws.items()
+        }
+        one = next(iter(scales.values()))
+        arrays = {
+            f"{name} {part}": np.asarray(array)
+            for name, law in laws.items()
+            for part, array in law._asdict().items()
+        }
+        # A file is known by its contents, wherever it stands.
+        return self.ready(
+            state=laws,
+            arrays=arrays,
+            bandwidths=dataclasses.replace(
+                self.bandwidths, scales=one.scales, described=one.described
+            ),
+            mixtures=tuple(laws),
+            law=None,
+            of_mixtures=scales,
         )
-    by_prompt = points.reshape(settings.batches, count, settings.copies, 2).swapaxes(0, 1)
-    return by_prompt.reshape(count, -1, 2)
 
+    def cells(self):
+        """The law and the sampler by itself, then every guide."""
+        return [
+            lab.Cell((("mixture", name), ("scale", scale), ("kind", kind), ("until", until)))
+            for name, scales in self.of_mixtures.items()
+            for scale in scales.axis
+            for kind in (LAW, PLAIN, *self.kinds)
+            for until in (self.until if kind in KINDS else (0.0,))
+        ]
 
-@dataclasses.dataclass(frozen=True)
-class _Sampling:
-    """What is static in the sampling of a cell, so that cells share a compiled program."""
+    def compute(self, state, context, *, mixture, scale, kind, until):
+        """Samples at every weight with the same noise, and what is found of them."""
+        law, kernels = state[mixture], scale.kernels
+        draw = functools.partial(
+            mixture_guides.draw,
+            law,
+            kernels=kernels,
+            kind=kind,
+            stop=max(1, round(until * self.steps)),
+            sampling=self.sampling,
+        )
+        keys = [jax.random.fold_in(context.shared_key, seed) for seed in range(self.seeds)]
+        each = -(-_SHOWN // len(law.weights))
+        weights = self.weights if kind in KINDS else (0.0,)
+        values, shown = [], []
+        for weight in weights:
+            context.say(f"weight {weight:g}")
+            points = [np.asarray(draw(key=key, weight=jnp.asarray(weight))) for key in keys]
+            values.append([mixture_guides.measured(law, of, kernels) for of in points])
+            shown.append(points[0][:, :each].reshape(-1, 2).astype(np.float16))
+        count = len(shown[0])
+        return xr.Dataset(
+            {
+                "value": (("weight", "seed", "score"), values),
+                "shown": (("weight", "sample", "coordinate"), shown),
+                "prompt": (("sample",), np.arange(count) * len(law.weights) // count),
+            },
+            {"weight": list(weights), "score": list(SCORES), "sample": range(count)},
+        )
 
-    at: str
-    batches: int
-    copies: int
-    window: int
-    truncation: int
-    steps: int
-    solver: str
+    def tables(self, found):
+        """Guides at the same share off the support, and conditional less marginal ones."""
+        reached = self.reached(found)
+        free = found.value.sel(kind=[LAW, PLAIN], until=[0.0], weight=0.0, drop=True)
+        columns = ["weight", "off", "modes", "conditional_rke", "conditional_vendi", "energy"]
+        whole = xr.concat([free, reached], "kind", join="outer").sel(score=[*columns, "variation"])
+        rows = ("mixture", "scale", "kind", "until")
+        names = _WORDS | {"until": "part of the steps"}
+        yield tables.table(
+            tables.means(whole, "seed"), rows=rows, columns="score", error="error", names=names
+        )
+        if pairs := mixture_guides.differences(reached):
+            less = xr.concat(list(pairs.values()), xr.IndexVariable("pair", list(pairs)))
+            less = tables.means(less.sel(score=columns[2:]), "seed")
+            rows = ("mixture", "scale", "pair", "until")
+            yield tables.table(less, rows=rows, columns="score", error="error", names=names)
+
+    def reached(self, found):
+        """The scores of every guide where `limit` of its samples are off the support."""
+        return mixture_guides.at_limit(mixture_guides.guided(found.value), self.limit)
 
     @classmethod
-    def of(cls, settings: Settings) -> _Sampling:
-        return cls(
-            **{field.name: getattr(settings, field.name) for field in dataclasses.fields(cls)}
-        )
+    def figures(cls, runs):
+        """The samples; modes against what is off the support; scores; every scale."""
+        drawn = {}
+        for run in runs:
+            name = run.folder.name.replace("-", "_")
+            drawn[name] = _samples(run)
+            drawn[f"{name}_curves"] = _curves(run)
+            drawn[f"{name}_weights"] = _weights(run)
+            if run.found.sizes["scale"] > 1:
+                drawn[f"{name}_bandwidth"] = _bandwidth(run)
+        return drawn
+
+    def variant(self):
+        """'noisy' where the gradient is taken as printed."""
+        return "" if self.at == GuidedMixture.at else self.at
 
 
-def _guide(
-    kind: str,
-    kernels: Mapping[str, Any],
-    weight: jax.Array,
-    stop: int,
-    prompt_size: int,
-    settings: _Sampling,
-) -> optax.GradientTransformationExtraArgs:
-    """The weighted gradient of a score in the first `stop` steps."""
-    options: dict[str, Any] = {"output_kernel": kernels["output_kernel"]}
-    if kind.startswith("conditional"):
-        options |= {"prompt_kernel": kernels["prompt_kernel"], "prompt_size": prompt_size}
-    if kind == "conditional_vendi":
-        options["truncation"] = settings.truncation
-    score = getattr(cv.guidance, kind)(**options, window=settings.window)
-    weighted = optax.chain(score, optax.scale(weight))
-    return optax.conditionally_mask(weighted, lambda step, **_: jnp.asarray(step) < stop)
+def _caption(figure, run, scale=None):
+    study = run.settings
+    n = study.batches * study.copies
+    words = f"{study.seeds} seeds of {n} samples a prompt, gradient at the {study.at} samples"
+    bars = f"one standard error over {study.seeds} seeds"
+    return figures.caption(figure, run, n=words, bars=bars, scale=scale)
 
 
-def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Found:
-    """Samples at every weight with the same noise, and what is found of them."""
-    settings: Settings = setup.settings
-    mixture: PromptedMixture = setup.state[cell.mixture]
-    kernels = settings.bandwidths[cell.mixture][cell.scale].kernels()
-    draw = functools.partial(
-        _draw,
-        mixture,
-        kernels=kernels,
-        kind=cell.kind,
-        stop=max(1, round(cell.until * settings.steps)),
-        settings=_Sampling.of(settings),
-    )
-    keys = [jax.random.fold_in(context.shared_key, seed) for seed in range(settings.seeds)]
-    scores, shown = [], []
-    for weight in settings.weights if cell.kind in KINDS else (0.0,):
-        context.say(f"weight {weight:g}")
-        points = [np.asarray(draw(key=key, weight=jnp.asarray(weight))) for key in keys]
-        scores.append([measured(mixture, of, kernels) for of in points])
-        every = -(-_SHOWN // len(mixture.weights))
-        shown.append(points[0][:, :every].reshape(-1, 2).astype(np.float16))
-    return Found(
-        scores=np.array(scores),
-        shown=np.stack(shown),
-        prompts=np.repeat(np.arange(len(mixture.weights)), len(shown[0]) // len(mixture.weights)),
-    )
-
-
-def measured(
-    mixture: PromptedMixture, points: np.ndarray, kernels: Mapping[str, Any]
-) -> np.ndarray:
-    """What SCORES names, of samples of every prompt.
-
-    The modes of a prompt are one over the share of pairs of one prompt's samples on the support
-    that share a component: what Conditional-RKE tends to for narrow components far apart. RKE and
-    Conditional-RKE are those of the samples' law, without bias but for the ratio; the scores of
-    order 1 are those of the samples.
-
-    Args:
-      mixture: the law.
-      points: `[m, n, 2]`.
-      kernels: of outputs and prompts, as the scores take them.
-
-    Returns:
-      `[scores]`; modes are NaN where no two samples share a component.
-    """
-    m, n, _ = points.shape
-    shares = np.stack([mixture.shares(of, prompt) for prompt, of in enumerate(points)])
-    on = shares.sum(axis=1)
-    pairs, meeting = (np.sum(of * (n * of - 1)) for of in (on, shares))
-    weights = np.asarray(mixture.weights, float)
-    outputs = points.reshape(-1, 2)
-    prompts = np.repeat(np.asarray(mixture.prompts), n, axis=0)
-    spectral = cv.decompose(outputs, prompts, order=1, method=cv.Exact(), **kernels)
-    of_prompts = np.square(_gram(kernels["prompt_kernel"], mixture.prompts))
-    of_outputs = mean_squares(kernels["output_kernel"], points)
-    found = {
-        "modes": pairs / meeting if meeting > 0 else np.nan,
-        "vendi": spectral.vendi,
-        "conditional_vendi": spectral.conditional,
-        "rke": m**2 / of_outputs.sum(),
-        "conditional_rke": of_prompts.sum() / np.sum(of_prompts * of_outputs),
-        "energy": np.mean(
-            [mixture.energy_distance(of, prompt) for prompt, of in enumerate(points)]
-        ),
-        "off": 1 - on.mean(),
-        "variation": np.mean(np.abs(shares - weights).sum(axis=1) + 1 - on) / 2,
-    }
-    return np.array([float(found[name]) for name in SCORES])
-
-
-def mean_squares(kernel: cv.Kernel, points: np.ndarray) -> np.ndarray:
-    """E k(x, y)^2 of different samples x and y of every two prompts, `[m, m]`, without bias."""
-    m, n, _ = points.shape
-    squares = np.square(_gram(kernel, points.reshape(-1, 2)))
-    means = squares.reshape(m, n, m, n).mean(axis=(1, 3))
-    np.fill_diagonal(means, (n * np.diagonal(means) - 1) / (n - 1))
-    return means
-
-
-def _gram(kernel: cv.Kernel, points: Any) -> np.ndarray:
-    prepared = kernel.prepare(jnp.asarray(points))
-    return np.asarray(kernel.cross(prepared, prepared), float)
-
-
-def score_of(run: lab.Run, cell: Cell, score: str) -> np.ndarray:
-    """One score at every weight and seed, `[weights, seeds]`."""
-    return run.results[cell].scores[:, :, SCORES.index(score)]
-
-
-def at_limit(run: lab.Run, cell: Cell) -> tuple[np.ndarray, np.ndarray]:
-    """A guide's scores where `limit` of the samples are off the support, or at the last weight.
-
-    Weights run from none on; between two of them values are interpolated linearly, weights too.
-
-    Returns:
-      Weights `[seeds]` and scores `[seeds, scores]`.
-    """
-    settings: Settings = run.settings
-    plain = run.results[Cell(cell.mixture, cell.scale, PLAIN, 0.0)].scores
-    path = np.concatenate([plain, run.results[cell].scores])
-    weights = np.array([0.0, *settings.weights])
-    found = []
-    for values in path.swapaxes(0, 1):
-        off = values[:, SCORES.index("off")]
-        beyond = np.flatnonzero(off > settings.limit)
-        last = beyond[0] if beyond.size else len(off) - 1
-        part = (settings.limit - off[last - 1]) / (off[last] - off[last - 1]) if beyond.size else 1
-        whole = np.column_stack([weights, values])
-        found.append(
-            whole[max(last - 1, 0)] * (1 - part) + whole[last] * part if last else whole[0]
-        )
-    return np.array(found)[:, 0], np.array(found)[:, 1:]
-
-
-def table(run: lab.Run) -> Table:
-    """Guides at the same share off the support: means and standard errors over the seeds."""
-    settings: Settings = run.settings
-    names = "modes", "conditional_rke", "conditional_vendi", "energy", "variation"
-    heads = [_WORDS[name] for name in names]
-    grid = Table("mixture", "bandwidths", "guide", "steps", "weight", "off", *heads)
-
-    def add(mixture: str, scale: str, words: str, way: Sequence[str], values: np.ndarray) -> None:
-        off = f"{values[:, SCORES.index('off')].mean():.1%}"
-        found = (_with_error(values[:, SCORES.index(name)]) for name in names)
-        grid.add_row(mixture, scale, words, *way, off, *found)
-
-    for mixture, bandwidths in settings.bandwidths.items():
-        for scale in bandwidths:
-            for kind in (LAW, PLAIN):
-                values = run.results[Cell(mixture, scale, kind, 0.0)].scores[0]
-                add(mixture, scale, _NAMES[kind], ("", ""), values)
-            for kind in settings.kinds:
-                for until in settings.until:
-                    weights, values = at_limit(run, Cell(mixture, scale, kind, until))
-                    way = f"{until:.0%}", _with_error(weights)
-                    add(mixture, scale, KINDS[kind], way, values)
-            for conditional, marginal, until, values in differences(run, mixture, scale):
-                words = f"{KINDS[conditional]} less {KINDS[marginal]}"
-                add(mixture, scale, words, (f"{until:.0%}", ""), values)
-    return grid
-
-
-def differences(run: lab.Run, mixture: str, scale: str) -> list[tuple[str, str, float, np.ndarray]]:
-    """Conditional guides less the marginal ones at the limit, seed by seed, `[seeds, scores]`."""
-    settings: Settings = run.settings
-    found = []
-    for marginal in ("vendi", "rke"):
-        conditional = f"conditional_{marginal}"
-        if {marginal, conditional} <= set(settings.kinds):
-            for until in settings.until:
-                pair = (Cell(mixture, scale, kind, until) for kind in (conditional, marginal))
-                first, second = (at_limit(run, cell)[1] for cell in pair)
-                found.append((conditional, marginal, until, first - second))
-    return found
-
-
-def _with_error(values: np.ndarray) -> str:
-    """Mean and standard error."""
-    error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
-    return report.with_error(float(np.mean(values)), float(error))
-
-
-def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
-    """The samples, modes against what is off the support, and everything against the weight."""
-    figures = {}
-    for run in runs:
-        name = run.folder.name.replace("-", "_")
-        figures[name] = _samples(run)
-        figures[f"{name}_curves"] = _curves(run)
-        figures[f"{name}_weights"] = _weights(run)
-    return figures
-
-
-def _middle(run: lab.Run, mixture: str) -> str:
-    """The scale that is drawn where only one is."""
-    scales = list(run.settings.bandwidths[mixture])
-    return "1" if "1" in scales else scales[0]
-
-
-def _samples(run: lab.Run) -> Figure:
+def _samples(run):
     """The law, plain samples, and each guide at the largest weight within the limit."""
-    settings: Settings = run.settings
-    kinds = (LAW, PLAIN, *settings.kinds)
-    figure, axes = style.panels(
-        len(kinds) * len(settings.bandwidths), columns=len(kinds), size=(2.2, 2.6)
+    study, until = run.settings, run.settings.until[0]
+    kinds = {LAW: "the law itself", PLAIN: "no guidance"} | {k: KINDS[k] for k in study.kinds}
+    count = len(kinds) * len(study.mixtures)
+    figure, panels = style.panels(count, columns=len(kinds), size=(2.2, 2.5))
+    found = run.found.sel(scale=study.bandwidths.shown)
+    means = found.value.mean("seed", skipna=False)
+    for index, panel in enumerate(panels):
+        mixture, kind = study.mixtures[index // len(kinds)], list(kinds)[index % len(kinds)]
+        place = {"mixture": mixture, "kind": kind, "until": until if kind in KINDS else 0.0}
+        weight, words = 0.0, kinds[kind]
+        if kind in KINDS:
+            off = means.sel(place).sel(score="off", weight=list(study.weights)).values
+            beyond = np.flatnonzero(off > study.limit)
+            weight = study.weights[max(beyond[0] - 1, 0) if beyond.size else -1]
+            words += f", weight {weight:g}"
+        one, scores = found.sel(place).sel(weight=weight), means.sel(place).sel(weight=weight)
+        prompts = one.prompt.values.astype(int)
+        colours = np.array(style.CYCLE)[prompts % len(style.CYCLE)]
+        panel.scatter(*one.shown.values.T, s=3, c=colours.tolist(), linewidths=0)
+        modes, off = (scores.sel(score=name).item() for name in ("modes", "off"))
+        panel.set_title(f"{words}\n{modes:.2f} modes a prompt\n{off:.1%} off the support")
+        law = found.shown.sel(mixture=mixture, kind=LAW, until=0.0, weight=0.0)
+        reach = 1.35 * float(np.abs(law.astype(float)).max())
+        panel.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
+        panel.grid(visible=False)
+        if not index % len(kinds):
+            panel.set_ylabel(_MIXTURES.get(mixture) or mixture)
+    words = (
+        f"the first {len(prompts)} samples of a seed, coloured by prompt; the largest weight with "
+        f"at most {study.limit:.0%} off the support in the first {until:.0%} of the steps"
     )
-    panels = iter(axes)
-    for mixture in settings.bandwidths:
-        scale = _middle(run, mixture)
-        law = run.results[Cell(mixture, scale, LAW, 0.0)].shown[0].astype(float)
-        reach = 1.35 * np.abs(law).max()
-        for kind, panel in zip(kinds, panels, strict=False):
-            until = settings.until[0] if kind in KINDS else 0.0
-            cell = Cell(mixture, scale, kind, until)
-            found, index = run.results[cell], 0
-            words = _NAMES[kind]
-            if kind in KINDS:
-                within = score_of(run, cell, "off").mean(axis=1) <= settings.limit
-                index = max(int(np.argmin(within)) - 1, 0) if not within.all() else -1
-                words += f", weight {settings.weights[index]:g}"
-            colours = np.array(style.CYCLE)[found.prompts % len(style.CYCLE)]
-            panel.scatter(*found.shown[index].T, s=3, c=colours.tolist(), linewidths=0)
-            modes, off = (score_of(run, cell, name)[index].mean() for name in ("modes", "off"))
-            panel.set_title(f"{words}\n{modes:.2f} modes a prompt\n{off:.1%} off the support")
-            panel.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
-            panel.set(xticks=[], yticks=[])
-            panel.grid(visible=False)
-    style.caption(
-        figure,
-        f"The first samples of the first seed; colour: the prompt. Rows: {_row_words(run)}. Guides "
-        f"act in the first {settings.until[0]:.0%} of the steps, at the largest weight that leaves "
-        f"at most {settings.limit:.0%} of the samples off the support. {_caption(run)}",
+    return figures.caption(figure, run, n=words, scale=study.bandwidths.shown)
+
+
+def _when(until):
+    return "all steps" if until == 1 else f"first {until:.0%} of the steps"
+
+
+def _curves(run):
+    """Modes of a prompt against the share off the support: mixtures by when the guide acts."""
+    study, scale = run.settings, run.settings.bandwidths.shown
+    columns = len(study.until)
+    figure, panels = style.panels(
+        columns * len(study.mixtures), columns=columns, size=(4.2, 2.7), sharey="row"
     )
-    return figure
+    found = run.found.value.sel(scale=scale)
+    path = mixture_guides.guided(found)
+    path = tables.means(path.where(path.sel(score="off") <= 0.5), "seed")
+    reached = study.reached(run.found).sel(scale=scale, score="modes").mean("seed", skipna=False)
+    for index, panel in enumerate(panels):
+        mixture, until = study.mixtures[index // columns], study.until[index % columns]
+        place = {"mixture": mixture, "until": until}
+        for number, kind in enumerate(study.kinds):
+            off, modes = (path.sel(place).sel(kind=kind, score=name) for name in ("off", "modes"))
+            panel.errorbar(
+                100 * off.value,
+                modes.value,
+                modes.error,
+                color=_COLOURS[kind],
+                marker=style.MARKERS[number],
+                label=KINDS[kind],
+            )
+        law = found.sel(mixture=mixture, kind=LAW, until=0.0, weight=0.0, score="modes").mean()
+        panel.axhline(law.item(), color=style.GREY, linewidth=0.8, label="the law itself")
+        panel.axvline(100 * study.limit, color=style.GREY, linewidth=0.8, linestyle=":")
+        most = reached.sel(place)
+        best = f"{KINDS[most.idxmax('kind').item()]} has {most.max().item():.2g} modes"
+        panel.set_title(f"{mixture}, {_when(until)}:\n{best} at {study.limit:.0%} off the support")
+        panel.set(xlabel="off the support, %", xlim=(0, 50))
+        if not index % columns:
+            panel.set_ylabel(_WORDS["modes"])
+    style.legend_above(figure, panels[0], columns=5)
+    return _caption(figure, run, scale)
 
 
-def _curves(run: lab.Run) -> Figure:
-    """Modes of a prompt against the share off the support: rows of mixtures, columns of scales."""
-    settings: Settings = run.settings
-    scales, rows = max(map(len, settings.bandwidths.values())), len(settings.bandwidths)
-    columns = scales if scales > 1 else rows
-    figure, axes = style.panels(
-        scales * rows, columns=columns, size=(3.6, 2.9), sharey="row" if scales > 1 else "none"
+def _weights(run):
+    """What the scores and the distances to the law are at every weight."""
+    study, scale = run.settings, run.settings.bandwidths.shown
+    until = study.until[0]
+    values = run.found.value.sel(scale=scale, score=["conditional_rke", "energy", "off"])
+    guides = values.sel(kind=list(study.kinds), until=until, weight=list(study.weights))
+    found = tables.means(guides, "seed")
+
+    def each(panel, part):
+        score, mixture = part.score.item(), part.mixture.item()
+        law = values.sel(mixture=mixture, score=score, kind=LAW, until=0.0, weight=0.0)
+        panel.axhline(law.mean().item(), color=style.GREY, linewidth=0.8)
+        if score != "off":
+            options = {"linthresh": 0.1} if score == "energy" else {}
+            panel.set_yscale("symlog" if options else "log", **options)
+            style.log_numbers(panel.yaxis)
+
+    def title(score, mixture):
+        last = found.value.sel(score=score, mixture=mixture).isel(weight=-1)
+        ends = last.idxmin("kind").item(), last.idxmax("kind").item()
+        low, high = (f"{KINDS[k]} {float(f'{last.sel(kind=k).item():.2g}'):,g}" for k in ends)
+        return f"{mixture}, weight {last.weight.item():g}: {low} to {high}"
+
+    drawn = figures.facets(
+        found,
+        x="weight",
+        hue="kind",
+        row="score",
+        column="mixture",
+        error="error",
+        log_x=True,
+        colours=_COLOURS,
+        names=_WORDS,
+        title=title,
+        x_label=f"weight, in the {_when(until)}; grey: the law itself",
+        y_label=lambda score: _WORDS[score],
+        size=(4.4, 2.3),
+        each=each,
     )
-    panels = iter(axes)
-    for mixture, bandwidths in settings.bandwidths.items():
-        for (scale, widths), panel in zip(bandwidths.items(), panels, strict=False):
-            plain = Cell(mixture, scale, PLAIN, 0.0)
-            for kind in settings.kinds:
-                for until in settings.until:
-                    cell = Cell(mixture, scale, kind, until)
-                    x, y = (
-                        np.concatenate([found(run, plain), found(run, cell)])
-                        for found in (functools.partial(score_of, score="off"), _modes)
-                    )
-                    _line(panel, 100 * x.mean(axis=1), y, kind, until, settings)
-            law = Cell(mixture, scale, LAW, 0.0)
-            panel.axhline(score_of(run, law, "modes").mean(), color=style.GREY, linewidth=0.8)
-            panel.axvline(100 * settings.limit, color=style.GREY, linewidth=0.8, linestyle=":")
-            panel.set_title(f"{mixture}, {_words(scale, widths)}")
-            panel.set(xlabel="off the support, %", ylabel=_WORDS["modes"], xlim=(0, 50))
-    style.legend_above(figure, axes[0], columns=4 if columns > 2 else 2)
-    style.caption(
-        figure,
-        f"Each line from no guidance on, with the weights {_listed(settings.weights)}, up to half "
-        f"of the samples off the support: means and standard errors over {settings.seeds} seeds. "
-        "Dashed: the guide acts in a part of the steps. Grey: the modes of the law, and the share "
-        f"off the support at which guides are compared. {_row_words(run)}. {_caption(run)}",
+    return _caption(drawn, run, scale)
+
+
+def _bandwidth(run):
+    """The modes at the limit, at every scale of the bandwidths."""
+    study = run.settings
+    found = tables.means(study.reached(run.found).sel(score="modes"), "seed")
+
+    def each(panel, part):
+        panel.set_xticks(part.scale.values)
+        panel.set_xticks([], minor=True)
+
+    def title(mixture, until):
+        part = found.value.sel(mixture=mixture, until=until)
+        best = part.isel(part.argmax(...))
+        words = f"{KINDS[best.kind.item()]} has most, {best.item():.2g} at x {best.scale.item():g}"
+        return f"{mixture}, {_when(until)}:\n{words}"
+
+    drawn = figures.facets(
+        found,
+        x="scale",
+        hue="kind",
+        row="mixture",
+        column="until",
+        error="error",
+        log_x=True,
+        colours=_COLOURS,
+        names=_WORDS,
+        title=title,
+        x_label="multiple of the rule's bandwidths",
+        y_label=f"modes, {study.limit:.0%} off the support",
+        size=(4.2, 2.5),
+        each=each,
     )
-    return figure
-
-
-def _weights(run: lab.Run) -> Figure:
-    """Diversity and distances to the law against the weight, at one scale; rows of mixtures."""
-    settings: Settings = run.settings
-    shown = "modes", "conditional_rke", "energy", "off"
-    figure, axes = style.panels(
-        len(shown) * len(settings.bandwidths), columns=len(shown), size=(2.9, 2.7)
-    )
-    panels = iter(axes)
-    for mixture in settings.bandwidths:
-        scale = _middle(run, mixture)
-        for name, panel in zip(shown, panels, strict=False):
-            for kind in settings.kinds:
-                for until in settings.until:
-                    cell = Cell(mixture, scale, kind, until)
-                    y = _modes(run, cell) if name == "modes" else score_of(run, cell, name)
-                    _line(panel, np.array(settings.weights), y, kind, until, settings)
-            for kind, look in ((LAW, "-"), (PLAIN, ":")):
-                value = score_of(run, Cell(mixture, scale, kind, 0.0), name).mean()
-                panel.axhline(value, color=style.GREY, linewidth=0.8, linestyle=look)
-            panel.set_xscale("log")
-            style.log_numbers(panel.xaxis)
-            panel.set(xlabel="weight", ylabel=_WORDS[name], title=mixture)
-            if name == "energy":
-                panel.set_yscale("symlog", linthresh=0.1)
-                panel.set_ylim(-0.05, None)
-            if name == "conditional_rke":
-                panel.set_yscale("log")
-                style.log_numbers(panel.yaxis)
-    style.legend_above(figure, axes[0], columns=4)
-    style.caption(
-        figure,
-        f"Means and standard errors over {settings.seeds} seeds, from the same noise for every "
-        "guide; modes where at most half of the samples are off the support. Dashed: the guide "
-        "acts in a part of the steps. Grey: as many samples of the law (whole), and no guidance "
-        f"(dotted). {_row_words(run)}. {_caption(run)}",
-    )
-    return figure
-
-
-def _modes(run: lab.Run, cell: Cell) -> np.ndarray:
-    """Modes of a prompt, `[weights, seeds]`; NaN where more than half of the samples are off."""
-    return np.where(score_of(run, cell, "off") > 0.5, np.nan, score_of(run, cell, "modes"))
-
-
-def _line(
-    panel: Axes, x: np.ndarray, y: np.ndarray, kind: str, until: float, settings: Settings
-) -> None:
-    """Means with standard errors; dashed where the guide acts in a part of the steps."""
-    error = y.std(axis=1, ddof=1) / np.sqrt(y.shape[1]) if y.shape[1] > 1 else None
-    panel.errorbar(
-        x,
-        y.mean(axis=1),
-        error,
-        color=style.score_colour(KINDS[kind]),
-        marker=style.MARKERS[list(KINDS).index(kind)],
-        linestyle="-" if until == 1 else "--",
-        capsize=2,
-        label=f"{KINDS[kind]}, {until:.0%} of the steps",
-    )
-
-
-def _words(scale: str, widths: choices.Bandwidths) -> str:
-    if widths.outputs is None:
-        return "cosine kernel"
-    return f"bandwidths {widths.outputs:.3g}, {widths.prompts:.3g} (x {scale})"
-
-
-def _row_words(run: lab.Run) -> str:
-    """What the mixtures are."""
-    known = {
-        "shared": "shared: all prompts have the same components, each prefers another",
-        "apart": "apart: each prompt has components of its own and prefers one",
-        "given": "given: a mixture of a file",
-    }
-    return "; ".join(known[mixture] for mixture in run.settings.bandwidths)
-
-
-def _caption(run: lab.Run) -> str:
-    """How the samples were made, and which bandwidths and seed."""
-    settings: Settings = run.settings
-    rules = choices.describe(
-        {scale: b for of in settings.bandwidths.values() for scale, b in of.items()}
-    )
-    kept = f"; Conditional-Vendi guides with t = {settings.truncation}"
-    words = [
-        f"{settings.batches} batches of {settings.copies} samples a prompt and seed, window "
-        f"{settings.window}, {settings.steps} steps of {settings.solver}, gradient at the "
-        f"{settings.at} samples{kept if 'conditional_vendi' in settings.kinds else ''}. Off the "
-        "support: more than 3 sd from every component of the prompt",
-        rules,
-        f"Seed {run.seed}",
-    ]
-    return ". ".join(filter(None, words)) + "."
-
-
-def variant(options: Options) -> str:
-    """'noisy' where the gradient is taken as printed."""
-    return "" if options.at == Options.at else options.at
-
-
-STUDY = lab.StudyRecord(
-    name="guided_mixture",
-    version=1,
-    question="What do guided samplers gain and lose where the true law is known?",
-    reproduces="CV section 6 (eq. 14)",
-    duration="2 minutes",
-    options=Options,
-    settings=Settings,
-    cell=Cell,
-    result=Found,
-    prepare=prepare,
-    cells=cells,
-    compute=compute,
-    table=table,
-    draw=draw,
-    variant=variant,
-    committed=((), ("--at=noisy", "--kinds=rke,conditional_rke", "--scales=1")),
-    figures=tuple(
-        f"guided_mixture{at}{what}" for at in ("", "_noisy") for what in ("", "_curves", "_weights")
-    ),
-    data=None,
-)
+    return _caption(drawn, run)
 
 
 if __name__ == "__main__":
-    lab.main(STUDY)
+    lab.main(GuidedMixture)

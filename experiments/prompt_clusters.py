@@ -11,132 +11,130 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import numpy as np
+import xarray as xr
 from matplotlib.figure import Figure
-from rich.table import Table
 
 import condvendi_jax as cv
 from condvendi_jax import validation
 from experiments import lab
-from experiments.data import PairedEmbeddings
-from experiments.lab import choices, style
-from experiments.lab.study import option
+from experiments.lab import figures, style, tables
 
 # Sizes of equal ratio, from a cluster of so many prompts on down to single ones.
 _POINTS, _COARSEST = 6, 40
 _SHARE = 0.5
-_ALL = "all outputs"
+ALL = "all outputs"
 _ORDERS = (1.0, 2.0)
-# In the order of the panels of CV fig 4, and the number of the score among those of an entropy.
-_PANELS = {
-    "Conditional-Vendi": (0, 1),
-    "Information-Vendi": (0, 2),
-    "Conditional-RKE": (1, 1),
-    "Information-RKE": (1, 2),
-}
+# In the order of the scores of a decomposition, order by order.
+SCORES = tuple(
+    f"{of}{name}" for name in ("Vendi", "RKE") for of in ("", "Conditional-", "Information-")
+)
+# The panels of CV fig 4.
+PANELS = ("Conditional-Vendi", "Information-Vendi", "Conditional-RKE", "Information-RKE")
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(choices.ScaledOptions):
-    """The flags of the study."""
+class PromptClusters(lab.Study):
+    """What do finer clusters of prompts, each answered by one output, do to the scores?"""
 
-    counts: tuple[int, ...] | None = option(
+    name = "prompt_clusters"
+    reproduces = "CV figs 4, 23; CV-early fig 4"
+    duration = "1 minute"
+    takes = ("models",)
+    runs = ((), ("--data=captions",), ("--data=gallery",))
+    drawings = ("prompt_clusters", "prompt_clusters_captions", "prompt_clusters_gallery")
+
+    bandwidths: lab.Scales = lab.Scales()
+    counts: tuple[int, ...] | None = lab.flag(
         None,
         "Numbers of clusters k; by default six, from a fortieth of the prompts to all of them.",
     )
-    largest: int = option(400, "So many prompts are drawn where there are more.")
-    repeats: int = option(3, "Starts of K-means, each with outputs of its own draw.")
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """What the curves depend on."""
-
-    data: str
-    prompts: int
-    models: tuple[str, ...]
-    left_out: tuple[str, ...]
-    counts: tuple[int, ...]
-    repeats: int
-    bandwidths: dict[str, choices.Bandwidths]
-
-
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """One model, under one multiple of the bandwidths."""
-
-    model: str
-    scale: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Curves:
-    """The scores of the pairs against k.
-
-    Attributes:
-      scores: `[orders, 3, counts, repeats]`: Vendi, Conditional and Information, orders 1 and 2.
-      agreement: the mean adjusted Rand index of two starts, `[counts]`.
-    """
-
-    scores: np.ndarray
-    agreement: np.ndarray
-
-
-@dataclasses.dataclass(frozen=True)
-class State:
-    """What the cells share.
-
-    Attributes:
-      pairs: all of them.
-      rows: the rows of each model's outputs of each prompt, `[prompts]` lists.
-      first: a row of each prompt, `[prompts]`.
-      clusterings: by k.
-    """
-
-    pairs: PairedEmbeddings
-    rows: Mapping[str, Sequence[np.ndarray]]
-    first: np.ndarray
-    clusterings: Mapping[int, cv.clusters.Clustering]
-
-
-def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -> lab.Setup:
-    """Checks the options, finds the prompts that the models share, and clusters them."""
-    for name in ("largest", "repeats"):
-        validation.check_count(getattr(options, name), name=f"--{name}", minimum=2)
-    pairs = load()
-    kinds, kind = validation.distinct_rows(pairs.prompts)
-    models = np.asarray(pairs.labels.get("models", np.full(len(pairs), _ALL))).astype(str)
-    having = {m: np.unique(kind[models == m]) for m in np.unique(models).tolist()}
-    kept = {m: found for m, found in having.items() if len(found) >= _SHARE * kinds}
-    every = [set(found.tolist()) for found in kept.values()] or [set()]
-    shared = np.array(sorted(set.intersection(*every)))
-    if len(shared) < 4:
-        raise ValueError(f"the models have {len(shared)} prompts in common; at least 4 are needed.")
-    generator = np.random.default_rng(seed)
-    if len(shared) > options.largest:
-        shared = np.sort(generator.choice(shared, options.largest, replace=False))
-    counts = _counts(options.counts, len(shared))
-    rows = {m: [np.flatnonzero((kind == p) & (models == m)) for p in shared.tolist()] for m in kept}
-    first = np.array([of_prompt[0] for of_prompt in next(iter(rows.values()))])
-    settings = Settings(
-        data=pairs.description,
-        prompts=len(shared),
-        models=tuple(kept),
-        left_out=tuple(m for m in having if m not in kept),
-        counts=counts,
-        repeats=options.repeats,
-        bandwidths=choices.choose_scaled(pairs, options, seed),
+    largest: int = lab.flag(
+        400, "This many prompts are drawn at random where there are more.", at_least=2
     )
-    keys = jax.random.split(jax.random.key(seed), len(counts))
-    clusterings = {
-        count: cv.clusters.k_means(pairs.prompts[first], count, key=key, restarts=options.repeats)
-        for count, key in zip(counts, keys, strict=True)
-    }
-    arrays = {"outputs": pairs.outputs, "prompts": pairs.prompts, "models": models}
-    return lab.Setup(settings, arrays, state=State(pairs, rows, first, clusterings))
+    repeats: int = lab.flag(3, "Starts of K-means, each with outputs of its own draw.", at_least=2)
+    prompts: int = lab.resolved(0)
+    models: tuple[str, ...] = lab.resolved(())
+    left_out: tuple[str, ...] = lab.resolved(())
+
+    def prepare(self, load, seed):
+        """Finds the prompts that the models share, and clusters them."""
+        pairs = load()
+        kinds, kind = validation.distinct_rows(pairs.prompts)
+        models = np.asarray(pairs.labels.get("models", np.full(len(pairs), ALL))).astype(str)
+        having = {m: np.unique(kind[models == m]) for m in np.unique(models).tolist()}
+        kept = {m: found for m, found in having.items() if len(found) >= _SHARE * kinds}
+        every = [set(found.tolist()) for found in kept.values()] or [set()]
+        shared = np.array(sorted(set.intersection(*every)))
+        if len(shared) < 4:
+            raise ValueError(
+                f"the models have {len(shared)} prompts in common; at least 4 are needed."
+            )
+        if len(shared) > self.largest:
+            generator = np.random.default_rng(seed)
+            shared = np.sort(generator.choice(shared, self.largest, replace=False))
+        counts = _counts(self.counts, len(shared))
+        rows = {
+            m: [np.flatnonzero((kind == p) & (models == m)) for p in shared.tolist()] for m in kept
+        }
+        prompts = pairs.prompts[[of_prompt[0] for of_prompt in next(iter(rows.values()))]]
+        keys = jax.random.split(jax.random.key(seed), len(counts))
+        clusterings = {
+            count: cv.clusters.k_means(prompts, count, key=key, restarts=self.repeats)
+            for count, key in zip(counts, keys, strict=True)
+        }
+        return self.ready(
+            pairs,
+            state=(pairs.outputs, prompts, rows, clusterings),
+            arrays={"outputs": pairs.outputs, "prompts": pairs.prompts, "models": models},
+            bandwidths=self.bandwidths.resolve(pairs, seed),
+            counts=counts,
+            prompts=len(shared),
+            models=tuple(kept),
+            left_out=tuple(m for m in having if m not in kept),
+        )
+
+    def axes(self):
+        """Every model under every scale of the bandwidths."""
+        return {"model": self.models, "scale": self.bandwidths.axis}
+
+    def compute(self, state, context, *, model, scale):
+        """The scores of a model at every k for every start of K-means, and how starts agree.
+
+        `agreement` is the mean adjusted Rand index of two starts.
+        """
+        outputs, prompts, rows, clusterings = state
+        generator = np.random.default_rng(np.asarray(jax.random.key_data(context.shared_key)))
+        values = np.empty((len(_ORDERS), 3, len(clusterings), self.repeats))
+        for repeat in range(self.repeats):
+            drawn = outputs[[generator.choice(of_prompt) for of_prompt in rows[model]]]
+            for index, clusters in enumerate(clusterings.values()):
+                answered = drawn[answers(prompts, clusters.alternatives[repeat])]
+                decompose = functools.partial(cv.decompose, answered, prompts, **scale.kernels)
+                for order, value in enumerate(_ORDERS):
+                    values[order, :, index, repeat] = decompose(order=value).scores
+        agreement = [clusters.agreement for clusters in clusterings.values()]
+        return xr.Dataset(
+            {
+                "value": (("score", "k", "repeat"), values.reshape(len(SCORES), *values.shape[2:])),
+                "agreement": (("k",), agreement),
+            },
+            {"score": list(SCORES), "k": list(clusterings), "repeat": range(self.repeats)},
+        )
+
+    def tables(self, found):
+        """Each score at every k, with its spread over the starts."""
+        names = {k: f"k = {k:,}" for k in self.counts or ()}
+        rows = ("scale", "model", "score")
+        yield tables.table(_averaged(found), rows=rows, columns="k", error="error", names=names)
+
+    @classmethod
+    def figures(cls, runs):
+        """A figure a data set: scores against k, a line a model, a row of panels a bandwidth."""
+        # The folder of a run names its data.
+        return {run.folder.name.replace("-", "_"): _figure(run) for run in runs}
 
 
 def _counts(given: tuple[int, ...] | None, prompts: int) -> tuple[int, ...]:
@@ -149,30 +147,6 @@ def _counts(given: tuple[int, ...] | None, prompts: int) -> tuple[int, ...]:
             f"--counts: expected numbers between 1 and the {prompts} prompts, received {counts}."
         )
     return counts
-
-
-def cells(settings: Settings) -> list[Cell]:
-    """Every model under every bandwidth."""
-    return [Cell(m, scale) for scale in settings.bandwidths for m in settings.models]
-
-
-def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Curves:
-    """The scores of one model at every k, for every start of K-means."""
-    settings, state = setup.settings, setup.state
-    generator = np.random.default_rng(np.asarray(jax.random.key_data(context.shared_key)))
-    kernels = settings.bandwidths[cell.scale].kernels()
-    prompts = state.pairs.prompts[state.first]
-    scores = np.empty((len(_ORDERS), 3, len(settings.counts), settings.repeats))
-    for repeat in range(settings.repeats):
-        drawn = np.array([generator.choice(rows) for rows in state.rows[cell.model]])
-        outputs = state.pairs.outputs[drawn]
-        for index, count in enumerate(settings.counts):
-            answered = answers(prompts, state.clusterings[count].alternatives[repeat])
-            decompose = functools.partial(cv.decompose, outputs[answered], prompts, **kernels)
-            for order, value in enumerate(_ORDERS):
-                scores[order, :, index, repeat] = decompose(order=value).scores
-    agreement = [state.clusterings[count].agreement for count in settings.counts]
-    return Curves(scores, np.array(agreement))
 
 
 def answers(prompts: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -191,97 +165,49 @@ def answers(prompts: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return medoid
 
 
-def table(run: lab.Run) -> Table:
-    """Each score at the least and at the largest k, with its spread over the starts."""
-    grid = Table("bandwidths", "model", "score", *map("k = {:,}".format, run.settings.counts))
-    for cell, found in run.results.items():
-        for name, (order, score) in _PANELS.items():
-            values = found.scores[order, score]
-            words = [f"{v.mean():.4g} +- {v.std(ddof=1):.2g}" for v in values]
-            grid.add_row(cell.scale, cell.model, name, *words)
-    return grid
-
-
-def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
-    """A figure a data set: scores against k, a line a model, a row of panels a bandwidth."""
-    return {_name(run): _figure(run) for run in runs}
-
-
-def _name(run: lab.Run) -> str:
-    """Of the figure: by the folder of the run, which names the data."""
-    return run.folder.name.replace("-", "_")
+def _averaged(found: xr.Dataset) -> xr.Dataset:
+    """The scores of the figures: means and standard deviations over the starts."""
+    values = found.value.sel(score=list(PANELS))
+    return xr.Dataset({"value": values.mean("repeat"), "error": values.std("repeat", ddof=1)})
 
 
 def _figure(run: lab.Run) -> Figure:
-    settings = run.settings
-    figure, axes = style.panels(
-        4 * len(settings.bandwidths), columns=4, size=(2.9, 2.5), sharex=True
+    """Scores from left to right, bandwidths from above to below."""
+    study, found = run.settings, _averaged(run.found)
+    cosine = study.bandwidths.kernel == "cosine"
+    drawn = figures.facets(
+        found,
+        x="k",
+        hue="model",
+        row="scale",
+        column="score",
+        error="error",
+        title=lambda scale, score: f"{score} {trend(found.sel(scale=scale, score=score).value)}",
+        x_label="clusters of prompts, k",
+        y_label=lambda s: (
+            ("cosine kernel" if cosine else f"bandwidths x {s:g}") + "\nnumber of modes"
+        ),
+        size=(2.9, 2.4),
+        sharey=False,
+        each=lambda panel, _: style.log_counts(panel, study.counts),
     )
-    for row, (scale, widths) in enumerate(settings.bandwidths.items()):
-        for axis, (name, (order, score)) in zip(axes[4 * row :], _PANELS.items(), strict=False):
-            for index, model in enumerate(settings.models):
-                values = run.results[Cell(model, scale)].scores[order, score]
-                axis.errorbar(
-                    settings.counts,
-                    values.mean(axis=1),
-                    values.std(axis=1, ddof=1),
-                    color=style.CYCLE[index % len(style.CYCLE)],
-                    linestyle="-" if index < len(style.CYCLE) else "--",
-                    marker=style.MARKERS[index % len(style.MARKERS)],
-                    label=model,
-                    linewidth=1,
-                    markersize=3,
-                )
-            if row == 0:
-                axis.set_title(name)
-            if row == len(settings.bandwidths) - 1:
-                axis.set_xlabel("clusters of prompts, k")
-            style.log_counts(axis, settings.counts)
-        named = f"bandwidths x {scale}" if widths.outputs is not None else "cosine kernel"
-        axes[4 * row].set_ylabel(f"{named}\neffective number of modes")
-    if len(settings.models) > 1:
-        style.legend_above(figure, axes[0], columns=9)
-    style.caption(figure, _caption(run))
-    return figure
-
-
-def _caption(run: lab.Run) -> str:
-    settings = run.settings
-    shared = " that every model has" if len(settings.models) > 1 else ""
-    words = (
-        f"{settings.data.rstrip('.')}. {settings.prompts:,} prompts{shared}, clustered by K-means; "
-        "each is paired with one output of its cluster's medoid. Means, and one standard deviation "
-        f"over {settings.repeats} starts and draws, seed {run.seed}."
+    n = f"{study.prompts} prompts{' that all models have' if len(study.models) > 1 else ''}, each "
+    n += "with an output of its cluster's medoid"
+    if study.left_out:
+        n += f"; without {', '.join(study.left_out)} (less than half of the prompts)"
+    return figures.caption(
+        drawn, run, n=n, bars=f"one standard deviation over {study.repeats} starts"
     )
-    if settings.left_out:
-        words += f" Left out, with fewer than half of the prompts: {', '.join(settings.left_out)}."
-    at_one = settings.bandwidths.get("1")
-    if at_one is not None and at_one.outputs is not None:
-        widths = f"{at_one.outputs:.3g} (outputs) and {at_one.prompts:.3g} (prompts)"
-        words += f" Bandwidths at 1: {widths}, {at_one.rule}."
-    return words
 
 
-STUDY = lab.StudyRecord(
-    name="prompt_clusters",
-    version=1,
-    question="What do finer clusters of prompts, each answered by one output, do to the scores?",
-    reproduces="CV figs 4, 23; CV-early fig 4",
-    duration="1 minute",
-    options=Options,
-    settings=Settings,
-    cell=Cell,
-    result=Curves,
-    prepare=prepare,
-    cells=cells,
-    compute=compute,
-    table=table,
-    draw=draw,
-    committed=((), ("--data=captions",), ("--data=gallery",)),
-    figures=("prompt_clusters", "prompt_clusters_captions", "prompt_clusters_gallery"),
-    more_labels=("models",),
-)
+def trend(values: xr.DataArray) -> str:
+    """What a score does as k grows, in the mean over the models."""
+    mean = values.mean("model")
+    first, last = mean.values[[0, -1]]
+    if mean.max() > 1.001 * max(first, last):  # By more than rounding.
+        return f"is highest at k = {mean.k.values[mean.argmax('k')]}"
+    return f"{'rises' if last > first else 'falls'} to {last / first:.3g} times"
 
 
 if __name__ == "__main__":
-    lab.main(STUDY)
+    lab.main(PromptClusters)

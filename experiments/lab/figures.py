@@ -9,7 +9,6 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
 
 from experiments.lab import style
 from experiments.lab.store import Run
@@ -25,6 +24,7 @@ def facets(
     hue: str | None = None,
     row: str | None = None,
     column: str | None = None,
+    across: int | None = None,
     kind: Literal["bars", "lines", "points"] = "lines",
     value: str = "value",
     error: str | None = None,
@@ -38,6 +38,7 @@ def facets(
     x_label: str | None = None,
     y_label: str | Callable[[Any], str] = "effective number of modes",
     size: tuple[float, float] = (3.6, 2.8),
+    sharey: style.Shared = "row",
     each: Callable[[Axes, xr.Dataset], object] | None = None,
 ) -> Figure:
     """A panel for each label of `row` and `column`; in it the values against `x`, a mark a `hue`.
@@ -48,6 +49,7 @@ def facets(
       hue: the axis whose labels have a colour each; scores have theirs in every figure.
       row: the axis of the panels from above to below.
       column: the axis of the panels from left to right.
+      across: how many panels stand side by side before the next row begins; by default all.
       kind: bars side by side, lines with markers, dashed where a line has their colour already, or
         points without lines.
       value: the variable that is drawn.
@@ -64,14 +66,16 @@ def facets(
       x_label: below the lowest panels; the name of the axis by default.
       y_label: beside the first panels; or by the label of the row.
       size: of a panel, in inches.
+      sharey: which panels have the same values at their sides, as `Figure.subplots`.
       each: `each(panel, its part of the result)` adds what else a panel shows.
     """
     names = dict(names or {})
     rows, columns, hues = (
         [None] if axis is None else found[axis].values.tolist() for axis in (row, column, hue)
     )
+    across = across or len(columns)
     figure, panels = style.panels(
-        len(rows) * len(columns), columns=len(columns), size=size, sharex=True, sharey="row"
+        len(rows) * len(columns), columns=across, size=size, sharex=True, sharey=sharey
     )
     for index, panel in enumerate(panels):
         of_row, of_column = rows[index // len(columns)], columns[index % len(columns)]
@@ -81,7 +85,9 @@ def facets(
         for number, label in enumerate(hues):
             marks = part if hue is None else part.sel({hue: label})
             name = None if label is None else names.get(label, word(label))
-            colour = (colours or {}).get(label) or style.SCORES.get(str(label).partition(",")[0])
+            scores = (of_row, of_column) if hue is None else (label,)
+            found_colours = [style.SCORES.get(str(score).partition(",")[0]) for score in scores]
+            colour = (colours or {}).get(label) or next(filter(None, found_colours), None)
             colour = colour or style.CYCLE[number % len(style.CYCLE)]
             look = {"color": colour, "label": name if _any(marks, value) else None}
             if kind != "bars":
@@ -90,11 +96,11 @@ def facets(
             used.append(colour)
             _mark(panel, marks, x, kind, value, error, (number, len(hues)), look, numbers)
             if letters is not None:
-                _letters(panel, marks, x, kind, value, letters, (number, len(hues)))
+                _letters(panel, marks, x, kind, value, error, letters, (number, len(hues)))
+        if letters is not None:
+            panel.margins(y=0.12)
         if log_y:
-            panel.set_yscale("log")
-            style.log_numbers(panel.yaxis)
-            panel.yaxis.set_minor_formatter(NullFormatter())
+            style.log_axis(panel)
         if log_x:
             panel.set_xscale("log")
             style.log_numbers(panel.xaxis)
@@ -110,12 +116,13 @@ def facets(
             panel.set_title(title(of_row, of_column))
         elif place:
             panel.set_title(", ".join(names.get(v, f"{word(v)}") for v in place.values()))
-        if index % len(columns) == 0:
+        if index % across == 0:
             panel.set_ylabel(y_label(of_row) if callable(y_label) else y_label)
-        if index >= len(panels) - len(columns):
+        if index >= len(panels) - across:
+            panel.tick_params(labelbottom=True)
             panel.set_xlabel(x_label if x_label is not None else x)
     if hue is not None and len(hues) > 1:
-        style.legend_above(figure, panels[0], columns=min(len(hues), max(2, 2 * len(columns))))
+        style.legend_above(figure, panels[0], columns=max(2, 2 * across))
     return figure
 
 
@@ -176,14 +183,15 @@ def _letters(
     x: str,
     kind: str,
     value: str,
+    error: str | None,
     letters: str,
     turn: tuple[int, int],
 ) -> None:
-    """Letters of differences above the marks of one hue."""
+    """Letters of differences above the marks of one hue and their bars of error."""
     places = _places(part, x, kind, turn)
-    for place, height, words in zip(
-        places, part[value].values, part[letters].values.tolist(), strict=True
-    ):
+    errors = _errors(part, value, error)
+    tops = part[value].values + (0 if errors is None else errors[-1] if errors.ndim > 1 else errors)
+    for place, height, words in zip(places, tops, part[letters].values.tolist(), strict=True):
         if np.isfinite(height) and words:
             panel.annotate(
                 str(words), (place, height), (0, 4), textcoords="offset points",
@@ -215,9 +223,9 @@ def caption(
     """
     runs = [runs] if isinstance(runs, Run) else runs
     first = runs[0]
-    fields = vars(first.settings).values()
+    fields = [value for run in runs for value in vars(run.settings).values()]
     described = dict.fromkeys(vars(run.settings)["description"].rstrip(".") for run in runs)
-    kernels = [value.words(scale) for value in fields if hasattr(value, "words")]
+    kernels = list(dict.fromkeys(v.words(scale) for v in fields if hasattr(v, "words")))
     parts = ["; ".join(filter(None, described))]
     if n:
         parts[0] = f"{parts[0]}: {n}" if parts[0] else n

@@ -191,18 +191,16 @@ def compare(
     )
 
 
+def leader(found: xr.Dataset) -> str:
+    """Which model has the largest of one score, and how many others a test tells it apart from."""
+    name = found.model.values[found.value.argmax("model").item()]
+    apart = (found.p_value.sel(model=name) < LEVEL).sum().item()
+    return f"{name} is highest, told apart from {apart} of {found.sizes['model'] - 1}"
+
+
 def p_in_words(p_value: float) -> str:
     """A p-value for a table; 'saturated' where nothing was tested."""
     return "saturated" if np.isnan(p_value) else f"p {p_value:.1g}"
-
-
-def six_scores(outputs: np.ndarray, prompts: np.ndarray, bandwidths: Bandwidths) -> np.ndarray:
-    """Every score of NAMES of one model, `[scores]`, without errors."""
-    kernels: dict[str, Any] = bandwidths.kernels()
-    found = {
-        order: cv.decompose(outputs, prompts, order=order, **kernels).scores for order in (1.0, 2.0)
-    }
-    return np.array([float(getattr(found[order], score)) for score, order in SCORES])
 
 
 def rows_by_model(models: np.ndarray) -> dict[str, np.ndarray]:

@@ -167,10 +167,10 @@ class Scales:
             return "Cosine kernel"
         times = ", ".join(f"{scale:g}" for scale in ([scale] if scale else self.scales or ()))
         ending = "" if times == "1" else f" times {times}"
-        return (
-            f"Gaussian bandwidths {self.output_bandwidth:.3g} (outputs), "
-            f"{self.prompt_bandwidth:.3g} (prompts): {_short(self)}{ending}"
-        )
+        if self.output_bandwidth is None:
+            return f"Gaussian bandwidths: {_short(self)}{ending}"
+        widths = f" {self.output_bandwidth:.3g} (outputs), {self.prompt_bandwidth:.3g} (prompts)"
+        return f"Gaussian bandwidths{widths}: {_short(self)}{ending}"
 
 
 def _short(scales: Scales) -> str:

@@ -65,6 +65,11 @@ class Context:
     finished: Mapping[Any, Any]
     say: Callable[..., None]
 
+    @property
+    def shared_seed(self) -> int:
+        """A seed of NumPy's by the shared key."""
+        return int(jax.random.randint(self.shared_key, (), 0, 2**31 - 1))
+
 
 @dataclasses.dataclass(frozen=True)
 class StudyRecord:

@@ -18,7 +18,8 @@ def table(
     columns: str | None = None,
     value: str = "value",
     error: str | None = None,
-    names: Mapping[str, str] | None = None,
+    letters: str | None = None,
+    names: Mapping[Any, str] | None = None,
     digits: int = 4,
 ) -> Table:
     """A table of one variable of a result.
@@ -29,6 +30,7 @@ def table(
       columns: the axis of the columns, or None for one column.
       value: the variable that is shown.
       error: the variable that is shown after ±.
+      letters: the variable of the letters that stand behind it.
       names: what a column is called, where it is not called as the axis or its label.
       digits: of the values; errors have two.
     """
@@ -43,8 +45,17 @@ def table(
             continue
         errors = [None if error is None else pick[error].item() for pick in picks]
         cells = [number(n, e, digits) for n, e in zip(numbers, errors, strict=True)]
+        if letters is not None:
+            cells = [f"{c} {pick[letters].item()}" for c, pick in zip(cells, picks, strict=True)]
         grid.add_row(*map(word, labels), *cells)
     return grid
+
+
+def means(values: xr.DataArray, axis: str) -> xr.Dataset:
+    """The means along an axis as `value`, with their standard errors as `error`."""
+    mean, n = values.mean(axis, skipna=False), values.sizes[axis]
+    spread = values.std(axis, ddof=1, skipna=False) if n > 1 else mean * np.nan
+    return xr.Dataset({"value": mean, "error": spread / np.sqrt(n)})
 
 
 def number(value: Any, error: float | None = None, digits: int = 4) -> str:

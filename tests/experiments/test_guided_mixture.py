@@ -1,25 +1,25 @@
 """Guided sampling where the law is known: it raises the true conditional diversity, at a price."""
 
-import dataclasses
 import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray as xr
 from oracles import gaussian_gram
 from scipy import stats
 from studies import execute
 
 import condvendi_jax as cv
-from experiments import guided_mixture
+from experiments import lab, mixture_guides
 from experiments.generators.mixture_diffusion import MIXTURES, mixture
-from experiments.guided_mixture import LAW, PLAIN, SCORES, Cell, measured
-from experiments.lab import runner, store
+from experiments.guided_mixture import GuidedMixture
+from experiments.lab import runner, store, tables
+from experiments.mixture_guides import KINDS, LAW, PLAIN, SCORES, measured
 
 pytestmark = pytest.mark.slow
 
-STUDY = guided_mixture.STUDY
 LEVEL = 0.01
 KERNELS = {"output_kernel": cv.Gaussian(1.5), "prompt_kernel": cv.Gaussian(0.7)}
 
@@ -29,19 +29,25 @@ def guided(tmp_path_factory):
     """All prompts share six components; five seeds."""
     flags = ["--mixtures=shared", "--kinds=conditional_vendi,rke,conditional_rke", "--scales=1"]
     flags += ["--weights=1,3,10,30", "--until=0.5", "--batches=8"]
-    return execute(STUDY, tmp_path_factory.mktemp("guided"), *flags)
+    return execute(GuidedMixture, tmp_path_factory.mktemp("guided"), *flags)
 
 
 @pytest.fixture(scope="module")
 def committed():
     """The committed run."""
-    return store.read_run(runner.COMMITTED / STUDY.name, STUDY)
+    return store.read_run(runner.COMMITTED / "guided_mixture", lab.record(GuidedMixture))
 
 
-def score(run, kind, name, weight=-1):
-    """A score of every seed at one of the weights."""
-    (cell,) = (cell for cell in run.results if cell.kind == kind)
-    return guided_mixture.score_of(run, cell, name)[weight]
+def score(run, kind, name, weight=300.0):
+    """A score of every seed, of a guide at the largest weight up to the given one."""
+    place = {"kind": kind, "until": 0.5 if kind in KINDS else 0.0}
+    found = run.found.value.sel(mixture="shared", scale=1, score=name).sel(place)
+    return found.dropna("weight").sel(weight=slice(0, weight)).isel(weight=-1).values
+
+
+def reached(run, **place):
+    """Scores of every guide at the limit, where it acts in the first half of the steps."""
+    return run.settings.reached(run.found).sel(scale=1, until=0.5, **place)
 
 
 def is_greater(first, second):
@@ -54,17 +60,17 @@ def is_greater(first, second):
 def test_conditional_guidance_raises_the_true_conditional_diversity(guided, kind, name):
     found = score(guided, kind, name)
     assert is_greater(found, score(guided, PLAIN, name))
-    assert is_greater(found, score(guided, kind, name, weight=0))
+    assert is_greater(found, score(guided, kind, name, weight=1))
     # Above the law itself: what is gained is not what the sampler had lost.
     assert is_greater(found, score(guided, LAW, name))
 
 
 def test_conditional_guidance_gains_more_of_it_at_the_same_share_off_the_support(guided):
     """Other prompts' samples fill the components already: a marginal score sees nothing missing."""
-    ((conditional, marginal, _, values),) = guided_mixture.differences(guided, "shared", "1")
-    assert (conditional, marginal) == ("conditional_rke", "rke")
+    found = mixture_guides.differences(reached(guided, mixture="shared"))
+    assert list(found) == ["Conditional-RKE less RKE"]
     for name in ("modes", "conditional_rke"):
-        assert is_greater(values[:, SCORES.index(name)], np.zeros(5))
+        assert is_greater(found["Conditional-RKE less RKE"].sel(score=name), np.zeros(5))
 
 
 @pytest.mark.parametrize("mixture, gains", [("shared", True), ("apart", False)])
@@ -73,71 +79,66 @@ def test_what_came_out_of_the_committed_run(committed, mixture, gains):
 
     At the bandwidths of the rule, for both orders, while guides act in the first half of the steps.
     """
-    for _, _, until, values in guided_mixture.differences(committed, mixture, "1"):
-        if until < 1:
-            modes = values[:, SCORES.index("modes")]
-            assert is_greater(modes, np.full(len(modes), 0.5)) == gains
+    found = mixture_guides.differences(reached(committed, mixture=mixture))
+    assert len(found) == 2
+    for values in found.values():
+        assert is_greater(values.sel(score="modes"), np.full(5, 0.5)) == gains
 
 
 def test_guidance_moves_the_law_and_more_so_at_a_larger_weight(guided):
     for kind in guided.settings.kinds:
         for name in ("energy", "variation", "off"):
-            assert is_greater(score(guided, kind, name), score(guided, kind, name, weight=0))
+            assert is_greater(score(guided, kind, name), score(guided, kind, name, weight=1))
     # Without it the sampler cannot be told from the law.
     differences = score(guided, PLAIN, "energy") - score(guided, LAW, "energy")
     assert abs(differences.mean()) < 4 * differences.std(ddof=1) / np.sqrt(5) + 0.01
 
 
 def test_against_the_gradient_the_diversity_falls(guided):
-    of_law = MIXTURES["shared"]()
-    kernels = guided.settings.bandwidths["shared"]["1"].kernels()
-    found = [
-        [
-            measured(
-                of_law,
-                np.asarray(
-                    guided_mixture._draw(
-                        of_law,
-                        jax.random.key(seed),
-                        kernels,
-                        jnp.asarray(weight),
-                        kind="conditional_rke",
-                        stop=6,
-                        settings=guided_mixture._Sampling.of(guided.settings),
-                    )
-                ),
-                kernels,
-            )
-            for seed in range(5)
-        ]
-        for weight in (-30.0, 0.0)
-    ]
-    against, still = np.array(found)
+    of_law, study = MIXTURES["shared"](), guided.settings
+    kernels = study.of_mixtures["shared"].axis[0].kernels
+
+    def scores(seed, weight):
+        points = mixture_guides.draw(
+            of_law,
+            jax.random.key(seed),
+            kernels,
+            jnp.asarray(weight),
+            kind="conditional_rke",
+            stop=6,
+            sampling=study.sampling,
+        )
+        return measured(of_law, np.asarray(points), kernels)
+
+    against, still = (np.array([scores(seed, w) for seed in range(5)]) for w in (-30.0, 0.0))
     for name in ("modes", "conditional_rke", "conditional_vendi"):
         assert is_greater(still[:, SCORES.index(name)], against[:, SCORES.index(name)])
 
 
 def test_the_cells_are_the_law_the_sampler_and_every_guide(guided):
-    assert list(guided.results) == [
-        Cell("shared", "1", LAW, 0.0),
-        Cell("shared", "1", PLAIN, 0.0),
-        *(Cell("shared", "1", kind, 0.5) for kind in guided.settings.kinds),
-    ]
+    kinds = ("conditional_vendi", "rke", "conditional_rke")
+    assert list(map(str, guided.results)) == [
+        "shared-1-law-0.0", "shared-1-plain-0.0", *(f"shared-1-{kind}-0.5" for kind in kinds)
+    ]  # fmt: skip
     for cell, found in guided.results.items():
-        weights = 4 if cell.kind in guided_mixture.KINDS else 1
-        assert found.scores.shape == (weights, 5, len(SCORES))
-        assert found.shown.shape == (weights, len(found.prompts), 2)
+        weights = [1, 3, 10, 30] if cell.values["kind"] in kinds else [0]
+        assert found.weight.values.tolist() == weights
+        assert found.value.shape == (len(weights), 5, len(SCORES))
+        assert found.shown.shape == (len(weights), 192, 2)
+        np.testing.assert_array_equal(found.prompt, np.repeat(range(6), 32))
 
 
 def test_samples_of_the_law_have_its_diversity_in_closed_form(committed):
     of_law = MIXTURES["shared"]()
-    kernels = committed.settings.bandwidths["shared"]["1"].kernels()
+    kernels = next(
+        b for b in committed.settings.of_mixtures["shared"].axis if str(b) == "1"
+    ).kernels
     exact = {
         "modes": 1 / float(jnp.mean(jnp.sum(jnp.square(of_law.weights), axis=1))),
         "conditional_rke": float(of_law.population().conditional_rke(**kernels)),
     }
     for name, value in exact.items():
-        found = guided_mixture.score_of(committed, Cell("shared", "1", LAW, 0.0), name)[0]
+        found = score(committed, LAW, name)
         assert abs(found.mean() - value) < 4 * found.std(ddof=1) / np.sqrt(found.size)
 
 
@@ -148,7 +149,7 @@ def test_what_is_measured_is_the_population_on_average():
     prompts = jnp.repeat(of_law.prompts, n * draws, axis=0)
     every = np.asarray(of_law.sample(jax.random.key(0), prompts)).reshape(-1, draws, n, 2)
     means = np.stack(
-        [guided_mixture.mean_squares(KERNELS["output_kernel"], of) for of in every.swapaxes(0, 1)]
+        [mixture_guides.mean_squares(KERNELS["output_kernel"], of) for of in every.swapaxes(0, 1)]
     )
     of_prompts = np.square(gaussian_gram(np.asarray(of_law.prompts), 0.7))
     population = of_law.population()
@@ -194,19 +195,6 @@ def test_samples_that_never_meet_on_the_support_have_no_number_of_modes():
     assert np.isfinite(np.delete(found, SCORES.index("modes"))).all()
 
 
-def run_with(run, plain, path):
-    """The run with one guide whose share off the support and modes are given at two weights."""
-    settings = dataclasses.replace(run.settings, weights=(1.0, 30.0))
-    results = {}
-    for kind, until, values in ((PLAIN, 0.0, [plain]), ("rke", 0.5, path)):
-        cell = Cell("shared", "1", kind, until)
-        scores = np.zeros((len(values), 2, len(SCORES)))
-        scores[:, :, SCORES.index("off")] = np.array(values)[:, :1]
-        scores[:, :, SCORES.index("modes")] = np.array(values)[:, 1:]
-        results[cell] = dataclasses.replace(run.results[cell], scores=scores)
-    return dataclasses.replace(run, settings=settings, results=results)
-
-
 @pytest.mark.parametrize(
     ("plain", "path", "weight", "modes"),
     [
@@ -216,22 +204,34 @@ def run_with(run, plain, path):
         ((0.50, 1.0), [(0.60, 3.0), (0.70, 5.0)], 0.0, 1.0),  # Beyond it without a guide.
     ],
 )
-def test_guides_are_compared_at_the_limit(guided, plain, path, weight, modes):
-    run = run_with(guided, plain, path)
-    weights, values = guided_mixture.at_limit(run, Cell("shared", "1", "rke", 0.5))
-    np.testing.assert_allclose(weights, weight)
-    np.testing.assert_allclose(values[:, SCORES.index("modes")], modes)
+def test_guides_are_compared_at_the_limit(plain, path, weight, modes):
+    values = np.full((2, 2, 3, 2), np.nan)  # Kinds, parts of the steps, weights, scores.
+    values[0, 0, 0], values[1, 1, 1:] = plain, path
+    labels = {"kind": [PLAIN, "rke"], "until": [0.0, 0.5], "weight": [0.0, 1.0, 30.0]}
+    found = xr.DataArray(values, labels | {"score": ["off", "modes"]}).expand_dims(seed=2)
+    found = mixture_guides.at_limit(mixture_guides.guided(found), 0.05).sel(kind="rke", until=0.5)
+    np.testing.assert_allclose(found.sel(score="weight"), weight)
+    np.testing.assert_allclose(found.sel(score="modes"), modes)
+
+
+def test_means_over_seeds_have_the_standard_errors_of_the_seeds():
+    """No number where a seed has none, and no error of a single seed."""
+    values = xr.DataArray([[1.0, 2.0, 6.0], [1.0, np.nan, 2.0]], dims=("row", "seed"))
+    found = tables.means(values, "seed")
+    np.testing.assert_allclose(found.value, [3, np.nan])
+    np.testing.assert_allclose(found.error, [np.sqrt(7 / 3), np.nan])
+    assert np.isnan(tables.means(values[:, :1], "seed").error).all()
 
 
 @pytest.mark.parametrize(
     ("flag", "words"),
     [
         ("--weights=3,1", "--weights: expected ascending numbers, received 3, 1"),
-        ("--weights=-1", "--weights: expected a positive number, received -1.0"),
+        ("--weights=-1", "--weights: expected a number above 0, received -1.0"),
         ("--until=0.5,2", "--until: expected parts up to 1, received 2"),
-        ("--limit=1", "--limit: expected a number between 0 and 1, received 1.0"),
-        ("--copies=1", "--copies: expected an integer of at least 2, received 1"),
-        ("--seeds=0", "--seeds: expected an integer of at least 1, received 0"),
+        ("--limit=1", "--limit: expected a number above 0 and below 1, received 1.0"),
+        ("--copies=1", "--copies: expected a number at least 2, received 1"),
+        ("--seeds=0", "--seeds: expected a number at least 1, received 0"),
         ("--kinds=rke,rke", "--kinds: one is given twice in rke, rke"),
         ("--law=nowhere.json", r"--law: nowhere.json: expected centres \[k, 2\]"),
         ("--scales=1,1", "--scales: a scale is given twice"),
@@ -239,7 +239,7 @@ def test_guides_are_compared_at_the_limit(guided, plain, path, weight, modes):
 )
 def test_flags_are_checked_before_anything_is_computed(tmp_path, flag, words):
     with pytest.raises(ValueError, match=words):
-        execute(STUDY, tmp_path, flag)
+        execute(GuidedMixture, tmp_path, flag)
 
 
 def test_a_file_that_is_no_law_is_refused(tmp_path):
@@ -247,6 +247,6 @@ def test_a_file_that_is_no_law_is_refused(tmp_path):
     for law in ({"centres": [[0, 0]], "spread": 1}, {"centres": 1, "spread": 1, "weights": 1}, []):
         path.write_text(json.dumps(law))
         with pytest.raises(ValueError, match="--law: .* expected centres"):
-            execute(STUDY, tmp_path, f"--law={path}")
+            execute(GuidedMixture, tmp_path, f"--law={path}")
     with pytest.raises(ValueError, match="give one or the other"):
-        execute(STUDY, tmp_path, f"--law={path}", "--mixtures=shared")
+        execute(GuidedMixture, tmp_path, f"--law={path}", "--mixtures=shared")

@@ -591,6 +591,8 @@ def test_a_caption_says_the_bandwidths_and_their_rule():
     assert given.words() == "Gaussian bandwidths 2 (outputs), 3 (prompts): given times 0.5, 1, 2"
     assert given.words(1.0) == "Gaussian bandwidths 2 (outputs), 3 (prompts): given"
     assert "variance rule times 0.5" in Scales().resolve(pairs, 0).words(0.5)
+    # Where several data have bandwidths of their own, a study keeps the rule alone.
+    assert Scales(scales=(0.5, 2.0)).words() == "Gaussian bandwidths: variance rule times 0.5, 2"
     assert Scales(kernel="cosine").resolve(pairs, 0).words() == "Cosine kernel"
     assert Rules(kernel="cosine").resolve(pairs, 0).words() == "Cosine kernel"
     ruled = scales.by_rule(pairs, "median", 0)

@@ -5,12 +5,12 @@ import pytest
 from small import small_run, write_neighbourhoods
 from studies import execute
 
-from experiments import video
-from experiments.lab import choices, models
+from experiments import clips, lab
+from experiments.lab import models
+from experiments.video import Video
 
 pytestmark = pytest.mark.slow
 
-STUDY = video.STUDY
 KNOWN = {"few": 2, "many": 4}
 WIDTHS = ("--output_bandwidth=1", "--prompt_bandwidth=1", "--scales=1")
 
@@ -18,20 +18,18 @@ WIDTHS = ("--output_bandwidth=1", "--prompt_bandwidth=1", "--scales=1")
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("video")
-    return execute(STUDY, folder, *small_run(STUDY, folder, 0))
+    return execute(Video, folder, *small_run(Video, folder, 0))
 
 
 def test_the_scores_are_the_known_numbers_of_each_embedding(finished):
-    (part,) = finished.settings.parts.values()
-    assert (part.prompts, part.clips) == (80, 2)
+    study, found = finished.settings, finished.found
+    part = study.parts["all"]
+    assert (part.prompts, part.clips, study.embeddings) == (80, 2, ("clips", "means"))
+    assert list(map(str, finished.results))[:2] == ["all-clips-1", "all-clips-2"]
     for embedding, known in (("clips", [2, 4]), ("means", [4, 2])):
-        for scale in ("1", "2"):
-            found = finished.results[video.Cell("all", embedding, scale)]
-            by_name = {name: found.models.index(name) for name in KNOWN}
-            for name, count in zip(KNOWN, known, strict=True):
-                scores = found.values[:, by_name[name]]
-                np.testing.assert_allclose(scores, [count, 5, 5 * count] * 2, rtol=5e-3)
-    assert finished.settings.embeddings == ("clips", "means")
+        for name, count in zip(KNOWN, known, strict=True):
+            scores = found.value.sel(source="all", embedding=embedding, model=name)
+            np.testing.assert_allclose(scores, [[count, 5, 5 * count] * 2] * 2, rtol=5e-3)
 
 
 def test_clips_are_fewer_in_each_prompt():
@@ -39,10 +37,10 @@ def test_clips_are_fewer_in_each_prompt():
     far = 12**0.5 * np.repeat(np.eye(8, dtype=np.float32), 3, axis=0)
     third = np.tile(np.array([[0], [0], [12**0.5]], np.float32), (8, 1))
     outputs = np.concatenate([far, third], axis=1)
-    widths = choices.Bandwidths(1.0, 1.0, "given")
+    widths = lab.Bandwidths(1.0, 1.0, 1.0, "given")
     # A prompt's clips need not stand together.
     order = np.arange(24).reshape(8, 3).T.ravel()
-    found = video.fewer_clips(outputs[order], far[order], 3, widths)
+    found = clips.fewer_clips(outputs[order], far[order], 3, widths)
     conditional = found[models.NAMES.index("Conditional-RKE")]
     np.testing.assert_allclose(conditional[0], 1, rtol=1e-4)
     np.testing.assert_allclose(conditional[1], [1, 2, 2], rtol=1e-3)
@@ -52,9 +50,8 @@ def test_clips_are_fewer_in_each_prompt():
 
 
 def test_all_clips_give_the_scores(finished):
-    found = finished.results[video.Cell("all", "clips", "1")]
-    assert found.by_clips.shape == (6, 2, 2, 2)
-    np.testing.assert_allclose(found.by_clips[:, :, 1, 0], found.values, rtol=1e-4)
+    found = finished.found.sel(clips=2, start=1)
+    np.testing.assert_allclose(found.by_clips, found.value, rtol=1e-4)
 
 
 def test_sources_are_compared_by_themselves(tmp_path):
@@ -64,42 +61,44 @@ def test_sources_are_compared_by_themselves(tmp_path):
         "\n".join("one" if name == "alone" else "two" for name in names) + "\n"
     )
     own = (f"--source={tmp_path / 'source.txt'}", "--groups=5")
-    run = execute(STUDY, tmp_path, *flags, *own, *WIDTHS)
-    alone = run.results[video.Cell("one", "clips", "1")]
-    both = run.results[video.Cell("two", "clips", "1")]
-    assert alone.models == ("alone",)
-    assert set(both.models) == set(KNOWN)
-    np.testing.assert_allclose(alone.values[:, 0], [4, 5, 20] * 2, rtol=1e-2)
-    assert np.all(alone.errors > 0)
-    assert (alone.groups, both.groups) == (5, 5)
-    row = models.NAMES.index("Conditional-RKE")
-    assert both.p_values[row, 0, 1] < 0.05
-    assert len(set(both.letters[row])) == 2
+    run = execute(Video, tmp_path, *flags, *own, *WIDTHS)
+    assert run.settings.parts["one"].models == ("alone",)
+    assert set(run.settings.parts["two"].models) == set(KNOWN)
+    found = run.found.sel(embedding="clips", scale=1)
+    alone, both = found.sel(source="one", model="alone"), found.sel(source="two")
+    np.testing.assert_allclose(alone.value, [4, 5, 20] * 2, rtol=1e-2)
+    assert (alone.error > 0).all() and both.value.sel(model="alone").isnull().all()
+    assert found.groups.values.tolist() == [5, 5]
+    both = both.sel(score="Conditional-RKE")
+    assert both.p_value.sel(model="few", other="many") < 0.05
+    assert len(set(both.letters.sel(model=list(KNOWN)).values)) == 2
     # One clip a prompt: there is nothing to draw against their number.
-    assert set(video.draw([run])) == {"video", "video_bandwidth"}
+    assert set(Video.figures([run])) == {"video", "video_bandwidth"}
 
 
 def test_a_single_source_of_one_model_is_drawn_by_its_clips(tmp_path):
     flags = write_neighbourhoods(tmp_path, 0, {"alone": 2}, clips=2)
-    run = execute(STUDY, tmp_path, *flags, *WIDTHS, "--groups=5")
-    assert set(video.draw([run])) == {"video_clips"}
+    run = execute(Video, tmp_path, *flags, *WIDTHS, "--groups=5")
+    assert set(Video.figures([run])) == {"video_clips"}
 
 
-def test_the_caption_says_what_is_shown(finished):
-    caption = video._caption(finished, finished.settings.parts)
-    for part in ("seed 0", "80 prompts, 2 clips of each a model", "bandwidths 1 (clips)", "given"):
+def test_titles_and_captions_say_what_is_shown(finished):
+    figure = Video.figures([finished])["video"]
+    assert "many is highest, told apart from 1 of 1" in figure.axes[0].get_title()
+    caption = figure._supxlabel.get_text().replace("\n", " ")
+    for part in ("seed 0", "80 prompts, 2 of each a model", "bandwidths 1 (outputs)", "given"):
         assert part in caption
 
 
 def test_what_cannot_be_compared_is_refused(tmp_path):
-    flags = small_run(STUDY, tmp_path, 0)
+    flags = small_run(Video, tmp_path, 0)
     with pytest.raises(ValueError, match="--groups"):
-        execute(STUDY, tmp_path, *flags, "--groups=1")
+        execute(Video, tmp_path, *flags, "--groups=1")
     names = (tmp_path / "models.txt").read_text().split()
     (tmp_path / "models.txt").write_text("\n".join(["other", *names[1:]]) + "\n")
     with pytest.raises(ValueError, match="--models: expected as many clips of each, received"):
-        execute(STUDY, tmp_path, *flags)
+        execute(Video, tmp_path, *flags)
     np.save(tmp_path / "t.npy", np.repeat(np.eye(2, dtype=np.float32), 160, axis=0))
     (tmp_path / "models.txt").write_text("\n".join(names) + "\n")
     with pytest.raises(ValueError, match="--prompts: expected at least 3 different prompts"):
-        execute(STUDY, tmp_path, *flags)
+        execute(Video, tmp_path, *flags)

@@ -1,0 +1,115 @@
+"""Prompts with a known number of outputs, and what the scores say of k of them."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import special
+from scipy.spatial import distance
+
+import condvendi_jax as cv
+from condvendi_jax import inference, spectra, validation
+from condvendi_jax.pairs import Pairs
+from experiments.data import PairedEmbeddings
+from experiments.lab import Bandwidths
+
+ORDERS = (1.0, 2.0, math.inf)
+# Prompts that enough of make a score of.
+ENOUGH = 100
+# The nearest two prompts are so many bandwidths apart: their kernel value is exp(-18).
+DISTANCE = 6.0
+
+
+def prompts_of(pairs: PairedEmbeddings) -> np.ndarray:
+    """The number of every pair's prompt, `[n]`.
+
+    Raises:
+      ValueError: labels and embeddings do not agree on which pairs have one prompt.
+    """
+    label = np.unique(pairs.labels["prompt"], return_inverse=True)[1]
+    count, embedded = validation.distinct_rows(pairs.prompts)
+    together = len(np.unique(np.stack([label, embedded]), axis=1).T)
+    if not together == count == label.max() + 1:
+        raise ValueError(
+            f"--prompt: {label.max() + 1} labels for {count} different rows of the prompts; pairs "
+            "of one prompt have one label and identical rows."
+        )
+    return label
+
+
+def most_of(counts: np.ndarray) -> int:
+    """The largest number of outputs that enough prompts have, or half of them where few are."""
+    needed = min(ENOUGH, -(-len(counts) // 2))
+    return int(np.sort(counts)[::-1][needed - 1])
+
+
+def apart(prompts: np.ndarray) -> float:
+    """The prompt bandwidth under which the nearest two prompts have nothing in common."""
+    distinct = np.unique(prompts, axis=0).astype(np.float64)
+    return float(distance.pdist(distinct).min()) / DISTANCE
+
+
+def models_of(pairs: PairedEmbeddings, prompt: np.ndarray) -> tuple[str, ...]:
+    """The models, where each of them has one output of every prompt; none otherwise."""
+    if "models" not in pairs.labels:
+        return ()
+    names, model = np.unique(pairs.labels["models"], return_inverse=True)
+    counts = np.zeros((prompt.max() + 1, len(names)), int)
+    np.add.at(counts, (prompt, model), 1)
+    return tuple(map(str, names)) if np.all(counts == 1) else ()
+
+
+def in_random_order(
+    pairs: PairedEmbeddings, prompt: np.ndarray, generator: np.random.Generator
+) -> np.ndarray:
+    """The rows of every prompt, prompts and models in random orders, `[prompts, least count]`.
+
+    Where outputs have models, their order is the same for every prompt.
+    """
+    order = generator.permutation(prompt.max() + 1)
+    names, model = np.unique(pairs.labels.get("models", np.zeros(len(pairs))), return_inverse=True)
+    rank = generator.permutation(len(names))[model] + generator.uniform(size=len(pairs))
+    least = np.bincount(prompt).min()
+    by_prompt = np.split(np.lexsort((rank, prompt)), np.cumsum(np.bincount(prompt))[:-1])
+    return np.stack([by_prompt[p][:least] for p in order])
+
+
+def conditional(points: Pairs) -> list[float]:
+    """The conditional scores of ORDERS, from all eigenvalues."""
+    found = spectra.compute(points, [cv.Entropy(order=order) for order in ORDERS], cv.Exact())
+    return [math.exp(of.values.joint - of.values.prompts) for of in found]
+
+
+def points_of(pairs: PairedEmbeddings, designs: np.ndarray, bandwidths: Bandwidths) -> Pairs:
+    """The pairs of some designs `[prompts, k]`, prompt by prompt."""
+    arrays = [jnp.asarray(a[designs.ravel()]) for a in (pairs.outputs, pairs.prompts)]
+    suited = [
+        kernel.suited_to(array)
+        for kernel, array in zip(bandwidths.kernels.values(), arrays, strict=True)
+    ]
+    return Pairs.trusted(tuple(arrays), tuple(suited), n=designs.size)
+
+
+def order_two(points: Pairs, designs: np.ndarray, key: jax.Array) -> tuple[float, float]:
+    """Conditional-RKE and its error by the jackknife over at most 20 groups of prompts."""
+    prompts, k = designs.shape
+    membership = np.repeat(np.asarray(jax.random.permutation(key, prompts)) % min(20, prompts), k)
+    groups = inference.group_rows(points.n, membership)
+    found = inference.delete_groups(points, cv.renyi(2), groups)
+    return float(found.decomposition.conditional), float(found.errors().conditional)
+
+
+def grams_of(designs: jax.Array, kernel: cv.Kernel) -> np.ndarray:
+    """The kernel among the outputs of each prompt `[prompts, k, d]`, `[prompts, k, k]`."""
+    pairwise = jax.vmap(jax.vmap(kernel, (None, 0)), (0, None))
+    return np.asarray(jax.lax.map(lambda own: pairwise(own, own), designs), np.float64)
+
+
+def means_within(grams: np.ndarray) -> tuple[float, float]:
+    """The means over prompts of the Vendi and the RKE of Grams `[prompts, k, k]`."""
+    values = np.linalg.eigvalsh(grams / grams.shape[1])
+    vendi = np.exp(np.sum(special.entr(np.maximum(values, 0)), axis=1))
+    return float(vendi.mean()), float(np.mean(1 / np.sum(values**2, axis=1)))
