@@ -342,17 +342,17 @@ def _correlations(run: lab.Run) -> Figure:
             axes.plot([low, high], [-row, -row], color=colour, linewidth=1.2)
             axes.plot(value, -row, "s" if published else "o", color=colour)
         chosen = found.people.sel(judge=CHOSEN, end="value").item()
-        words = f"{task}: {chosen:.2f}"
+        words = f"{task}:\n{chosen:.2f}"
         if study.metrics:
             best = _best_published(found)
             axes.axvline(best, color=style.GREY, linewidth=0.8, linestyle="--")
-            words += f" beside {best:.2f} published"
+            words += f" beside {best:.2f} of the best published"
         axes.set_title(words)
         names = [judge.removeprefix(METRIC) for judge in judges]
         axes.set_yticks([-i for i in range(len(judges))], names, fontsize=6.5)
     for axes in panels[-columns:]:
         axes.set_xlabel("Spearman correlation with people")
-    bars = "95% intervals over contexts; squares: published metrics, dashed the best"
+    bars = "95% intervals over contexts; dashed: the best published"
     return figures.caption(figure, run, bars=bars, scale=study.bandwidths.shown)
 
 
@@ -385,7 +385,8 @@ def _configurations(run: lab.Run) -> Figure:
     drawn = figures.facets(
         xr.Dataset({"value": shown}), x="multiple", hue="line", column="task",
         across=min(3, len(study.sets)), colours=colours, title=title, each=published,
-        x_label="multiple of the rule's bandwidth", y_label="rank correlation", size=(3.0, 2.4), sharey=True,
+        x_label="multiple of the rule's bandwidth", y_label="rank correlation",
+        size=(3.0, 2.4), sharey=True,
     )  # fmt: skip
     n = f"order {study.order:g}; dashed: the best published"
     return figures.caption(drawn, run, n=n, scale=study.bandwidths.shown)
