@@ -352,7 +352,7 @@ def _correlations(run: lab.Run) -> Figure:
         axes.set_yticks([-i for i in range(len(judges))], names, fontsize=6.5)
     for axes in panels[-columns:]:
         axes.set_xlabel("Spearman correlation with people")
-    bars = "95% intervals over contexts; dashed: the best published"
+    bars = "95% intervals over contexts; dashed: best published"
     return figures.caption(figure, run, bars=bars, scale=study.bandwidths.shown)
 
 
@@ -388,7 +388,7 @@ def _configurations(run: lab.Run) -> Figure:
         x_label="multiple of the rule's bandwidth", y_label="rank correlation",
         size=(3.0, 2.4), sharey=True,
     )  # fmt: skip
-    n = f"order {study.order:g}; dashed: the best published"
+    n = f"order {study.order:g}; dashed: best published"
     return figures.caption(drawn, run, n=n, scale=study.bandwidths.shown)
 
 

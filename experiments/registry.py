@@ -21,7 +21,7 @@ _MODULES = {
     "captioning": "experiments.captioning:Captioning",
     "video": "experiments.video:Video",
     "language": "experiments.language",
-    "temperature": "experiments.temperature",
+    "temperature": "experiments.temperature:Temperature",
     "sketch_temperature": "experiments.sketch_temperature",
     "latent_truncation": "experiments.latent_truncation:LatentTruncation",
     "gmm_gan": "experiments.gmm_gan",
