@@ -22,7 +22,7 @@ _MODULES = {
     "video": "experiments.video:Video",
     "language": "experiments.language",
     "temperature": "experiments.temperature:Temperature",
-    "sketch_temperature": "experiments.sketch_temperature",
+    "sketch_temperature": "experiments.sketch_temperature:SketchTemperature",
     "latent_truncation": "experiments.latent_truncation:LatentTruncation",
     "gmm_gan": "experiments.gmm_gan",
     "guided_mixture": "experiments.guided_mixture:GuidedMixture",

@@ -15,139 +15,198 @@ outputs the generator ended by itself, the same is asked of those.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
-import jax
 import numpy as np
+import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from rich.table import Table
 
-import condvendi_jax as cv
-from condvendi_jax import report, validation
+from condvendi_jax import validation
 from condvendi_jax.scores import clusters
-from experiments import lab
-from experiments.data import PairedEmbeddings, strokes
+from experiments import lab, recognition
+from experiments.data import strokes
 from experiments.data.sets import FOLDER, SEED
-from experiments.lab import choices, models, style
-from experiments.lab.study import option
+from experiments.lab import figures, models, style, tables
 
 DATA = "sketches"
 _SAMPLES = 30
-_CONDITIONAL = models.NAMES.index("Conditional-RKE")
-_SHOWN = ("Conditional-Vendi", "Conditional-RKE", "Information-Vendi", "Information-RKE")
+_SHOWN = ["Conditional-Vendi", "Conditional-RKE", "Information-Vendi", "Information-RKE"]
 PROMPTS, TYPES = GIVEN = ("prompts", "types")
-PARTS = ("recognised", "ended")
+WHOLE, *PARTS = ALL_PARTS = ("all", "recognised", "ended")
+OWN, LOWEST = NEIGHBOURS = ("at its own temperature", "at the lowest one")
 _NAME = 2.2  # Drawings that the name of a type takes the room of.
 _APART = 20.0  # Bandwidths between the rows of two types: their kernel is zero.
-_LOOKS = (("-", "o"), ("--", "s"), (":", "^"), ("-.", "D"))
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(choices.ScaledOptions):
-    """The flags of the study."""
+class SketchTemperature(lab.Study):
+    """What does a generator's temperature do to the scores, given the prompt?"""
 
-    samples: int | None = option(
+    name = "sketch_temperature"
+    duration = "1 minute"
+    data = DATA
+    needs = ("types", "models")
+    takes = ("ended",)
+    runs = ((),)
+    drawings = ("sketch_temperature", "sketch_temperature_types", "sketch_drawings")
+
+    bandwidths: lab.Scales = lab.Scales()
+    samples: int | None = lab.flag(
         None,
         "Outputs of each type at each temperature; as many as there are everywhere, up to "
         f"{_SAMPLES}, if unset.",
+        at_least=2,
     )
-    groups: int = option(8, "Groups of prompts of the jackknife.")
+    groups: int = lab.flag(8, "Groups of prompts of the jackknife.", at_least=2)
+    temperatures: tuple[str, ...] = lab.resolved(())
+    types: tuple[str, ...] = lab.resolved(())
+    # Whether drawings of these data are shipped.
+    shown: bool = lab.resolved(False)
 
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """What the scores depend on; `shown` says whether drawings of these data are shipped."""
-
-    data: str
-    n: int
-    temperatures: tuple[str, ...]
-    types: tuple[str, ...]
-    samples: int
-    groups: int
-    shown: bool
-    bandwidths: dict[str, choices.Bandwidths]
-
-    @property
-    def base(self) -> str:
-        """The scale that is drawn where one is."""
-        return choices.shown(self.bandwidths)
-
-
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """What is given, of `GIVEN`, and one multiple of the bandwidths."""
-
-    given: str
-    scale: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Result(models.ModelScores):
-    """The scores of the temperatures, which are the models, and what a control says.
-
-    Attributes:
-      by_type: RKE of the outputs of each type, `[types, temperatures]`.
-      known: share of the outputs of each type whose nearest neighbour at their own temperature is
-        of that type, `[types, temperatures]`.
-      alike: the same of the neighbours at the lowest temperature.
-      kept: how many outputs a temperature are of each part of PARTS, of each type as many as are at
-        every temperature, `[parts]`.
-      of_kept: Conditional-RKE of those, and its standard error, `[parts, 2, temperatures]`; NaN
-        where they are too few.
-    """
-
-    by_type: np.ndarray
-    known: np.ndarray
-    alike: np.ndarray
-    kept: np.ndarray
-    of_kept: np.ndarray
-
-
-def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -> lab.Setup:
-    """Checks the temperatures and types, and takes as many outputs of each."""
-    validation.check_count(options.groups, name="--groups", minimum=2)
-    pairs = load()
-    ended = pairs.labels.get("ended")
-    if ended is not None and not np.isin(ended, (0, 1)).all():
-        raise ValueError(f"--ended: expected 0 or 1 for each output, received {ended.dtype}.")
-    temperatures = _rising(pairs.labels["models"])
-    types = np.unique(pairs.labels["types"].astype(str)).tolist()
-    if len(types) < 2:
-        raise ValueError(f"--types: expected at least two types, received {', '.join(types)}.")
-    of = {
-        (kind, word): np.flatnonzero(
-            (pairs.labels["types"].astype(str) == kind)
-            & (pairs.labels["models"].astype(str) == word)
+    def prepare(self, load, seed):
+        """Reads temperatures and types, and takes as many outputs of each."""
+        pairs = load()
+        ended = pairs.labels.get("ended")
+        if ended is not None and not np.isin(ended, (0, 1)).all():
+            raise ValueError(f"--ended: expected 0 or 1 for each output, received {ended.dtype}.")
+        words, kinds = (pairs.labels[role].astype(str) for role in ("models", "types"))
+        temperatures, types = _rising(words), np.unique(kinds).tolist()
+        if len(types) < 2:
+            raise ValueError(f"--types: expected at least two types, received {', '.join(types)}.")
+        of = {
+            (kind, word): np.flatnonzero((kinds == kind) & (words == word))
+            for word in temperatures
+            for kind in types
+        }
+        fewest, (kind, word) = min((len(rows), name) for name, rows in of.items())
+        samples = min(fewest, _SAMPLES) if self.samples is None else self.samples
+        validation.check_count(samples, name="--samples", minimum=2)
+        if samples > fewest:
+            raise ValueError(
+                f"--samples: received {samples}, but there are {fewest} of the type {kind} at "
+                f"temperature {word}."
+            )
+        chosen = pairs.rows(np.concatenate([rows[:samples] for rows in of.values()]))
+        roles = ("outputs", "prompts", "types", "models", "ended")
+        return self.ready(
+            pairs,
+            state=chosen,
+            arrays={role: chosen.arrays[role] for role in roles if role in chosen.arrays},
+            bandwidths=self.bandwidths.resolve(chosen, seed),
+            samples=samples,
+            temperatures=tuple(temperatures),
+            types=tuple(types),
+            shown=pairs.name == DATA and "prompt" in pairs.labels,
         )
-        for word in temperatures
-        for kind in types
-    }
-    fewest, (kind, word) = min((len(rows), name) for name, rows in of.items())
-    samples = min(fewest, _SAMPLES) if options.samples is None else options.samples
-    validation.check_count(samples, name="--samples", minimum=2)
-    if samples > fewest:
-        raise ValueError(
-            f"--samples: received {samples}, but there are {fewest} of the type {kind} at "
-            f"temperature {word}."
+
+    def cells(self):
+        """Given prompts and types, at every multiple of the bandwidths."""
+        return [
+            lab.Cell((("given", given), ("scale", scale)))
+            for scale in self.bandwidths.axis
+            for given in GIVEN
+        ]
+
+    def compute(self, state, context, *, given, scale):
+        """All scores as `models.compare`, the temperatures as models, and what a control says.
+
+        Returns:
+          Beside them, with the axes `type` and `model`: `within`, the RKE of the outputs of each
+          type; with `neighbour`, `known`: the share of the outputs whose nearest neighbour at their
+          own temperature, or at the lowest, is of their type. With `part` (recognised, ended):
+          `kept`, how many a temperature, of each type as many as are at every temperature, and
+          `of_part` with `of_part_error`, the Conditional-RKE of those, NaN where they are too few.
+        """
+        seed = context.shared_seed
+        count, each = len(self.temperatures), (len(self.types), self.samples or 0)
+        types, n = np.repeat(np.arange(each[0]), each[1]), each[0] * each[1]
+        outputs, prompts = (
+            points.reshape(count, n, -1) for points in (state.outputs, state.prompts)
         )
-    chosen = pairs.rows(np.concatenate([rows[:samples] for rows in of.values()]))
-    settings = Settings(
-        data=pairs.description,
-        n=len(types) * samples,
-        temperatures=tuple(temperatures),
-        types=tuple(types),
-        samples=samples,
-        groups=options.groups,
-        shown=pairs.name == DATA and "prompt" in pairs.labels,
-        bandwidths=choices.choose_scaled(chosen, options, seed),
-    )
-    roles = ("outputs", "prompts", "types", "models", "ended")
-    arrays = {role: chosen.arrays[role] for role in roles if role in chosen.arrays}
-    return lab.Setup(settings, arrays, state=chosen)
+        if given == TYPES:
+            apart = np.eye(each[0], dtype=np.float32) * _APART * (scale.prompts or 1.0)
+            prompts = np.broadcast_to(apart[types], (count, n, each[0]))
+        found = models.compare(
+            dict(zip(self.temperatures, outputs, strict=True)),
+            dict(zip(self.temperatures, prompts, strict=True)),
+            scale,
+            groups=self.groups,
+            seed=seed,
+            say=context.say,
+        )
+        context.say("types and neighbours")
+        numbers = np.repeat(np.arange(count * each[0]), each[1])
+        kernel = scale.kernels["output_kernel"]
+        within = clusters.scores_by_cluster(state.outputs, numbers, kernel=kernel, order=2)
+        known = np.stack([recognition.recognised(own, types) for own in outputs])
+        later = (recognition.recognised(own, types, outputs[0]) for own in outputs[1:])
+        alike = np.stack([known[0], *later])
+        ended = state.labels.get("ended", np.zeros(len(state))).reshape(count, -1) == 1
+        kept = [recognition.balanced(part, types) for part in (known, ended)]
+        of_parts = np.array(
+            [
+                [
+                    recognition.conditional(
+                        outputs[at, own],
+                        prompts[at, own],
+                        scale.kernels,
+                        self.groups,
+                        context.shared_seed,
+                    )
+                    for at, own in enumerate(rows)
+                ]
+                for rows in kept
+            ]
+        )
+        shares = [part.reshape(count, *each).mean(axis=-1).T for part in (known, alike)]
+        return self.labelled(
+            found,
+            within=np.asarray(within.scores, float).reshape(count, -1).T,
+            known=shares,
+            kept=[len(rows[0]) for rows in kept],
+            of_part=of_parts[..., 0],
+            of_part_error=of_parts[..., 1],
+        )
+
+    def labelled(self, found, *, within, known, kept, of_part, of_part_error) -> xr.Dataset:
+        """The scores of the temperatures with what is known of types and parts, by their axes."""
+        labels = {"type": list(self.types), "neighbour": list(NEIGHBOURS), "part": list(PARTS)}
+        return found.assign_coords(labels).assign(
+            within=(("type", "model"), within),
+            known=(("neighbour", "type", "model"), known),
+            kept=("part", kept),
+            of_part=(("part", "model"), of_part),
+            of_part_error=(("part", "model"), of_part_error),
+        )
+
+    def tables(self, found):
+        """Every temperature at every multiple; steps say whether neighbours can be told apart."""
+        rows = ("scale", "given", "score")
+        yield tables.table(found, rows=rows, columns="model", error="error", letters="letters")
+        rows = ("scale", "given", "part")
+        yield tables.table(
+            found, rows=rows, columns="model", value="of_part", error="of_part_error"
+        )
+        within = over_types(found.within.sel(given=TYPES))
+        yield tables.table(
+            within,
+            rows=("scale",),
+            columns="model",
+            error="error",
+            names={"scale": "RKE of a type"},
+        )
+        known = over_types(found.known.sel(given=TYPES, scale=self.bandwidths.shown))
+        yield tables.table(known, rows=("neighbour",), columns="model", error="error")
+
+    @classmethod
+    def figures(cls, runs):
+        """The curves against the temperature, the types, and drawings, where they are shipped."""
+        (run,) = runs
+        drawn = {"sketch_temperature": _curves(run), "sketch_temperature_types": _of_types(run)}
+        if run.settings.shown:
+            drawn["sketch_drawings"] = _drawings(run.settings)
+        return drawn
 
 
 def _rising(labels: np.ndarray) -> list[str]:
@@ -169,274 +228,112 @@ def _rising(labels: np.ndarray) -> list[str]:
     return sorted(words, key=float)
 
 
-def cells(settings: Settings) -> list[Cell]:
-    """Both at every multiple of the bandwidths."""
-    return [Cell(given, scale) for scale in settings.bandwidths for given in GIVEN]
+def over_types(values: xr.DataArray) -> xr.Dataset:
+    """Mean and standard error over types."""
+    error = values.std("type", ddof=1) / np.sqrt(values.sizes["type"])
+    return xr.Dataset({"value": values.mean("type"), "error": error})
 
 
-def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Result:
-    """All scores of all temperatures with errors, by type, and of the recognised outputs."""
-    settings, pairs = setup.settings, setup.state
-    bandwidths = settings.bandwidths[cell.scale]
-    count, each = len(settings.temperatures), (len(settings.types), settings.samples)
-    types = np.repeat(np.arange(each[0]), each[1])
-    outputs = pairs.outputs.reshape(count, settings.n, -1)
-    prompts = pairs.prompts.reshape(count, settings.n, -1)
-    if cell.given == TYPES:
-        apart = np.eye(each[0], dtype=np.float32) * _APART * (bandwidths.prompts or 1.0)
-        prompts = np.broadcast_to(apart[types], (count, settings.n, each[0]))
-    seed = int(jax.random.randint(context.shared_key, (), 0, 2**31 - 1))
-    scores = models.score_models(
-        dict(zip(settings.temperatures, outputs, strict=True)),
-        dict(zip(settings.temperatures, prompts, strict=True)),
-        bandwidths,
-        groups=settings.groups,
-        seed=seed,
-        say=context.say,
-    )
-    context.say("types and neighbours")
-    kernels: dict[str, Any] = bandwidths.kernels()
-    numbers = np.repeat(np.arange(count * each[0]), each[1])
-    found = clusters.scores_by_cluster(
-        pairs.outputs, numbers, kernel=kernels["output_kernel"], order=2
-    )
-    known = np.stack([recognised(own, types) for own in outputs])
-    alike = np.stack([known[0], *(recognised(o, types, outputs[0]) for o in outputs[1:])])
-    ended = pairs.labels.get("ended", np.zeros(len(pairs))).reshape(count, -1) == 1
-    kept = [balanced(part, types) for part in (known, ended)]
-    return Result(
-        **{f.name: getattr(scores, f.name) for f in dataclasses.fields(scores)},
-        by_type=np.asarray(found.scores, float).reshape(count, -1).T,
-        known=known.reshape(count, *each).mean(axis=-1).T,
-        alike=alike.reshape(count, *each).mean(axis=-1).T,
-        kept=np.array([len(rows[0]) for rows in kept]),
-        of_kept=np.array(
-            [
-                [
-                    _conditional(outputs[t, own], prompts[t, own], kernels, settings.groups, seed)
-                    for t, own in enumerate(rows)
-                ]
-                for rows in kept
-            ]
-        ).swapaxes(1, 2),
-    )
-
-
-def recognised(
-    outputs: np.ndarray, types: np.ndarray, examples: np.ndarray | None = None
-) -> np.ndarray:
-    """Whether the nearest neighbour of each output is of its type, `[n]`.
-
-    Args:
-      outputs: `[n, d]`.
-      types: of the outputs and of the examples, `[n]`.
-      examples: among which neighbours are sought; the other outputs where None.
-    """
-    among = outputs if examples is None else examples
-    distances = np.sum(among**2, axis=1) - 2 * outputs @ among.T  # Less what a row has in common.
-    if examples is None:
-        np.fill_diagonal(distances, np.inf)
-    return types[distances.argmin(axis=1)] == types
-
-
-def balanced(part: np.ndarray, types: np.ndarray) -> list[np.ndarray]:
-    """Rows of a part of the outputs, equally many of each type at every temperature.
-
-    Args:
-      part: whether a row belongs to it, `[temperatures, n]`.
-      types: of the rows, numbered from 0, `[n]`.
-    """
-    counts = np.array([np.bincount(types[own], minlength=types.max() + 1) for own in part])
-    fewest = counts.min(axis=0)
-    return [
-        np.concatenate(
-            [np.flatnonzero(own & (types == kind))[:most] for kind, most in enumerate(fewest)]
-        )
-        for own in part
-    ]
-
-
-def _conditional(
-    outputs: np.ndarray, prompts: np.ndarray, kernels: dict[str, Any], groups: int, seed: int
-) -> tuple[float, float]:
-    """Conditional-RKE and its standard error."""
-    distinct = len({row.tobytes() for row in prompts})
-    if distinct < 3:
-        return np.nan, np.nan
-    groups, key = min(groups, distinct), jax.random.key(seed)
-    error = cv.decomposition_errors(outputs, prompts, order=2, groups=groups, key=key, **kernels)
-    return float(cv.conditional_rke(outputs, prompts, **kernels)), float(error.conditional)
-
-
-def over_types(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard error over types of `[types, ...]`."""
-    return values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(len(values))
-
-
-def rising(by_type: np.ndarray) -> int:
+def rising(within: xr.DataArray) -> int:
     """How many types have more modes at the highest temperature than at the lowest."""
-    return int(np.sum(by_type[:, -1] > by_type[:, 0]))
+    return int((within.isel(model=-1) > within.isel(model=0)).sum())
 
 
-def table(run: lab.Run) -> Table:
-    """Every temperature at every multiple; steps say whether neighbours can be told apart."""
-    settings: Settings = run.settings
-    grid = Table("bandwidths", "", *settings.temperatures, "steps up, down", "highest - lowest")
-    for cell, found in run.results.items():
-        what = f"{cell.scale}, given the {cell.given}"
-        for index, name in enumerate(models.NAMES):
-            cells = map(report.with_error, found.values[index], found.errors[index])
-            up, down = steps(found, index)
-            whole = report.with_error(
-                found.differences[index, -1, 0], found.difference_errors[index, -1, 0]
-            )
-            p_value = models.p_in_words(found.p_values[index, -1, 0])
-            words = f"{up}, {down} of {len(found.models) - 1}", f"{whole}, {p_value}"
-            grid.add_row(what, name, *cells, *words)
-        for part, kept, of_kept in zip(PARTS, found.kept, found.of_kept, strict=True):
-            cells = map(report.with_error, *of_kept)
-            grid.add_row(what, f"Conditional-RKE of {kept:,} {part}", *cells)
-    for scale in settings.bandwidths:
-        by_type = run.results[Cell(TYPES, scale)].by_type
-        more = f"{rising(by_type)} of {len(settings.types)} types rise"
-        cells = map(report.with_error, *over_types(by_type))
-        grid.add_row(scale, "RKE of a type", *cells, more)
-    found = run.results[Cell(TYPES, settings.base)]
-    for words, values in _controls(found).items():
-        cells = map(report.with_error, *over_types(values))
-        grid.add_row("-", f"nearest neighbour {words}", *cells)
-    return grid
-
-
-def _controls(found: Result) -> dict[str, np.ndarray]:
-    return {"at its own temperature": found.known, "at the lowest one": found.alike}
-
-
-def steps(found: models.ModelScores, index: int) -> tuple[int, int]:
-    """How many steps to the next temperature a test tells to raise a score, and to lower it."""
-    one, two = np.arange(len(found.models) - 1), np.arange(1, len(found.models))
-    apart = found.p_values[index, two, one] <= models.LEVEL
-    change = found.differences[index, two, one]
-    return int(np.sum(apart & (change > 0))), int(np.sum(apart & (change < 0)))
-
-
-def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
-    """The curves against the temperature; and drawings, where they are shipped."""
-    (run,) = runs
-    figures = {"sketch_temperature": _curves(run)}
-    if run.settings.shown:
-        figures["sketch_drawings"] = _drawings(run.settings)
-    return figures
+def by_temperature(found: xr.Dataset) -> xr.Dataset:
+    """With temperatures as numbers in the place of the names of models."""
+    numbers = found.model.values.astype(float)
+    found = found.drop_dims("other", errors="ignore")
+    return found.rename(model="temperature").assign_coords(temperature=numbers)
 
 
 def _curves(run: lab.Run) -> Figure:
-    """Scores given the prompts, and given the types; below, types and recognition."""
-    settings: Settings = run.settings
-    x = np.array(settings.temperatures, float)
-    figure, axes = style.panels(12, columns=4, size=(2.9, 2.5))
-    for panel, (given, name) in zip(axes, itertools.product(GIVEN, _SHOWN), strict=False):
-        index, colour = models.NAMES.index(name), style.score_colour(name)
-        for scale, (line, marker) in zip(settings.bandwidths, _LOOKS, strict=False):
-            found = run.results[Cell(given, scale)]
-            value, error = found.values[index], found.errors[index]
-            look: dict[str, Any] = {"linestyle": line, "marker": marker, "color": colour}
-            panel.plot(x, value / value[0], label=f"bandwidths x {scale}", **look)
-            panel.errorbar(x, value / value[0], 1.96 * error / value[0], fmt="none", ecolor=colour)
-        panel.set_title(f"{name}, given the {given}")
-    style.legend_above(figure, axes[0])
-    for panel in (axes[0], axes[4]):
-        panel.set_ylabel("score / that of the lowest")
-    found = run.results[Cell(TYPES, settings.base)]
-    _types(axes[8], x, found.by_type)
-    for (words, values), colour in zip(_controls(found).items(), style.CYCLE, strict=False):
-        mean, error = over_types(values)
-        axes[9].errorbar(x, mean, 1.96 * error, marker="o", color=colour, label=words)
-    axes[9].axhline(1 / len(settings.types), color=style.GREY, linewidth=0.8, linestyle=":")
-    axes[9].set(title="nearest neighbour of the same type", ylim=(0, 1.05))
-    axes[9].legend(loc="lower left")
-    _left(axes[10], x, found)
-    _against(axes[11], found, settings)
-    for panel in axes[:11]:
-        panel.set_xlabel("temperature")
-    for panel, (given, name) in zip(axes, itertools.product(GIVEN, _SHOWN), strict=False):
-        for line, scale in zip(panel.get_lines(), settings.bandwidths, strict=False):
-            value = run.results[Cell(given, scale)].values[models.NAMES.index(name)]
-            line.set_label(f"{value[0]:.3g}\nto {value[-1]:.3g}")
-    style.label_lines(*axes[:8], gap=2.8)
-    style.caption(figure, _caption(run))
-    return figure
+    """Scores given the prompts above, given the types below, over those of the lowest."""
+    found = by_temperature(run.found[["value", "error"]].sel(score=_SHOWN))
+    lowest = found.value.isel(temperature=0)
+    shown = found / lowest
+    shown["error"] = 1.96 * shown.error
+    scale = run.settings.bandwidths.shown
+
+    def title(given, score):
+        change = shown.value.sel(given=given, score=score, scale=scale)[-1].item() - 1
+        words = f"{'rises' if change > 0 else 'falls'} by {abs(change):.0%}"
+        return f"given the {given} (x {scale:g}):\n{score} {words}"
+
+    drawn = figures.facets(
+        shown, x="temperature", hue="scale", row="given", column="score", error="error",
+        names={label: f"bandwidths x {label:g}" for label in found.scale.values.tolist()},
+        title=title, y_label="score / that of the lowest", size=(2.9, 2.5), sharey=False,
+    )  # fmt: skip
+    return _caption(drawn, run, f"95%, over {run.settings.groups} groups of prompts or types")
 
 
-def _types(panel: Axes, x: np.ndarray, by_type: np.ndarray) -> None:
-    panel.plot(x, by_type.T, color=style.GREY, linewidth=0.6, alpha=0.7)
-    mean, error = over_types(by_type)
-    panel.errorbar(x, mean, 1.96 * error, color=style.BLACK, marker="o")
-    panel.set(title=f"RKE of each type: {rising(by_type)} of {len(by_type)} rise", ylim=(0, None))
-
-
-def _left(panel: Axes, x: np.ndarray, found: Result) -> None:
-    """Conditional-RKE of all outputs and of the parts, over the value at the lowest."""
-    every = np.stack([found.values[_CONDITIONAL], found.errors[_CONDITIONAL]])
-    parts = {"all": every, **dict(zip(PARTS, found.of_kept, strict=True))}
+def _of_types(run: lab.Run) -> Figure:
+    """Each type, what its outputs are taken for, and what is left of the rise in parts."""
+    study = run.settings
+    found = run.found.sel(given=TYPES, scale=study.bandwidths.shown)
+    x = np.array(study.temperatures, float)
+    figure, axes = style.panels(4, columns=4, size=(3.0, 2.7))
+    axes[0].plot(x, found.within.transpose("model", "type"), color=style.GREY, linewidth=0.6)
+    _line(axes[0], x, over_types(found.within), style.BLACK, "mean")
+    words = f"RKE of each type: {rising(found.within)} of {len(study.types)} rise"
+    axes[0].set(title=words, ylim=(0, None), ylabel="RKE")
+    for neighbour, colour in zip(NEIGHBOURS, style.CYCLE, strict=False):
+        known = over_types(found.known.sel(neighbour=neighbour))
+        _line(axes[1], x, known, colour, neighbour)
+    low, high = over_types(found.known.sel(neighbour=OWN)).value.values[[0, -1]]
+    axes[1].axhline(1 / len(study.types), color=style.GREY, linewidth=0.8, linestyle=":")
+    axes[1].set(title=f"neighbour of the same type: {low:.0%} to {high:.0%}", ylim=(0, 1.05))
+    axes[1].legend(loc="lower left")
+    whole = found.sel(score="Conditional-RKE")
+    of_parts = {WHOLE: whole[["value", "error"]]}
+    for part in PARTS:
+        one = found.sel(part=part)
+        of_parts[part] = xr.Dataset({"value": one.of_part, "error": one.of_part_error})
     colours = (style.score_colour("Conditional-RKE"), style.GREEN, style.PINK)
-    for (words, (value, error)), colour in zip(parts.items(), colours, strict=True):
-        panel.errorbar(
-            x, value / value[0], 1.96 * error / value[0], marker="o", color=colour, label=words
-        )
-    panel.set_title("Conditional-RKE given types, of parts")
-    panel.set_ylabel("score / that of the lowest")
-    panel.margins(y=0.25)  # Room for the legend.
-    panel.legend(loc="upper left", ncols=2)
+    for (part, one), colour in zip(of_parts.items(), colours, strict=True):
+        number = "" if part == WHOLE else f", {int(found.kept.sel(part=part)):,}"
+        _line(axes[2], x, one / one.value[0], colour, f"{part}{number}")
+    last = of_parts[PARTS[0]].value
+    axes[2].set(ylabel="score / that of the lowest")
+    axes[2].set_title(f"Conditional-RKE of recognised: x {(last[-1] / last[0]).item():.2g}")
+    axes[2].margins(y=0.25)  # Room for the legend.
+    axes[2].legend(loc="upper left", ncols=2)
+    known = over_types(found.known.sel(neighbour=OWN)).value
+    axes[3].plot(whole.value, known, "-o", color=style.BLUE)
+    for word, x_at, y_at in zip(study.temperatures, whole.value.values, known.values, strict=True):
+        axes[3].annotate(word, (x_at, y_at), (4, 4), textcoords="offset points", fontsize=7)
+    traded = whole.value[-1] > whole.value[0] and known[-1] < known[0]
+    words = "more diverse, less like its type" if traded else "a point a temperature"
+    axes[3].set(title=words, xlabel="Conditional-RKE given the types")
+    axes[3].set_ylabel("share of the same type")
+    for panel in axes[:3]:
+        panel.set_xlabel("temperature")
+    return _caption(figure, run, "95%, over types or groups of them; dotted: chance")
 
 
-def _against(panel: Axes, found: Result, settings: Settings) -> None:
-    """What diversity costs: recognition against Conditional-RKE, a point a temperature."""
-    value, (known, _) = found.values[_CONDITIONAL], over_types(found.known)
-    panel.plot(value, known, "-o", color=style.BLUE)
-    for word, place in zip(settings.temperatures, zip(value, known, strict=True), strict=True):
-        panel.annotate(word, place, (4, 4), textcoords="offset points", fontsize=7)
-    panel.set(
-        title="a point a temperature",
-        xlabel="Conditional-RKE given the types",
-        ylabel="share of the same type",
-    )
+def _line(panel: Axes, x: np.ndarray, found: xr.Dataset, colour: str, label: str) -> None:
+    panel.errorbar(x, found.value, 1.96 * found.error, marker="o", color=colour, label=label)
 
 
-def _caption(run: lab.Run) -> str:
-    settings: Settings = run.settings
-    of_prompts, found = (run.results[Cell(given, settings.base)] for given in GIVEN)
-    used = settings.bandwidths[settings.base]
-    widths = "Cosine kernel"
-    if used.outputs is not None:
-        widths = f"At 1: {used.outputs:.3g} (outputs) and {used.prompts:.3g} (prompts)"
-    return (
-        f"{settings.data.rstrip('.')}. {settings.samples} outputs of each of "
-        f"{len(settings.types)} types at each temperature, n = {settings.n:,}; seed {run.seed}. "
-        f"{choices.describe(settings.bandwidths)}. {widths}, as in the lower row. At the "
-        "curves: the scores at the lowest and at the highest temperature. Bars: 95% "
-        f"intervals, of scores by the jackknife over {of_prompts.groups} groups of prompts, or "
-        f"{found.groups} of types, in the lower row over types (grey: each type; dotted: chance). "
-        "Neighbours are sought among "
-        "outputs of all types at the output's own temperature, or at the lowest. Recognised: the "
-        f"first is of the output's type, {found.kept[0]:,} a temperature; ended: by the generator, "
-        f"{found.kept[1]:,} a temperature; of each type as many as are at every temperature."
-    )
+def _caption(figure: Figure, run: lab.Run, bars: str) -> Figure:
+    n = f"{run.settings.samples} outputs of each of {len(run.settings.types)} types"
+    return figures.caption(figure, run, n=n, bars=bars)
 
 
-def _drawings(settings: Settings) -> Figure:
+def _drawings(study: SketchTemperature) -> Figure:
     """The first drawing of every type at every temperature."""
     drawings = strokes.read(FOLDER / "drawings" / f"{DATA}.json")
     columns = 3
-    rows = -(-len(settings.types) // columns)
-    wide = len(settings.temperatures) + _NAME
+    rows = -(-len(study.types) // columns)
+    wide = len(study.temperatures) + _NAME
     figure = Figure(figsize=(0.47 * wide * columns, 0.47 * (rows + 2)), layout="constrained")
     panel = figure.subplots()
-    for index, kind in enumerate(settings.types):
+    for index, kind in enumerate(study.types):
         column, row = divmod(index, rows)
         panel.text(
             column * wide + _NAME - 0.2, row + 0.5, kind, ha="right", va="center", fontsize=7.5
         )
-        for place, word in enumerate(settings.temperatures):
+        for place, word in enumerate(study.temperatures):
             left = column * wide + _NAME + place
             if row == 0:
                 panel.text(left + 0.5, -0.2, word, ha="center", fontsize=7.5)
@@ -448,34 +345,11 @@ def _drawings(settings: Settings) -> Figure:
     style.caption(
         figure,
         "One drawing by Sketch-RNN (weights: github.com/hardmaru/sema-demo) of every class at "
-        f"every temperature, the first of each that was drawn (seed {SEED}); each fitted to its "
-        f"square. {settings.data.rstrip('.')}.",
+        f"every temperature, the first that was drawn (seed {SEED}). "
+        f"{study.description.rstrip('.')}.",
     )
     return figure
 
 
-STUDY = lab.StudyRecord(
-    name="sketch_temperature",
-    version=1,
-    question="What does a generator's temperature do to the scores, given the prompt?",
-    reproduces="-",
-    duration="1 minute",
-    options=Options,
-    settings=Settings,
-    cell=Cell,
-    result=Result,
-    prepare=prepare,
-    cells=cells,
-    compute=compute,
-    table=table,
-    draw=draw,
-    data=DATA,
-    labels=("types", "models"),
-    more_labels=("ended",),
-    committed=((),),
-    figures=("sketch_temperature", "sketch_drawings"),
-)
-
-
 if __name__ == "__main__":
-    lab.main(STUDY)
+    lab.main(SketchTemperature)
