@@ -301,16 +301,28 @@ def over_orders(found: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
 def settled_from(curve: xr.DataArray) -> int | None:
     """The size from which a curve stays near its end; None where it does not."""
     curve = curve.dropna("n")
+    if not curve.size:  # A curve of another run.
+        return None
     return cv.inference.settled_from(curve.n.values.tolist(), curve.values, tolerance=_NEAR)
+
+
+def _settling(curve: xr.DataArray) -> str:
+    """From which size a curve stays near its end, in words; of how many if that is late."""
+    start = settled_from(curve)
+    if start is None:
+        return "does not settle"
+    last = curve.dropna("n").n.values[-1]
+    return f"within {_NEAR:.0%} from {start:,}" + (f" of {last:,}" if start > last / 2 else "")
 
 
 def _figure(runs: Sequence[lab.Run], score: str, exact: Sequence[lab.Run]) -> Figure:
     """A panel a rule: means over the orders, and a circle where a curve settles."""
     averaged = [over_orders(run.found) for run in runs]
     parts = [xr.Dataset({"value": mean, "error": spread}) for mean, spread in averaged]
-    found = xr.concat(parts, "rule", join="outer").sel(score=score, drop=True)
+    names = dict.fromkeys(name for part in parts for name in part.curve.values)
+    found = xr.concat(parts, "rule", join="outer").sel(score=score, curve=list(names), drop=True)
     prefix, settings = _PREFIXES[score], [run.settings for run in runs]
-    found = found.assign_coords(curve=[prefix + name for name in found.curve.values])
+    found = found.assign_coords(curve=[prefix + name for name in names])
     sizes = sorted({size for study in settings for size in (*study.sizes, study.n)})
 
     def start(rule, curve):
@@ -318,11 +330,7 @@ def _figure(runs: Sequence[lab.Run], score: str, exact: Sequence[lab.Run]) -> Fi
 
     def title(_, rule):
         names = [prefix + name for name in ("RKE", "Vendi") if prefix + name in found.curve]
-        starts = {name: start(rule, name) for name in names}
-        words = [
-            f"{name} does not settle" if n is None else f"{name} settles at n = {n:,}"
-            for name, n in starts.items()
-        ]
+        words = [f"{name} {_settling(found.value.sel(rule=rule, curve=name))}" for name in names]
         return f"{rule}{'' if rule in ('cosine', 'given') else ' rule'}: " + ";\n".join(words)
 
     def circles(panel, part):
@@ -336,19 +344,19 @@ def _figure(runs: Sequence[lab.Run], score: str, exact: Sequence[lab.Run]) -> Fi
 
     drawn = figures.facets(
         found.sel(n=sizes), x="n", hue="curve", column="rule", error="error", title=title,
-        each=circles, x_label="sample size n", size=(3.6 if found.sizes["rule"] > 1 else 6.0, 3.4),
+        each=circles, x_label="sample size n", size=(3.8 if found.sizes["rule"] > 1 else 6.0, 3.4),
     )  # fmt: skip
-    words = (
-        f"one standard deviation over the orders. Circles: within {_NEAR:.0%} of the end from here"
-    )
+    orders = max(study.repeats for study in settings)
+    n, bars = "one random order", ""
+    if orders > 1:
+        n, bars = f"means over {orders} random orders", "one standard deviation over the orders"
+    words = f"circles: within {_NEAR:.0%} of the end from here"
     estimated = [n for run in runs for n in _estimated(run.found)]
     if estimated:
-        words += f". Spectra of {min(estimated):,} pairs or more are estimated"
+        words += f"; spectra of {min(estimated):,} pairs or more are estimated"
         if (error := deviation(runs, exact, score)) is not None:
             words += f", within {error:.1%} of all eigenvalues"
-    orders = max(study.repeats for study in settings)
-    n = f"means over {orders} random orders" if orders > 1 else "one random order"
-    return figures.caption(drawn, runs, n=n, bars=words)
+    return figures.caption(drawn, runs, n=f"{n}; {words}", bars=bars)
 
 
 def _estimated(found: xr.Dataset) -> list[int]:
@@ -359,16 +367,15 @@ def _estimated(found: xr.Dataset) -> list[int]:
 
 def deviation(runs: Sequence[lab.Run], exact: Sequence[lab.Run], score: str) -> float | None:
     """The largest relative error of estimated scores, where other runs know the eigenvalues."""
-    found = [
-        np.abs(one / other - 1).max().item()
-        for run, known in itertools.product(runs, exact)
-        if (run.identity["arrays"], run.seed) == (known.identity["arrays"], known.seed)
-        for rule in set(run.settings.bandwidths.axis) & set(known.settings.bandwidths.axis)
-        for one, other in [
-            [scores_of(r.found.sel(rule=rule.coordinate)).sel(score=score) for r in (run, known)]
-        ]
-    ]
-    return max(found, default=None)
+    errors = []
+    for run, known in itertools.product(runs, exact):
+        if (run.identity["arrays"], run.seed) != (known.identity["arrays"], known.seed):
+            continue
+        for rule in set(run.settings.bandwidths.axis) & set(known.settings.bandwidths.axis):
+            parts = (r.found.sel(rule=rule.coordinate) for r in (run, known))
+            one, other = (scores_of(part).sel(score=score) for part in parts)
+            errors += np.abs(np.ravel(one / other - 1)).tolist()
+    return max((error for error in errors if np.isfinite(error)), default=None)
 
 
 def ticks(n: int) -> list[int]:

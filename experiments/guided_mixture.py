@@ -20,7 +20,6 @@ import xarray as xr
 from experiments import lab, mixture_guides
 from experiments.generators import diffusion, mixture_diffusion
 from experiments.lab import figures, style, tables
-from experiments.lab.declaring import Cell
 from experiments.mixture_guides import KINDS, LAW, PLAIN, SCORES
 
 _SHOWN = 240  # Samples a panel.
@@ -147,7 +146,7 @@ class GuidedMixture(lab.Study):
     def cells(self):
         """The law and the sampler by itself, then every guide."""
         return [
-            Cell((("mixture", name), ("scale", scale), ("kind", kind), ("until", until)))
+            lab.Cell((("mixture", name), ("scale", scale), ("kind", kind), ("until", until)))
             for name, scales in self.of_mixtures.items()
             for scale in scales.axis
             for kind in (LAW, PLAIN, *self.kinds)
@@ -193,11 +192,11 @@ class GuidedMixture(lab.Study):
         rows = ("mixture", "scale", "kind", "until")
         names = _WORDS | {"until": "part of the steps"}
         yield tables.table(
-            over_seeds(whole), rows=rows, columns="score", error="error", names=names
+            tables.means(whole, "seed"), rows=rows, columns="score", error="error", names=names
         )
         if pairs := mixture_guides.differences(reached):
             less = xr.concat(list(pairs.values()), xr.IndexVariable("pair", list(pairs)))
-            less = over_seeds(less.sel(score=columns[2:]))
+            less = tables.means(less.sel(score=columns[2:]), "seed")
             rows = ("mixture", "scale", "pair", "until")
             yield tables.table(less, rows=rows, columns="score", error="error", names=names)
 
@@ -221,13 +220,6 @@ class GuidedMixture(lab.Study):
     def variant(self):
         """'noisy' where the gradient is taken as printed."""
         return "" if self.at == GuidedMixture.at else self.at
-
-
-def over_seeds(values: xr.DataArray) -> xr.Dataset:
-    """Means over the seeds with standard errors."""
-    mean, n = values.mean("seed", skipna=False), values.sizes["seed"]
-    spread = values.std("seed", ddof=1, skipna=False) if n > 1 else mean * np.nan
-    return xr.Dataset({"value": mean, "error": spread / np.sqrt(n)})
 
 
 def _caption(figure, run, scale=None):
@@ -287,8 +279,8 @@ def _curves(run):
     )
     found = run.found.value.sel(scale=scale)
     path = mixture_guides.guided(found)
-    path = over_seeds(path.where(path.sel(score="off") <= 0.5))
-    reached = over_seeds(study.reached(run.found)).value.sel(scale=scale, score="modes")
+    path = tables.means(path.where(path.sel(score="off") <= 0.5), "seed")
+    reached = study.reached(run.found).sel(scale=scale, score="modes").mean("seed", skipna=False)
     for index, panel in enumerate(panels):
         mixture, until = study.mixtures[index // columns], study.until[index % columns]
         place = {"mixture": mixture, "until": until}
@@ -320,7 +312,8 @@ def _weights(run):
     study, scale = run.settings, run.settings.bandwidths.shown
     until = study.until[0]
     values = run.found.value.sel(scale=scale, score=["conditional_rke", "energy", "off"])
-    found = over_seeds(values.sel(kind=list(study.kinds), until=until, weight=list(study.weights)))
+    guides = values.sel(kind=list(study.kinds), until=until, weight=list(study.weights))
+    found = tables.means(guides, "seed")
 
     def each(panel, part):
         score, mixture = part.score.item(), part.mixture.item()
@@ -359,7 +352,7 @@ def _weights(run):
 def _bandwidth(run):
     """The modes at the limit, at every scale of the bandwidths."""
     study = run.settings
-    found = over_seeds(study.reached(run.found).sel(score="modes"))
+    found = tables.means(study.reached(run.found).sel(score="modes"), "seed")
 
     def each(panel, part):
         panel.set_xticks(part.scale.values)

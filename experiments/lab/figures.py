@@ -9,7 +9,6 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
 
 from experiments.lab import style
 from experiments.lab.store import Run
@@ -101,9 +100,7 @@ def facets(
         if letters is not None:
             panel.margins(y=0.12)
         if log_y:
-            panel.set_yscale("log")
-            style.log_numbers(panel.yaxis)
-            panel.yaxis.set_minor_formatter(NullFormatter())
+            style.log_axis(panel)
         if log_x:
             panel.set_xscale("log")
             style.log_numbers(panel.xaxis)
@@ -226,9 +223,9 @@ def caption(
     """
     runs = [runs] if isinstance(runs, Run) else runs
     first = runs[0]
-    fields = vars(first.settings).values()
+    fields = [value for run in runs for value in vars(run.settings).values()]
     described = dict.fromkeys(vars(run.settings)["description"].rstrip(".") for run in runs)
-    kernels = [value.words(scale) for value in fields if hasattr(value, "words")]
+    kernels = list(dict.fromkeys(v.words(scale) for v in fields if hasattr(v, "words")))
     parts = ["; ".join(filter(None, described))]
     if n:
         parts[0] = f"{parts[0]}: {n}" if parts[0] else n

@@ -51,6 +51,13 @@ def table(
     return grid
 
 
+def means(values: xr.DataArray, axis: str) -> xr.Dataset:
+    """The means along an axis as `value`, with their standard errors as `error`."""
+    mean, n = values.mean(axis, skipna=False), values.sizes[axis]
+    spread = values.std(axis, ddof=1, skipna=False) if n > 1 else mean * np.nan
+    return xr.Dataset({"value": mean, "error": spread / np.sqrt(n)})
+
+
 def number(value: Any, error: float | None = None, digits: int = 4) -> str:
     """A number with its error; '-' where there is none."""
     if not isinstance(value, (int, float)):

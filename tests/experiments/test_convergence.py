@@ -159,7 +159,7 @@ def test_figures_say_what_settles_and_captions_what_is_shown(finished):
     assert starts[0] is None and starts[-1] is not None
     (axes,) = figure.axes
     assert axes.get_title() == (
-        f"median rule: Conditional-RKE settles at n = {starts[-1]};\n"
+        f"median rule: Conditional-RKE within 2% from {starts[-1]} of 150;\n"
         "Conditional-Vendi does not settle"
     )
     lines = [container[0] for container in axes.containers]
@@ -200,6 +200,18 @@ def test_runs_of_other_data_have_figures_of_their_own(finished):
     assert set(both) == {*names, *(f"{name}_captions" for name in names)}
     # A run by all eigenvalues has no panel beside an estimated one.
     assert [len(figure.axes) for figure in both.values()] == [1] * 6
+
+
+def test_runs_with_other_truncations_and_sizes_stand_side_by_side(finished, tmp_path):
+    run, _ = finished
+    flags = (*small_run(Convergence, tmp_path, 0), "--rules=std", "--truncation=7", "--sizes=30,60")
+    other = execute(Convergence, tmp_path, *flags)
+    figure = Convergence.figures([run, other])["convergence"]
+    assert [axes.get_title().partition(":")[0] for axes in figure.axes] == [
+        "median rule",
+        "std rule",
+    ]
+    assert convergence.deviation([run], [other], "vendi") is None
 
 
 def test_the_set_is_read_off_the_folder_whatever_the_variant(finished):

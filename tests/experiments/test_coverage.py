@@ -10,18 +10,17 @@ from scipy.spatial.distance import cdist
 from small import small_run
 from studies import execute
 
-from experiments import coverage
+from experiments import coverage, neighbour_metrics
+from experiments.coverage import Coverage
 from experiments.data import PairedEmbeddings
 
 pytestmark = pytest.mark.slow
-
-STUDY = coverage.STUDY
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("coverage")
-    return execute(STUDY, folder, *small_run(STUDY, folder, 0))
+    return execute(Coverage, folder, *small_run(Coverage, folder, 0))
 
 
 def brute_force(references, samples, k):
@@ -47,8 +46,8 @@ def test_metrics_are_those_of_the_definitions(k):
         for a, b in ((references, samples), (references, references), (samples, samples))
     )
     recalled, covered = brute_force(references, samples, k)
-    assert coverage.recall(across, of_s, k) == pytest.approx(recalled)
-    assert coverage.coverage(across, of_r, k) == pytest.approx(covered)
+    assert neighbour_metrics.recall(across, of_s, k) == pytest.approx(recalled)
+    assert neighbour_metrics.coverage(across, of_r, k) == pytest.approx(covered)
     assert recalled != covered
 
 
@@ -59,9 +58,9 @@ def test_coverage_of_equal_distributions_is_the_expected_one():
     for _ in range(trials):
         references, samples = generator.normal(size=(2, n, 3))
         found.append(
-            coverage.coverage(cdist(references, samples), cdist(references, references), k)
+            neighbour_metrics.coverage(cdist(references, samples), cdist(references, references), k)
         )
-    (expected,) = coverage.expected_coverage(np.array([n]), k)
+    (expected,) = neighbour_metrics.expected_coverage(np.array([n]), k)
     assert expected == pytest.approx(1 - math.comb(n - 1, k) / math.comb(2 * n - 1, k))
     error = np.std(found) / math.sqrt(trials)
     assert abs(np.mean(found) - expected) < 4 * error < 0.02
@@ -70,60 +69,65 @@ def test_coverage_of_equal_distributions_is_the_expected_one():
 def test_lost_types_show_in_every_metric(finished):
     """Four types far apart: samples of one recall a quarter, and are one mode."""
     assert finished.settings.types == 4
-    for repeat in range(2):
-        one, every = (finished.results[coverage.Cell(kept, repeat)] for kept in (1, 4))
-        assert np.isnan(one.rke[:, -1]).all()  # A quarter of a half is not so many.
-        assert np.isfinite(every.rke).all()
-        # More neighbours than references of a type reach into another type.
-        assert one.recall[0, 1] == pytest.approx(0.25, abs=0.15)
-        assert one.coverage[0, 1] == pytest.approx(0.25, abs=0.15)
-        assert np.all(every.recall[:, -1] > 0.8)
-        assert np.all(every.coverage[:, -1] > 0.8)
-        # At the middle scale a type is one mode, and the four of them four.
-        assert one.rke[1, 1] == pytest.approx(1, abs=0.1)
-        assert every.rke[1, -1] == pytest.approx(4, abs=0.3)
+    assert list(map(str, finished.results)) == ["1-0", "1-1", "4-0", "4-1"]
+    one, every = (finished.found.value.sel(kept=kept) for kept in (1, 4))
+    assert np.isnan(one.sel(n=120)).all()  # A quarter of a half is not so many.
+    assert np.isfinite(every).all()
+    # More neighbours than references of a type reach into another type.
+    shares = ["Recall", "Coverage"]
+    np.testing.assert_allclose(one.sel(metric=shares, width=0, n=24), 0.25, atol=0.15)
+    assert (every.sel(metric=shares, n=120) > 0.8).all()
+    # At the middle scale a type is one mode, and the four of them four.
+    np.testing.assert_allclose(one.sel(metric="RKE-MC", width=1, n=24), 1, atol=0.1)
+    np.testing.assert_allclose(every.sel(metric="RKE-MC", width=1, n=120), 4, atol=0.3)
 
 
 def test_scores_are_those_of_the_split(finished, tmp_path):
-    flags = small_run(STUDY, tmp_path, 0)
+    flags = small_run(Coverage, tmp_path, 0)
     outputs, types = (np.load(flag.partition("=")[2]) for flag in flags[:2])
     pairs = PairedEmbeddings("own", outputs, outputs[:, :1], "", {"types": types})
-    cell = coverage.Cell(4, 1)
-    samples, references = (outputs[rows] for rows in coverage.split(pairs, cell, jax.random.key(0)))
+    samples, references = (outputs[rows] for rows in coverage.split(pairs, 4, 1, jax.random.key(0)))
     assert len(samples) == len(references) == 120
     assert not {*map(tuple, samples)} & {*map(tuple, references)}
-    found = finished.results[cell]
-    for row, scale in enumerate(finished.settings.scales):
+    found = finished.found.value.sel(kept=4, repeat=1, n=24)
+    for width, scale in enumerate(finished.settings.scales):
         gram = gaussian_gram(samples[:24], 10 * scale)
-        assert found.rke[row, 1] == pytest.approx(24**2 / np.sum(gram**2), rel=1e-4)
+        rke = found.sel(metric="RKE-MC", width=width).item()
+        assert rke == pytest.approx(24**2 / np.sum(gram**2), rel=1e-4)
     few = [part[:24] for part in (samples, references)]
-    recalled, covered = brute_force(few[1], few[0], finished.settings.neighbours[1])
-    assert found.recall[1, 1] == pytest.approx(recalled)
-    assert found.coverage[1, 1] == pytest.approx(covered)
+    expected = brute_force(few[1], few[0], finished.settings.neighbours[1])
+    np.testing.assert_allclose(found.sel(metric=["Recall", "Coverage"], width=1), expected)
 
 
 def test_types_of_a_repeat_are_nested():
     types = np.repeat(np.arange(6), 20)
     pairs = PairedEmbeddings("own", types[:, None] * 1.0, types[:, None], "", {"types": types})
-    kept = [
-        {*types[coverage.split(pairs, coverage.Cell(j, 0), jax.random.key(3))[0]].tolist()}
-        for j in (1, 3, 6)
-    ]
+    key = jax.random.key(3)
+    kept = [{*types[coverage.split(pairs, j, 0, key)[0]].tolist()} for j in (1, 3, 6)]
     assert [len(k) for k in kept] == [1, 3, 6]
     assert kept[0] < kept[1] < kept[2]
-    one, other = (coverage.split(pairs, coverage.Cell(6, r), jax.random.key(3))[0] for r in (0, 1))
+    one, other = (coverage.split(pairs, 6, repeat, key)[0] for repeat in (0, 1))
     assert one.tolist() != other.tolist()
 
 
-def test_the_table_and_the_caption(finished):
-    grid = coverage.table(finished)
+def test_the_table_and_the_figure_say_what_is_seen(finished):
+    (grid,) = finished.settings.tables(finished.found)
     columns = [list(column.cells) for column in grid.columns]
     assert columns[0].count("RKE-MC") == 6
-    figure = coverage.draw([finished])["coverage"]
+    row = next(i for i, words in enumerate(zip(*columns, strict=True)) if words[0] == "RKE-MC")
+    ends = finished.found.value.sel(metric="RKE-MC", width=0, kept=1, n=24).values
+    assert columns[1][row : row + 2] == ["bandwidth 5"] * 2
+    assert columns[3][row] == "24"
+    assert columns[4][row : row + 1] == [f"{np.mean(ends):.3g}"]
+    assert columns[5][row] == f"{np.std(ends):.2g}"
+    figure = Coverage.figures([finished])["coverage"]
     caption = figure._supxlabel.get_text().replace("\n", " ")
-    for part in ("240 outputs", "2 random halves", "seed 0", "Bandwidth: given"):
-        assert part in caption
-    assert figure.axes[0].get_title() == "Recall, k = 3"
+    for part in ("240 outputs", "2 random halves", "seed 0", "bandwidth 10 (given)"):
+        assert part.lower() in caption.lower()
+    assert figure.axes[0].get_ylabel() == "k = 3, bandwidth 5"
+    middle = finished.found.value.sel(metric="RKE-MC", width=1, n=24).mean("repeat")
+    share = (middle.sel(kept=1) / middle.sel(kept=4)).item()
+    assert figure.axes[5].get_title() == f"RKE-MC keeps {share:.0%} with 1 of 4 types"
 
 
 @pytest.mark.parametrize(
@@ -135,33 +139,33 @@ def test_the_table_and_the_caption(finished):
         (("--neighbours=5",), "as many as scales, 3, received 1"),
         (("--neighbours=0,1,2",), "--neighbours"),
         (("--rule=median",), "--rule=median means nothing beside --output_bandwidth"),
-        (("--output_bandwidth=0",), "--output_bandwidth: expected a positive number"),
+        (("--output_bandwidth=0",), "--output_bandwidth: expected a number above 0"),
         (("--repeats=0",), "--repeats"),
-        (("--scales=1,0,2",), "--scales: expected a positive number"),
+        (("--scales=1,0,2",), "--scales: expected a number above 0"),
         (("--kept=1", "--sizes=110"), "samples are left where types are, the least size is 110"),
         (("--prompts=t.npy",), "Unknown command line flag 'prompts'"),
     ],
 )
 def test_bad_flags_are_refused(tmp_path, flags, message):
-    own = small_run(STUDY, tmp_path, 0)[:2]
+    own = small_run(Coverage, tmp_path, 0)[:2]
     if not any("output_bandwidth" in flag for flag in flags):
         flags = ("--output_bandwidth=10", *flags)
     with pytest.raises(ValueError, match=message):
-        execute(STUDY, tmp_path, *own, *flags)
+        execute(Coverage, tmp_path, *own, *flags)
 
 
 def test_outputs_need_types(tmp_path):
-    own = small_run(STUDY, tmp_path, 0)
+    own = small_run(Coverage, tmp_path, 0)
     with pytest.raises(ValueError, match="--types: the study coverage needs types"):
-        execute(STUDY, tmp_path, own[0], *own[2:])
+        execute(Coverage, tmp_path, own[0], *own[2:])
     with pytest.raises(ValueError, match="--outputs: one's own data need a file of outputs"):
-        execute(STUDY, tmp_path, own[1], *own[2:])
+        execute(Coverage, tmp_path, own[1], *own[2:])
 
 
 def test_options_have_defaults_of_the_data(tmp_path):
-    own = small_run(STUDY, tmp_path, 0)[:2]
-    run = execute(STUDY, tmp_path, *own, "--repeats=1", "--rule=median", "--neighbours=1,2,3")
+    own = small_run(Coverage, tmp_path, 0)[:2]
+    run = execute(Coverage, tmp_path, *own, "--repeats=1", "--rule=median", "--neighbours=1,2,3")
     assert run.settings.kept == (1, 2, 4)
     assert 20 < run.settings.sizes[0] < 50  # A quarter of a half.
     assert run.settings.sizes[-1] == 120
-    assert run.settings.rule == "median distance"
+    assert run.settings.described == "median distance"

@@ -15,7 +15,7 @@ import condvendi_jax as cv
 from experiments import lab, mixture_guides
 from experiments.generators.mixture_diffusion import MIXTURES, mixture
 from experiments.guided_mixture import GuidedMixture
-from experiments.lab import runner, store
+from experiments.lab import runner, store, tables
 from experiments.mixture_guides import KINDS, LAW, PLAIN, SCORES, measured
 
 pytestmark = pytest.mark.slow
@@ -212,6 +212,15 @@ def test_guides_are_compared_at_the_limit(plain, path, weight, modes):
     found = mixture_guides.at_limit(mixture_guides.guided(found), 0.05).sel(kind="rke", until=0.5)
     np.testing.assert_allclose(found.sel(score="weight"), weight)
     np.testing.assert_allclose(found.sel(score="modes"), modes)
+
+
+def test_means_over_seeds_have_the_standard_errors_of_the_seeds():
+    """No number where a seed has none, and no error of a single seed."""
+    values = xr.DataArray([[1.0, 2.0, 6.0], [1.0, np.nan, 2.0]], dims=("row", "seed"))
+    found = tables.means(values, "seed")
+    np.testing.assert_allclose(found.value, [3, np.nan])
+    np.testing.assert_allclose(found.error, [np.sqrt(7 / 3), np.nan])
+    assert np.isnan(tables.means(values[:, :1], "seed").error).all()
 
 
 @pytest.mark.parametrize(

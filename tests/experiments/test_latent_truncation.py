@@ -2,23 +2,22 @@
 
 import numpy as np
 import pytest
+import xarray as xr
 from oracles import gaussian_gram
 from small import small_run
 from studies import execute
 
-from experiments import latent_truncation
 from experiments.data import load
-from experiments.lab import models, runner, store
+from experiments.lab import record, runner, store
+from experiments.latent_truncation import LatentTruncation, over_types, trend
 
 pytestmark = pytest.mark.slow
-
-STUDY = latent_truncation.STUDY
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("truncation")
-    return execute(STUDY, folder, *small_run(STUDY, folder, 0))
+    return execute(LatentTruncation, folder, *small_run(LatentTruncation, folder, 0))
 
 
 def test_the_knob_opens_the_modes_within_a_type(finished):
@@ -27,74 +26,67 @@ def test_the_knob_opens_the_modes_within_a_type(finished):
     The wordings of a type have the same four modes, so that outputs do not tell them.
     """
     assert finished.settings.values == (0.0, 0.5, 1.0)
-    assert finished.settings.n == 24
-    for found in finished.results.values():
-        for order in ("Vendi", "RKE"):
-            of = {
-                name: found.values[models.NAMES.index(name)]
-                for name in (order, f"Conditional-{order}", f"Information-{order}")
-            }
-            np.testing.assert_allclose(of[order], [3, 12, 12], rtol=1e-3)
-            np.testing.assert_allclose(of[f"Conditional-{order}"], [1, 4, 4], rtol=1e-3)
-            np.testing.assert_allclose(of[f"Information-{order}"], [3, 3, 3], rtol=1e-3)
-        np.testing.assert_allclose(found.by_type, [[1, 4, 4]] * 3, rtol=1e-3)
+    found = finished.found
+    assert (found.n == 24).all()
+    for order in ("Vendi", "RKE"):
+        known = {order: [3, 12, 12], f"Conditional-{order}": [1, 4, 4]}
+        for name, expected in {**known, f"Information-{order}": [3, 3, 3]}.items():
+            np.testing.assert_allclose(found.value.sel(score=name), [expected] * 2, rtol=1e-3)
+    within = found.within.transpose("scale", "type", "setting")
+    np.testing.assert_allclose(within, [[[1, 4, 4]] * 3] * 2, rtol=1e-3)
 
 
 def test_scores_hang_on_the_bandwidth_and_are_those_of_the_pairs(tmp_path):
-    flags = small_run(STUDY, tmp_path, 0)[:4]
+    flags = small_run(LatentTruncation, tmp_path, 0)[:4]
     drawn = np.load(tmp_path / "x.npy")
     drawn += np.random.default_rng(1).normal(scale=20, size=drawn.shape).astype(np.float32)
     np.save(tmp_path / "x.npy", drawn)
-    run = execute(STUDY,
+    run = execute(LatentTruncation,
         tmp_path, *flags, "--output_bandwidth=30", "--prompt_bandwidth=700", "--scales=0.5,1",
         "--samples=5", "--groups=2",
     )  # fmt: skip
     assert run.settings.samples == 5
     outputs, prompts = (np.load(tmp_path / name).reshape(3, 3, 8, 2) for name in ("x.npy", "t.npy"))
     for scale in (0.5, 1.0):
-        found = run.results[latent_truncation.Cell(f"{scale:g}")]
+        found = run.found.sel(scale=scale)
         for at in range(3):
             k_x = gaussian_gram(outputs[at, :, :5].reshape(15, 2).astype(float), 30 * scale)
             k_t = gaussian_gram(prompts[at, :, :5].reshape(15, 2).astype(float), 700 * scale)
             of_x, of_t, joint = (np.mean(k**2) for k in (k_x, k_t, k_x * k_t))
-            scores = found.values[3:, at]
+            scores = found.value.isel(setting=at)[3:]
             np.testing.assert_allclose(
                 scores, [of_t / joint, joint / (of_x * of_t), 1 / of_x], 1e-3
             )
             within = [1 / np.mean(k_x[i : i + 5, i : i + 5] ** 2) for i in (0, 5, 10)]
-            np.testing.assert_allclose(found.by_type[:, at], within, rtol=1e-3)
-    small, large = (run.results[latent_truncation.Cell(s)].by_type for s in ("0.5", "1"))
-    assert np.all(small[:, 1:] > large[:, 1:])
-
-
-def scores_of(by_type):
-    count = by_type.shape[1]
-    table, square = np.ones((6, count)), np.zeros((6, count, count))
-    letters = (("a",) * count,) * 6
-    names, n = tuple("abcdef"[:count]), (4,) * count
-    return latent_truncation.Scores(
-        names, n, table, table, square, square, square, letters, 2, "rows", by_type
-    )
+            np.testing.assert_allclose(found.within.isel(setting=at), within, rtol=1e-3)
+    opened = run.found.within.isel(setting=[1, 2])
+    assert (opened.sel(scale=0.5) > opened.sel(scale=1)).all()
 
 
 def test_the_trend_is_over_the_types():
     by_type = np.array([[1.0, 2.0, 3.0], [1.0, 3.0, 2.0], [1.0, 1.0, 1.0], [3.0, 2.0, 1.0]])
-    found = latent_truncation.trend(scores_of(by_type), (0.0, 0.5, 1.0))
+    axes = {"type": list("abcd"), "setting": [0.0, 0.5, 1.0]}
+    found = xr.Dataset({"within": (tuple(axes), by_type)}, axes)
+    averaged = over_types(found)
+    np.testing.assert_allclose(averaged.value, by_type.mean(axis=0))
+    np.testing.assert_allclose(averaged.error, by_type.std(axis=0, ddof=1) / 2)
+    correlation, interval = trend(found.within)
     each = np.array([1.0, 0.5, -1.0])  # The type that does not change says nothing.
-    np.testing.assert_allclose(found.mean, by_type.mean(axis=0))
-    np.testing.assert_allclose(found.error, by_type.std(axis=0, ddof=1) / 2)
-    assert found.correlation == pytest.approx(each.mean())
+    assert correlation == pytest.approx(each.mean())
     half = 4.302653 * each.std(ddof=1) / np.sqrt(3)
-    assert found.interval == pytest.approx((each.mean() - half, each.mean() + half))
+    assert interval == pytest.approx((each.mean() - half, each.mean() + half))
 
 
-def test_the_table_and_the_figures(finished):
-    columns = [list(column.cells) for column in latent_truncation.table(finished).columns]
-    assert columns[1] == ["0", "0.5", "1"] * 2
-    figures = latent_truncation.draw([finished])
+def test_the_tables_and_the_figures(finished):
+    scores, within, trends = finished.settings.tables(finished.found)
+    assert [*scores.columns[1].cells] == [*within.columns[1].cells] == ["0", "0.5", "1"] * 2
+    assert next(within.columns[2].cells).startswith("1 ± ")
+    assert len([*trends.columns[0].cells]) == 2
+    figures = LatentTruncation.figures([finished])
     assert set(figures) == {"latent_truncation", "latent_truncation_scores"}
+    assert "RKE rises by 300%" in figures["latent_truncation"].axes[0].get_title()
     caption = figures["latent_truncation"]._supxlabel.get_text().replace("\n", " ")
-    for part in ("n = 24 a setting", "3 groups of", "seed 0", "4 (outputs) and 4 (prompts)"):
+    for part in ("3 groups of", "seed 0", "4 (outputs), 4 (prompts)"):
         assert part in caption
 
 
@@ -107,10 +99,10 @@ def test_the_table_and_the_figures(finished):
     ],
 )
 def test_labels_that_are_no_knob_are_refused(tmp_path, labels, message):
-    flags = small_run(STUDY, tmp_path, 0)
+    flags = small_run(LatentTruncation, tmp_path, 0)
     np.save(tmp_path / "models.npy", np.repeat(labels, 36))
     with pytest.raises(ValueError, match=message):
-        execute(STUDY, tmp_path, *flags)
+        execute(LatentTruncation, tmp_path, *flags)
 
 
 @pytest.mark.parametrize(
@@ -123,9 +115,9 @@ def test_labels_that_are_no_knob_are_refused(tmp_path, labels, message):
     ],
 )
 def test_bad_flags_are_refused(tmp_path, flags, message):
-    own = [flag for flag in small_run(STUDY, tmp_path, 0) if "--scales" not in flag]
+    own = [flag for flag in small_run(LatentTruncation, tmp_path, 0) if "--scales" not in flag]
     with pytest.raises(ValueError, match=message):
-        execute(STUDY, tmp_path, *own, *flags)
+        execute(LatentTruncation, tmp_path, *own, *flags)
 
 
 def test_the_shipped_drawings_without_latents_are_one_a_class():
@@ -134,7 +126,6 @@ def test_the_shipped_drawings_without_latents_are_one_a_class():
     for kind in np.unique(still.labels["types"]):
         assert len(np.unique(still.outputs[still.labels["types"] == kind], axis=0)) == 1
     assert len(np.unique(still.outputs, axis=0)) == 50
-    run = store.read_run(runner.COMMITTED / "latent_truncation", STUDY)
-    for found in run.results.values():
-        np.testing.assert_allclose(found.by_type[:, 0], 1, rtol=1e-5)
-        assert np.all(np.diff(found.by_type.mean(axis=0)) > 0)
+    run = store.read_run(runner.COMMITTED / "latent_truncation", record(LatentTruncation))
+    np.testing.assert_allclose(run.found.within.sel(setting=0), 1, rtol=1e-5)
+    assert (run.found.within.mean("type").diff("setting") > 0).all()

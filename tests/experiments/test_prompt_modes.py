@@ -8,11 +8,10 @@ from oracles import gaussian_gram
 from PIL import Image
 from studies import execute
 
-from experiments import prompt_modes
+from experiments import whole_prompts
+from experiments.prompt_modes import PromptModes, differences, standard_errors
 
 pytestmark = pytest.mark.slow
-
-STUDY = prompt_modes.STUDY
 
 
 def write_groups(folder):
@@ -30,40 +29,40 @@ def write_groups(folder):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("groups")
-    return execute(STUDY, folder, *write_groups(folder), "--modes=3", "--directions=1")
+    return execute(PromptModes, folder, *write_groups(folder), "--modes=3", "--directions=1")
 
 
 def test_modes_of_known_groups_have_their_shares_sizes_and_scores(run):
-    found = run.results[prompt_modes.Cell("1")]
+    found = run.found.sel(scale=1)
     np.testing.assert_allclose(found.share, [24 / 54, 18 / 54, 12 / 54], rtol=1e-4)
-    np.testing.assert_allclose(found.size, [24, 18, 12], rtol=1e-3)
-    np.testing.assert_allclose(found.scores[0], [8, 2, 1], rtol=1e-3)
-    np.testing.assert_allclose(found.scores[1], [8, 2, 1], rtol=1e-3)
-    np.testing.assert_allclose(found.output_shares[:, 0], [1 / 8, 1 / 2, 1], rtol=1e-3)
+    np.testing.assert_allclose(found["size"], [24, 18, 12], rtol=1e-3)
+    np.testing.assert_allclose(found.value, [[8, 2, 1]] * 2, rtol=1e-3)
+    np.testing.assert_allclose(found.output_share[:, 0], [1 / 8, 1 / 2, 1], rtol=1e-3)
     for mode, prompts in enumerate(((0, 12), (12, 21), (21, 27))):
-        assert set(found.prompts[mode]) <= set(range(*prompts))
-        assert found.output_prompts[mode, 0] in range(*prompts)
-    assert prompt_modes.named(run.settings, np.array([3])) == ["prompt 3"]
-    assert run.settings.bandwidths["0.5"].outputs == pytest.approx(0.05)
+        assert set(found.prompts.values[mode]) <= set(range(*prompts))
+        assert found.output_prompt.values[mode, 0] in range(*prompts)
+    assert run.settings.names[3] == "prompt 3"
+    assert [b.outputs for b in run.settings.bandwidths.axis] == pytest.approx([0.1, 0.05])
 
 
 def test_modes_of_different_diversity_are_told_apart(run):
     """All 27 prompts differ; the groups' scores by many standard errors, in the right direction."""
-    found = run.results[prompt_modes.Cell("1")]
-    apart = prompt_modes.differences(found)
-    for order in (0, 1):
-        assert apart[order, 0, 1] > 4
-        np.testing.assert_allclose(apart[order], -apart[order].T)
-    assert (prompt_modes.standard_errors(found) < found.scores).all()
+    found = run.found.sel(scale=1)
+    apart = differences(found)
+    assert (apart.sel(mode=1, other=2) > 4).all()
+    np.testing.assert_allclose(apart, -apart.transpose("score", "other", "mode"))
+    assert (standard_errors(found) < found.value).all()
 
 
 def test_a_difference_of_modes_that_share_prompts_is_paired(run):
     """By hand: log 4 in errors of sqrt(0.04 + 0.09 - 2 * 0.05)."""
     covariance = np.tile([[0.04, 0.05, 0], [0.05, 0.09, 0], [0, 0, 0.01]], (2, 1, 1))
-    found = dataclasses.replace(run.results[prompt_modes.Cell("1")], covariance=covariance)
-    apart = prompt_modes.differences(found)
-    assert apart[0, 0, 1] == pytest.approx(np.log(4) / np.sqrt(0.03), rel=1e-3)
-    assert prompt_modes.standard_errors(found)[0, 1] == pytest.approx(2 * 0.3, rel=1e-3)
+    found = run.found.sel(scale=1)
+    found["covariance"] = (("score", "mode", "other"), covariance)
+    apart = differences(found).sel(score="Vendi", mode=1, other=2)
+    assert apart.item() == pytest.approx(np.log(4) / np.sqrt(0.03), rel=1e-3)
+    error = standard_errors(found).sel(score="Vendi", mode=2)
+    assert error.item() == pytest.approx(2 * 0.3, rel=1e-3)
 
 
 def entropies_of(gram, weights):
@@ -79,7 +78,7 @@ def test_influences_are_derivatives_in_the_weights_of_units():
     weights = rng.random(20)
     weights /= weights.sum()
     units = np.r_[np.arange(7), rng.integers(0, 7, 13)]
-    found = prompt_modes.influences(gram, weights, units)
+    found = whole_prompts.influences(gram, weights, units)
     for unit in range(7):
         tilt = 1e-5 * (units == unit)
         up, down = (entropies_of(gram, weights * (1 + s * tilt)) for s in (1, -1))
@@ -99,7 +98,7 @@ def test_errors_are_those_of_samples_of_prompts():
         weights = np.full(120, 1 / 120)
         found.append(entropies_of(gram, weights))
         if len(errors) < 20:
-            effects = prompt_modes.influences(gram, weights, np.arange(120))
+            effects = whole_prompts.influences(gram, weights, np.arange(120))
             errors.append(np.sqrt(np.sum(effects**2, axis=1)))
     np.testing.assert_allclose(np.mean(errors, axis=0), np.std(found, axis=0), rtol=0.12)
 
@@ -107,45 +106,42 @@ def test_errors_are_those_of_samples_of_prompts():
 def test_whole_prompts_are_drawn(tmp_path):
     flags = write_groups(tmp_path)
     prompts = np.load(tmp_path / "t.npy")
-    rows = prompt_modes._rows(prompts, 21, 0)
+    rows = whole_prompts.whole_prompts(prompts, 21, 0)
     kept = prompts[rows]
     assert len(rows) == 20
     assert all(np.sum((kept == row).all(axis=1)) == 2 for row in kept)
-    assert not np.array_equal(rows, prompt_modes._rows(prompts, 21, 1))
-    run = execute(STUDY, tmp_path, *flags, "--largest=20", "--modes=2")
-    assert (run.settings.n, run.settings.prompts) == (20, 10)
+    assert not np.array_equal(rows, whole_prompts.whole_prompts(prompts, 21, 1))
+    run = execute(PromptModes, tmp_path, *flags, "--largest=20", "--modes=2")
+    assert (run.settings.n, len(run.settings.names)) == (20, 10)
     with pytest.raises(ValueError, match="at most the 27 prompts and 54 pairs, received 28 and 3"):
-        execute(STUDY, tmp_path / "other", *flags, "--modes=28")
+        execute(PromptModes, tmp_path / "other", *flags, "--modes=28")
 
 
 @pytest.mark.parametrize("flag", ["--modes=0", "--directions=0", "--largest=19"])
 def test_bad_flags_are_refused(tmp_path, flag):
     with pytest.raises(ValueError, match=flag.partition("=")[0]):
-        execute(STUDY, tmp_path, *write_groups(tmp_path), flag)
+        execute(PromptModes, tmp_path, *write_groups(tmp_path), flag)
 
 
 def test_a_figure_shows_each_mode_with_its_prompts_and_says_what_the_errors_are(run):
     settings = dataclasses.replace(run.settings, names=tuple(f"dog {i}" for i in range(27)))
-    figure = prompt_modes.draw([dataclasses.replace(run, settings=settings)])["prompt_modes"]
+    (figure,) = PromptModes.figures([dataclasses.replace(run, settings=settings)]).values()
     assert len(figure.axes) == 2 * 4
     (words,) = figure.axes[0].texts
     assert "dog " in words.get_text()
     assert "24 pairs carry it" in words.get_text()
+    assert figure.axes[3].get_title() == "mode 1 is most diverse"
     caption = figure._supxlabel.get_text().replace("\n", " ")
-    for part in (
-        "54 pairs of 27 prompts",
-        "seed 0",
-        "standard errors over prompts",
-        "0.1 (outputs",
-    ):
+    for part in ("54 pairs of 27 prompts", "seed 0", "over prompts", "0.1 (outputs"):
         assert part in caption
 
 
-def test_the_table_names_modes_and_errors(run):
-    columns = [list(column.cells) for column in prompt_modes.table(run).columns]
-    assert columns[1] == ["1", "2", "3"] * 2
-    assert columns[2][0] == "0.444"
-    assert " +- " in columns[4][0]
+def test_the_tables_name_modes_errors_and_prompts(run):
+    scores, shares, _, prompts = run.settings.tables(run.found)
+    assert [*scores.columns[1].cells] == ["1", "2", "3"] * 2
+    assert " ± " in next(scores.columns[2].cells)
+    assert next(shares.columns[2].cells) == "0.444"
+    assert next(prompts.columns[2].cells).startswith("prompt ")
 
 
 def test_a_picture_of_each_prompt_that_is_named_is_kept(tmp_path):
@@ -157,33 +153,34 @@ def test_a_picture_of_each_prompt_that_is_named_is_kept(tmp_path):
         Image.new("RGB", (30, 20), (row, 2 * row, 0)).save(folder / f"{row}.png")
     more = ["--modes=3", "--directions=1", "--scales=1"]
     flags = [flag for flag in flags if not flag.startswith("--scales")]
-    plain = execute(STUDY, tmp_path / "plain", *flags, *more)
-    found = execute(STUDY, tmp_path / "pictured", *flags, *more, f"--pictures={folder}")
-    modes = found.results[prompt_modes.Cell("1")]
+    plain = execute(PromptModes, tmp_path / "plain", *flags, *more)
+    found = execute(PromptModes, tmp_path / "pictured", *flags, *more, f"--pictures={folder}")
+    (modes,) = found.results.values()
     assert modes.pictures.shape == (3, 6, 40, 40, 3) and modes.pictures.dtype == np.uint8
-    rows = modes.pictures[:, :, 20, 20, 0].astype(int)
+    rows = modes.pictures.values[:, :, 20, 20, 0].astype(int)
     np.testing.assert_array_equal(modes.pictures[:, :, 20, 20, 1], 2 * rows)
     np.testing.assert_array_equal(rows // 2, modes.prompts)
     assert {0, 1} == set((rows % 2).ravel())
-    assert plain.results[prompt_modes.Cell("1")].pictures.size == 0
+    assert "pictures" not in plain.found
     assert plain.identity["arrays"] != found.identity["arrays"]
     (folder / "7.png").unlink()
     with pytest.raises(ValueError, match="one for each of 54 outputs, found 53"):
-        execute(STUDY, tmp_path / "fewer", *flags, *more, f"--pictures={folder}")
+        execute(PromptModes, tmp_path / "fewer", *flags, *more, f"--pictures={folder}")
 
 
 def test_pictures_are_drawn_with_their_licence(run):
+    picture = np.full((3, 6, 40, 40, 3), 99, np.uint8)
+    axes = ("mode", "place", "height", "width", "colour")
     pictured = dataclasses.replace(
         run,
         settings=dataclasses.replace(run.settings, credit="CC-BY, by a designer"),
         results={
-            cell: dataclasses.replace(found, pictures=np.full((3, 6, 40, 40, 3), 99, np.uint8))
-            for cell, found in run.results.items()
+            cell: found.assign(pictures=(axes, picture)) for cell, found in run.results.items()
         },
     )
     for shown, count in ((run, 0), (pictured, 2 * 18)):
-        (figure,) = prompt_modes.draw([shown]).values()
+        (figure,) = PromptModes.figures([shown]).values()
         images = [i for axes in figure.axes for child in axes.child_axes for i in child.images]
         assert len(images) == count
         words = " ".join(figure.get_supxlabel().split())
-        assert ("licences: CC-BY, by a designer" in words) == bool(count)
+        assert ("Pictures: CC-BY, by a designer" in words) == bool(count)

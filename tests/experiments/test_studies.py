@@ -165,7 +165,7 @@ def test_committed_results_are_whole_and_drawn(name):
 
 
 # Settings for which the data have less than the default asks for, or that the run puts in words.
-RESOLVED = {"coverage": {"rule"}, "guided_diffusion": {"kinds"}, "substitution": {"dimensions"}}
+RESOLVED = {"guided_diffusion": {"kinds"}, "substitution": {"dimensions"}}
 
 
 @pytest.mark.parametrize("name", registry.NAMES)

@@ -23,8 +23,9 @@ import condvendi_jax as cv
 from condvendi_jax.grams import Layout, TiledGram, represent
 from condvendi_jax.grams import _memory as memory
 from condvendi_jax.pairs import Pairs
-from experiments import many_devices
-from experiments.lab import store
+from experiments.lab import record, store
+from experiments.lab.declaring import check_bounds
+from experiments.many_devices import ManyDevices
 
 
 def start(devices, *arguments):
@@ -356,29 +357,30 @@ def test_the_example_gives_the_same_scores_by_every_way_in_two_processes(tmp_pat
     assert [process.returncode for process in processes] == [0, 0], ends
     assert "201 pairs, 2 x cpu of 2 processes" in ends[0][0]
     assert "pairs" not in ends[1][0]
-    run = store.read_run(tmp_path / "many_devices-2x1", many_devices.STUDY)
-    assert run.settings.processes == 2
+    run = store.read_run(tmp_path / "many_devices-2x1", record(ManyDevices))
+    assert (run.settings.num_processes, run.settings.devices) == (2, 2)
     assert not run.missing
-    scored = {(cell.way, cell.devices): found for cell, found in run.results.items()}
-    assert len(scored) == 5
-    for way in ("order 2", "stored"):
-        one, both = scored[way, "one"], scored[way, "all"]
-        assert one.conditional == pytest.approx(both.conditional, rel=1e-4)
-        assert one.vendi == pytest.approx(both.vendi, rel=1e-4)
-    stored, free = scored["stored", "all"], scored["matrix-free", "all"]
-    assert free.conditional == pytest.approx(stored.conditional, rel=1e-4)
-    low, high = stored.vendi_interval
-    assert low < stored.vendi < high
-    exact = scored["order 2", "all"]
-    assert exact.vendi_interval == (exact.vendi, exact.vendi)
+    assert len(run.results) == 5
+    found = run.found
+    ways = found.sel(way=["order 2", "stored"]).value
+    np.testing.assert_allclose(ways.sel(devices="one"), ways.sel(devices="all"), rtol=1e-4)
+    values = found.value.sel(devices="all", score="conditional")
+    assert values.sel(way="matrix-free").item() == pytest.approx(
+        values.sel(way="stored").item(), rel=1e-4
+    )
+    stored, exact = (found.sel(way=w, devices="all", score="vendi") for w in ("stored", "order 2"))
+    low, high = stored.interval.values
+    assert low < stored.value.item() < high
+    assert (exact.interval == exact.value).all()
 
 
 def test_the_example_refuses_half_an_address():
     for options, message in (
         ({"process_id": 1}, "--coordinator: several processes"),
         ({"coordinator": "localhost:1", "num_processes": 2}, "--process_id: expected beside"),
-        ({"n": 1}, "--n: expected an integer of at least 2"),
+        ({"n": 1}, "--n: expected a number at least 2"),
         ({"devices": 0}, "--devices"),
     ):
         with pytest.raises(ValueError, match=message):
-            many_devices.prepare(many_devices.Options(**options), lambda: None, 0)
+            check_bounds(ManyDevices(**options))
+            ManyDevices(**options).prepare(lambda: None, 0)

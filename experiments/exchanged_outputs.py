@@ -1,0 +1,126 @@
+"""Outputs exchanged within and between prompts, and metrics that may notice it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import condvendi_jax as cv
+from experiments.data import PairedEmbeddings
+
+_ROUNDS = 1000
+
+
+class Drawn(NamedTuple):
+    """Rows of one draw.
+
+    Attributes:
+      rows: that are scored, `[n]`.
+      partners: another output of each one's prompt, none twice, `[n]`.
+      order: in which the outputs are replaced, `[n]`.
+      reference: rows of the other half of the prompts, that MID and the map are fitted to.
+    """
+
+    rows: np.ndarray
+    partners: np.ndarray
+    order: np.ndarray
+    reference: np.ndarray
+
+
+def draw_rows(prompt: np.ndarray, scored: int, generator: np.random.Generator) -> Drawn:
+    """Half of the prompts to score, half to fit to; half of a prompt's outputs as partners."""
+    order = generator.permutation(len(prompt))
+    ends = np.cumsum(np.bincount(prompt))[:-1]
+    of_prompt = np.split(order[np.argsort(prompt[order], kind="stable")], ends)
+    several = [rows for rows in of_prompt if len(rows) > 1]
+    shuffled = [several[k] for k in generator.permutation(len(several)).tolist()]
+    half = len(shuffled) // 2
+    rows = np.concatenate([found[: len(found) // 2] for found in shuffled[:half]])
+    partners = np.concatenate([found[-(len(found) // 2) :] for found in shuffled[:half]])
+    return Drawn(
+        rows[:scored],
+        partners[:scored],
+        generator.permutation(min(scored, len(rows))),
+        np.concatenate(shuffled[half:]),
+    )
+
+
+def by_partners(drawn: Drawn, replaced: int) -> np.ndarray:
+    """The rows of the outputs, the first `replaced` of the order by their partners, `[n]`."""
+    rows, chosen = drawn.rows.copy(), drawn.order[:replaced]
+    rows[chosen] = drawn.partners[chosen]
+    return rows
+
+
+def by_others(
+    drawn: Drawn, prompt: np.ndarray, replaced: int, generator: np.random.Generator
+) -> np.ndarray:
+    """The rows of the outputs, the first `replaced` of the order permuted among them, `[n]`.
+
+    No output stays with its prompt, unless one prompt has most of those that are permuted. The
+    outputs as a whole are the same, so that nothing but their relation to the prompts changes.
+    """
+    chosen = drawn.order[:replaced]
+    own, given = prompt[drawn.rows[chosen]], generator.permutation(drawn.rows[chosen])
+    for _ in range(_ROUNDS):
+        stayed = np.flatnonzero(prompt[given] == own)
+        if not stayed.size:
+            break
+        with_whom = int(generator.integers(replaced))
+        given[[stayed[0], with_whom]] = given[[with_whom, stayed[0]]]
+    rows = drawn.rows.copy()
+    rows[chosen] = given
+    return rows
+
+
+def information(
+    prompts: np.ndarray, kernels: Mapping[str, cv.Kernel], outputs: np.ndarray
+) -> list[float]:
+    """Information-Vendi and Information-RKE."""
+    given: dict[str, Any] = dict(kernels)
+    return [
+        float(cv.decompose(outputs, prompts, order=order, method=cv.Exact(), **given).information)
+        for order in (1, 2)
+    ]
+
+
+def alignment(
+    pairs: PairedEmbeddings, drawn: Drawn, dimensions: int
+) -> Callable[[np.ndarray], list[float]]:
+    """MID (MID eq. 5) and the mean cosine of prompts and mapped outputs, as a function of outputs.
+
+    The two embeddings share no space. Both are centred and turned onto their leading directions in
+    the reference; the map is the least-squares one from outputs to prompts there, and MID's
+    Gaussian is that of the reference.
+    """
+    turn_outputs, turn_prompts = (
+        leading(points[drawn.reference], dimensions) for points in (pairs.outputs, pairs.prompts)
+    )
+    reference = turn_outputs(pairs.outputs[drawn.reference])
+    targets = turn_prompts(pairs.prompts[drawn.reference])
+    prompts = turn_prompts(pairs.prompts[drawn.rows])
+    linear = np.linalg.lstsq(reference, targets)[0]
+
+    def measure(outputs: np.ndarray) -> list[float]:
+        turned = turn_outputs(outputs)
+        mid = cv.baselines.mutual_information_divergence(
+            turned.astype(np.float32),
+            prompts.astype(np.float32),
+            reference_outputs=reference.astype(np.float32),
+            reference_prompts=targets.astype(np.float32),
+        )
+        mapped = turned @ linear
+        norms = np.linalg.norm(mapped, axis=1) * np.linalg.norm(prompts, axis=1)
+        return [float(mid), float(np.mean(np.sum(mapped * prompts, axis=1) / norms))]
+
+    return measure
+
+
+def leading(points: np.ndarray, dimensions: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Points, less the mean of these, on the leading principal directions of these."""
+    mean = np.mean(points, axis=0, dtype=np.float64)
+    centred = points - mean
+    directions = np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :dimensions]
+    return lambda others: (others - mean) @ directions

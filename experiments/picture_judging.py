@@ -1,0 +1,160 @@
+"""What an encoder's features say of generated pictures, and what guidance gains at equal costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+
+import condvendi_jax as cv
+from experiments.data.sets import SEED
+from experiments.diffusion_guides import METHODS, NONE
+from experiments.generators import picture_encoder
+from experiments.generators.benches import Bench
+from experiments.lab import Scales
+
+SCORES = ("Conditional-Vendi", "Vendi", "Conditional-RKE", "RKE")
+MEASURES = ("first", "alignment", "kernel distance", *SCORES, "similarity")
+# Where methods are compared: what guidance has cost, and how much of it.
+COSTS = {
+    "1 point of alignment": ("alignment", -1.0),
+    "2 points of alignment": ("alignment", -2.0),
+    "kernel distance + 2": ("kernel distance", 2.0),
+}
+
+
+def references(bench: Bench, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the real outputs that others are held against, and the rest."""
+    order = np.random.default_rng(SEED).permutation(len(bench.real))
+    return order[:count], order[count:]
+
+
+def judged(
+    features: np.ndarray,
+    prompts: np.ndarray,
+    kinds: np.ndarray,
+    reference: np.ndarray,
+    bandwidths: Scales,
+    bench: Bench,
+) -> np.ndarray:
+    """What MEASURES names, of some samples: `[scales, measures]`.
+
+    'first' and 'alignment' are the percent whose kind is the judge's first, and among its best;
+    the kernel distance to the reference and the similarity are times 100. Only SCORES depend on the
+    scale.
+    """
+    logits = np.asarray(bench.logits(jnp.asarray(features)))
+    first, alignment = (
+        100 * float(np.mean(picture_encoder.found_among(logits, kinds, best)))
+        for best in (1, bench.best)
+    )
+    away = 100 * kernel_distance(features, reference)
+    alike = 100 * similarity(features, kinds)
+    found = []
+    for scale in bandwidths.axis:
+        kernels: dict[str, Any] = scale.kernels
+        orders = [cv.decompose(features, prompts, order=order, **kernels) for order in (1.0, 2.0)]
+        scores = [float(v) for of in orders for v in (of.conditional, of.vendi)]
+        found.append([first, alignment, away, *scores, alike])
+    return np.array(found)
+
+
+def kernel_distance(one: np.ndarray, other: np.ndarray) -> float:
+    """The squared maximum mean discrepancy of unit features, without bias: it may be negative.
+
+    With the kernel (x . y / d + 1)^3 of Binkowski et al. (2018) on features of norm sqrt(d), which
+    is that of cosines: (cos + 1)^3.
+
+    Args:
+      one: `[n, d]`.
+      other: `[m, d]`.
+    """
+
+    def kernel(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return (x.astype(np.float64) @ y.T.astype(np.float64) + 1) ** 3
+
+    def within(x: np.ndarray) -> float:
+        matrix, n = kernel(x, x), len(x)
+        return float((matrix.sum() - np.trace(matrix)) / (n * (n - 1)))
+
+    return within(one) + within(other) - 2 * float(kernel(one, other).mean())
+
+
+def similarity(features: np.ndarray, kinds: np.ndarray) -> float:
+    """Mean cosine of unit features `[n, d]` over the pairs of different samples of one kind."""
+    alike = (kinds[:, None] == kinds[None, :]) & ~np.eye(len(kinds), dtype=bool)
+    return float((features @ features.T)[alike].mean()) if alike.any() else np.nan
+
+
+def pictures(outputs: np.ndarray, kinds: np.ndarray, rows: int, columns: int) -> xr.Dataset:
+    """The first samples of the first kinds that have so many, uint8; nothing of other outputs."""
+    if outputs.ndim < 4:
+        return xr.Dataset()
+    found, counts = np.unique(kinds, return_counts=True)
+    columns = min(columns, counts.max())
+    chosen = found[counts >= columns][:rows]
+    shown = np.stack([outputs[np.flatnonzero(kinds == kind)[:columns]] for kind in chosen])
+    axes = ("kind", "sample", "row", "column", "channel")
+    return xr.Dataset(
+        {"pictures": (axes, np.round(255 * shown).astype(np.uint8))}, {"kind": chosen}
+    )
+
+
+def gained(values: xr.DataArray) -> xr.DataArray:
+    """What each method differs by from no guidance, seed by seed."""
+    methods = [method for method in values["guide"].values.tolist() if method in METHODS]
+    strengths = values.strength > 0
+    plain = values.sel(guide=NONE, strength=0.0, drop=True)
+    return values.sel(guide=methods, strength=strengths) - plain
+
+
+def at_costs(minus: xr.DataArray) -> xr.Dataset:
+    """What each method gains where it has cost so much: `value` and `error` over COSTS.
+
+    Args:
+      minus: as of `gained`.
+    """
+    found: list[xr.Dataset] = []
+    for name, cost in COSTS.values():
+        costs = minus.sel(measure=name, drop=True)
+        value, error = xr.apply_ufunc(
+            at_cost, costs, minus, cost,
+            input_core_dims=[["strength", "seed"], ["strength", "seed"], []],
+            output_core_dims=[[], []], vectorize=True,
+        )  # fmt: skip
+        found.append(xr.Dataset({"value": value, "error": error}))
+    return xr.concat(found, xr.IndexVariable("cost", list(COSTS)))
+
+
+def at_cost(costs: np.ndarray, differences: np.ndarray, cost: float) -> tuple[float, float]:
+    """A mean difference where guidance has cost so much, and its standard error.
+
+    Between strengths, from none upwards, both are interpolated linearly up to where the mean cost
+    over the seeds first is so high; the error is the jackknife's over the seeds, all of it
+    repeated.
+
+    Args:
+      costs: paired differences of what is lost, `[strengths, seeds]`.
+      differences: of what is asked for, `[strengths, seeds]`.
+      cost: how much, with the sign of the costs.
+
+    Returns:
+      Both NaN where it never costs so much; the error alone where that hangs on one seed.
+    """
+
+    def read(kept: np.ndarray) -> float:
+        paid = np.append(0.0, costs[:, kept].mean(axis=1)) / cost
+        gained = np.append(0.0, differences[:, kept].mean(axis=1))
+        over = np.flatnonzero(paid >= 1)
+        if not len(over):
+            return np.nan
+        after = over[0]
+        part = (1 - paid[after - 1]) / (paid[after] - paid[after - 1])
+        return float(gained[after - 1] + part * (gained[after] - gained[after - 1]))
+
+    seeds = np.arange(costs.shape[1])
+    each = np.array([read(seeds != seed) for seed in seeds])
+    error = np.sqrt((len(seeds) - 1) * np.mean(np.square(each - each.mean())))
+    return read(seeds >= 0), float(error)
