@@ -20,7 +20,7 @@ _MODULES = {
     "designs": "experiments.designs:Designs",
     "captioning": "experiments.captioning:Captioning",
     "video": "experiments.video:Video",
-    "language": "experiments.language",
+    "language": "experiments.language:Language",
     "temperature": "experiments.temperature:Temperature",
     "sketch_temperature": "experiments.sketch_temperature:SketchTemperature",
     "latent_truncation": "experiments.latent_truncation:LatentTruncation",
