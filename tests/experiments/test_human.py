@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 from small import small_run
-from studies import execute
+from studies import computed, execute
 
-from experiments import human
+from experiments import human, judgements, lab
 from experiments.data import PairedEmbeddings
-from experiments.human import STUDY, Configuration, Responses
-from experiments.lab import agreement, runner
+from experiments.human import Human
+from experiments.judgements import Configuration, Responses
+from experiments.lab import agreement
 
 pytestmark = pytest.mark.slow
 
@@ -19,8 +20,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("human")
-    flags = small_run(STUDY, folder, 0)
-    return execute(STUDY, folder / "results", *flags), flags
+    flags = small_run(Human, folder, 0)
+    return execute(Human, folder / "results", *flags), flags
 
 
 def judged_sets(seed=0, sets=20, size=4, tasks=1):
@@ -39,9 +40,25 @@ def judged_sets(seed=0, sets=20, size=4, tasks=1):
     return PairedEmbeddings("judged", rows, prompts, "judged sets", labels)
 
 
+def study(kernel="gaussian", scales=None, **options):
+    width = None if kernel == "cosine" else 0.7
+    scales = lab.Scales(kernel, output_bandwidth=width, prompt_bandwidth=width, scales=scales)
+    return Human(**{"bandwidths": scales, "folds": 2} | options)
+
+
 def prepared(pairs, **options):
-    given = {"output_bandwidth": 0.7, "prompt_bandwidth": 0.7, "folds": 2, **options}
-    return human.prepare(human.Options(**given), lambda: pairs, 0)
+    return study(**options).prepare(lambda: pairs, 0)
+
+
+def scores_of(setup):
+    return setup.state[2]()
+
+
+def tell_pools(pairs, setup, generator):
+    chosen = setup.settings
+    scales = chosen.bandwidths.axis
+    sets = Responses.of(pairs)
+    return judgements.tell_pools(pairs, sets, scales, chosen.contexts, chosen.draws, generator)
 
 
 # --- known answers -------------------------------------------------------------------------------
@@ -49,29 +66,27 @@ def prepared(pairs, **options):
 
 def test_people_who_count_modes_agree_with_every_score(finished):
     run, _ = finished
-    assert set(run.settings.tasks.values()) == {48}
-    for found in run.results.values():
-        assert found.names == (
-            human.CHOSEN,
-            human.ELSEWHERE,
-            "RKE, bandwidth x 0.5",
-            "RKE, bandwidth x 1",
-            "RKE, bandwidth x 2",
-            human.HINDSIGHT,
-        )
-        np.testing.assert_allclose(found.people, 1, atol=0.02)
-        assert np.isnan(found.differences).all()  # There are no published metrics.
-        assert np.isnan(found.temperature).all() and np.isnan(found.accuracy).all()
+    assert set(run.settings.sets.values()) == {48}
+    assert run.found.judge.values.tolist() == [
+        human.CHOSEN,
+        human.ELSEWHERE,
+        "RKE, bandwidth x 0.5",
+        "RKE, bandwidth x 1",
+        "RKE, bandwidth x 2",
+        human.HINDSIGHT,
+    ]
+    np.testing.assert_allclose(run.found.people, 1, atol=0.02)
+    for name in ("ahead", "temperature", "accuracy"):  # There is nothing of the kind.
+        assert np.isnan(run.found[name]).all()
 
 
 def test_conditional_scores_tell_pools_whose_contexts_mislead_the_others(finished):
     run, _ = finished
-    right = np.mean([found.right for found in run.results.values()], axis=0)
-    same, twice = right[:, 1]
+    same, twice = run.found.right.sel(scale=1).mean("task").transpose("design", ...)
     np.testing.assert_allclose(same, 1)
-    scores = dict(zip(human.SCORES, twice[:, 0], strict=True))
-    assert scores["Conditional-RKE"] == scores["Conditional-Vendi"] == 1
-    assert scores["RKE"] < 0.95 and scores["Vendi"] < 0.95
+    twice = twice.sel(contexts=1)
+    assert (twice.sel(score=["Conditional-RKE", "Conditional-Vendi"]) == 1).all()
+    assert (twice.sel(score=["RKE", "Vendi"]) < 0.95).all()
 
 
 def test_responses_that_repeat_their_context_differ_once_it_is_subtracted():
@@ -85,7 +100,7 @@ def test_responses_that_repeat_their_context_differ_once_it_is_subtracted():
     for less in (0.0, 0.75):
         setup = prepared(pairs, less=(less,), candidates=(1.0,), orders=(2.0,))
         at = setup.settings.configurations.index(Configuration("first", less, 1.0, 2.0))
-        scores[less] = np.exp(setup.state.scores[at])
+        scores[less] = np.exp(scores_of(setup)[at])
     np.testing.assert_allclose(scores[0.0], 1, atol=0.01)
     assert np.all(scores[0.75] > 1.4)
 
@@ -98,7 +113,7 @@ def test_entropies_of_sets_are_those_of_numpy_at_every_order():
     setup = prepared(pairs, less=(0.0, 0.5), candidates=(0.5,), scales=(1.0,))
     assert len(setup.settings.configurations) == 2 * 2 * 3
     outputs, prompts = (rows.astype(np.float64) for rows in (pairs.outputs, pairs.prompts))
-    for c, found in zip(setup.settings.configurations, setup.state.scores, strict=True):
+    for c, found in zip(setup.settings.configurations, scores_of(setup), strict=True):
         x = outputs - c.less * prompts
         x = (x / np.linalg.norm(x, axis=1, keepdims=True)).reshape(20, 4, 3)
         squares = np.sum((x[:, :, None] - x[:, None]) ** 2, axis=-1)
@@ -119,7 +134,7 @@ def test_both_encoders_are_the_product_of_their_kernels():
     first, second = judged_sets(0), judged_sets(1)
     pairs = dataclasses.replace(first, further={"second_outputs": second.outputs * 3})
     units = {"first": 0.7, "second": 1.9}
-    both = human.representation(pairs, units, "both", 0.0).astype(np.float64)
+    both = judgements.representation(pairs, units, "both", 0.0).astype(np.float64)
     squares = [np.sum((x[:1] - x) ** 2, axis=1) for x in (first.outputs, 3 * second.outputs)]
     wanted = np.exp(-squares[0] / (2 * 0.7**2)) * np.exp(-squares[1] / (2 * 1.9**2))
     found = np.exp(-np.sum((both[:1] - both) ** 2, axis=1) / 2)
@@ -129,7 +144,7 @@ def test_both_encoders_are_the_product_of_their_kernels():
 def test_what_is_subtracted_leaves_the_norm_as_it_was():
     pairs = judged_sets()
     pairs = dataclasses.replace(pairs, outputs=5 * pairs.outputs, prompts=2 * pairs.prompts)
-    found = human.representation(pairs, {"first": 2.0}, "first", 0.5)
+    found = judgements.representation(pairs, {"first": 2.0}, "first", 0.5)
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 2.5, rtol=1e-5)
 
 
@@ -139,14 +154,14 @@ def test_pools_are_scored_as_the_library_scores_them():
     pairs = judged_sets(sets=12)
     setup = prepared(pairs, draws=40, contexts=(2, 4), scales=(1.0,), candidates=(1.0,))
     sets = Responses.of(pairs)
-    right = human.tell_pools(pairs, sets, setup.settings, np.random.default_rng(3))
+    right = tell_pools(pairs, setup, np.random.default_rng(3))
     generator = np.random.default_rng(3)
     people = sets.labels["people"]
     above, below = (
-        human.draw_pools(np.flatnonzero(part), sets.context, 40, generator)
+        judgements.draw_pools(np.flatnonzero(part), sets.context, 40, generator)
         for part in (people > np.median(people), people < np.median(people))
     )
-    kernels = setup.settings.bandwidths["1"].kernels()
+    kernels = setup.settings.bandwidths.axis[0].kernels
 
     def scores(pool):
         rows = np.concatenate([sets.members[s] for s in pool])
@@ -156,7 +171,7 @@ def test_pools_are_scored_as_the_library_scores_them():
         ]
         return np.array([float(x) for one in found for x in (one.conditional, one.vendi)])
 
-    for design, factor in enumerate(human.DESIGNS.values()):
+    for design, factor in enumerate(judgements.DESIGNS.values()):
         gains = [scores(a[:2]) > scores(b[: 2 * factor]) for a, b in zip(above, below, strict=True)]
         np.testing.assert_allclose(right[design, 0, :, 0], np.mean(gains, axis=0))
         assert 0 < right[design, 0, 0, 0] < 1
@@ -165,7 +180,7 @@ def test_pools_are_scored_as_the_library_scores_them():
 def test_pools_of_more_contexts_than_there_are_say_so():
     pairs = judged_sets(sets=12)
     setup = prepared(pairs, draws=3, contexts=(4, 8), scales=(1.0,), candidates=(1.0,))
-    right = human.tell_pools(pairs, Responses.of(pairs), setup.settings, np.random.default_rng(0))
+    right = tell_pools(pairs, setup, np.random.default_rng(0))
     assert np.isfinite(right[0, ..., 0]).all() and np.isnan(right[0, ..., 1]).all()
     assert np.isnan(
         right[1]
@@ -174,7 +189,7 @@ def test_pools_of_more_contexts_than_there_are_say_so():
 
 def test_a_pool_has_one_set_of_each_context():
     context = np.array([0, 0, 1, 2, 2, 2])
-    for pool in human.draw_pools(np.arange(6), context, 20, np.random.default_rng(0)):
+    for pool in judgements.draw_pools(np.arange(6), context, 20, np.random.default_rng(0)):
         assert sorted(context[pool]) == [0, 1, 2]
 
 
@@ -189,7 +204,7 @@ def test_a_pool_has_one_set_of_each_context():
     ],
 )
 def test_enough_contexts_are_those_from_which_on_the_order_is_right(right, wanted):
-    assert human.enough(np.array(right), (1, 2, 4)) == wanted
+    assert judgements.enough(np.array(right), (1, 2, 4)) == wanted
 
 
 # --- agreement -----------------------------------------------------------------------------------
@@ -256,13 +271,13 @@ def test_the_choice_does_not_see_what_it_is_judged_on():
     generator = np.random.default_rng(2)
     scores, people = generator.normal(size=(30, 60)), generator.normal(size=60)
     fold = np.arange(60) % 5
-    chosen = human.choose_elsewhere(scores, people, fold, [1.0] * len(scores))
+    chosen = judgements.choose_elsewhere(scores, people, fold, [1.0] * len(scores))
     assert len(set(chosen)) > 1
     for part in range(5):
         changed = people.copy()
         changed[fold == part] = generator.permutation(people[fold == part])
         changed[fold == part] *= -9
-        again = human.choose_elsewhere(scores, changed, fold, [1.0] * len(scores))
+        again = judgements.choose_elsewhere(scores, changed, fold, [1.0] * len(scores))
         assert again[part] == chosen[part]
         assert np.any(again != chosen)
         wanted = [stats.spearmanr(s[fold != part], people[fold != part])[0] for s in scores]
@@ -272,7 +287,7 @@ def test_the_choice_does_not_see_what_it_is_judged_on():
 def test_what_folds_are_judged_by_is_on_one_scale():
     scores = np.array([[1.0, 3.0, 2.0, 4.0], [-8.0, -6.0, -7.0, -9.0]])
     np.testing.assert_array_equal(
-        human.placed(scores, np.array([0, 1, 1, 0]), [1.0, 1.0]), [1, 4, 3, 4]
+        judgements.placed(scores, np.array([0, 1, 1, 0]), [1.0, 1.0]), [1, 4, 3, 4]
     )
 
 
@@ -286,8 +301,10 @@ def test_the_choice_on_other_tasks_leaves_out_their_common_contexts():
     generator = np.random.default_rng(0)
     scores = generator.normal(size=(len(setup.settings.configurations), 40))
 
-    def choose(responses, settings=setup.settings):
-        return human._choice_of_other_tasks(settings, responses, scores, "task 0")
+    orders = [configuration.order for configuration in setup.settings.configurations]
+
+    def choose(responses, tasks=("task 0", "task 1")):
+        return judgements.choose_on_other_tasks(tasks, orders, responses, scores, "task 0")
 
     chosen = choose(responses)
 
@@ -300,7 +317,7 @@ def test_the_choice_on_other_tasks_leaves_out_their_common_contexts():
     for unseen in (number % 2 == 0, number < 20):
         assert {choose(with_people(unseen)) for _ in range(5)} == {chosen}
     assert any(choose(with_people((number % 2 == 1) & (number >= 20))) != chosen for _ in range(5))
-    assert choose(responses, dataclasses.replace(setup.settings, tasks={"task 0": 20})) is None
+    assert choose(responses, ("task 0",)) is None
 
 
 def test_published_metrics_labels_and_temperatures_are_beside(tmp_path):
@@ -314,22 +331,17 @@ def test_published_metrics_labels_and_temperatures_are_beside(tmp_path):
         "label": (people > np.median(people)).astype(float),
         "temperature": people**3,
     }
-    setup = prepared(
-        dataclasses.replace(pairs, labels=labels), resamples=50, draws=2, contexts=(1,)
-    )
-    (cell,) = human.cells(setup.settings)
-    context = runner.Context(runner.cell_key(0, "x"), None, {}, lambda *words: None)
-    found = human.compute(setup, cell, context)
-    at = {name: i for i, name in enumerate(found.names)}
-    same, other = at["metric_same"], at["metric_other"]
-    np.testing.assert_allclose(found.people[same], 1)
-    np.testing.assert_allclose(found.accuracy[same], 1)
-    np.testing.assert_allclose(found.temperature[same], 1)
-    np.testing.assert_allclose(found.differences[:, 0], found.people[:, 0] - 1, atol=1e-12)
-    np.testing.assert_allclose(found.differences[same], 0)
-    assert found.people[other, 1] < found.people[other, 0] < found.people[other, 2] < 1
-    assert found.elsewhere is None and human.ELSEWHERE not in found.names
-    assert found.people[at[human.HINDSIGHT], 0] == pytest.approx(found.grid.max())
+    pairs = dataclasses.replace(pairs, labels=labels)
+    found = computed(study(resamples=50, draws=2, contexts=(1,)), pairs)[1]
+    same = found.sel(judge="metric_same")
+    for judged in (same.people, same.accuracy, same.temperature, same.ahead + 1):
+        np.testing.assert_allclose(judged, 1)
+    values = found.sel(end="value")
+    np.testing.assert_allclose(values.ahead, values.people - 1, atol=1e-12)
+    value, low, high = found.people.sel(judge="metric_other").values
+    assert low < value < high < 1
+    assert found.elsewhere == -1 and human.ELSEWHERE not in found.judge
+    assert values.people.sel(judge=human.HINDSIGHT) == pytest.approx(found.grid.max().item())
 
 
 # --- what is refused -----------------------------------------------------------------------------
@@ -341,10 +353,10 @@ def test_published_metrics_labels_and_temperatures_are_beside(tmp_path):
         (("--folds=1",), "--folds"),
         (("--folds=20",), "expected 40 contexts or more in each task, received 24 in task 0"),
         (("--tasks=task 9",), "--tasks: expected some of task 0, task 1, received 'task 9'"),
-        (("--less=1",), "--less: expected numbers from 0 to below 1"),
-        (("--candidates=0",), "--candidates: expected a positive number"),
+        (("--less=1",), "--less: expected a number at least 0 and below 1"),
+        (("--candidates=0",), "--candidates: expected a number above 0"),
         (("--kernel=cosine", "--candidates=1"), "--candidates means nothing with --kernel=cosine"),
-        (("--contexts=0",), "--contexts: expected positive numbers"),
+        (("--contexts=0",), "--contexts: expected a number at least 1"),
         (("--orders=0",), "order"),
         (("--draws=0",), "--draws"),
         (("--resamples=1",), "--resamples"),
@@ -354,7 +366,7 @@ def test_bad_flags_are_refused(finished, tmp_path, flags, message):
     _, own = finished
     kept = [f for f in own if "bandwidth" not in f] if "--kernel=cosine" in flags else own
     with pytest.raises(ValueError, match=message):
-        execute(STUDY, tmp_path, *kept, *flags)
+        execute(Human, tmp_path, *kept, *flags)
 
 
 @pytest.mark.parametrize(
@@ -385,12 +397,10 @@ def test_contexts_of_another_length_cannot_be_subtracted():
 
 
 def test_kernels_and_orders_are_what_was_asked_for():
-    setup = prepared(
-        judged_sets(), kernel="cosine", output_bandwidth=None, prompt_bandwidth=None, orders=(1.0,)
-    )
+    setup = prepared(judged_sets(), kernel="cosine", orders=(1.0,))
     assert {(c.scale, c.order) for c in setup.settings.configurations} == {(None, 1.0)}
     assert list(setup.settings.plain) == ["Vendi, cosine"]
     outputs = judged_sets().outputs.astype(np.float64).reshape(20, 4, 3)
     spectrum = np.linalg.eigvalsh(np.einsum("sid,sjd->sij", outputs, outputs) / 4)
     wanted = -np.sum(spectrum * np.log(np.maximum(spectrum, 1e-12)), axis=1)
-    np.testing.assert_allclose(setup.state.scores[0], wanted, atol=1e-4)
+    np.testing.assert_allclose(scores_of(setup)[0], wanted, atol=1e-4)
