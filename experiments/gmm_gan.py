@@ -14,489 +14,369 @@ import dataclasses
 import functools
 import pathlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
+import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from rich.table import Table
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth, report, validation
-from experiments import lab
-from experiments.data import PairedEmbeddings
+from condvendi_jax import bandwidth
+from experiments import gan_scores, lab
+from experiments.gan_scores import COUNTING, SCORES, TRUTHS, over_sets, sets_of
 from experiments.generators import checkpoints, mixture_gan
-from experiments.lab import agreement, choices, style
-from experiments.lab.study import option, positive
+from experiments.lab import figures, scales, style, tables
 
-REAL, REMOVED = "real", "removed"
-# The bandwidth at which the closed form of RKE-MC counts the modes of the mixture.
-_COUNTING = "count"
-_RULED = 10_000  # Samples of the mixture that the other rules are followed on.
-_SHOWN = 1000  # Samples a panel.
-_RESAMPLES = 1000
+REAL, REMOVED, EXACT = "real", "removed", "closed form"
 _NAMES = {kind: of.label for kind, of in mixture_gan.KINDS.items()} | {
     REAL: "the mixture",
     REMOVED: "modes removed",
 }
+_TRACES = {"rke": "RKE-MC", "captured": "modes captured", "good": "share of good samples"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
-    """The flags of the study."""
+class GmmGan(lab.Study):
+    """Does RKE-MC count the modes that a GAN captures, and does RRKE see those it misses?"""
 
-    mixtures: tuple[str, ...] = option(
+    name = "gmm_gan"
+    reproduces = "RKE fig 1"
+    duration = "1 minute"
+    data = None
+    runs = ((),)
+    drawings = ("gmm_gan", "gmm_gan_scores", "gmm_gan_training")
+
+    mixtures: tuple[str, ...] = lab.flag(
         tuple(mixture_gan.MIXTURES), "The data.", choices=mixture_gan.MIXTURES
     )
-    kinds: tuple[str, ...] = option(
+    kinds: tuple[str, ...] = lab.flag(
         tuple(mixture_gan.KINDS), "The kinds of GAN.", choices=mixture_gan.KINDS
     )
-    seeds: int = option(5, "Trainings of each kind; with other numbers they are trained anew.")
-    steps: int | None = option(
-        None, "Updates of each generator; each kind's own if unset. Others are trained anew."
+    seeds: int = lab.flag(
+        5, "Trainings of each kind; with other numbers they are trained anew.", at_least=1
     )
-    samples: int = option(5000, "Samples of RKE-MC and of what is captured.")
-    references: int = option(500, "Of them, samples of RRKE, against as many of the mixture.")
-    rules: tuple[str, ...] = option(
-        (_COUNTING, "std"),
+    steps: int | None = lab.flag(
+        None,
+        "Updates of each generator; each kind's own if unset. Others are trained anew.",
+        at_least=1,
+    )
+    samples: int = lab.flag(5000, "Samples of RKE-MC and of what is captured.", at_least=2)
+    references: int = lab.flag(
+        500, "Of them, samples of RRKE, against as many of the mixture.", at_least=2
+    )
+    rules: tuple[str, ...] = lab.flag(
+        (COUNTING, "std"),
         "How bandwidths are chosen on the mixture itself: where the closed form of RKE-MC is the "
         "number of modes (count), std (RKE), variance (CV), median distance. The first is repeated "
         "at scales.",
-        choices=(_COUNTING, *bandwidth.RULES),
+        choices=(COUNTING, *bandwidth.RULES),
     )
-    scales: tuple[float, ...] = option(choices.SCALES, "Multiples of the first bandwidth.")
-    repeats: int = option(3, "Random orders in which modes are removed from the mixture.")
-    cache: str | None = option(
+    scales: tuple[float, ...] = lab.flag(
+        scales.SCALES, "Multiples of the first bandwidth.", above=0
+    )
+    repeats: int = lab.flag(
+        3, "Random orders in which modes are removed from the mixture.", at_least=1
+    )
+    cache: str | None = lab.flag(
         None, "Folder of what is trained here; in the user's cache folder if unset."
     )
+    bandwidths: dict[str, dict[str, float]] = lab.resolved()
+    trainings: dict[str, dict[str, int]] = lab.resolved()
 
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """What the scores depend on beside the generators.
-
-    Attributes:
-      bandwidths: of each mixture by name: a multiple of the first rule's, or another rule.
-      trainings: of each mixture's kinds, updates of the generator.
-    """
-
-    bandwidths: dict[str, dict[str, float]]
-    trainings: dict[str, dict[str, int]]
-    seeds: int
-    samples: int
-    references: int
-    rules: tuple[str, ...]
-    repeats: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """A mixture, and a kind of GAN, 'real' or 'removed'."""
-
-    mixture: str
-    source: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Scores:
-    """What was found of each set of samples: a seed, or a number of modes in one random order.
-
-    Attributes:
-      rke, rrke: `[sets, bandwidths]`.
-      shares: good samples of each mode, as parts of all samples, `[sets, k]`.
-      shown: the first samples of the first set, float16 `[m, 2]`.
-      steps, traces: of a training, `[points]` updates and `[3, sets, points]`: RKE-MC at the
-        counting bandwidth, captured modes, share of good samples. Empty for other samples.
-      seconds: of the training, all seeds together.
-    """
-
-    rke: np.ndarray
-    rrke: np.ndarray
-    shares: np.ndarray
-    shown: np.ndarray
-    steps: np.ndarray
-    traces: np.ndarray
-    seconds: float
-
-    def captured(self, mixture: str) -> np.ndarray:
-        """How many modes each set has, `[sets]`."""
-        return mixture_gan.MIXTURES[mixture].captured(self.shares)
-
-    @property
-    def missing(self) -> np.ndarray:
-        """The mass of the mixture that no good sample stands for, `[sets]`, between 0 and 1."""
-        return 1 - np.minimum(self.shares, 1 / self.shares.shape[1]).sum(axis=1)
-
-
-def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -> lab.Setup:
-    """Chooses the bandwidths, and reads or trains the generators."""
-    for name in ("seeds", "samples", "references", "repeats"):
-        least = 2 if name in ("samples", "references") else 1
-        validation.check_count(getattr(options, name), name=f"--{name}", minimum=least)
-    if options.references > options.samples:
-        raise ValueError(
-            f"--references: expected at most --samples={options.samples}, received "
-            f"{options.references}."
-        )
-    if options.steps is not None:
-        validation.check_count(options.steps, name="--steps", minimum=1)
-    for name in ("mixtures", "kinds", "rules", "scales"):
-        if len(set(given := getattr(options, name))) < len(given):
-            raise ValueError(f"--{name}: one is given twice in {', '.join(map(str, given))}.")
-    trainings = {
-        mixture: {
-            kind: mixture_gan.KINDS[kind].steps if options.steps is None else options.steps
-            for kind in options.kinds
+    def prepare(self, load, seed):
+        """Chooses the bandwidths, and reads or trains the generators."""
+        if self.references > self.samples:
+            raise ValueError(
+                f"--references: expected at most --samples={self.samples}, received "
+                f"{self.references}."
+            )
+        for name in ("mixtures", "kinds", "rules", "scales"):
+            if len(set(given := getattr(self, name))) < len(given):
+                raise ValueError(f"--{name}: one is given twice in {', '.join(map(str, given))}.")
+        mixtures = {name: mixture_gan.MIXTURES[name] for name in self.mixtures}
+        steps = {kind: self.steps or mixture_gan.KINDS[kind].steps for kind in self.kinds}
+        cache = None if self.cache is None else pathlib.Path(self.cache)
+        found = {
+            (mixture, kind): mixture_gan.trained(
+                mixture_gan.Training(mixture, kind, count, self.seeds),
+                cache=cache,
+                say=lambda words: print(words, file=sys.stderr),
+            )
+            for mixture in mixtures
+            for kind, count in steps.items()
         }
-        for mixture in options.mixtures
-    }
-    settings = Settings(
-        bandwidths={name: _bandwidths(name, options, seed) for name in options.mixtures},
-        trainings=trainings,
-        seeds=options.seeds,
-        samples=options.samples,
-        references=options.references,
-        rules=options.rules,
-        repeats=options.repeats,
-    )
-    cache = None if options.cache is None else pathlib.Path(options.cache)
-    found = {
-        (mixture, kind): mixture_gan.trained(
-            mixture_gan.Training(mixture, kind, steps, options.seeds),
-            cache=cache,
-            say=lambda words: print(words, file=sys.stderr),
+        arrays = {
+            f"{mixture} {kind}": np.concatenate(
+                [leaf.ravel() for leaf in checkpoints.flatten(of["generator"]).values()]
+            )
+            for (mixture, kind), of in found.items()
+        }
+        for name, of in mixtures.items():
+            arrays[name] = np.append(np.ravel(of.centres), of.scale)
+        return self.ready(
+            state=found,
+            arrays=arrays,
+            description="Mixtures: " + "; ".join(of.description for of in mixtures.values()),
+            cache=None,
+            bandwidths={
+                name: gan_scores.bandwidths(of, self.rules, self.scales, seed)
+                for name, of in mixtures.items()
+            },
+            trainings={name: steps for name in mixtures},
         )
-        for mixture, kinds in trainings.items()
-        for kind, steps in kinds.items()
-    }
-    arrays = {
-        f"{mixture} {kind}": np.concatenate(
-            [leaf.ravel() for leaf in checkpoints.flatten(of["generator"]).values()]
-        )
-        for (mixture, kind), of in found.items()
-    }
-    for name in options.mixtures:
-        of = mixture_gan.MIXTURES[name]
-        arrays[name] = np.append(np.ravel(of.centres), of.scale)
-    return lab.Setup(settings, arrays, state=found)
 
+    def axes(self):
+        """Every kind on every mixture, the mixture itself, and what is left of it."""
+        return {"mixture": self.mixtures, "source": (*self.kinds, REAL, REMOVED)}
 
-def _bandwidths(mixture: str, options: Options, seed: int) -> dict[str, float]:
-    """The bandwidths of one mixture by name, chosen on the mixture itself."""
-    of = mixture_gan.MIXTURES[mixture]
-    key, rule_key = jax.random.split(jax.random.key(seed))
-    found = {}
-    for index, rule in enumerate(options.rules):
-        if rule == _COUNTING:
-            width = of.counting_bandwidth()
+    def compute(self, state, context, *, mixture, source):
+        """The scores of every seed of a GAN, of the mixture, or of what is left of it."""
+        law = mixture_gan.MIXTURES[mixture]
+        order_key, key = jax.random.split(context.key)
+        trained = state.get((mixture, source))
+        of_mixture = jax.jit(law.sample, static_argnums=1)
+        if trained is not None:
+            params = [mixture_gan.one(trained["generator"], seed) for seed in range(self.seeds)]
+            draws = [functools.partial(mixture_gan.sample, of) for of in params]
+        elif source == REAL:
+            draws = [of_mixture] * self.seeds
         else:
-            points = of.population().sample(key, _RULED)
-            ruled = bandwidth.bandwidth_by_rule(points, rule, key=rule_key, partitions=1)
-            width = ruled.bandwidth
-        assert width is not None
-        for scale in (1.0,) if index else options.scales:
-            found[rule if index else f"{positive(scale, name='scales'):g}"] = scale * width
-    return found
-
-
-def cells(settings: Settings) -> list[Cell]:
-    """Every kind on every mixture, the mixture itself, and what is left of it."""
-    return [
-        Cell(mixture, source)
-        for mixture, kinds in settings.trainings.items()
-        for source in (*kinds, REAL, REMOVED)
-    ]
-
-
-def removals(modes: int, repeats: int, key: jax.Array) -> np.ndarray:
-    """Weights of all modes, all but one ... one, in each of some random orders, `[sets, modes]`."""
-    orders = [np.asarray(jax.random.permutation(k, modes)) for k in jax.random.split(key, repeats)]
-    return np.array([(o < left) / left for left in range(modes, 0, -1) for o in orders])
-
-
-def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Scores:
-    """The scores of every seed of a GAN, of the mixture, or of what is left of it."""
-    settings: Settings = setup.settings
-    mixture = mixture_gan.MIXTURES[cell.mixture]
-    order_key, key = jax.random.split(context.key)
-    found = setup.state.get((cell.mixture, cell.source))
-    of_mixture = jax.jit(mixture.sample, static_argnums=1)
-    modes, seeds = len(mixture.centres), range(settings.seeds)
-    if found is not None:
-        params = [mixture_gan.one(found["generator"], seed) for seed in seeds]
-        draws = [functools.partial(mixture_gan.sample, of) for of in params]
-    elif cell.source == REAL:
-        draws = [of_mixture for _ in seeds]
-    else:
-        every = removals(modes, settings.repeats, order_key)
-        draws = [functools.partial(of_mixture, weights=weights) for weights in every]
-    kernels = [cv.Gaussian(width) for width in settings.bandwidths[cell.mixture].values()]
-    rke, rrke, shares, shown = [], [], [], []
-    for index, draw in enumerate(draws):
-        context.say(f"{index + 1} of {len(draws)}")
-        sample_key, reference_key = jax.random.split(jax.random.fold_in(key, index))
-        points = draw(sample_key, settings.samples)
-        references = of_mixture(reference_key, settings.references)
-        few = points[: settings.references]
-        rke.append([float(cv.rke(points, kernel=kernel)) for kernel in kernels])
-        rrke.append(
-            [float(cv.baselines.rrke(few, references, kernel=kernel)) for kernel in kernels]
+            every = gan_scores.removals(len(law.centres), self.repeats, order_key)
+            draws = [functools.partial(of_mixture, weights=weights) for weights in every]
+        found = gan_scores.score(
+            draws,
+            law,
+            self.bandwidths[mixture],
+            key,
+            samples=self.samples,
+            references=self.references,
+            say=context.say,
         )
-        shares.append(mixture.good_shares(np.asarray(points)))
-        shown.append(np.asarray(points[:_SHOWN], np.float16))
-    trace = {} if found is None else found["trace"]
-    traces = [trace[name] for name in mixture_gan.TRACES] if trace else np.zeros((3, 0, 0))
-    return Scores(
-        rke=np.array(rke),
-        rrke=np.array(rrke),
-        shares=np.array(shares),
-        shown=shown[0],
-        steps=np.array(trace.get("step", [])),
-        traces=np.array(traces),
-        seconds=0.0 if found is None else float(found["seconds"]),
-    )
+        if trained is None:
+            return found
+        return gan_scores.with_training(found, trained["trace"], float(trained["seconds"]))
 
+    def tables(self, found):
+        """What is captured, the scores, their rank correlations, and how far trainings moved."""
+        sources = [*self.kinds, REAL]
+        called = {"source": [_NAMES[source] for source in sources]}
+        shown = found.sel(source=sources)
+        good: Any = xr.concat(
+            [shown.captured, shown.share.sum("mode", min_count=1)],
+            xr.DataArray(["captured", "good"], dims="of", name="of"),
+        )
+        yield tables.table(
+            over_sets(good).assign_coords(called),
+            rows=("mixture", "source"),
+            columns="of",
+            error="error",
+        )
+        of_scores = over_sets(shown.value).assign_coords(called)
+        exact = self._exact(of_scores)
+        yield tables.table(
+            xr.concat([of_scores, exact], "source"),
+            rows=("mixture", "bandwidth", "source"),
+            columns="score",
+            error="error",
+        )
+        yield tables.table(
+            self._correlations(found),
+            rows=("mixture", "bandwidth", "source", "with"),
+            columns="score",
+        )
+        moves = [
+            [[mixture_gan.settled(t.values) for t in self._trace(found, m, k)] for k in self.kinds]
+            for m in self.mixtures
+        ]
+        axes = {"mixture": list(self.mixtures), "source": [_NAMES[kind] for kind in self.kinds]}
+        axes["moves in the end, of the seeds' sd"] = list(mixture_gan.TRACES)
+        yield tables.table(
+            xr.Dataset({"value": (tuple(axes), moves)}, axes),
+            rows=("mixture", "source"),
+            columns=list(axes)[-1],
+            names={"source": "last move, of the seeds' sd"},
+            digits=2,
+        )
 
-def correlations(run: lab.Run, mixture: str, name: str, sources: Sequence[str]) -> np.ndarray:
-    """Spearman's correlations of the scores at one bandwidth with what is captured.
+    def _trace(self, found: xr.Dataset, mixture: str, kind: str) -> xr.DataArray:
+        """RKE-MC, captured modes and good samples during a training, by seed and checkpoint."""
+        return sets_of(found, mixture, kind).trace.dropna("checkpoint", how="all")
 
-    Args:
-      run: of the study.
-      mixture: whose samples.
-      name: of the bandwidth.
-      sources: of the samples: kinds of GAN, or what is left of the mixture.
+    def _exact(self, like: xr.Dataset) -> xr.Dataset:
+        """RKE-MC of the mixtures in closed form, with the axes of the scores."""
+        exact = xr.full_like(like.isel(source=[0]), np.nan).assign_coords(source=[EXACT])
+        for mixture, widths in self.bandwidths.items():
+            law = mixture_gan.MIXTURES[mixture].population()
+            for name, width in widths.items():
+                place = {"mixture": mixture, "bandwidth": name, "source": EXACT}
+                number = float(law.rke(kernel=cv.Gaussian(width)))
+                exact.value.loc[place | {"score": "RKE-MC"}] = number
+        return exact
 
-    Returns:
-      `[2, 2, 3]`: of RKE-MC and RRKE, with the modes captured and the mass missing, value and 95%
-      bootstrap interval over the sets of samples. NaN where one of the two does not vary beyond
-      rounding.
-    """
-    column = list(run.settings.bandwidths[mixture]).index(name)
-    found = [run.results[Cell(mixture, source)] for source in sources]
-    scores = np.concatenate([[of.rke[:, column], of.rrke[:, column]] for of in found], axis=1)
-    truths = np.concatenate([[of.captured(mixture), of.missing] for of in found], axis=1)
-    n = scores.shape[1]
-    draws = list(agreement.resampled(np.arange(n), _RESAMPLES, np.random.default_rng(run.seed)))
-    results = np.full((2, 2, 3), np.nan)
-    for row, score in enumerate(scores):
-        for column, truth in enumerate(truths):
-            statistic = functools.partial(_spearman, score, truth)
-            results[row, column] = agreement.with_interval(statistic, draws, n)
-    return results
+    def _correlations(self, found: xr.Dataset) -> xr.Dataset:
+        """Rank correlations with their intervals, in words."""
+        sources = (self.kinds, (REMOVED,))
+        labels = {
+            "mixture": list(self.mixtures),
+            "bandwidth": found.bandwidth.values.tolist(),
+            "source": ["GANs", _NAMES[REMOVED]],
+            "score": list(SCORES),
+            "with": list(TRUTHS),
+        }
+        every = np.array([
+            [
+                [gan_scores.correlations(found, mixture, name, of) for of in sources]
+                for name in labels["bandwidth"]
+            ]
+            for mixture in self.mixtures
+        ])  # fmt: skip
+        flat = every.reshape(-1, 3).tolist()
+        words = [f"{value:.2f} [{low:.2f}, {high:.2f}]" for value, low, high in flat]
+        words = np.array(words).reshape(every.shape[:-1])
+        return xr.Dataset({"value": (tuple(labels), words)}, labels)
 
-
-def _spearman(score: np.ndarray, truth: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    return agreement.spearman(score[rows][None], truth[rows])
-
-
-def table(run: lab.Run) -> Table:
-    """Means and standard errors over the seeds, and rank correlations with 95% intervals."""
-    grid = Table("mixture", "bandwidth", "samples", "captured", "good", "RKE-MC", "RRKE")
-    for mixture, widths in run.settings.bandwidths.items():
-        kinds = tuple(run.settings.trainings[mixture])
-        for column, (name, width) in enumerate(widths.items()):
-            way = mixture, f"{name}: {width:.3g}"
-            for source in (*kinds, REAL):
-                of = run.results[Cell(mixture, source)]
-                scores = of.rke[:, column], of.rrke[:, column]
-                values = map(_with_error, (of.captured(mixture), of.shares.sum(1), *scores))
-                grid.add_row(*way, _NAMES[source], *values)
-            exact = mixture_gan.MIXTURES[mixture].population().rke(kernel=cv.Gaussian(width))
-            grid.add_row(*way, "closed form", "", "", f"{float(exact):.4g}", "")
-            for sources, words in ((kinds, "GANs"), ((REMOVED,), _NAMES[REMOVED])):
-                found = correlations(run, mixture, name, sources)
-                for index, truth in enumerate(("modes captured", "mass missing")):
-                    values = [f"{v:.2f} [{a:.2f}, {b:.2f}]" for v, a, b in found[:, index]]
-                    grid.add_row(*way, f"{words}: rank correlation with {truth}", "", "", *values)
-    for mixture, kinds in run.settings.trainings.items():
-        for kind in kinds:
-            of = run.results[Cell(mixture, kind)]
-            moves = [f"{mixture_gan.settled(values):.2f}" for values in of.traces]
-            words = f"{_NAMES[kind]}: last move, of the seeds' sd"
-            grid.add_row(mixture, "", words, moves[1], moves[2], moves[0], "")
-    return grid
-
-
-def _with_error(values: np.ndarray) -> str:
-    """Mean and standard error."""
-    error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
-    return report.with_error(float(np.mean(values)), float(error))
-
-
-def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
-    """The samples as in RKE fig 1, the scores against what is captured, and the trainings."""
-    figures = {}
-    for run in runs:
-        name = run.folder.name
-        figures[name] = _samples(run)
-        figures[f"{name}_scores"] = _scores(run)
-        figures[f"{name}_training"] = _training(run)
-    return figures
+    @classmethod
+    def figures(cls, runs):
+        """The samples as in RKE fig 1, the scores against what is captured, and the trainings."""
+        drawn = {}
+        for run in runs:
+            name = run.folder.name
+            drawn[name] = _samples(run)
+            drawn[f"{name}_scores"] = _scores(run)
+            drawn[f"{name}_training"] = _training(run)
+        return drawn
 
 
 def _samples(run: lab.Run) -> Figure:
     """Columns of methods, rows of mixtures; the mixture blue and generated samples red."""
-    settings = run.settings
-    rows = {mixture: (*kinds, REAL) for mixture, kinds in settings.trainings.items()}
-    columns = max(map(len, rows.values()))
-    figure, axes = style.panels(columns * len(rows), columns=columns, size=(2.1, 2.5))
+    study, found = run.settings, run.found
+    sources = (*study.kinds, REAL)
+    count = len(sources)
+    figure, axes = style.panels(count * len(study.mixtures), columns=count, size=(2.1, 2.5))
     panels = iter(axes)
-    for mixture, sources in rows.items():
-        real = run.results[Cell(mixture, REAL)].shown
-        reach = 1.35 * np.abs(real.astype(float)).max()
-        widths = settings.bandwidths[mixture]
-        column = list(widths).index(choices.shown(widths))
+    look = {"linestyle": "", "marker": ".", "markeredgewidth": 0}
+    name = _shown(study)
+    for mixture in study.mixtures:
+        real = found.shown.sel(mixture=mixture, source=REAL).values.astype(float)
+        reach = 1.35 * np.abs(real).max()
         for source, panel in zip(sources, panels, strict=False):
-            of = run.results[Cell(mixture, source)]
-            look = {"linestyle": "", "marker": ".", "markeredgewidth": 0}
+            of = sets_of(found, mixture, source)
+            first = of.isel(set=0)
             panel.plot(*real.T, color=style.BLUE, markersize=4, **look)
             if source != REAL:
-                panel.plot(*of.shown.T, color=style.VERMILION, markersize=2.5, alpha=0.6, **look)
+                points = of.shown.values.astype(float)
+                panel.plot(*points.T, color=style.VERMILION, markersize=2.5, alpha=0.6, **look)
+            rke, rrke = first.value.sel(bandwidth=name).values
             panel.set_title(
-                f"{_NAMES[source]}\nRKE-MC {of.rke[0, column]:.2f}, RRKE {of.rrke[0, column]:.3f}\n"
-                f"{of.captured(mixture)[0]} modes, {of.shares[0].sum():.0%} good"
+                f"{_NAMES[source]}\nRKE-MC {rke:.2f}, RRKE {rrke:.3f}\n"
+                f"{first.captured:.0f} modes, {first.share.sum('mode'):.0%} good"
             )
             panel.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
             panel.set(xticks=[], yticks=[])
             panel.grid(visible=False)
-    used = ", ".join(
-        f"{own[choices.shown(own)]:.3g} ({mixture})" for mixture, own in settings.bandwidths.items()
+    widths = ", ".join(f"{of[name]:.3g} ({mixture})" for mixture, of in study.bandwidths.items())
+    n = (
+        f"the first of {study.seeds} trainings, {_sizes(study)}, bandwidths {widths}. Good: within "
+        f"{mixture_gan.RADIUS:g} sd of a centre; captured: with {mixture_gan.LEAST:g} of its due"
     )
-    words = f"The first of {settings.seeds} trainings; bandwidths {used}."
-    style.caption(figure, f"{words} {_caption(run)}")
-    return figure
+    return figures.caption(figure, run, n=n)
+
+
+def _shown(study: GmmGan) -> str:
+    """The bandwidth of the panels of samples: the multiple 1, or the first where that is not."""
+    names = list(study.bandwidths[study.mixtures[0]])
+    return "1" if "1" in names else names[0]
+
+
+def _sizes(study: GmmGan) -> str:
+    return f"RKE-MC of {study.samples:,} samples, RRKE of {study.references:,} against as many"
 
 
 def _scores(run: lab.Run) -> Figure:
     """RKE-MC against captured modes, and RRKE against the missing mass; columns of bandwidths."""
-    settings = run.settings
-    columns = max(map(len, settings.bandwidths.values()))
-    count = 2 * len(settings.bandwidths)
-    figure, axes = style.panels(columns * count, columns=columns, size=(3.0, 2.4))
-    rows = iter(np.array(axes, object).reshape(count, columns))
-    for mixture, widths in settings.bandwidths.items():
+    study, found = run.settings, run.found
+    names = found.bandwidth.values.tolist()
+    rows = [(mixture, place) for mixture in study.mixtures for place in range(len(SCORES))]
+    figure, axes = style.panels(len(names) * len(rows), columns=len(names), size=(3.0, 2.5))
+    for index, panel in enumerate(axes):
+        (mixture, place), name = rows[index // len(names)], names[index % len(names)]
+        for number, source in enumerate((*study.kinds, REMOVED)):
+            of = sets_of(found, mixture, source)
+            left = source == REMOVED
+            panel.plot(
+                of[TRUTHS[place]],
+                of.value.sel(bandwidth=name, score=SCORES[place]),
+                color=style.GREY if left else style.CYCLE[number],
+                marker="." if left else style.MARKERS[number],
+                linestyle="",
+                zorder=1 if left else 2,
+                label=_NAMES[source],
+            )
+        rank = gan_scores.correlation(found, mixture, name, study.kinds, place)
+        words = "" if np.isnan(rank) else f": rank correlation {rank:.2f}"
+        panel.set_title(f"{mixture}, {_named(name, study)}{words}")
         modes = len(mixture_gan.MIXTURES[mixture].centres)
-        for upper, lower, column, (name, width) in zip(
-            next(rows), next(rows), range(columns), widths.items(), strict=True
-        ):
-            left = run.results[Cell(mixture, REMOVED)]
-            grey = {"color": style.GREY, "marker": ".", "linestyle": "", "label": _NAMES[REMOVED]}
-            upper.plot(left.captured(mixture), left.rke[:, column], **grey)
-            lower.plot(left.missing, left.rrke[:, column], **grey)
-            for index, kind in enumerate(settings.trainings[mixture]):
-                of = run.results[Cell(mixture, kind)]
-                look = {
-                    "color": style.CYCLE[index],
-                    "marker": style.MARKERS[index],
-                    "linestyle": "",
-                    "label": _NAMES[kind],
-                }
-                upper.plot(of.captured(mixture), of.rke[:, column], **look)
-                lower.plot(of.missing, of.rrke[:, column], **look)
-            upper.plot([0, modes], [0, modes], color=style.GREY, linewidth=0.8)
-            upper.set_title(f"{mixture}, {_named(name, run)}: {width:.3g}")
-            upper.set(xlabel="modes captured", ylabel="RKE-MC", xlim=(-0.5, modes + 0.5))
-            upper.set_ylim(0, None)
-            lower.set(xlabel="mass missing", ylabel="RRKE, nats", xlim=(-0.03, 1.03))
-            lower.set_ylim(0, None)
+        if place == 0:
+            panel.plot([0, modes], [0, modes], color=style.GREY, linewidth=0.8)
+            panel.set(xlabel="modes captured", xlim=(-0.5, modes + 0.5))
+        else:
+            panel.set(xlabel="mass missing", xlim=(-0.03, 1.03))
+        panel.set_ylim(0, None)
+        if name == names[0]:
+            panel.set_ylabel("RKE-MC" if place == 0 else "RRKE, nats")
     style.legend_above(figure, axes[0], columns=6)
-    style.caption(
-        figure,
-        f"Points: each of {settings.seeds} trainings, and the mixture with modes removed one by "
-        f"one in {settings.repeats} random orders. On the thin line RKE-MC is what is captured; "
-        "mass is missing where a mode has fewer good samples than its due. "
-        f"{_caption(run)}",
+    n = (
+        f"{_sizes(study)}, of {study.seeds} trainings and of the mixture with modes removed in "
+        f"{study.repeats} orders. On the line RKE-MC counts the captured modes. Titles: of the GANs"
     )
-    return figure
+    return figures.caption(figure, run, n=n)
+
+
+def _named(name: str, study: GmmGan) -> str:
+    return f"'{name}'" if name in study.rules[1:] else f"{name} x '{study.rules[0]}'"
 
 
 def _training(run: lab.Run) -> Figure:
     """RKE-MC, captured modes and good samples during the trainings; rows of mixtures."""
-    settings = run.settings
-    figure, axes = style.panels(
-        3 * len(settings.trainings), columns=3, size=(3.6, 2.5), sharex=True
-    )
-    panels = np.array(axes, object).reshape(-1, 3)
-    words = ("RKE-MC", "modes captured", "share of good samples")
-    for row, (mixture, kinds) in zip(panels, settings.trainings.items(), strict=True):
-        for index, kind in enumerate(kinds):
-            of = run.results[Cell(mixture, kind)]
-            for panel, values in zip(row, of.traces, strict=True):
-                _band(panel, of.steps / of.steps[-1], values, index, _NAMES[kind])
+    study, found = run.settings, run.found
+    figure, axes = style.panels(3 * len(study.mixtures), columns=3, size=(3.6, 2.5), sharex=True)
+    for mixture, row in zip(study.mixtures, np.array(axes, object).reshape(-1, 3), strict=True):
         modes = len(mixture_gan.MIXTURES[mixture].centres)
-        for panel, word in zip(row, words, strict=True):
-            panel.set(ylabel=word, title=mixture, ylim=(0, None))
-        for panel in row[:2]:
-            panel.axhline(modes, color=style.GREY, linewidth=0.8)
-    for panel in panels[-1]:
+        for panel, (quantity, word) in zip(row, _TRACES.items(), strict=True):
+            ends = []
+            for index, kind in enumerate(study.kinds):
+                of = sets_of(found, mixture, kind).dropna("checkpoint", subset=["step"])
+                values = of.trace.sel(quantity=quantity).values
+                _band(panel, of.step.values / of.step.values[-1], values, index, _NAMES[kind])
+                ends.append(values[:, -1].mean())
+            panel.set_title(f"{mixture}: {min(ends):.2g} to {max(ends):.2g} in the end")
+            panel.set(ylabel=word, ylim=(0, None))
+            if quantity != "good":
+                panel.axhline(modes, color=style.GREY, linewidth=0.8)
+    for panel in axes[-3:]:
         panel.set_xlabel("part of the training")
     style.legend_above(figure, axes[0], columns=5)
-    lengths = {
-        f"{_NAMES[kind]} {steps:,}"
-        for of in settings.trainings.values()
-        for kind, steps in of.items()
-    }
-    counting = ", ".join(
-        f"{mixture_gan.MIXTURES[mixture].counting_bandwidth():.3g} ({mixture})"
-        for mixture in settings.trainings
+    n = (
+        f"trainings of seed {mixture_gan.SEED} and {_lengths(study)} updates, 1,000 samples. "
+        "RKE-MC at the bandwidth that counts the modes (line) of the mixture itself"
     )
-    style.caption(
-        figure,
-        f"Means over {settings.seeds} seeds and bands of one standard deviation, of 1,000 samples; "
-        f"updates of the generator: {', '.join(sorted(lengths))}. RKE-MC at the bandwidth that "
-        f"counts the mixture's modes in closed form, {counting}. Seed {mixture_gan.SEED}.",
-    )
-    return figure
+    bars = f"bands of one standard deviation over {study.seeds} seeds"
+    return figures.caption(figure, run, n=n, bars=bars)
+
+
+def _lengths(study: GmmGan) -> str:
+    steps = [count for of in study.trainings.values() for count in of.values()]
+    return " to ".join(f"{count:,}" for count in sorted({min(steps), max(steps)}))
 
 
 def _band(panel: Axes, x: np.ndarray, values: np.ndarray, index: int, label: str) -> None:
     mean = values.mean(axis=0)
     sd = values.std(axis=0, ddof=1) if len(values) > 1 else 0 * mean
     panel.plot(x, mean, color=style.CYCLE[index], label=label)
-    panel.fill_between(x, mean - sd, mean + sd, color=style.CYCLE[index], alpha=0.2, linewidth=0)
-
-
-def _named(name: str, run: lab.Run) -> str:
-    rules = run.settings.rules
-    return f"rule '{name}'" if name in rules[1:] else f"{name} x '{rules[0]}'"
-
-
-def _caption(run: lab.Run) -> str:
-    """What data, n, bandwidths and seed are shown, and what is a captured mode."""
-    settings = run.settings
-    data = "; ".join(mixture_gan.MIXTURES[m].description for m in settings.trainings)
-    words = [
-        f"Mixtures: {data}. RKE-MC of {settings.samples:,} samples, RRKE of "
-        f"{settings.references:,} against as many of the mixture; seed {run.seed}",
-        f"Good: within {mixture_gan.RADIUS:g} sd of a centre; a mode is captured with "
-        f"{mixture_gan.LEAST:g} of its due good samples",
-    ]
-    if settings.rules[0] == _COUNTING:
-        words.append("Bandwidth 1: RKE-MC of the mixture in closed form is its number of modes")
-    return ". ".join(words) + "."
-
-
-STUDY = lab.StudyRecord(
-    name="gmm_gan",
-    version=1,
-    question="Does RKE-MC count the modes that a GAN captures, and does RRKE see those it misses?",
-    reproduces="RKE fig 1",
-    duration="1 minute",
-    options=Options,
-    settings=Settings,
-    cell=Cell,
-    result=Scores,
-    prepare=prepare,
-    cells=cells,
-    compute=compute,
-    table=table,
-    draw=draw,
-    committed=((),),
-    figures=("gmm_gan", "gmm_gan_scores", "gmm_gan_training"),
-    data=None,
-)
+    panel.fill_between(x, mean - sd, mean + sd, color=style.CYCLE[index], alpha=0.15, linewidth=0)
 
 
 if __name__ == "__main__":
-    lab.main(STUDY)
+    lab.main(GmmGan)

@@ -24,7 +24,7 @@ _MODULES = {
     "temperature": "experiments.temperature:Temperature",
     "sketch_temperature": "experiments.sketch_temperature:SketchTemperature",
     "latent_truncation": "experiments.latent_truncation:LatentTruncation",
-    "gmm_gan": "experiments.gmm_gan",
+    "gmm_gan": "experiments.gmm_gan:GmmGan",
     "guided_mixture": "experiments.guided_mixture:GuidedMixture",
     "guided_diffusion": "experiments.guided_diffusion:GuidedDiffusion",
     "guidance_cost": "experiments.guidance_cost:GuidanceCost",
