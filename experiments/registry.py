@@ -11,7 +11,7 @@ _MODULES = {
     "convergence": "experiments.convergence:Convergence",
     "gmm_search": "experiments.gmm_search:GmmSearch",
     "gmm_toy": "experiments.gmm_toy:GmmToy",
-    "type_ablation": "experiments.type_ablation",
+    "type_ablation": "experiments.type_ablation:TypeAblation",
     "prompt_clusters": "experiments.prompt_clusters:PromptClusters",
     "prompt_modes": "experiments.prompt_modes:PromptModes",
     "text_to_image": "experiments.text_to_image",

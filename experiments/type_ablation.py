@@ -13,22 +13,21 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from rich.table import Table
 
 import condvendi_jax as cv
 from condvendi_jax import _extras, validation
 from condvendi_jax.pairs import Pairs
-from condvendi_jax.scores import clusters
-from experiments import lab
+from experiments import lab, type_draws
 from experiments.data import PairedEmbeddings
-from experiments.lab import agreement, choices, style
-from experiments.lab.study import option
+from experiments.lab import figures, style, tables
+from experiments.type_draws import FAMILIES, KINDS, PROMPTINGS, SCORES
 
 # So many photographs of a type, if there are: ten types take seconds a draw.
 _PER_TYPE = 50
@@ -36,641 +35,374 @@ _PROMPTS = {
     "first": ("prompts", "typed_prompts"),
     "second": ("second_prompts", "second_typed_prompts"),
 }
-PROMPTINGS = ("type unspecified", "type specified")
-FAMILIES = ("Vendi", "RKE")
-ORDERS = (1, 2)
-KINDS = ("Conditional-{}", "{}", "Cluster-{}", "K-means Cluster-{}")
-SCORES = tuple(kind.format(family) for family in FAMILIES for kind in KINDS)
-_RESAMPLES = 2000
+_SETS = ("dogs", "fruits", "clothing", "animals", "objects")
+_MODELS = ("0.1", "0.55", "1")
+_CLUSTERS = ("Cluster", "K-means Cluster")
 _MARKED = (2, 5, 20, 50, 200, 500)  # On logarithmic axes, between the decades.
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(choices.ScaledOptions):
-    """The flags of the study."""
+class TypeAblation(lab.Study):
+    """Do conditional scores see the diversity that prompts leave open, and only that?"""
 
-    repeats: int = option(
-        5, "Draws: the order of the types, the photographs of each, and the wording of each."
+    name = "type_ablation"
+    reproduces = "CV figs 5, 16-18; CV-early figs 2, 3, 12-23"
+    duration = "2 minutes"
+    data = "dogs"
+    needs = ("types",)
+    takes = ("wording", "models")
+    further = ("typed_prompts", "second_prompts", "second_typed_prompts")
+    runs = (
+        (),
+        *((f"--data={name}",) for name in _SETS[1:]),
+        ("--prompts_by=second",),
+        *(("--data=sketched_animals", f"--model={model}") for model in _MODELS),
     )
-    per_type: int | None = option(
+    drawings = (
+        *(f"type_ablation_{name}" for name in _SETS),
+        "type_ablation_dogs_second",
+        "type_ablation_sketched_animals",
+        *(f"type_ablation_sketched_animals_{model}" for model in _MODELS),
+        "type_ablation_bandwidths",
+        "type_ablation_correlation",
+    )
+
+    bandwidths: lab.Scales = lab.Scales()
+    repeats: int = lab.flag(
+        5,
+        "Draws: the order of the types, the photographs of each, and the wording of each.",
+        at_least=1,
+    )
+    per_type: int | None = lab.flag(
         None,
         f"Outputs of each type in a draw; as many as the rarest type has, up to {_PER_TYPE}, if "
         "unset.",
+        at_least=1,
     )
-    prompts_by: str = option(
+    prompts_by: str = lab.flag(
         "first",
         "Which embeddings of the prompts are taken: those of --prompts and --typed_prompts, or of "
         "--second_prompts and --second_typed_prompts.",
         choices=tuple(_PROMPTS),
     )
-    restarts: int = option(10, "Starts of K-means, of which the best is taken.")
-    model: str | None = option(
+    restarts: int = lab.flag(10, "Starts of K-means, of which the best is taken.", at_least=1)
+    model: str | None = lab.flag(
         None,
         "The outputs of one model alone, of those in --models; bandwidths are those of all of "
         "them. All outputs if unset.",
     )
+    data_name: str = lab.resolved("")
+    n: int = lab.resolved(0)
+    types: tuple[str, ...] = lab.resolved(())
+    exchanged: bool = lab.resolved(False)
 
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """What the scores depend on; `exchanged` says whether wordings are drawn anew.
-
-    The name is that of the set and, after a comma, of the model where one is taken alone.
-    """
-
-    name: str
-    data: str
-    n: int
-    types: tuple[str, ...]
-    per_type: int
-    exchanged: bool
-    prompts_by: str
-    repeats: int
-    restarts: int
-    bandwidths: dict[str, choices.Bandwidths]
-
-
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """One draw."""
-
-    repeat: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Scores:
-    """The scores of j = 1, 2, ... types, effective numbers of modes.
-
-    Attributes:
-      values: `[scales, promptings, scores, j]`, in the order of the settings' bandwidths, of
-        `PROMPTINGS` and of `SCORES`.
-      agreement: `[promptings]`: the adjusted Rand index between the best K-means clusters of all
-        types and the types; 1 where they are the same, 0 at chance.
-      stability: `[promptings]`: the mean of that index between the best start of K-means and the
-        other ones, for all types.
-    """
-
-    values: np.ndarray
-    agreement: np.ndarray
-    stability: np.ndarray
-
-
-def prepare(options: Options, load: Callable[[], PairedEmbeddings], seed: int) -> lab.Setup:
-    """Checks the types and prompts, and chooses bandwidths that hold for both promptings."""
-    for name in ("repeats", "restarts"):
-        validation.check_count(getattr(options, name), name=f"--{name}", minimum=1)
-    pairs = load()
-    given = {"prompts": pairs.prompts, **pairs.further}
-    for role in _PROMPTS[options.prompts_by]:
-        if role not in given:
+    def prepare(self, load, seed):
+        """Checks the types and prompts, and chooses bandwidths that hold for both promptings."""
+        pairs = load()
+        prompts = self._promptings(pairs)
+        pooled = PairedEmbeddings(
+            pairs.name,
+            outputs=np.concatenate([pairs.outputs] * 2),
+            prompts=np.concatenate(prompts),
+            description=pairs.description,
+        )
+        bandwidths = self.bandwidths.resolve(pooled, seed)
+        description = pairs.description
+        if self.model is not None:
+            kept = type_draws.rows_of(self.model, pairs)
+            pairs, prompts = pairs.rows(kept), [embeddings[kept] for embeddings in prompts]
+            description = f"{description.rstrip('.')}; the {len(pairs):,} of {self.model}"
+        types, counts = np.unique(pairs.labels["types"], return_counts=True)
+        if len(types) < 2:
+            raise ValueError(f"--types: expected at least two types, received {len(types)}.")
+        per_type = min(int(counts.min()), _PER_TYPE) if self.per_type is None else self.per_type
+        validation.check_count(per_type, name="--per_type", minimum=1)
+        if per_type > counts.min():
             raise ValueError(
-                f"--{role}: the study needs the prompts twice, with the type unspecified and with "
-                f"the type named, by one encoder; {pairs.name} has {', '.join(given)}."
+                f"--per_type: received {per_type}, but there are {counts.min()} of the type "
+                f"{types[counts.argmin()]}."
             )
-    prompts = [given[role] for role in _PROMPTS[options.prompts_by]]
-    if prompts[0].shape != prompts[1].shape:
-        raise ValueError(
-            f"{' and '.join(_PROMPTS[options.prompts_by])} must be of one encoder, received shapes "
-            f"{prompts[0].shape} and {prompts[1].shape}."
+        labels = {role: pairs.labels[role] for role in ("types", "wording") if role in pairs.labels}
+        arrays = {"outputs": pairs.outputs, "prompts": prompts[0], "typed_prompts": prompts[1]}
+        return self.ready(
+            state=(pairs, prompts),
+            arrays={**arrays, **labels},
+            description=description,
+            bandwidths=bandwidths,
+            per_type=per_type,
+            data_name=pairs.name,
+            n=len(pairs),
+            types=tuple(map(str, types)),
+            exchanged="wording" in pairs.labels,
         )
-    if options.kernel == "cosine":  # Where a row may be refused, it is named as in its file.
-        for rows in prompts:
-            Pairs(pairs.outputs, rows, output_kernel=cv.Cosine(), prompt_kernel=cv.Cosine())
-    pooled = PairedEmbeddings(
-        pairs.name,
-        outputs=np.concatenate([pairs.outputs] * 2),
-        prompts=np.concatenate(prompts),
-        description=pairs.description,
-    )
-    bandwidths = choices.choose_scaled(pooled, options, seed)
-    if options.model is not None:
-        kept = _rows_of(options.model, pairs)
-        pairs, prompts = pairs.rows(kept), [embeddings[kept] for embeddings in prompts]
-    types, counts = np.unique(pairs.labels["types"], return_counts=True)
-    if len(types) < 2:
-        raise ValueError(f"--types: expected at least two types, received {len(types)}.")
-    per_type = min(int(counts.min()), _PER_TYPE) if options.per_type is None else options.per_type
-    validation.check_count(per_type, name="--per_type", minimum=1)
-    if per_type > counts.min():
-        raise ValueError(
-            f"--per_type: received {per_type}, but there are {counts.min()} of the type "
-            f"{types[counts.argmin()]}."
-        )
-    one = options.model
-    settings = Settings(
-        name=pairs.name if one is None else f"{pairs.name}, {one}",
-        data=pairs.description
-        if one is None
-        else f"{pairs.description.rstrip('.')}; the {len(pairs):,} of {one}",
-        n=len(pairs),
-        types=tuple(map(str, types)),
-        per_type=per_type,
-        exchanged="wording" in pairs.labels,
-        prompts_by=options.prompts_by,
-        repeats=options.repeats,
-        restarts=options.restarts,
-        bandwidths=bandwidths,
-    )
-    labels = {role: pairs.labels[role] for role in ("types", "wording") if role in pairs.labels}
-    arrays = {"outputs": pairs.outputs, "prompts": prompts[0], "typed_prompts": prompts[1]}
-    return lab.Setup(settings, {**arrays, **labels}, state=(pairs, prompts))
 
-
-def _rows_of(model: str, pairs: PairedEmbeddings) -> np.ndarray:
-    """Which pairs are of a model, booleans `[n]`.
-
-    Raises:
-      ValueError: none are, with the models that there are.
-    """
-    if "models" not in pairs.labels:
-        raise ValueError(f"--model: {pairs.name} has no models; --models says whose outputs are.")
-    models = pairs.labels["models"].astype(str)
-    if model not in models:
-        raise ValueError(f"--model: unknown {model!r}; known: {', '.join(np.unique(models))}.")
-    return models == model
-
-
-def cells(settings: Settings) -> list[Cell]:
-    """Every draw."""
-    return [Cell(repeat) for repeat in range(settings.repeats)]
-
-
-def draw_rows(
-    types: np.ndarray, per_type: int, *, exchanged: bool, seed: Sequence[int]
-) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of outputs and of prompts of one draw, type after type in a random order.
-
-    Args:
-      types: of each pair, `[n]`.
-      per_type: how many pairs of each type.
-      exchanged: whether prompts are exchanged at random between the pairs of a type.
-      seed: of the draw.
-
-    Returns:
-      Row numbers `[types * per_type]` of the outputs, and of the prompts that they get.
-    """
-    generator = np.random.default_rng(seed)
-    outputs, prompts = [], []
-    for name in generator.permutation(np.unique(types)):
-        rows = np.flatnonzero(types == name)
-        outputs.append(generator.permutation(rows)[:per_type])
-        prompts.append(generator.permutation(rows)[:per_type] if exchanged else outputs[-1])
-    return np.concatenate(outputs), np.concatenate(prompts)
-
-
-def compute(setup: lab.Setup, cell: Cell, context: lab.Context) -> Scores:
-    """Every score of every number of types, for one draw at every multiple of the bandwidths."""
-    settings: Settings = setup.settings
-    pairs, prompts = setup.state
-    rows, prompt_rows = draw_rows(
-        pairs.labels["types"],
-        settings.per_type,
-        exchanged=settings.exchanged,
-        seed=np.asarray(jax.random.key_data(context.key)).tolist(),
-    )
-    outputs, texts = pairs.outputs[rows], [embeddings[prompt_rows] for embeddings in prompts]
-    types = np.repeat(range(len(settings.types)), settings.per_type)
-    sizes = settings.per_type * np.arange(1, len(settings.types) + 1)
-    with _extras.needed("clusters", package="scikit-learn", purpose="this study"):
-        from sklearn.metrics import adjusted_rand_score
-    context.say("K-means")
-    means = [
-        [by_k_means(t[:n], j, settings.restarts, context.key) for j, n in enumerate(sizes, start=1)]
-        for t in texts
-    ]
-    values = [
-        _values(outputs, texts, types, sizes, [[best for best, *_ in m] for m in means], kernels)
-        for kernels in (widths.kernels() for widths in settings.bandwidths.values())
-    ]
-    return Scores(
-        np.stack(values),
-        agreement=np.array([adjusted_rand_score(types, m[-1][0]) for m in means]),
-        stability=np.array(
-            [np.mean([adjusted_rand_score(m[-1][0], o) for o in m[-1][1:]] or [1]) for m in means]
-        ),
-    )
-
-
-def _values(
-    outputs: np.ndarray,
-    texts: Sequence[np.ndarray],
-    types: np.ndarray,
-    sizes: np.ndarray,
-    means: Sequence[Sequence[np.ndarray]],
-    kernels: dict[str, Any],
-) -> np.ndarray:
-    """`[promptings, scores, j]`."""
-    by_types, *by_means = np.split(
-        cluster_scores(
-            outputs, [*(types[:n] for n in sizes), *means[0], *means[1]], kernels["output_kernel"]
-        ),
-        1 + len(texts),
-        axis=1,
-    )
-    found = []
-    for p, text in enumerate(texts):
-        for f, curve in enumerate(cv.convergence_curve(outputs, text, sizes.tolist(), **kernels)):
-            # A prompt that names no type names one category: one cluster, whose score is Vendi.
-            named = by_types[f] if p else curve.vendi
-            found += [curve.conditional, curve.vendi, named, by_means[p][f]]
-    return np.reshape(found, (len(PROMPTINGS), len(SCORES), len(sizes)))
-
-
-def cluster_scores(
-    outputs: np.ndarray, labelings: Sequence[np.ndarray], kernel: cv.Kernel
-) -> np.ndarray:
-    """Cluster-Vendi and Cluster-RKE (CV G.1, the arithmetic mean) of several clusterings at once.
-
-    Args:
-      outputs: `[n, d]`.
-      labelings: the clusters of the first outputs, each of integers from 0 on.
-      kernel: of the outputs.
-
-    Returns:
-      `[families, labelings]`, effective numbers of modes.
-    """
-    lengths = np.array([len(labels) for labels in labelings])
-    rows = np.concatenate([np.arange(n) for n in lengths])
-    owner = np.repeat(np.arange(len(lengths)), lengths)
-    labels = owner * len(outputs) + np.concatenate(labelings)
-    found = [
-        clusters.scores_by_cluster(outputs[rows], labels, kernel=kernel, order=order)
-        for order in ORDERS
-    ]
-    return np.stack(
-        [
-            np.bincount(f.names // len(outputs), f.sizes * np.asarray(f.scores)) / lengths
-            for f in found
-        ]
-    )
-
-
-def by_k_means(points: np.ndarray, k: int, restarts: int, key: jax.Array) -> np.ndarray:
-    """The clusters of each start of K-means `[restarts, n]`, the best first.
-
-    There are k, or fewer where there are fewer distinct points.
-    """
-    distinct = len(np.unique(points, axis=0))
-    return cv.clusters.k_means(points, min(k, distinct), key=key, restarts=restarts).alternatives
-
-
-def values(run: lab.Run, scale: str) -> np.ndarray:
-    """The scores at one multiple of the bandwidths, `[draws, promptings, scores, j]`."""
-    index = list(run.settings.bandwidths).index(scale)
-    return np.stack([found.values[index] for found in run.results.values()])
-
-
-def spread(draws: np.ndarray) -> np.ndarray:
-    """The standard deviation over draws `[draws, ...]`; NaN where there is one draw."""
-    return np.std(draws, axis=0, ddof=1) if len(draws) > 1 else np.full(draws.shape[1:], np.nan)
-
-
-def growth(draws: np.ndarray, score: str) -> tuple[np.ndarray, np.ndarray]:
-    """How many times the score of all types is that of one: mean and spread, `[promptings]`."""
-    of = draws[:, :, SCORES.index(score)]
-    ratio = of[:, :, -1] / of[:, :, 0].mean(axis=0)
-    return ratio.mean(axis=0), spread(ratio)
-
-
-def correlation(
-    draws: np.ndarray, family: str, clusters: str, prompting: str | None, seed: int
-) -> tuple[float, float, float]:
-    """Pearson's correlation over j of the conditional score with the one by clusters.
-
-    Args:
-      draws: `[draws, promptings, scores, j]`.
-      family: of `FAMILIES`.
-      clusters: 'Cluster' or 'K-means Cluster'.
-      prompting: of `PROMPTINGS`; None takes the models of both together.
-      seed: of the bootstrap.
-
-    Returns:
-      The mean over the draws of the correlation within a draw, and its 95% interval by a bootstrap
-      over draws; NaN where a score does not change beyond rounding.
-    """
-    taken = slice(None) if prompting is None else [PROMPTINGS.index(prompting)]
-    x, y = (
-        draws[:, taken, SCORES.index(name)].reshape(len(draws), -1)
-        for name in (f"{clusters}-{family}", f"Conditional-{family}")
-    )
-    if any(agreement.levels(row).max() == 0 for row in (*x, *y)):
-        return np.nan, np.nan, np.nan
-    x, y = (v - v.mean(axis=1, keepdims=True) for v in (x, y))
-    norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
-    within = np.sum(x * y, axis=1) / norms
-    resampled = np.random.default_rng(seed).integers(len(draws), size=(_RESAMPLES, len(draws)))
-    low, high = np.quantile(within[resampled].mean(axis=1), (0.025, 0.975))
-    return float(within.mean()), float(low), float(high)
-
-
-def table(run: lab.Run) -> Table:
-    """The scores of one and of all types, and the correlations, at every multiple."""
-    last = len(run.settings.types)
-    grid = Table("bandwidths", "", *PROMPTINGS)
-    for scale in run.settings.bandwidths:
-        draws = values(run, scale)
-        mean, error = draws.mean(axis=0), spread(draws)
-        for index, score in enumerate(SCORES):
-            cells = (
-                f"{mean[p, index, 0]:.3g} -> {mean[p, index, -1]:.3g} ± {error[p, index, -1]:.2g}"
-                for p in range(len(PROMPTINGS))
-            )
-            grid.add_row(scale, f"{score}, 1 -> {last} types", *cells)
-        for family in FAMILIES:
-            for kind in ("Cluster", "K-means Cluster"):
-                found = (
-                    "{:.3f} ({:.3f}, {:.3f})".format(
-                        *correlation(draws, family, kind, prompting, run.seed)
-                    )
-                    for prompting in PROMPTINGS
+    def _promptings(self, pairs: PairedEmbeddings) -> list[np.ndarray]:
+        """The prompts without the type and with it, by the encoder that is asked for."""
+        given = {"prompts": pairs.prompts, **pairs.further}
+        for role in _PROMPTS[self.prompts_by]:
+            if role not in given:
+                raise ValueError(
+                    f"--{role}: the study needs the prompts twice, with the type unspecified and "
+                    f"with the type named, by one encoder; {pairs.name} has {', '.join(given)}."
                 )
-                grid.add_row(scale, f"correlation with {kind}-{family}", *found)
-    for field, words in (
-        ("agreement", "adjusted Rand index of K-means clusters and types"),
-        ("stability", "the same, of one start of K-means and another"),
-    ):
-        found = np.mean([getattr(result, field) for result in run.results.values()], axis=0)
-        grid.add_row("-", words, *(f"{value:.2f}" for value in found))
-    return grid
+        prompts = [given[role] for role in _PROMPTS[self.prompts_by]]
+        if prompts[0].shape != prompts[1].shape:
+            both = " and ".join(_PROMPTS[self.prompts_by])
+            raise ValueError(
+                f"{both} must be of one encoder, received shapes {prompts[0].shape} and "
+                f"{prompts[1].shape}."
+            )
+        if self.bandwidths.kernel == "cosine":  # A row that is refused is named as in its file.
+            for rows in prompts:
+                Pairs(pairs.outputs, rows, output_kernel=cv.Cosine(), prompt_kernel=cv.Cosine())
+        return prompts
+
+    def axes(self):
+        """Every draw."""
+        return {"repeat": range(self.repeats)}
+
+    def compute(self, state, context, *, repeat):
+        """Every score of every number of types, for one draw at every multiple of the bandwidths.
+
+        Returns:
+          `value` by `scale`, `prompting`, `score` and `j`, effective numbers of modes; by prompting
+          `agreement`, the adjusted Rand index between the best K-means clusters of all types and
+          the types (1 where they are the same, 0 at chance), and `stability`, the mean of that
+          index between the best start of K-means and the other ones.
+        """
+        pairs, prompts = state
+        rows, prompt_rows = type_draws.draw_rows(
+            pairs.labels["types"],
+            self.per_type or 0,
+            exchanged=self.exchanged,
+            seed=np.asarray(jax.random.key_data(context.key)).tolist(),
+        )
+        outputs, texts = pairs.outputs[rows], [embeddings[prompt_rows] for embeddings in prompts]
+        numbers = np.arange(1, len(self.types) + 1)
+        types, sizes = np.repeat(numbers - 1, self.per_type or 0), (self.per_type or 0) * numbers
+        with _extras.needed("clusters", package="scikit-learn", purpose="this study"):
+            from sklearn.metrics import adjusted_rand_score
+        context.say("K-means")
+        means = [
+            [
+                type_draws.by_k_means(text[:n], j, self.restarts, context.key)
+                for j, n in enumerate(sizes, start=1)
+            ]
+            for text in texts
+        ]
+        best = [[starts[0] for starts in of_text] for of_text in means]
+        values = [
+            type_draws.scores_by_count(outputs, texts, types, sizes, best, scale.kernels)
+            for scale in self.bandwidths.axis
+        ]
+        last = [of_text[-1] for of_text in means]
+        return self.labelled(
+            np.stack(values),
+            [adjusted_rand_score(types, starts[0]) for starts in last],
+            [np.mean([adjusted_rand_score(s[0], o) for o in s[1:]] or [1]) for s in last],
+        )
+
+    def labelled(self, values, agreement, stability) -> xr.Dataset:
+        """The scores of a draw by their axes."""
+        axes = {
+            "scale": list(self.bandwidths.scales or ()),
+            "prompting": list(PROMPTINGS),
+            "score": list(SCORES),
+            "j": np.arange(1, len(self.types) + 1),
+        }
+        found = {"agreement": agreement, "stability": stability}
+        of_promptings = {name: ("prompting", value) for name, value in found.items()}
+        return xr.Dataset({"value": (tuple(axes), values), **of_promptings}, axes)
+
+    def tables(self, found):
+        """The scores of one and of all types, and the correlations, at every multiple."""
+        rows, ends = ("scale", "score", "j"), type_draws.over_draws(found.value.isel(j=[0, -1]))
+        yield tables.table(ends, rows=rows, columns="prompting", error="error")
+        places = [(family, kind) for family in FAMILIES for kind in _CLUSTERS]
+        axes = {
+            "scale": found.scale.values,
+            "correlation with": [f"{kind}-{family}" for family, kind in places],
+            "prompting": list(PROMPTINGS),
+        }
+        values = [
+            [
+                [type_draws.correlation(found.value.sel(scale=s), *of, p, 0)[0] for p in PROMPTINGS]
+                for of in places
+            ]
+            for s in axes["scale"]
+        ]
+        correlations = xr.Dataset({"value": (tuple(axes), values)}, axes)
+        yield tables.table(correlations, rows=tuple(axes)[:2], columns="prompting", digits=3)
+        indices = found[["agreement", "stability"]].mean("repeat").to_dataarray("Rand index")
+        indices = xr.Dataset({"value": indices})
+        yield tables.table(indices, rows=("Rand index",), columns="prompting", digits=2)
+
+    def variant(self):
+        """The model that is taken alone, and 'second' for the second encoder of prompts."""
+        model = re.sub(r"[^\w.+]+", "_", self.model or "")
+        second = "second" if self.prompts_by == "second" else ""
+        return "-".join(filter(None, (model, second)))
+
+    @classmethod
+    def figures(cls, runs):
+        """A figure of each data set, the growth and correlations of all, and models together."""
+        drawn = {f"type_ablation_{_file(run)}": _scores(run) for run in runs}
+        whole = [run for run in runs if run.settings.model is None]
+        if whole:
+            drawn["type_ablation_bandwidths"] = _growth(whole)
+            drawn["type_ablation_correlation"] = _correlation(whole)
+        alone = [run for run in runs if run.settings.model is not None]
+        for name in dict.fromkeys(run.settings.data_name for run in alone):
+            of_set = [run for run in alone if run.settings.data_name == name]
+            drawn[f"type_ablation_{name}"] = _models(of_set)
+        return drawn
 
 
-def _shown(run: lab.Run) -> str:
-    return choices.shown(run.settings.bandwidths)
-
-
-def _used(run: lab.Run) -> choices.Bandwidths:
-    return run.settings.bandwidths[_shown(run)]
+def _file(run: lab.Run) -> str:
+    """What the figure of a run is called."""
+    study = run.settings
+    second = "second" if study.prompts_by == "second" else None
+    return "_".join(filter(None, (study.data_name, study.model, second)))
 
 
 def _label(run: lab.Run) -> str:
-    return _with_encoder(run, " (second encoder)")
+    second = " (second encoder)" if run.settings.prompts_by == "second" else ""
+    return run.settings.data_name + second
 
 
-def _with_encoder(run: lab.Run, words: str) -> str:
-    """The name of a run's data, and some words where the prompts are by the second encoder."""
-    return run.settings.name + (words if run.settings.prompts_by == "second" else "")
+def _shown(run: lab.Run) -> xr.DataArray:
+    """The scores at the one multiple of the bandwidths that is drawn."""
+    return run.found.value.sel(scale=run.settings.bandwidths.shown)
 
 
-def draw(runs: Sequence[lab.Run]) -> Mapping[str, Figure]:
-    """A figure of each data set, the growth and correlations of all, and models side by side."""
-    named = {_with_encoder(run, "_second").replace(", ", "_"): run for run in runs}
-    figures = {f"type_ablation_{name}": _scores_figure(run) for name, run in named.items()}
-    whole = [run for run in runs if not _set_and_model(run)[1]]
-    if whole:
-        figures["type_ablation_bandwidths"] = _growth_figure(whole)
-        figures["type_ablation_correlation"] = _correlation_figure(whole)
-    for name in dict.fromkeys(_set_and_model(run)[0] for run in runs if run not in whole):
-        of_set = [run for run in runs if run not in whole and _set_and_model(run)[0] == name]
-        figures[f"type_ablation_{name}"] = _models_figure(of_set)
-    return figures
+def _times(values: xr.DataArray) -> float:
+    """How many times the score of all types is that of one, in the mean of the draws."""
+    return type_draws.growth(values).value.item()
 
 
-def _set_and_model(run: lab.Run) -> tuple[str, str]:
-    """The set, and the model of it that is taken alone; '' where none is."""
-    name, _, model = run.settings.name.partition(", ")
-    return name, model
+def _line(panel: Axes, values: xr.DataArray, dashes: str, colour: str, label: str = "") -> None:
+    """The mean over the draws against j, and one standard deviation as a band."""
+    found = type_draws.over_draws(values)
+    panel.plot(found.j, found.value, dashes, color=colour, label=label or None)
+    low, high = found.value - found.error, found.value + found.error
+    panel.fill_between(found.j, low, high, alpha=0.3, linewidth=0, color=colour)
+    step = max(1, -(-found.sizes["j"] // 5))
+    panel.set_xticks(range(step, found.sizes["j"] + 1, step))
 
 
-def _scores_figure(run: lab.Run) -> Figure:
+def _scores(run: lab.Run) -> Figure:
     """Type unspecified above, specified below; a column a score (CV figs 5 and 16-18)."""
-    draws = values(run, _shown(run))
-    mean, error = draws.mean(axis=0), spread(draws)
-    j = np.arange(1, mean.shape[-1] + 1)
-    columns = [(family, kind) for family in FAMILIES for kind in KINDS[:3]]
+    found = _shown(run)
+    columns = [kind.format(family) for family in FAMILIES for kind in KINDS[:3]]
     figure, axes = style.panels(
-        2 * len(columns), columns=len(columns), size=(2.0, 2.2), sharex=True, sharey="col"
+        2 * len(columns), columns=len(columns), size=(2.2, 2.3), sharex=True, sharey="col"
     )
     for index, panel in enumerate(axes):
-        row, column = divmod(index, len(columns))
-        family, kind = columns[column]
-        names = [kind.format(family)]
-        if kind == KINDS[2]:
-            names.append(KINDS[3].format(family))
-        for name in names:
-            score = SCORES.index(name)
-            look: dict[str, Any] = {"color": style.score_colour(name)}
-            panel.plot(j, mean[row, score], "--" if "K-means" in name else "-", **look)
-            ends = (mean[row, score] + sign * error[row, score] for sign in (-1, 1))
-            panel.fill_between(j, *ends, alpha=0.3, linewidth=0, **look)
-        if row == 0:
-            panel.set_title(names[0])
-        else:
+        prompting, name = PROMPTINGS[index // len(columns)], columns[index % len(columns)]
+        names = [name, f"K-means {name}"] if name.startswith("Cluster") else [name]
+        for score, dashes in zip(names, ("-", "--"), strict=False):
+            values = found.sel(prompting=prompting, score=score)
+            _line(panel, values, dashes, style.score_colour(score))
+        panel.set_title(f"{name} x {_times(found.sel(prompting=prompting, score=name)):.2g}")
+        if index % len(columns) == 0:
+            panel.set_ylabel(prompting)
+        if index >= len(columns):
             panel.set_xlabel("number of types j")
-        if column == 0:
-            panel.set_ylabel(PROMPTINGS[row])
     for panel in axes:
         panel.set_ylim(0, None)
-        panel.set_xticks(_ticks(len(j)))
-    settings = run.settings
-    style.caption(
-        figure,
-        f"{settings.data.rstrip('.')}. {_second(settings)}{_draws_in_words(run)}: means, and one "
-        f"standard deviation as a band. Clusters: by the type that the prompt names (solid; one "
-        f"cluster where it names none) and by K-means of the prompts' embeddings with k = j "
-        f"(dashed). {_kernels_in_words(run)}.",
-    )
-    return figure
+    bars = "one standard deviation; titles: all types over one; dashed: clusters by K-means"
+    return _caption(figure, [run], bars)
 
 
-def _kernels_in_words(run: lab.Run) -> str:
-    used = _used(run)
-    if used.outputs is None:
-        return "cosine kernel"
-    widths = f"Gaussian bandwidths {used.outputs:.3g} (outputs) and {used.prompts:.3g} (prompts)"
-    return f"{widths}. {choices.describe({'': used})}"
+def _caption(figure: Figure, runs: Sequence[lab.Run], bars: str) -> Figure:
+    study = runs[0].settings
+    n = f"{study.repeats} draws of {study.per_type} a type"
+    if study.prompts_by == "second":
+        n = f"prompts by the second encoder, {n}"
+    return figures.caption(figure, runs, n=n, bars=bars, scale=study.bandwidths.shown)
 
 
-def _models_figure(runs: Sequence[lab.Run]) -> Figure:
+def _models(runs: Sequence[lab.Run]) -> Figure:
     """A column a model, a row a score: prompts that leave the type open, and that name it."""
     names = [kind.format(family) for family in FAMILIES for kind in KINDS[:2]]
     figure, axes = style.panels(
-        len(names) * len(runs), columns=len(runs), size=(2.9, 1.9), sharex=True, sharey="row"
+        len(names) * len(runs), columns=len(runs), size=(3.0, 2.0), sharex=True, sharey="row"
     )
     for index, panel in enumerate(axes):
-        row, column = divmod(index, len(runs))
-        run, name = runs[column], names[row]
-        draws = values(run, _shown(run))[:, :, SCORES.index(name)]
-        mean, error = draws.mean(axis=0), spread(draws)
-        j = np.arange(1, mean.shape[-1] + 1)
-        colour = style.score_colour(name)
-        for p, line in enumerate(("-", "--")):
-            panel.plot(j, mean[p], line, color=colour, label=PROMPTINGS[p])
-            ends = (mean[p] + sign * error[p] for sign in (-1, 1))
-            panel.fill_between(j, *ends, alpha=0.3, linewidth=0, color=colour)
+        run, name = runs[index % len(runs)], names[index // len(runs)]
+        found = _shown(run).sel(score=name)
+        for prompting, dashes in zip(PROMPTINGS, ("-", "--"), strict=True):
+            values = found.sel(prompting=prompting)
+            _line(panel, values, dashes, style.score_colour(name), prompting)
+        times = [f"{_times(found.sel(prompting=prompting)):.2g}" for prompting in PROMPTINGS]
+        panel.set_title(f"{run.settings.model}: x {times[0]}, named x {times[1]}")
         panel.set_ylim(0, None)
-        panel.set_xticks(_ticks(len(j)))
-        if row == 0:
-            panel.set_title(_set_and_model(run)[1])
-        if row == len(names) - 1:
-            panel.set_xlabel("number of types j")
-        if column == 0:
+        if index % len(runs) == 0:
             panel.set_ylabel(name)
+        if index >= len(axes) - len(runs):
+            panel.set_xlabel("number of types j")
     axes[0].legend()
-    first = runs[0].settings
-    style.caption(
-        figure,
-        f"{first.data.rpartition('; the ')[0]}. A column a model. {_second(first)}"
-        f"{_draws_in_words(runs[0])}: means, and one standard deviation as a band. Without prompts "
-        f"both are the same outputs. {_kernels_in_words(runs[0])}, on all models together.",
-    )
-    return figure
+    # Of all models: without the words on the one that is taken alone.
+    whole = runs[0].settings.description.rpartition("; the ")[0]
+    shown = dataclasses.replace(runs[0].settings, description=whole)
+    first = dataclasses.replace(runs[0], settings=shown)
+    return _caption(figure, [first], "one standard deviation; titles: all types over one")
 
 
-def _ticks(count: int) -> list[int]:
-    step = max(1, -(-count // 5))
-    return list(range(step, count + 1, step))
-
-
-def _second(settings: Settings) -> str:
-    return "Prompts by the second encoder. " if settings.prompts_by == "second" else ""
-
-
-def _draws_in_words(run: lab.Run) -> str:
-    settings: Settings = run.settings
-    what = "the order of types, outputs" + (" and wordings" if settings.exchanged else "")
-    return f"{settings.repeats} draws (seed {run.seed}) of {what}, {settings.per_type} a type"
-
-
-def _growth_figure(runs: Sequence[lab.Run]) -> Figure:
+def _growth(runs: Sequence[lab.Run]) -> Figure:
     """How many times the score of all types is that of one, against the bandwidths."""
     names = [kind.format(family) for family in FAMILIES for kind in KINDS[:2]]
-    figure, axes = style.panels(len(names), columns=4, size=(2.7, 3.0), sharex=True, sharey=True)
-    for panel, name in zip(axes, names, strict=True):
-        for run, colour in zip(runs, _colours(runs), strict=True):
-            scales = list(run.settings.bandwidths)
-            found = [growth(values(run, scale), name) for scale in scales]
-            mean, error = (np.stack(part) for part in zip(*found, strict=True))
-            for p, (line, face) in enumerate((("-", colour), ("--", "white"))):
-                panel.errorbar(
-                    scales,
-                    mean[:, p],
-                    error[:, p],
-                    color=colour,
-                    linestyle=line,
-                    marker="o",
-                    markerfacecolor=face,
-                    label=f"{_label(run)}, {PROMPTINGS[p]}",
-                )
-        panel.set(title=name, xlabel="multiple of the bandwidths", yscale="log")
-        style.log_numbers(panel.yaxis)
-        panel.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if value in _MARKED else "")
-    axes[0].set_ylabel("score of all types / score of one")
-    style.legend_above(figure, axes[0], columns=3)
-    style.caption(
-        figure,
-        f"{_names(runs)}; {_draws_in_words(runs[0])}: means, and one standard deviation. "
-        f"{_widths(runs)}.",
+    found = xr.concat(
+        [type_draws.growth(run.found.value.sel(score=names)) for run in runs],
+        xr.DataArray([_label(run) for run in runs], dims="set", name="set"),
+        join="outer",
     )
-    return figure
+
+    def title(prompting, score):
+        mean = found.value.sel(prompting=prompting, score=score).mean("set")
+        low, high = mean.min().item(), mean.max().item()
+        return f"{score}, {prompting}:\nx {low:.2g} to {high:.2g}"
+
+    drawn = figures.facets(
+        found, x="scale", hue="set", row="prompting", column="score", error="error", log_y=True,
+        title=title, x_label="multiple of the bandwidths", size=(2.9, 2.5), sharey=True,
+        y_label="score of all types / of one",
+    )  # fmt: skip
+    study = runs[0].settings
+    words = f"{len(runs)} sets, {study.repeats} draws of {study.per_type} a type"
+    style.caption(drawn, f"{words}; seed {runs[0].seed}. Bars: one standard deviation.")
+    return drawn
 
 
-def _correlation_figure(runs: Sequence[lab.Run]) -> Figure:
+def _correlation(runs: Sequence[lab.Run]) -> Figure:
     """Conditional- against Cluster-scores, a point a number of types (CV-early figs 22 and 23)."""
     figure, axes = style.panels(4, columns=2, size=(4.4, 3.6))
-    columns = [(family, kind) for family in FAMILIES for kind in ("Cluster", "K-means Cluster")]
-    for panel, (family, kind) in zip(axes, columns, strict=True):
+    places = [(family, kind) for family in FAMILIES for kind in _CLUSTERS]
+    for panel, (family, kind) in zip(axes, places, strict=True):
         names = f"{kind}-{family}", f"Conditional-{family}"
-        for row, (run, colour) in enumerate(zip(runs, _colours(runs), strict=True)):
-            draws = values(run, _shown(run))
-            x, y = (draws.mean(axis=0)[:, SCORES.index(name)] for name in names)
-            for p, face in enumerate((colour, "white")):
-                look: dict[str, Any] = {"color": colour, "markerfacecolor": face}
-                panel.plot(x[p], y[p], "o", label=f"{_label(run)}, {PROMPTINGS[p]}", **look)
-            found = [correlation(draws, family, kind, p, run.seed) for p in (*PROMPTINGS, None)]
-            words = ", ".join(f"{r:.2f}" for r, _, _ in found)
-            panel.text(
-                0.98,
-                0.03 + 0.06 * (len(runs) - 1 - row),
-                "r = {}  ({:.2f} to {:.2f})".format(words, *found[-1][1:]),
-                transform=panel.transAxes,
-                color=colour,
-                fontsize=7.5,
-                ha="right",
-            )
+        together = []
+        for run, colour in zip(runs, style.CYCLE, strict=False):
+            means = _shown(run).mean("repeat")
+            for prompting, face in zip(PROMPTINGS, (colour, "white"), strict=True):
+                x, y = (means.sel(prompting=prompting, score=name) for name in names)
+                label = f"{_label(run)}, {prompting}"
+                panel.plot(x, y, "o", color=colour, markerfacecolor=face, label=label)
+            together.append(type_draws.correlation(_shown(run), family, kind, None, run.seed)[0])
         panel.set(xlabel=names[0], ylabel=names[1], xscale="log", yscale="log")
-        low, high = panel.get_ylim()
-        panel.set_ylim(low * (low / high) ** (0.07 * len(runs)), high)  # Room for the words.
+        panel.set_title(f"r = {min(together):.2f} to {max(together):.2f} over all prompts of a set")
         for axis in (panel.xaxis, panel.yaxis):
             style.log_numbers(axis)
             axis.set_minor_formatter(lambda value, _: f"{value:g}" if value in _MARKED else "")
     style.legend_above(figure, axes[0], columns=3)
+    study = runs[0].settings
     style.caption(
         figure,
-        f"{_names(runs)}; j = 1, 2, ... types. r: Pearson's correlation over j within a draw, the "
-        "mean of the draws, of the prompts that leave the type open, of those that name it, and "
-        "of both together, this with its 95% interval by a bootstrap over draws. "
-        f"{_draws_in_words(runs[0])}. {_widths(runs)}.",
+        f"{len(runs)} sets, j = 1, 2, ... types, means of {study.repeats} draws of "
+        f"{study.per_type} a type; seed {runs[0].seed}. r: Pearson's correlation over j within a "
+        "draw, the mean of the draws.",
     )
     return figure
 
 
-def _colours(runs: Sequence[lab.Run]) -> list[str]:
-    return [style.CYCLE[index % len(style.CYCLE)] for index in range(len(runs))]
-
-
-def _names(runs: Sequence[lab.Run]) -> str:
-    if len(runs) == 1:
-        return runs[0].settings.data.rstrip(".")
-    return ", ".join(f"{_label(r)} (n = {r.settings.n:,})" for r in runs)
-
-
-def _widths(runs: Sequence[lab.Run]) -> str:
-    """The bandwidths of each run where they are drawn in full, and how they were chosen."""
-    known = [(run, _used(run)) for run in runs]
-    found = [(_label(run), used) for run, used in known if used.outputs is not None]
-    if not found:
-        return "Cosine kernel"
-    each = ", ".join(f"{label} {b.outputs:.3g} / {b.prompts:.3g}" for label, b in found)
-    rules = dict.fromkeys(used.rule.partition(" of ")[0] for _, used in found)
-    return f"Bandwidths: {'; '.join(rules)} (outputs / prompts): {each}"
-
-
-def variant(options: Options) -> str:
-    """The model that is taken alone, and 'second' for the second encoder of prompts."""
-    model = re.sub(r"[^\w.+]+", "_", options.model or "")
-    second = "second" if options.prompts_by == "second" else ""
-    return "-".join(filter(None, (model, second)))
-
-
-STUDY = lab.StudyRecord(
-    name="type_ablation",
-    version=1,
-    question="Do conditional scores see the diversity that prompts leave open, and only that?",
-    reproduces="CV figs 5, 16-18; CV-early figs 2, 3, 12-23",
-    duration="2 minutes",
-    options=Options,
-    settings=Settings,
-    cell=Cell,
-    result=Scores,
-    prepare=prepare,
-    cells=cells,
-    compute=compute,
-    table=table,
-    draw=draw,
-    variant=variant,
-    data="dogs",
-    labels=("types",),
-    more_labels=("wording", "models"),
-    further=("typed_prompts", "second_prompts", "second_typed_prompts"),
-    committed=(
-        (),
-        ("--data=fruits",),
-        ("--data=clothing",),
-        ("--data=animals",),
-        ("--data=objects",),
-        ("--prompts_by=second",),
-        *(("--data=sketched_animals", f"--model={model}") for model in ("0.1", "0.55", "1")),
-    ),
-    figures=(
-        *(f"type_ablation_{name}" for name in ("dogs", "fruits", "clothing", "animals", "objects")),
-        "type_ablation_dogs_second",
-        "type_ablation_sketched_animals",
-        *(f"type_ablation_sketched_animals_{model}" for model in ("0.1", "0.55", "1")),
-        "type_ablation_bandwidths",
-        "type_ablation_correlation",
-    ),
-)
-
-
 if __name__ == "__main__":
-    lab.main(STUDY)
+    lab.main(TypeAblation)

@@ -6,16 +6,20 @@ import json
 import jax
 import numpy as np
 import pytest
+import xarray as xr
 from small import small_run
 from studies import execute
 
 import condvendi_jax as cv
-from experiments import type_ablation
-from experiments.type_ablation import PROMPTINGS, SCORES, STUDY
+from experiments import lab, type_draws
+from experiments.data import PairedEmbeddings
+from experiments.type_ablation import TypeAblation
+from experiments.type_draws import PROMPTINGS, SCORES
 
 pytestmark = pytest.mark.slow
 
 TYPES, MODES, PER_MODE = 3, 2, 4
+AXES = ("prompting", "score", "j")
 
 
 def write(folder, **arrays):
@@ -43,14 +47,15 @@ WIDTHS = ("--output_bandwidth=0.5", "--prompt_bandwidth=0.5", "--scales=1", "--r
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("types")
     wording = write(folder, wording=np.zeros(TYPES * MODES * PER_MODE, int))
-    return execute(STUDY, folder, *write(folder, **known()), *wording, *WIDTHS)
+    return execute(TypeAblation, folder, *write(folder, **known()), *wording, *WIDTHS)
 
 
 def test_each_type_more_is_diversity_where_the_prompt_leaves_it_open(finished):
     assert finished.settings.exchanged
     assert finished.settings.per_type == MODES * PER_MODE
     j = np.arange(1, TYPES + 1)
-    for unspecified, specified in type_ablation.values(finished, "1"):
+    for draw in finished.found.value.sel(scale=1).transpose("repeat", *AXES).values:
+        unspecified, specified = draw
         for index, score in enumerate(SCORES):
             # With one wording, prompts without the type are one: no score can tell them apart.
             np.testing.assert_allclose(unspecified[index], MODES * j, rtol=1e-4, err_msg=score)
@@ -63,13 +68,13 @@ def test_each_type_more_is_diversity_where_the_prompt_leaves_it_open(finished):
 
 
 def test_growth_and_correlation_of_the_known_scores(finished):
-    draws = type_ablation.values(finished, "1")
-    mean, error = type_ablation.growth(draws, "Conditional-Vendi")
-    np.testing.assert_allclose(mean, [TYPES, 1], rtol=1e-4)
-    np.testing.assert_allclose(error, 0, atol=1e-4)
+    draws = finished.found.value.sel(scale=1)
+    found = type_draws.growth(draws.sel(score="Conditional-Vendi"))
+    np.testing.assert_allclose(found.value, [TYPES, 1], rtol=1e-4)
+    np.testing.assert_allclose(found.error, 0, atol=1e-4)
     for family in ("Vendi", "RKE"):
         for kind in ("Cluster", "K-means Cluster"):
-            both = type_ablation.correlation(draws, family, kind, None, seed=0)
+            both = type_draws.correlation(draws, family, kind, None, seed=0)
             np.testing.assert_allclose(both, 1, atol=1e-5)
 
 
@@ -79,28 +84,29 @@ def test_correlations_have_the_sign_and_the_interval_of_their_draws():
     draws[:, 0, SCORES.index("Conditional-RKE")] = j
     draws[:2, 0, SCORES.index("Cluster-RKE")] = 3 + 2 * j
     draws[2:, 0, SCORES.index("Cluster-RKE")] = 3 - 2 * j
-    r, low, high = type_ablation.correlation(draws, "RKE", "Cluster", PROMPTINGS[0], seed=0)
+    labels = {"repeat": range(4), "prompting": list(PROMPTINGS), "score": list(SCORES), "j": j}
+    draws = xr.DataArray(draws, labels, tuple(labels))
+    r, low, high = type_draws.correlation(draws, "RKE", "Cluster", PROMPTINGS[0], seed=0)
     assert r == pytest.approx(0)
     assert (low, high) == pytest.approx((-1, 1))
     # Vendi's do not change, and those of the other prompting neither.
     for family, prompting in (("Vendi", PROMPTINGS[0]), ("RKE", PROMPTINGS[1])):
-        found = type_ablation.correlation(draws, family, "Cluster", prompting, seed=0)
+        found = type_draws.correlation(draws, family, "Cluster", prompting, seed=0)
         assert np.isnan(found).all()
 
 
 def test_a_draw_exchanges_prompts_within_types_only():
     types = np.array(["a", "b", "c"])[np.random.default_rng(0).integers(3, size=60)]
     least = min(np.unique(types, return_counts=True)[1])
-    rows, prompts = type_ablation.draw_rows(types, least, exchanged=True, seed=[1])
+    rows, prompts = type_draws.draw_rows(types, least, exchanged=True, seed=[1])
     assert len(set(rows.tolist())) == len(set(prompts.tolist())) == 3 * least
     np.testing.assert_array_equal(types[rows], types[prompts])
     assert (rows != prompts).any()
     assert len(np.unique(types[rows][:least])) == 1
-    same, kept = type_ablation.draw_rows(types, least, exchanged=False, seed=[1])
+    same, kept = type_draws.draw_rows(types, least, exchanged=False, seed=[1])
     np.testing.assert_array_equal(same, kept)
     orders = {
-        tuple(types[type_ablation.draw_rows(types, 1, exchanged=True, seed=[s])[0]])
-        for s in range(40)
+        tuple(types[type_draws.draw_rows(types, 1, exchanged=True, seed=[s])[0]]) for s in range(40)
     }
     assert len(orders) == 6
 
@@ -110,7 +116,7 @@ def test_several_clusterings_at_once_are_scored_as_one_by_one():
     outputs = generator.normal(size=(40, 3)).astype(np.float32)
     labelings = [generator.integers(k, size=n) for k, n in ((1, 20), (3, 40), (7, 33))]
     kernel = cv.Gaussian(0.8)
-    found = type_ablation.cluster_scores(outputs, labelings, kernel)
+    found = type_draws.cluster_scores(outputs, labelings, kernel)
     for labels, (by_vendi, by_rke) in zip(labelings, found.T, strict=True):
         rows = outputs[: len(labels)]
         assert by_vendi == pytest.approx(
@@ -128,19 +134,19 @@ def test_k_means_gives_every_start_the_best_first():
             ((points[labels == c] - points[labels == c].mean(0)) ** 2).sum() for c in range(4)
         )
 
-    starts = type_ablation.by_k_means(points, 4, 8, jax.random.key(0))
+    starts = type_draws.by_k_means(points, 4, 8, jax.random.key(0))
     assert len(starts) == 8
     found = [inertia(labels) for labels in starts]
     assert found == pytest.approx(sorted(found), rel=1e-5)
     assert found[0] < found[-1]
-    (all_points,) = type_ablation.by_k_means(points, 99, 1, jax.random.key(0))
+    (all_points,) = type_draws.by_k_means(points, 99, 1, jax.random.key(0))
     assert len(np.unique(all_points)) == 12
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     folder = tmp_path_factory.mktemp("small")
-    return folder, small_run(STUDY, folder, 0)
+    return folder, small_run(TypeAblation, folder, 0)
 
 
 def test_bandwidths_are_of_both_promptings_together(small, tmp_path):
@@ -149,10 +155,10 @@ def test_bandwidths_are_of_both_promptings_together(small, tmp_path):
     own = [flag for flag in flags if "bandwidth" not in flag and "scales" not in flag]
     setups = {}
     for swapped in (False, True):
-        options = type_ablation.Options(rule="median")
+        given = TypeAblation(bandwidths=lab.Scales(rule="median"))
         arrays = {f.partition("=")[0][2:]: np.load(f.partition("=")[2]) for f in own[:5]}
         first, second = arrays["prompts"], arrays["typed_prompts"]
-        pairs = type_ablation.PairedEmbeddings(
+        pairs = PairedEmbeddings(
             "own",
             arrays["outputs"],
             second if swapped else first,
@@ -160,10 +166,10 @@ def test_bandwidths_are_of_both_promptings_together(small, tmp_path):
             labels={"types": arrays["types"]},
             further={"typed_prompts": first if swapped else second},
         )
-        setups[swapped] = type_ablation.prepare(options, lambda p=pairs: p, 0).settings
-    widths = [setups[swapped].bandwidths["1"].prompts for swapped in (False, True)]
+        setups[swapped] = given.prepare(lambda p=pairs: p, 0).settings
+    widths = [setups[swapped].bandwidths.prompt_bandwidth for swapped in (False, True)]
     assert widths[0] == pytest.approx(widths[1], rel=1e-5)
-    assert list(setups[False].bandwidths) == ["0.5", "1", "2"]
+    assert setups[False].bandwidths.scales == (0.5, 1, 2)
     assert not setups[False].exchanged
     assert setups[False].per_type == 8
 
@@ -173,9 +179,8 @@ def test_the_second_encoder_takes_its_own_prompts(small, tmp_path):
     shown = dict(flag[2:].split("=") for flag in flags)
     second = ("--prompts_by=second", f"--second_prompts={shown['typed_prompts']}")
     more = [*second, f"--second_typed_prompts={shown['prompts']}"]
-    run = execute(STUDY, tmp_path, *flags, *more, "--repeats=1", "--scales=1")
-    draws = type_ablation.values(run, "1")
-    unspecified, specified = draws[0, :, SCORES.index("Conditional-Vendi"), -1]
+    run = execute(TypeAblation, tmp_path, *flags, *more, "--repeats=1", "--scales=1")
+    unspecified, specified = run.found.value.sel(score="Conditional-Vendi").values[0, 0, :, -1]
     # The encoders are exchanged: now it is the other prompts that leave the type open.
     assert specified > 1.5 * unspecified
     assert run.folder.name == "type_ablation-second"
@@ -183,21 +188,21 @@ def test_the_second_encoder_takes_its_own_prompts(small, tmp_path):
 
 
 def test_captions_say_data_draws_bandwidths_and_seed(finished):
-    figures = type_ablation.draw([finished])
+    figures = TypeAblation.figures([finished])
     assert set(figures) == {
         "type_ablation_outputs",
         "type_ablation_bandwidths",
         "type_ablation_correlation",
     }
     for name, parts in {
-        "type_ablation_outputs": ("24 pairs", "2 draws (seed 0)", "8 a type", "0.5 (outputs)"),
-        "type_ablation_bandwidths": ("24 pairs", "Bandwidths: given", "standard deviation"),
-        "type_ablation_correlation": ("24 pairs", "bootstrap", "Bandwidths: given"),
+        "type_ablation_outputs": ("24 pairs", "2 draws", "seed 0", "8 a type", "0.5 (outputs)"),
+        "type_ablation_bandwidths": ("2 draws of 8 a type", "seed 0", "standard deviation"),
+        "type_ablation_correlation": ("2 draws of 8 a type", "Pearson"),
     }.items():
         caption = figures[name]._supxlabel.get_text().replace("\n", " ")
         assert all(part in caption for part in parts), caption
     titles = [axes.get_title() for axes in figures["type_ablation_outputs"].axes[:6]]
-    assert titles[:3] == ["Conditional-Vendi", "Vendi", "Cluster-Vendi"]
+    assert titles[:3] == ["Conditional-Vendi x 3", "Vendi x 3", "Cluster-Vendi x 3"]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +219,7 @@ def test_captions_say_data_draws_bandwidths_and_seed(finished):
 )
 def test_bad_flags_are_refused(small, tmp_path, flags, message):
     with pytest.raises(ValueError, match=message):
-        execute(STUDY, tmp_path, *small[1], *flags)
+        execute(TypeAblation, tmp_path, *small[1], *flags)
 
 
 def test_files_that_do_not_fit_are_refused(small, tmp_path):
@@ -228,30 +233,34 @@ def test_files_that_do_not_fit_are_refused(small, tmp_path):
         changed = flags | {role: str(tmp_path / f"{role}.npy")}
         np.save(changed[role], array)
         with pytest.raises(ValueError, match=message):
-            execute(STUDY, tmp_path, *(f"--{name}={value}" for name, value in changed.items()))
+            execute(
+                TypeAblation, tmp_path, *(f"--{name}={value}" for name, value in changed.items())
+            )
     del flags["typed_prompts"]
     with pytest.raises(ValueError, match="--typed_prompts: the study needs the prompts twice"):
-        execute(STUDY, tmp_path, *(f"--{name}={value}" for name, value in flags.items()))
+        execute(TypeAblation, tmp_path, *(f"--{name}={value}" for name, value in flags.items()))
 
 
 @pytest.mark.filterwarnings("ignore:.*the Gram is numerically the identity")
 def test_fewer_of_each_type_are_taken_where_that_is_asked(small, tmp_path):
-    run = execute(STUDY, tmp_path, *small[1], "--per_type=1", "--repeats=1", "--scales=1")
-    (draw,) = type_ablation.values(run, "1")
-    np.testing.assert_allclose(draw[:, :, 0], 1, rtol=1e-5)
-    assert draw[0, SCORES.index("Vendi"), -1] > 1.5
-    assert np.isnan(type_ablation.spread(draw[None])).all()
+    run = execute(TypeAblation, tmp_path, *small[1], "--per_type=1", "--repeats=1", "--scales=1")
+    found = run.found.value
+    np.testing.assert_allclose(found.sel(j=1), 1, rtol=1e-5)
+    assert (found.sel(j=3, score="Vendi") > 1.5).all()
+    assert np.isnan(type_draws.over_draws(found).error).all()
 
 
 def test_results_of_draws_differ_and_are_read_back(small, tmp_path):
-    run = execute(STUDY, tmp_path, *small[1])
+    run = execute(TypeAblation, tmp_path, *small[1])
     assert run.settings.per_type == 8
     first, second = run.results.values()
-    assert first.values.shape == (2, 2, len(SCORES), 3)
-    assert (first.values != second.values).any()
+    assert first.value.shape == (2, 2, len(SCORES), 3)
+    assert (first.value != second.value).any()
     assert json.loads((run.folder / "run.json").read_text())
-    names = [str(cell) for cell in type_ablation.table(run).columns[1].cells]
-    assert "Conditional-Vendi, 1 -> 3 types" in names
+    scores, correlations, indices = run.settings.tables(run.found)
+    rows = set(zip(*(column.cells for column in scores.columns[:3]), strict=True))
+    assert ("1", "Conditional-Vendi", "3") in rows
+    assert correlations.row_count == 8 and indices.row_count == 2
 
 
 @pytest.fixture(scope="module")
@@ -265,7 +274,7 @@ def of_models(tmp_path_factory):
     flags = [*write(folder, **both), *models, *WIDTHS, "--scales=1,2"]
     names = ("model one", "model/two")
     return flags, [
-        execute(STUDY, folder / str(k), *flags, f"--model={m}") for k, m in enumerate(names)
+        execute(TypeAblation, folder / str(k), *flags, f"--model={m}") for k, m in enumerate(names)
     ]
 
 
@@ -274,37 +283,39 @@ def test_a_model_is_taken_alone(of_models):
     for run, modes in zip(runs, (MODES, 1), strict=True):
         assert run.settings.per_type == MODES * PER_MODE
         assert run.settings.n == TYPES * MODES * PER_MODE
-        unspecified, specified = type_ablation.values(run, "1")[0][:, SCORES.index("RKE")]
-        np.testing.assert_allclose(unspecified, modes * np.arange(1, TYPES + 1), rtol=1e-4)
-        conditional = type_ablation.values(run, "1")[0][1, SCORES.index("Conditional-RKE")]
+        found = run.found.value.sel(scale=1)
+        unspecified = found.sel(score="RKE", prompting=PROMPTINGS[0])
+        np.testing.assert_allclose(unspecified / (modes * unspecified.j), 1, rtol=1e-4)
+        conditional = found.sel(score="Conditional-RKE", prompting=PROMPTINGS[1])
         np.testing.assert_allclose(conditional, modes, rtol=1e-4)
     assert [run.folder.name for run in runs] == [
         "type_ablation-model_one",
         "type_ablation-model_two",
     ]
-    assert runs[1].settings.data.endswith("; the 24 of model/two")
+    assert runs[1].settings.description.endswith("; the 24 of model/two")
 
 
 def test_models_stand_side_by_side_and_not_among_the_sets(of_models, finished):
     _, runs = of_models
-    figures = type_ablation.draw(runs)
+    figures = TypeAblation.figures(runs)
     assert set(figures) == {
         "type_ablation_outputs",
         "type_ablation_outputs_model one",
         "type_ablation_outputs_model/two",
     }
     axes = figures["type_ablation_outputs"].axes
-    assert [panel.get_title() for panel in axes[:2]] == ["model one", "model/two"]
+    titles = [panel.get_title().partition(":")[0] for panel in axes[:2]]
+    assert titles == ["model one", "model/two"]
     heights = [panel.get_lines()[0].get_ydata()[-1] for panel in axes[:2]]
     assert heights == pytest.approx([TYPES * MODES, TYPES], rel=1e-4)
-    assert "type_ablation_bandwidths" in type_ablation.draw([finished, *runs])
+    assert "type_ablation_bandwidths" in TypeAblation.figures([finished, *runs])
 
 
 def test_bandwidths_are_those_of_all_models(of_models):
     flags, _ = of_models
     files = dict(flag[2:].split("=") for flag in flags[:5])
     arrays = {role: np.load(path) for role, path in files.items()}
-    pairs = type_ablation.PairedEmbeddings(
+    pairs = PairedEmbeddings(
         "own",
         arrays["outputs"],
         arrays["prompts"] + 0.1 * arrays["typed_prompts"],
@@ -313,13 +324,13 @@ def test_bandwidths_are_those_of_all_models(of_models):
         further={"typed_prompts": arrays["typed_prompts"]},
     )
     found = [
-        type_ablation.prepare(type_ablation.Options(model=model), lambda: pairs, 0).settings
+        TypeAblation(model=model).prepare(lambda: pairs, 0).settings
         for model in (None, "model one", "model/two")
     ]
     assert found[0].bandwidths == found[1].bandwidths == found[2].bandwidths
     assert [settings.n for settings in found] == [48, 24, 24]
     with pytest.raises(ValueError, match="unknown 'three'; known: model one, model/two"):
-        type_ablation.prepare(type_ablation.Options(model="three"), lambda: pairs, 0)
+        TypeAblation(model="three").prepare(lambda: pairs, 0)
     without = dataclasses.replace(pairs, labels={"types": arrays["types"]})
     with pytest.raises(ValueError, match="--model: own has no models"):
-        type_ablation.prepare(type_ablation.Options(model="three"), lambda: without, 0)
+        TypeAblation(model="three").prepare(lambda: without, 0)
