@@ -14,7 +14,7 @@ _MODULES = {
     "type_ablation": "experiments.type_ablation:TypeAblation",
     "prompt_clusters": "experiments.prompt_clusters:PromptClusters",
     "prompt_modes": "experiments.prompt_modes:PromptModes",
-    "text_to_image": "experiments.text_to_image",
+    "text_to_image": "experiments.text_to_image:TextToImage",
     "substitution": "experiments.substitution:Substitution",
     "bandwidth": "experiments.bandwidth:Bandwidth",
     "designs": "experiments.designs:Designs",

@@ -117,10 +117,10 @@ def flag_fields(options: type) -> Iterator[tuple[dataclasses.Field, Any]]:
     """The fields of some options that are flags, those of nested options among them."""
     hints = typing.get_type_hints(options)
     for field in dataclasses.fields(options):
-        if dataclasses.is_dataclass(kind := hints[field.name]):
-            yield from flag_fields(typing.cast(type, kind))
+        if dataclasses.is_dataclass(field.default):
+            yield from flag_fields(type(field.default))
         elif "help" in field.metadata:
-            yield field, kind
+            yield field, hints[field.name]
 
 
 def _roles(study: StudyRecord) -> dict[str, str]:
@@ -209,10 +209,10 @@ def options_of(study: StudyRecord, values: flags.FlagValues) -> Any:
 
 def _filled(options: type, values: flags.FlagValues) -> Any:
     """An instance of some options, with those nested in it."""
-    hints, given = typing.get_type_hints(options), {}
+    given = {}
     for field in dataclasses.fields(options):
-        if dataclasses.is_dataclass(kind := hints[field.name]):
-            given[field.name] = _filled(typing.cast(type, kind), values)
+        if dataclasses.is_dataclass(field.default):
+            given[field.name] = _filled(type(field.default), values)
         elif "help" in field.metadata:
             value = values[field.name].value
             given[field.name] = tuple(value) if isinstance(value, list) else value
