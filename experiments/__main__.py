@@ -23,7 +23,7 @@ from rich.table import Column, Table
 
 from condvendi_jax.cli import command
 from experiments import registry
-from experiments.lab import StudyRecord, runner, store
+from experiments.lab import Study, runner, store
 
 VERBS = ("list", "run", "draw", "table")
 _OWN = pathlib.Path("results")
@@ -64,10 +64,10 @@ def _names(names: Sequence[str]) -> Sequence[str]:
     return registry.NAMES if list(names) == ["all"] else names
 
 
-def _run(studies: Sequence[StudyRecord], rest: Sequence[str]) -> int:
+def _run(studies: Sequence[type[Study]], rest: Sequence[str]) -> int:
     """Runs each study in a process of its own; ends with the first status that is not 0."""
     for study in studies:
-        print(f"{study.name}: {study.question}", flush=True)
+        print(f"{study.name}: {study.question()}", flush=True)
         process = subprocess.Popen([sys.executable, "-m", f"experiments.{study.name}", *rest])
         try:
             status = process.wait()
@@ -81,7 +81,7 @@ def _run(studies: Sequence[StudyRecord], rest: Sequence[str]) -> int:
     return 0
 
 
-def _draw(studies: Sequence[StudyRecord], rest: Sequence[str]) -> None:
+def _draw(studies: Sequence[type[Study]], rest: Sequence[str]) -> None:
     """Draws what is saved, and computes nothing."""
     values = flags.FlagValues()
     for name, default, words in (
@@ -115,12 +115,12 @@ def _overview() -> Table:
     grid = Table(*columns, show_lines=True)
     for study in map(registry.load, registry.NAMES):
         states = [_state(study, folder) for folder in (runner.COMMITTED, _OWN)]
-        name = f"[bold]{study.name}[/bold]\n{study.question}"
+        name = f"[bold]{study.name}[/bold]\n{study.question()}"
         grid.add_row(name, study.reproduces, study.duration, *states)
     return grid
 
 
-def _state(study: StudyRecord, results: pathlib.Path) -> str:
+def _state(study: type[Study], results: pathlib.Path) -> str:
     """Which runs are there, and whether they are whole."""
     lines = []
     for folder in runner.run_folders(study, results):
@@ -145,10 +145,10 @@ def markdown() -> str:
 
 def _rows() -> Iterator[tuple[str, ...]]:
     for study in map(registry.load, registry.NAMES):
-        names = ", ".join(f"`{name}`" for name in study.figures) or f"a table (`{study.name}`)"
+        names = ", ".join(f"`{name}`" for name in study.drawings) or f"a table (`{study.name}`)"
         commands = [
             " ".join([f"`python -m experiments.{study.name}", *given]).strip() + "`"
-            for given in study.committed or ((),)
+            for given in study.runs or ((),)
         ]
         yield names, study.reproduces, ", ".join(commands), study.duration
 

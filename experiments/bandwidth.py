@@ -138,8 +138,9 @@ class Bandwidth(lab.Study):
         }
         return xr.Dataset({"value": (of_values, values), "limit": (of_limits, limits)}, labels)
 
-    def tables(self, found):
+    def tables(self, run):
         """How far the ranking of the models at the rule's bandwidths reaches."""
+        found = run.found
         heads = ("swept", "score", "the other at", "scores at the rule's", "least tau")
         grid = Table(*heads, "ranking unchanged", "pairs reversed beyond 2 errors")
         for sweep, order, score in itertools.product(SWEEPS, ORDERS, SCORES):
@@ -173,7 +174,7 @@ def _other(sweep: str) -> str:
 
 def _sweep(run: lab.Run, sweep: str) -> Figure:
     """Conditional and Information side by side as in the papers, and the ranking beside them."""
-    several = len(run.settings.models) > 1
+    several = len(run.study.models) > 1
     columns = 3 if several else 2
     figure, axes = style.panels(2 * columns, columns=columns, size=(4.0, 3.0), sharex=True)
     panels = np.array(axes, object).reshape(2, columns)
@@ -231,12 +232,12 @@ def _curves(panel: Axes, run: lab.Run, order: str, score: str, sweep: str) -> No
 def _rankings(panel: Axes, run: lab.Run, order: str, sweep: str) -> None:
     """Kendall's tau with the ranking at the rule's bandwidths, for every held multiple."""
     least = 1.0
-    for score, (place, scale) in itertools.product(SCORES, enumerate(run.settings.held)):
+    for score, (place, scale) in itertools.product(SCORES, enumerate(run.study.held)):
         found = bandwidth_surfaces.agreement(run.found, order, score, sweep, scale)
         if score == SCORES[0] and scale == 1:
             least = np.fmin.reduce(found.taus)
         panel.plot(
-            run.settings.multiples,
+            run.study.multiples,
             found.taus,
             color=style.score_colour(f"{score}-{order}"),
             linestyle=_DASHES[place % len(_DASHES)],
@@ -250,7 +251,7 @@ def _rankings(panel: Axes, run: lab.Run, order: str, sweep: str) -> None:
 
 def _map(run: lab.Run) -> Figure:
     """Order 2 at all bandwidths: the mean over the models, and its ranking."""
-    several = len(run.settings.models) > 1
+    several = len(run.study.models) > 1
     figure, axes = style.panels(4 if several else 2, columns=2, size=(4.2, 3.6), sharex=True)
     found = run.found.value.sel(order="RKE", left_out=0)
     for index, score in enumerate(SCORES):
@@ -293,7 +294,7 @@ def _mesh(panel: Axes, values: xr.DataArray, title: str, *, log: bool) -> None:
 
 
 def _caption(figure: Figure, run: lab.Run, bars: str) -> Figure:
-    study = run.settings
+    study = run.study
     n = f"{len(study.models)} models on {study.prompts:,} shared prompts, n = {study.n:,} each"
     return figures.caption(figure, run, n=n, bars=bars, scale=1.0)
 

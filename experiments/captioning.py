@@ -113,8 +113,9 @@ class Captioning(lab.Study):
             {**labels, "score": list(SCORES)},
         )
 
-    def tables(self, found):
+    def tables(self, run):
         """Every score with its error, and what Conditional-* rises by over the captioner before."""
+        found = run.found
         rows = ("scale", "kind", "captioner", "order")
         yield tables.table(with_errors(found), rows=rows, columns="score", error="error")
         rises = found.sel(score="conditional").diff("captioner")
@@ -125,7 +126,7 @@ class Captioning(lab.Study):
     def figures(cls, runs):
         """Kinds of pictures from above to below, captioners from left to right; every scale."""
         (run,) = runs
-        study, found = run.settings, with_errors(run.found)
+        study, found = run.study, with_errors(run.found)
         kinds, scales = study.kinds, study.bandwidths.scales
 
         def figure(shown, row, y_label, scale=None):

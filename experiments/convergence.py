@@ -203,8 +203,9 @@ class Convergence(lab.Study):
         found = sorted({*spaced.round().astype(int).tolist(), *self.sizes})
         return [size for size in found if repeat == 0 or size <= self.repeated_up_to]
 
-    def tables(self, found):
+    def tables(self, run):
         """Where each curve ends, from which size on it stays near its end, and its spread."""
+        found = run.found
         means, spreads = over_orders(found)
         near = f"within {_NEAR:.0%} from"
         grid = Table("bandwidths", "score", "last n", "there", near, "largest spread")
@@ -227,8 +228,8 @@ class Convergence(lab.Study):
     @classmethod
     def figures(cls, runs):
         """A figure for each score of each data set (CV figs 2, 3, 19); a panel a rule."""
-        runs = sorted(runs, key=lambda run: run.settings.bandwidths.kernel != "gaussian")
-        exact = [run for run in runs if run.settings.method == "exact"]
+        runs = sorted(runs, key=lambda run: run.study.bandwidths.kernel != "gaussian")
+        exact = [run for run in runs if run.study.method == "exact"]
         drawn = {}
         for data in dict.fromkeys(run.data for run in runs):
             own = [run for run in runs if run.data == data]
@@ -321,7 +322,7 @@ def _figure(runs: Sequence[lab.Run], score: str, exact: Sequence[lab.Run]) -> Fi
     parts = [xr.Dataset({"value": mean, "error": spread}) for mean, spread in averaged]
     names = dict.fromkeys(name for part in parts for name in part.curve.values)
     found = xr.concat(parts, "rule", join="outer").sel(score=score, curve=list(names), drop=True)
-    prefix, settings = _PREFIXES[score], [run.settings for run in runs]
+    prefix, settings = _PREFIXES[score], [run.study for run in runs]
     found = found.assign_coords(curve=[prefix + name for name in names])
     sizes = sorted({size for study in settings for size in (*study.sizes, study.n)})
 
@@ -371,7 +372,7 @@ def deviation(runs: Sequence[lab.Run], exact: Sequence[lab.Run], score: str) -> 
     for run, known in itertools.product(runs, exact):
         if (run.identity["arrays"], run.seed) != (known.identity["arrays"], known.seed):
             continue
-        for rule in set(run.settings.bandwidths.axis) & set(known.settings.bandwidths.axis):
+        for rule in set(run.study.bandwidths.axis) & set(known.study.bandwidths.axis):
             parts = (r.found.sel(rule=rule.coordinate) for r in (run, known))
             one, other = (scores_of(part).sel(score=score) for part in parts)
             errors += np.abs(np.ravel(one / other - 1)).tolist()

@@ -144,8 +144,9 @@ class Coverage(lab.Study):
         labels = {"metric": list(METRICS), "width": range(len(self.scales)), "n": sizes}
         return xr.Dataset({"value": (tuple(labels), values)}, labels)
 
-    def tables(self, found):
+    def tables(self, run):
         """Where each curve ends, its spread there, and from how many samples on it stays near."""
+        found = run.found
         near = f"within {_NEAR:.0%} from"
         grid = Table("metric", "with", "types", "samples", "mean", "sd", near)
         curves = over_repeats(found)
@@ -221,7 +222,7 @@ def over_repeats(found: xr.Dataset) -> xr.Dataset:
 
 def _figure(run: lab.Run) -> Figure:
     """A column a metric; a row a number of neighbours, and a multiple of the bandwidth."""
-    study, found = run.settings, over_repeats(run.found)
+    study, found = run.study, over_repeats(run.found)
     least, most = min(study.kept), max(study.kept)
 
     def title(width, metric):

@@ -147,8 +147,9 @@ class Designs(lab.Study):
         names = dict.fromkeys(("model", "other"), models[in_order])
         return found.assign_coords(names).assign(alike=(tuple(names), alike))
 
-    def tables(self, found):
+    def tables(self, run):
         """How much of the known counts each score finds, ± the deviation over the draws."""
+        found = run.found
         means = over_draws(found).sel(k=sorted({2, self.most or 2}))
         rows = ("scale", "prompts", "curve")
         yield tables.table(means, rows=rows, columns="k", error="error")
@@ -159,7 +160,7 @@ class Designs(lab.Study):
         drawn = {}
         for run in runs:
             drawn[run.folder.name] = _counts(run)
-            if run.settings.models:
+            if run.study.models:
                 drawn[f"{run.folder.name}_pairs"] = _pairs(run)
         return drawn
 
@@ -175,7 +176,7 @@ def over_draws(found: xr.Dataset) -> xr.Dataset:
 
 def _counts(run: lab.Run) -> Figure:
     """Prompt bandwidths in rows, scales in columns."""
-    study, shown = run.settings, over_draws(run.found).sel(curve=list(_COLOURS))
+    study, shown = run.study, over_draws(run.found).sel(curve=list(_COLOURS))
 
     def title(prompts, scale):
         said = shown.value.sel(prompts=prompts, scale=scale, k=study.most, curve=NAMES[0]).item()
@@ -199,7 +200,7 @@ def _counts(run: lab.Run) -> Figure:
 
 def _pairs(run: lab.Run) -> Figure:
     """What two models' outputs of one prompt count for, where prompts are told apart."""
-    study = run.settings
+    study = run.study
     models, alike = study.models, run.found.alike.isel(draw=0, prompts=-1)
     figure, axes = style.panels(
         alike.sizes["scale"], columns=alike.sizes["scale"], size=(4.6, 4.2), sharey=True

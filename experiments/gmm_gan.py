@@ -158,8 +158,9 @@ class GmmGan(lab.Study):
             return found
         return gan_scores.with_training(found, trained["trace"], float(trained["seconds"]))
 
-    def tables(self, found):
+    def tables(self, run):
         """What is captured, the scores, their rank correlations, and how far trainings moved."""
+        found = run.found
         sources = [*self.kinds, REAL]
         called = {"source": [_NAMES[source] for source in sources]}
         shown = found.sel(source=sources)
@@ -251,7 +252,7 @@ class GmmGan(lab.Study):
 
 def _samples(run: lab.Run) -> Figure:
     """Columns of methods, rows of mixtures; the mixture blue and generated samples red."""
-    study, found = run.settings, run.found
+    study, found = run.study, run.found
     sources = (*study.kinds, REAL)
     count = len(sources)
     figure, axes = style.panels(count * len(study.mixtures), columns=count, size=(2.1, 2.5))
@@ -296,7 +297,7 @@ def _sizes(study: GmmGan) -> str:
 
 def _scores(run: lab.Run) -> Figure:
     """RKE-MC against captured modes, and RRKE against the missing mass; columns of bandwidths."""
-    study, found = run.settings, run.found
+    study, found = run.study, run.found
     names = found.bandwidth.values.tolist()
     rows = [(mixture, place) for mixture in study.mixtures for place in range(len(SCORES))]
     figure, axes = style.panels(len(names) * len(rows), columns=len(names), size=(3.0, 2.5))
@@ -340,7 +341,7 @@ def _named(name: str, study: GmmGan) -> str:
 
 def _training(run: lab.Run) -> Figure:
     """RKE-MC, captured modes and good samples during the trainings; rows of mixtures."""
-    study, found = run.settings, run.found
+    study, found = run.study, run.found
     figure, axes = style.panels(3 * len(study.mixtures), columns=3, size=(3.6, 2.5), sharex=True)
     for mixture, row in zip(study.mixtures, np.array(axes, object).reshape(-1, 3), strict=True):
         modes = len(mixture_gan.MIXTURES[mixture].centres)

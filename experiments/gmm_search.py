@@ -17,8 +17,7 @@ import xarray as xr
 
 from experiments import lab, mixture_fits
 from experiments.generators.mixtures2d import LAYOUTS, WEIGHTS, Geometry
-from experiments.lab import figures, style, tables
-from experiments.lab.declaring import Cell
+from experiments.lab import Cell, figures, style, tables
 from experiments.mixture_fits import NEAR, NUMBERS, PRINTED, SPREADS, Family, Panel, deviations
 
 _SPREADS = {"one": "one spread for all", "power": "a power of the modes", "own": "a spread each"}
@@ -93,8 +92,9 @@ class GmmSearch(lab.Study):
     def _worst(self, found: xr.Dataset) -> float:
         return float(abs(deviations(found, self.panels)).max())
 
-    def tables(self, found):
+    def tables(self, run):
         """The families from the nearest on, and by how much what was fitted could be off."""
+        found = run.found
         families = self._families(found)
         off = families.off.expand_dims(number=["off by, %"])
         fitted = xr.Dataset({"value": xr.concat([off, families.geometry], "number")})
@@ -119,7 +119,7 @@ class GmmSearch(lab.Study):
     def figures(cls, runs):
         """What is farthest off in every family, a panel a family of spreads."""
         run = runs[-1]
-        study = run.settings
+        study = run.study
         off = 100 * abs(deviations(run.found, study.panels)).max("panel")
         shown = off.stack(family=("layout", "weight"))
         names = [", ".join(words) for words in shown.family.values.tolist()]
@@ -154,7 +154,7 @@ def _best(off: xr.DataArray) -> float:
 def nearest(run: lab.Run) -> Geometry:
     """The geometry of all families whose worst score is the least off."""
     found = run.found
-    off = abs(deviations(found, run.settings.panels)).max(("panel", "score"))
+    off = abs(deviations(found, run.study.panels)).max(("panel", "score"))
     best = found.isel(off.argmin(("layout", "weight", "spreads")))
     extent, *spreads = best.geometry.values.tolist()
     count = len(spreads) // 2

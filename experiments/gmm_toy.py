@@ -22,8 +22,7 @@ import condvendi_jax as cv
 from experiments import lab, mixture_fits
 from experiments.generators.mixtures2d import Geometry, draw_pairs
 from experiments.gmm_search import GmmSearch, nearest
-from experiments.lab import figures, runner, scales, store, style, tables
-from experiments.lab.declaring import Cell
+from experiments.lab import Cell, figures, runner, scales, store, style, tables
 from experiments.mixture_fits import PRINTED
 
 SCORES = ("Conditional-Vendi", "Information-Vendi", "Conditional-RKE", "Information-RKE")
@@ -89,7 +88,7 @@ class GmmToy(lab.Study):
         if 1.0 not in self.scales:
             raise ValueError(f"--scales: expected 1 among them, received {_listed(self.scales)}.")
         if self.geometry is None:
-            search = lab.record(GmmSearch)
+            search = GmmSearch
             fitted = nearest(store.read_run(runner.COMMITTED / search.name, search))
         else:
             fitted = mixture_fits.read_geometry(self.geometry)
@@ -135,8 +134,9 @@ class GmmToy(lab.Study):
         modes = np.stack([pairs.output_modes, pairs.prompt_modes], axis=1)
         return as_result(self.scales, values, points, modes if repeat == 0 else None)
 
-    def tables(self, found):
+    def tables(self, run):
         """Means and standard deviations of one draw, beside what is printed."""
+        found = run.found
         beside = _printed(found).sel(score=list(SCORES[:2]))
         beside = beside.assign_coords(score=[f"{name}, printed" for name in SCORES[:2]])
         shown = xr.concat([_over_draws(found)[["value", "error"]], beside], "score")
@@ -198,7 +198,7 @@ def _printed(found: xr.Dataset) -> xr.Dataset:
 
 def _panels(run: lab.Run) -> Figure:
     """A pair of axes a panel, prompts above outputs, as CV fig 11 has them."""
-    study, found = run.settings, run.found
+    study, found = run.study, run.found
     rows = {"prompts": study.panels("prompts")}
     rows["outputs"] = [(study.prompts_fixed, modes) for modes in study.shown]
     columns = max(map(len, rows.values()))
@@ -262,7 +262,7 @@ def _bar(axes: Axes, width: float) -> None:
 
 def _curves(run: lab.Run) -> Figure:
     """Scores against the number of modes: a row a family of mixtures, a column a bandwidth."""
-    study, found = run.settings, run.found
+    study, found = run.study, run.found
     drawn = _over_draws(found)
     drawn = xr.Dataset(
         {"value": drawn.value, "error": 2 * drawn.error, "printed": _printed(found).value}

@@ -124,8 +124,9 @@ class GuidanceCost(lab.Study):
         arrays = {name: (("repeat",), values) for name, values in seconds.items()}
         return xr.Dataset(arrays | bytes_of, {"repeat": range(len(seconds["step"]))})
 
-    def tables(self, found):
+    def tables(self, run):
         """Milliseconds, multiples of the sampler's step with quartiles, and memory."""
+        found = run.found
         times = quartiles(found["update"] / found.step)
         columns: dict[str, Any] = {
             "ms": 1e3 * quartiles(found["update"]).sel(quantile=0.5, drop=True),
@@ -158,7 +159,7 @@ def _named(found: xr.Dataset) -> xr.Dataset:
 
 
 def _figure(run: lab.Run) -> Any:
-    study, found = run.settings, run.found
+    study, found = run.study, run.found
     time = 1e3 * quartiles(found["update"])
     memory = found.update_bytes / _MIB
     ends = time.sel(quantile=[0.25, 0.75]).rename(quantile="end").drop_vars("end")

@@ -223,8 +223,9 @@ class GuidedDiffusion(lab.Study):
             measure=list(judging.MEASURES),
         )
 
-    def tables(self, found):
+    def tables(self, run):
         """Means, paired differences to no guidance, and those where methods cost as much."""
+        found = run.found
         values = found.value.sel(scale=self.bandwidths.shown)
         minus = judging.gained(values)
         rows = ("guide", "strength")
@@ -257,8 +258,8 @@ class GuidedDiffusion(lab.Study):
         for run in runs:
             cells = {tuple(cell.values.values()): found for cell, found in run.results.items()}
             if "pictures" in cells[NONE, 0.0]:
-                drawn[f"guided_diffusion_{run.settings.model}"] = _grid(run, cells)
-                drawn[f"guided_diffusion_samples_{run.settings.model}"] = _samples(run, cells)
+                drawn[f"guided_diffusion_{run.study.model}"] = _grid(run, cells)
+                drawn[f"guided_diffusion_samples_{run.study.model}"] = _samples(run, cells)
         return drawn
 
     def variant(self):
@@ -283,7 +284,7 @@ def _most(gains):
 
 
 def _caption(figure, runs, bars, scale=None):
-    study = runs[0].settings
+    study = runs[0].study
     n = f"{study.seeds} seeds of {study.samples} samples"
     return figures.caption(figure, runs, n=n, bars=bars, scale=scale)
 
@@ -295,7 +296,7 @@ def _curves(runs):
     for index, panel in enumerate(panels):
         run = runs[index // count]
         across, (cost, ends) = list(_ACROSS.items())[index % count]
-        study, scale = run.settings, run.settings.bandwidths.shown
+        study, scale = run.study, run.study.bandwidths.shown
         values = run.found.value.sel(scale=scale)
         plain = values.sel(guide=NONE, strength=0.0, drop=True)
         paths = values.sel(guide=list(study.methods)).where(values.strength > 0, plain)
@@ -340,7 +341,7 @@ def _curves(runs):
 
 def _gains(runs):
     """A row a model, a column a multiple of the bandwidths: what equal costs buy."""
-    models = xr.IndexVariable("model", [run.settings.model for run in runs])
+    models = xr.IndexVariable("model", [run.study.model for run in runs])
     gains: list[xr.Dataset] = [_gains_of(run) for run in runs]
     found = xr.concat(gains, models, join="outer")
     found = found.assign(error=2 * found.error).sel(cost=list(_COSTS))
@@ -391,13 +392,13 @@ def _strip(panel, samples):
 
 def _names(run, kinds, width):
     """Of kinds of the model's collection, no wider than their pictures."""
-    names = pictures.COLLECTIONS[run.settings.model].prompts().names[kinds]
+    names = pictures.COLLECTIONS[run.study.model].prompts().names[kinds]
     return [textwrap.shorten(str(name), width, placeholder=" ...") for name in names]
 
 
 def _grid(run, cells):
     """A row a method at one strength, a column a kind: the same noise and prompts in a column."""
-    study = run.settings
+    study = run.study
     middle = study.strengths[len(study.strengths) // 2]
     rows = [(NONE, 0.0), *((method, middle) for method in study.methods)]
     kinds = cells[NONE, 0.0].kind.values[:_COLUMNS]
@@ -424,7 +425,7 @@ def _grid(run, cells):
 
 def _samples(run, cells):
     """What the model draws by itself: a strip a kind, its samples side by side."""
-    study, plain = run.settings, cells[NONE, 0.0]
+    study, plain = run.study, cells[NONE, 0.0]
     columns, rows = _STRIPS
     known = plain.kind.values
     kinds = known[np.linspace(0, len(known) - 1, min(len(known), columns * rows)).astype(int)]

@@ -183,8 +183,9 @@ class GuidedMixture(lab.Study):
             {"weight": list(weights), "score": list(SCORES), "sample": range(count)},
         )
 
-    def tables(self, found):
+    def tables(self, run):
         """Guides at the same share off the support, and conditional less marginal ones."""
+        found = run.found
         reached = self.reached(found)
         free = found.value.sel(kind=[LAW, PLAIN], until=[0.0], weight=0.0, drop=True)
         columns = ["weight", "off", "modes", "conditional_rke", "conditional_vendi", "energy"]
@@ -223,7 +224,7 @@ class GuidedMixture(lab.Study):
 
 
 def _caption(figure, run, scale=None):
-    study = run.settings
+    study = run.study
     n = study.batches * study.copies
     words = f"{study.seeds} seeds of {n} samples a prompt, gradient at the {study.at} samples"
     bars = f"one standard error over {study.seeds} seeds"
@@ -232,7 +233,7 @@ def _caption(figure, run, scale=None):
 
 def _samples(run):
     """The law, plain samples, and each guide at the largest weight within the limit."""
-    study, until = run.settings, run.settings.until[0]
+    study, until = run.study, run.study.until[0]
     kinds = {LAW: "the law itself", PLAIN: "no guidance"} | {k: KINDS[k] for k in study.kinds}
     count = len(kinds) * len(study.mixtures)
     figure, panels = style.panels(count, columns=len(kinds), size=(2.2, 2.5))
@@ -272,7 +273,7 @@ def _when(until):
 
 def _curves(run):
     """Modes of a prompt against the share off the support: mixtures by when the guide acts."""
-    study, scale = run.settings, run.settings.bandwidths.shown
+    study, scale = run.study, run.study.bandwidths.shown
     columns = len(study.until)
     figure, panels = style.panels(
         columns * len(study.mixtures), columns=columns, size=(4.2, 2.7), sharey="row"
@@ -309,7 +310,7 @@ def _curves(run):
 
 def _weights(run):
     """What the scores and the distances to the law are at every weight."""
-    study, scale = run.settings, run.settings.bandwidths.shown
+    study, scale = run.study, run.study.bandwidths.shown
     until = study.until[0]
     values = run.found.value.sel(scale=scale, score=["conditional_rke", "energy", "off"])
     guides = values.sel(kind=list(study.kinds), until=until, weight=list(study.weights))
@@ -351,7 +352,7 @@ def _weights(run):
 
 def _bandwidth(run):
     """The modes at the limit, at every scale of the bandwidths."""
-    study = run.settings
+    study = run.study
     found = tables.means(study.reached(run.found).sel(score="modes"), "seed")
 
     def each(panel, part):

@@ -248,8 +248,9 @@ class Human(lab.Study):
             {"judge": list(names), "end": list(_ENDS), **tried, **of_pools},
         )
 
-    def tables(self, found):
+    def tables(self, run):
         """Each task: the best published metric, the scores, how far they are ahead, the pools."""
+        found = run.found
         plain = f"{next(iter(self.plain)).rpartition(' ')[0]} {self.bandwidths.shown:g}"
         plain = plain if plain in self.plain else next(iter(self.plain))
         grid = Table("task", "sets", "best published", plain, CHOSEN, "ahead by", HINDSIGHT)
@@ -326,7 +327,7 @@ def _best_published(found: xr.Dataset) -> float:
 
 def _correlations(run: lab.Run) -> Figure:
     """A panel a task: every correlation with its interval, published metrics in grey."""
-    study, judges = run.settings, run.found.judge.values.tolist()
+    study, judges = run.study, run.found.judge.values.tolist()
     columns = min(3, len(study.sets))
     size = (3.0, 0.13 * len(judges) + 1.0)
     figure, panels = style.panels(
@@ -361,7 +362,7 @@ def _configurations(run: lab.Run) -> Figure:
 
     Of the first encoder, and of both where there are two.
     """
-    study = run.settings
+    study = run.study
     grid = run.found.grid.sel(tried_order=study.order)
     encoders = [name for name in ("first", "both") if name in grid.encoder]
     shown = grid.sel(encoder=encoders).stack(line=("less", "encoder"))
@@ -394,7 +395,7 @@ def _configurations(run: lab.Run) -> Figure:
 
 def _pools(run: lab.Run) -> Figure:
     """Columns are bandwidths, rows designs: how often a score tells the pools, mean over tasks."""
-    study, right = run.settings, run.found.right
+    study, right = run.study, run.found.right
     whole = np.isfinite(right).all("task")
     count = right.sizes["task"]
     error = right.std("task", ddof=min(1, count - 1)) / math.sqrt(count)

@@ -126,8 +126,9 @@ class Language(lab.Study):
             swept=(("model", "multiple"), np.reshape(swept, (len(rows), len(multiples)))),
         ).assign_coords(order=[1.0, 2.0], multiple=list(map(float, multiples)))
 
-    def tables(self, found):
+    def tables(self, run):
         """The scores and lengths at the scale that figures show; the correlations with length."""
+        found = run.found
         base = found.sel(scale=self.bandwidths.shown)
         rows = ("text", "model")
         yield tables.table(base, rows=rows, columns="score", error="error", letters="letters")
@@ -145,7 +146,7 @@ class Language(lab.Study):
     def figures(cls, runs):
         """The models side by side, and what length and the bandwidths do."""
         (run,) = runs
-        study, base = run.settings, run.settings.bandwidths.shown
+        study, base = run.study, run.study.bandwidths.shown
         found = run.found.sel(scale=base)
         each = study.n / study.prompts
         n = f"{study.n} of each model, {each:.3g} a prompt"

@@ -120,8 +120,9 @@ class LatentTruncation(lab.Study):
         )
         return found.assign(within=(("type", "setting"), by_type))
 
-    def tables(self, found):
+    def tables(self, run):
         """Every score at every setting, and how RKE within a type follows the knob."""
+        found = run.found
         rows = ("scale", "setting")
         yield tables.table(found, rows=rows, columns="score", error="error")
         names = {"value": "RKE within a type"}
@@ -136,7 +137,7 @@ class LatentTruncation(lab.Study):
     def figures(cls, runs):
         """RKE-MC as the paper has it, every score at every bandwidth, and drawings by the knob."""
         drawn = {"latent_truncation": _as_printed(runs), "latent_truncation_scores": _scores(runs)}
-        known = next((run for run in runs if run.settings.knob == _KNOBS[DATA]), None)
+        known = next((run for run in runs if run.study.knob == _KNOBS[DATA]), None)
         if known is not None and _DRAWINGS.exists():
             drawn["latent_truncation_drawings"] = _drawings(known)
         return drawn
@@ -182,7 +183,7 @@ def trend(within: xr.DataArray) -> tuple[float, tuple[float, float]]:
 
 def _gathered(runs: Sequence[lab.Run]) -> xr.Dataset:
     """The scores of every generator."""
-    names = [_GENERATORS.get(run.settings.knob, "generator") for run in runs]
+    names = [_GENERATORS.get(run.study.knob, "generator") for run in runs]
     return xr.concat(
         [run.found for run in runs], xr.DataArray(names, dims="generator", name="generator"),
         join="outer", data_vars="all", coords="minimal", compat="override",
@@ -197,7 +198,7 @@ def _change(curve: xr.DataArray) -> str:
 
 
 def _caption(figure: Figure, runs: Sequence[lab.Run]) -> Figure:
-    study = runs[0].settings
+    study = runs[0].study
     bars = f"one standard error over {study.groups} groups of prompts; within a type over types"
     return figures.caption(figure, runs, bars=bars)
 
@@ -208,7 +209,7 @@ def _as_printed(runs: Sequence[lab.Run]) -> Figure:
     whole = found[["value", "error"]].sel(score="RKE", drop=True)
     of = xr.DataArray(["all types", "within a type"], dims="of", name="of")
     shown = xr.concat([whole, over_types(found)], of)
-    scale = runs[0].settings.bandwidths.shown
+    scale = runs[0].study.bandwidths.shown
 
     def title(generator, of):
         curve = shown.value.sel(generator=generator, of=of, scale=scale)
@@ -217,7 +218,7 @@ def _as_printed(runs: Sequence[lab.Run]) -> Figure:
     drawn = figures.facets(
         shown, x="setting", hue="scale", row="generator", column="of", error="error", log_y=True,
         names={label: f"bandwidths x {label:g}" for label in found.scale.values.tolist()},
-        title=title, x_label=" or ".join(run.settings.knob for run in runs), y_label="RKE-MC",
+        title=title, x_label=" or ".join(run.study.knob for run in runs), y_label="RKE-MC",
         size=(4.6, 2.9), sharey=False,
     )  # fmt: skip
     return _caption(drawn, runs)
@@ -233,7 +234,7 @@ def _scores(runs: Sequence[lab.Run]) -> Figure:
 
     drawn = figures.facets(
         found, x="setting", hue="score", row="generator", column="scale", error="error",
-        log_y=True, title=title, x_label=" or ".join(run.settings.knob for run in runs),
+        log_y=True, title=title, x_label=" or ".join(run.study.knob for run in runs),
         sharey=False,
     )  # fmt: skip
     return _caption(drawn, runs)
@@ -254,9 +255,9 @@ def _drawings(run: lab.Run) -> Figure:
                 spine.set_visible(False)
             if row == 0 and column % draws == 0:
                 axes.set_title(str(types[column // draws]), loc="left", fontsize=7.5)
-        panels[0].set_ylabel(f"{run.settings.knob} {word}", rotation=0, ha="right", va="center")
+        panels[0].set_ylabel(f"{run.study.knob} {word}", rotation=0, ha="right", va="center")
     words = f"{draws} drawings of {classes} classes, seed {SEED}; down a column the same latents"
-    style.caption(figure, f"{run.settings.description.rstrip('.')}: {words}, times psi.")
+    style.caption(figure, f"{run.study.description.rstrip('.')}: {words}, times psi.")
     return figure
 
 

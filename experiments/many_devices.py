@@ -136,8 +136,9 @@ class ManyDevices(lab.Study):
             {"score": list(_SCORES)},
         )
 
-    def tables(self, found):
+    def tables(self, run):
         """The scores by every way, and the seconds that it took."""
+        found = run.found
         kind = f"{self.devices} x {self.kind}"
         if (self.num_processes or 1) > 1:
             kind += f" of {self.num_processes} processes"

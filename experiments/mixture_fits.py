@@ -18,7 +18,7 @@ from scipy.optimize import least_squares, linprog
 import condvendi_jax as cv
 from experiments.generators import mixtures2d
 from experiments.generators.mixtures2d import LAYOUTS, OUTPUT_MODES, PROMPT_MODES, WEIGHTS, Geometry
-from experiments.lab.study import typed
+from experiments.records import typed
 
 SCORES = ("Conditional-Vendi", "Information-Vendi")
 NEAR = 0.03

@@ -124,8 +124,9 @@ class PromptClusters(lab.Study):
             {"score": list(SCORES), "k": list(clusterings), "repeat": range(self.repeats)},
         )
 
-    def tables(self, found):
+    def tables(self, run):
         """Each score at every k, with its spread over the starts."""
+        found = run.found
         names = {k: f"k = {k:,}" for k in self.counts or ()}
         rows = ("scale", "model", "score")
         yield tables.table(_averaged(found), rows=rows, columns="k", error="error", names=names)
@@ -173,7 +174,7 @@ def _averaged(found: xr.Dataset) -> xr.Dataset:
 
 def _figure(run: lab.Run) -> Figure:
     """Scores from left to right, bandwidths from above to below."""
-    study, found = run.settings, _averaged(run.found)
+    study, found = run.study, _averaged(run.found)
     cosine = study.bandwidths.kernel == "cosine"
     drawn = figures.facets(
         found,

@@ -123,8 +123,9 @@ class PromptModes(lab.Study):
         shown = pictures[whole_prompts.one_of_each(prompts, kind)]
         return found.assign(pictures=(("mode", "place", "height", "width", "colour"), shown))
 
-    def tables(self, found):
+    def tables(self, run):
         """Each mode: its scores with errors, its share and size, and the prompts that carry it."""
+        found = run.found
         rows = ("scale", "mode")
         scores = found.assign(error=standard_errors(found))
         yield tables.table(scores, rows=rows, columns="score", error="error")
@@ -157,7 +158,7 @@ def differences(found: xr.Dataset) -> xr.DataArray:
 
 def _figure(run: lab.Run) -> Figure:
     """A row a bandwidth: the prompts of each mode, a column each, and the scores of them all."""
-    study, found = run.settings, run.found.assign(error=standard_errors(run.found))
+    study, found = run.study, run.found.assign(error=standard_errors(run.found))
     columns = study.modes + 1
     height = 2.1 if study.credit is None else 2.6
     figure, axes = style.panels(columns * found.sizes["scale"], columns=columns, size=(2.0, height))

@@ -12,6 +12,8 @@ import io
 import json
 import pathlib
 import sys
+import types
+import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -118,7 +120,9 @@ def write(stem: pathlib.Path, record: Mapping[str, Any], arrays: Mapping[str, np
     files.write_json(_json(stem), {**content, "sha256": digest(content)})
 
 
-def read(stem: pathlib.Path, cell: Any = None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def read(
+    stem: pathlib.Path, cell: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """What `write` wrote, of this cell where one is given.
 
     Raises:
@@ -129,7 +133,7 @@ def read(stem: pathlib.Path, cell: Any = None) -> tuple[dict[str, Any], dict[str
         record = json.loads(_json(stem).read_bytes())
         if record.pop("sha256") != digest(record):
             raise ValueError("its content is not what its checksum says")
-        if cell is not None and record["cell"] != files.jsonable(plain(cell)):
+        if cell is not None and record["cell"] != files.jsonable(dict(cell)):
             raise ValueError(f"it is the cell {record['cell']}")
         if "npz_sha256" not in record:
             return record, {}
@@ -200,12 +204,56 @@ def cached(
 
 
 def plain(value: Any) -> Any:
-    """A value with dataclasses in it as dictionaries, and without their fields that are arrays."""
-    if hasattr(value, "coordinates") and not isinstance(value, type):
-        return plain(value.coordinates)
+    """A value with dataclasses in it as dictionaries."""
     if dataclasses.is_dataclass(value):
-        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-        return {name: plain(v) for name, v in fields.items() if not isinstance(v, np.ndarray)}
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {name: plain(v) for name, v in value.items()}
     return [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def typed(kind: Any, value: Any) -> Any:
+    """What `plain` made of an object, read back from JSON, as that object again.
+
+    Args:
+      kind: a dataclass, or the annotation of a field.
+      value: plain data.
+
+    Raises:
+      TypeError, ValueError, KeyError: the data are not of that kind.
+    """
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        fields = {f.name: _finite_or_not(value, f.name) for f in dataclasses.fields(kind)}
+        return kind(**{name: typed(hints[name], v) for name, v in fields.items()})
+    arguments = typing.get_args(kind)
+    if optional(kind):
+        return None if value is None else typed(optional(kind), value)
+    if typing.get_origin(kind) is tuple:
+        kinds = arguments[:1] * len(value) if arguments[1:] == (...,) else arguments
+        return tuple(typed(k, v) for k, v in zip(kinds, value, strict=True))
+    if typing.get_origin(kind) in (dict, Mapping):
+        return {name: typed(arguments[1], _finite_or_not(value, name)) for name in value}
+    if kind is float:
+        return float(_number(value["reason"]) if isinstance(value, dict) else value)
+    return value
+
+
+def optional(kind: Any) -> Any:
+    """The `T` of the annotation `T | None`, None of any other."""
+    if typing.get_origin(kind) not in (types.UnionType, typing.Union):
+        return None
+    (inner,) = (k for k in typing.get_args(kind) if k is not type(None))
+    return inner
+
+
+def _finite_or_not(fields: Mapping[str, Any], name: str) -> Any:
+    """An entry; of a number that JSON does not have, null there, what the reason beside it says."""
+    if fields[name] is None and f"{name}_reason" in fields:
+        return _number(fields[f"{name}_reason"])
+    return fields[name]
+
+
+def _number(reason: str) -> float:
+    """The infinity or NaN that a reason of `files.jsonable` ends in."""
+    return float(reason.rpartition(" ")[2])

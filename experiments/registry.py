@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from experiments import lab
-from experiments.lab.study import StudyRecord
+from experiments.lab import Study
 
 _MODULES = {
     "convergence": "experiments.convergence:Convergence",
@@ -37,7 +36,7 @@ _MODULES = {
 NAMES = tuple(_MODULES)
 
 
-def load(name: str) -> StudyRecord:
+def load(name: str) -> type[Study]:
     """The study of that name.
 
     Raises:
@@ -46,5 +45,4 @@ def load(name: str) -> StudyRecord:
     if name not in _MODULES:
         raise ValueError(f"unknown study {name!r}; the studies are {', '.join(NAMES)}.")
     module, _, study = _MODULES[name].partition(":")
-    found = importlib.import_module(module)
-    return lab.record(getattr(found, study)) if study else found.STUDY
+    return getattr(importlib.import_module(module), study)

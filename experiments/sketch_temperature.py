@@ -180,8 +180,9 @@ class SketchTemperature(lab.Study):
             of_part_error=(("part", "model"), of_part_error),
         )
 
-    def tables(self, found):
+    def tables(self, run):
         """Every temperature at every multiple; steps say whether neighbours can be told apart."""
+        found = run.found
         rows = ("scale", "given", "score")
         yield tables.table(found, rows=rows, columns="model", error="error", letters="letters")
         rows = ("scale", "given", "part")
@@ -204,8 +205,8 @@ class SketchTemperature(lab.Study):
         """The curves against the temperature, the types, and drawings, where they are shipped."""
         (run,) = runs
         drawn = {"sketch_temperature": _curves(run), "sketch_temperature_types": _of_types(run)}
-        if run.settings.shown:
-            drawn["sketch_drawings"] = _drawings(run.settings)
+        if run.study.shown:
+            drawn["sketch_drawings"] = _drawings(run.study)
         return drawn
 
 
@@ -252,7 +253,7 @@ def _curves(run: lab.Run) -> Figure:
     lowest = found.value.isel(temperature=0)
     shown = found / lowest
     shown["error"] = 1.96 * shown.error
-    scale = run.settings.bandwidths.shown
+    scale = run.study.bandwidths.shown
 
     def title(given, score):
         change = shown.value.sel(given=given, score=score, scale=scale)[-1].item() - 1
@@ -264,12 +265,12 @@ def _curves(run: lab.Run) -> Figure:
         names={label: f"bandwidths x {label:g}" for label in found.scale.values.tolist()},
         title=title, y_label="score / that of the lowest", size=(2.9, 2.5), sharey=False,
     )  # fmt: skip
-    return _caption(drawn, run, f"95%, over {run.settings.groups} groups of prompts or types")
+    return _caption(drawn, run, f"95%, over {run.study.groups} groups of prompts or types")
 
 
 def _of_types(run: lab.Run) -> Figure:
     """Each type, what its outputs are taken for, and what is left of the rise in parts."""
-    study = run.settings
+    study = run.study
     found = run.found.sel(given=TYPES, scale=study.bandwidths.shown)
     x = np.array(study.temperatures, float)
     figure, axes = style.panels(4, columns=4, size=(3.0, 2.7))
@@ -316,7 +317,7 @@ def _line(panel: Axes, x: np.ndarray, found: xr.Dataset, colour: str, label: str
 
 
 def _caption(figure: Figure, run: lab.Run, bars: str) -> Figure:
-    n = f"{run.settings.samples} outputs of each of {len(run.settings.types)} types"
+    n = f"{run.study.samples} outputs of each of {len(run.study.types)} types"
     return figures.caption(figure, run, n=n, bars=bars)
 
 

@@ -117,8 +117,9 @@ class Substitution(lab.Study):
         axes = {"share": list(self.shares), "replaced": [SAME, OTHER], "metric": list(METRICS)}
         return xr.Dataset({"value": (tuple(axes), values)}, axes)
 
-    def tables(self, found):
+    def tables(self, run):
         """Each metric at both ends; how much of its range SAME takes, and where it saturates."""
+        found = run.found
         rows, none = ("scale", "metric"), found.value.sel(share=0, replaced=OTHER, drop=True)
         full = [found.value.sel(share=1, replaced=r, drop=True) for r in (SAME, OTHER)]
         ends = xr.concat([none, *full], "at")
@@ -133,12 +134,12 @@ class Substitution(lab.Study):
     @classmethod
     def figures(cls, runs):
         """A row a data set: Information-Vendi as in CV fig 12, then all metrics on one scale."""
-        runs = sorted(runs, key=lambda run: run.settings.data_name != cls.data)
-        columns = 1 + max(len(run.settings.bandwidths.axis) for run in runs)
+        runs = sorted(runs, key=lambda run: run.study.data_name != cls.data)
+        columns = 1 + max(len(run.study.bandwidths.axis) for run in runs)
         figure, axes = style.panels(columns * len(runs), columns=columns, size=(2.9, 3.0))
         for place, run in enumerate(runs):
             first, *row = axes[place * columns : (place + 1) * columns]
-            study, found = run.settings, run.found
+            study, found = run.study, run.found
             _raw(first, found.sel(scale=study.bandwidths.shown), study.data_name)
             for panel, scale in zip(row, found.scale.values, strict=False):
                 _scaled(panel, found.sel(scale=scale), f"bandwidths x {scale:g}")
@@ -148,8 +149,8 @@ class Substitution(lab.Study):
         for panel in axes[-columns:]:
             panel.set_xlabel("share replaced, %")
         style.legend_above(figure, axes[1], columns=6)
-        scored = " and ".join(str(run.settings.scored) for run in runs)
-        repeats = runs[0].settings.repeats
+        scored = " and ".join(str(run.study.scored) for run in runs)
+        repeats = runs[0].study.repeats
         n = f"{scored} pairs, replaced by outputs of {OTHER} or, dashed, of the {SAME}"
         bars = f"one standard deviation of {repeats} draws"
         return {"substitution": figures.caption(figure, runs, n=n, bars=bars)}

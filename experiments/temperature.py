@@ -120,8 +120,9 @@ class Temperature(lab.Study):
         found = found.assign(known=(axes, known[:, 0]), known_error=(axes, known[:, 1]))
         return found.assign_coords(control=list(CONTROLS))
 
-    def tables(self, found):
+    def tables(self, run):
         """The papers' tables: a row a score, a column a temperature; then steps, then controls."""
+        found = run.found
         rows = ("text", "scale", "score")
         yield tables.table(found, rows=rows, columns="model", error="error", letters="letters")
         steps = list(zip(self.models[1:], self.models, strict=False))
@@ -143,7 +144,7 @@ class Temperature(lab.Study):
     def figures(cls, runs):
         """Scores against temperature; what is left of them in the controls; the controls."""
         (run,) = runs
-        study, found = run.settings, run.found
+        study, found = run.study, run.found
         shown = found.sel(scale=study.bandwidths.shown)
         whole = shown.sel(text=ALL)
         figure, axes = style.panels(6, size=(3.6, 2.7))

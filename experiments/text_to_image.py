@@ -128,8 +128,9 @@ class TextToImage(lab.Study):
             return compare(0, self.together)
         return of_pairs([compare(index, design) for index, design in enumerate(self.couples)])
 
-    def tables(self, found):
+    def tables(self, run):
         """The models by each score and bandwidth; every two; whose order turns."""
+        found = run.found
         rows = ("scale", "score", "model")
         together = found.sel(comparison=TOGETHER, model=list(self.together.models))
         yield tables.table(together, rows=rows, error="error", letters="letters")
@@ -146,7 +147,7 @@ class TextToImage(lab.Study):
         """The models together, at every bandwidth, and every two: three figures a run."""
         drawn = {}
         for run in runs:
-            study = run.settings
+            study = run.study
             suffix = "" if study.data_name == cls.data else f"_{study.data_name}"
             found = run.found.sel(comparison=TOGETHER, model=list(study.together.models))
             drawn[f"text_to_image{suffix}"] = _together(run, found)
@@ -185,14 +186,14 @@ def verdicts(found: xr.Dataset, level: float) -> xr.DataArray:
 
 
 def _caption(figure: Figure, run: lab.Run, bars: str, scale: float | None = None) -> Figure:
-    shared = run.settings.together
+    shared = run.study.together
     n = f"{shared.samples} of each of {shared.prompts} shared prompts"
     return figures.caption(figure, run, n=n, bars=bars, scale=scale)
 
 
 def _together(run: lab.Run, found: xr.Dataset) -> Figure:
     """A panel a score at the rule's bandwidths; letters say who cannot be told apart."""
-    scale = run.settings.bandwidths.shown
+    scale = run.study.bandwidths.shown
     shown = found.sel(scale=scale)
     drawn = figures.facets(
         shown, x="model", column="score", across=3, kind="points", error="error",
@@ -219,7 +220,7 @@ def _bandwidths(run: lab.Run, found: xr.Dataset) -> Figure:
 
 def _pairs(run: lab.Run) -> Figure:
     """Every two: by how much the row's conditional score exceeds the column's, where told apart."""
-    study = run.settings
+    study = run.study
     names = [s for s in run.found.score.values.tolist() if s.startswith("Conditional")]
     apart = verdicts(run.found, study.level).sel(score=names)
     labels = list(dict.fromkeys(model for design in study.couples for model in design.models))

@@ -95,8 +95,9 @@ class Theorems(lab.Study):
         }
         return xr.Dataset({k: (axes[k], array) for k, array in arrays.items()} | words, labels)
 
-    def tables(self, found):
+    def tables(self, run):
         """The claims with their verdicts."""
+        found = run.found
         grid = Table("claim", "source", "verdict", "evidence")
         for claim in found.claim.values.tolist():
             one = found.sel(claim=claim)
@@ -119,7 +120,7 @@ class Theorems(lab.Study):
         }  # fmt: skip
         drawn = {name: make(evidence) for name, (make, _) in figures.items()}
         for name, (_, words) in figures.items():
-            of = f"budget '{run.settings.budget}', seed {run.settings.trial_seed}"
+            of = f"budget '{run.study.budget}', seed {run.study.trial_seed}"
             style.caption(drawn[name], f"{words}. Report of theory_checks, {of}.")
         return drawn
 

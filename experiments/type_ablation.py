@@ -214,8 +214,9 @@ class TypeAblation(lab.Study):
         of_promptings = {name: ("prompting", value) for name, value in found.items()}
         return xr.Dataset({"value": (tuple(axes), values), **of_promptings}, axes)
 
-    def tables(self, found):
+    def tables(self, run):
         """The scores of one and of all types, and the correlations, at every multiple."""
+        found = run.found
         rows, ends = ("scale", "score", "j"), type_draws.over_draws(found.value.isel(j=[0, -1]))
         yield tables.table(ends, rows=rows, columns="prompting", error="error")
         places = [(family, kind) for family in FAMILIES for kind in _CLUSTERS]
@@ -247,32 +248,32 @@ class TypeAblation(lab.Study):
     def figures(cls, runs):
         """A figure of each data set, the growth and correlations of all, and models together."""
         drawn = {f"type_ablation_{_file(run)}": _scores(run) for run in runs}
-        whole = [run for run in runs if run.settings.model is None]
+        whole = [run for run in runs if run.study.model is None]
         if whole:
             drawn["type_ablation_bandwidths"] = _growth(whole)
             drawn["type_ablation_correlation"] = _correlation(whole)
-        alone = [run for run in runs if run.settings.model is not None]
-        for name in dict.fromkeys(run.settings.data_name for run in alone):
-            of_set = [run for run in alone if run.settings.data_name == name]
+        alone = [run for run in runs if run.study.model is not None]
+        for name in dict.fromkeys(run.study.data_name for run in alone):
+            of_set = [run for run in alone if run.study.data_name == name]
             drawn[f"type_ablation_{name}"] = _models(of_set)
         return drawn
 
 
 def _file(run: lab.Run) -> str:
     """What the figure of a run is called."""
-    study = run.settings
+    study = run.study
     second = "second" if study.prompts_by == "second" else None
     return "_".join(filter(None, (study.data_name, study.model, second)))
 
 
 def _label(run: lab.Run) -> str:
-    second = " (second encoder)" if run.settings.prompts_by == "second" else ""
-    return run.settings.data_name + second
+    second = " (second encoder)" if run.study.prompts_by == "second" else ""
+    return run.study.data_name + second
 
 
 def _shown(run: lab.Run) -> xr.DataArray:
     """The scores at the one multiple of the bandwidths that is drawn."""
-    return run.found.value.sel(scale=run.settings.bandwidths.shown)
+    return run.found.value.sel(scale=run.study.bandwidths.shown)
 
 
 def _times(values: xr.DataArray) -> float:
@@ -315,7 +316,7 @@ def _scores(run: lab.Run) -> Figure:
 
 
 def _caption(figure: Figure, runs: Sequence[lab.Run], bars: str) -> Figure:
-    study = runs[0].settings
+    study = runs[0].study
     n = f"{study.repeats} draws of {study.per_type} a type"
     if study.prompts_by == "second":
         n = f"prompts by the second encoder, {n}"
@@ -335,7 +336,7 @@ def _models(runs: Sequence[lab.Run]) -> Figure:
             values = found.sel(prompting=prompting)
             _line(panel, values, dashes, style.score_colour(name), prompting)
         times = [f"{_times(found.sel(prompting=prompting)):.2g}" for prompting in PROMPTINGS]
-        panel.set_title(f"{run.settings.model}: x {times[0]}, named x {times[1]}")
+        panel.set_title(f"{run.study.model}: x {times[0]}, named x {times[1]}")
         panel.set_ylim(0, None)
         if index % len(runs) == 0:
             panel.set_ylabel(name)
@@ -343,9 +344,9 @@ def _models(runs: Sequence[lab.Run]) -> Figure:
             panel.set_xlabel("number of types j")
     axes[0].legend()
     # Of all models: without the words on the one that is taken alone.
-    whole = runs[0].settings.description.rpartition("; the ")[0]
-    shown = dataclasses.replace(runs[0].settings, description=whole)
-    first = dataclasses.replace(runs[0], settings=shown)
+    whole = runs[0].study.description.rpartition("; the ")[0]
+    shown = dataclasses.replace(runs[0].study, description=whole)
+    first = dataclasses.replace(runs[0], study=shown)
     return _caption(figure, [first], "one standard deviation; titles: all types over one")
 
 
@@ -368,7 +369,7 @@ def _growth(runs: Sequence[lab.Run]) -> Figure:
         title=title, x_label="multiple of the bandwidths", size=(2.9, 2.5), sharey=True,
         y_label="score of all types / of one",
     )  # fmt: skip
-    study = runs[0].settings
+    study = runs[0].study
     words = f"{len(runs)} sets, {study.repeats} draws of {study.per_type} a type"
     style.caption(drawn, f"{words}; seed {runs[0].seed}. Bars: one standard deviation.")
     return drawn
@@ -394,7 +395,7 @@ def _correlation(runs: Sequence[lab.Run]) -> Figure:
             style.log_numbers(axis)
             axis.set_minor_formatter(lambda value, _: f"{value:g}" if value in _MARKED else "")
     style.legend_above(figure, axes[0], columns=3)
-    study = runs[0].settings
+    study = runs[0].study
     style.caption(
         figure,
         f"{len(runs)} sets, j = 1, 2, ... types, means of {study.repeats} draws of "

@@ -102,8 +102,9 @@ class Video(lab.Study):
             by_clips=(("score", "model", "clips", "start"), np.stack(fewer, axis=1))
         ).assign_coords(clips=counts, start=counts)
 
-    def tables(self, found):
+    def tables(self, run):
         """Every model by every score, embedding and scale; a letter in common: not told apart."""
+        found = run.found
         rows = ("source", "embedding", "scale", "model")
         yield tables.table(found, rows=rows, columns="score", error="error", letters="letters")
 
@@ -112,7 +113,7 @@ class Video(lab.Study):
         """The models as the papers' columns, and what hangs on bandwidths and clips a prompt."""
         (run,) = runs
         drawn: dict[str, Figure] = {}
-        for source, part in run.settings.parts.items():
+        for source, part in run.study.parts.items():
             found = run.found.sel(source=source, model=list(part.models), other=list(part.models))
             own = (
                 {"video": _columns, "video_bandwidth": _bandwidths} if len(part.models) > 1 else {}
@@ -121,9 +122,9 @@ class Video(lab.Study):
             for name, draw in own.items():
                 figure, bars, scale = draw(found, part.bandwidths)
                 # The kernels in the caption are those of the source.
-                settings = dataclasses.replace(run.settings, bandwidths=part.bandwidths)
+                settings = dataclasses.replace(run.study, bandwidths=part.bandwidths)
                 n = f"{source}, {part.prompts} prompts, {part.clips} of each a model"
-                shown = dataclasses.replace(run, settings=settings)
+                shown = dataclasses.replace(run, study=settings)
                 figures.caption(figure, shown, n=n, bars=bars, scale=scale)
                 drawn[f"{name}_{source}" if name in drawn else name] = figure
         return drawn

@@ -274,7 +274,7 @@ def check_study(name, arguments):
     study = registry.load(name)
     values = runner.define_flags(study)
     command.no_words(command.parse(values, [name, *arguments]))
-    check_needs(runner.options_of(study, values))
+    check_needs(runner.given_by(study, values))
     if study.data is not None:
         assert len(runner._load(study, values)) >= N
 

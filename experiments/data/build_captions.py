@@ -25,7 +25,7 @@ from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
 from experiments.data import building
 from experiments.data.pairs import PairedEmbeddings
 from experiments.data.sets import FOLDER
-from experiments.lab import choices
+from experiments.lab import scales
 
 PHOTOGRAPHS = ("RlNZLER/Image-Text-Matching", "56a15d913c3f290e2ee896386ece6076c1eea02e")
 CAPTIONS = ("prakhar-dhakar/Image-Captioning", "5ab3142167da9315c4287173ed24a643a0425ab8")
@@ -106,7 +106,7 @@ def cost(
         PairedEmbeddings("", building.unit_rows(outputs), building.unit_rows(prompts), "")
         for outputs, prompts in (whole, *cuts.values())
     )
-    found = choices.by_rules(before, ("variance",), seed=0)["variance"]
+    found = scales.by_rule(before, "variance", 0)
     assert found.outputs is not None and found.prompts is not None
     widths = {"outputs": found.outputs, "prompts": found.prompts}
     costs = {

@@ -24,7 +24,7 @@ from condvendi_jax.encoders.minilm import PACKAGE
 from experiments.data import building, sets
 from experiments.data.building import Repository
 from experiments.data.pairs import PairedEmbeddings
-from experiments.lab import choices
+from experiments.lab import scales
 
 NAME, COMMIT = "tatsu-lab/alpaca_eval", "cd543a1"
 LICENCE = "Apache-2.0 for the repository; the terms of the models, whose answers they are, vary"
@@ -128,7 +128,7 @@ def build(
     row = np.tile(np.arange(len(kept)), len(systems))
     names = np.repeat(list(systems), len(kept))
     pairs = PairedEmbeddings("language", outputs, prompts[kept][row], "")
-    widths = choices.by_rules(pairs, ("variance",), 0)["variance"]
+    widths = scales.by_rule(pairs, "variance", 0)
     assert widths.outputs and widths.prompts
     bandwidths = {"outputs": widths.outputs, "prompts": widths.prompts}
     costs = {}

@@ -33,7 +33,7 @@ from experiments.data.pairs import PairedEmbeddings
 from experiments.data.subjects import SUBJECTS
 from experiments.generators import smollm2
 from experiments.generators.smollm2 import ChatModel, Samples
-from experiments.lab import choices
+from experiments.lab import scales
 
 TEMPERATURES = (0.4, 0.7, 1.0, 1.3)
 LICENCE = "Apache-2.0, as the model and the project"
@@ -190,7 +190,7 @@ def build(
     prompt = np.tile(np.repeat(np.arange(len(asked)), request.draws), len(drawn))
     temperatures = np.repeat([f"{t:g}" for t in drawn], each)
     before = PairedEmbeddings("stories", whole, prompts[prompt], "")
-    widths = choices.by_rules(before, ("variance",), 0)["variance"]
+    widths = scales.by_rule(before, "variance", 0)
     assert widths.outputs and widths.prompts
     bandwidths = {"outputs": widths.outputs, "prompts": widths.prompts}
     costs = {}

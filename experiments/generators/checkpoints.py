@@ -1,6 +1,6 @@
 """Trained parameters on disk: one safetensors file a model, which says whose it is.
 
-A file's metadata hold the identity of the training (`experiments.lab.records.identify`: name,
+A file's metadata hold the identity of the training (`experiments.records.identify`: name,
 version, settings, arrays, seed), where it was trained, and a checksum of all of it and of every
 tensor. Trees of parameters are stored under the paths of their leaves: 'generator/layers/0/kernel'.
 """
@@ -165,7 +165,7 @@ def trained(
     """Parameters that were trained once: the project's, those of the cache, or new ones.
 
     Args:
-      identity: what the training depends on (`experiments.lab.records.identify`).
+      identity: what the training depends on (`experiments.records.identify`).
       train: gives nested dictionaries of arrays.
       cache: folder of what is not shipped, created where missing; `trained` in the user's cache
         folder where None.

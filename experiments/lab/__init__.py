@@ -2,24 +2,25 @@
 
 | file | what it is |
 |---|---|
-| study.py | `StudyRecord`: a study as data; its options, cells and results are dataclasses |
-| store.py | whose a result is; saving, resuming and reading cells; the cache of dear artefacts |
+| study.py | `Study`: a frozen dataclass whose fields are flags and identity; its cells |
+| scales.py | kernels and bandwidths: multiples of a rule's, or by several rules |
+| results.py | results with named axes, gathered from cells and as files hold them |
+| store.py | whose a result is; saving, resuming and reading cells |
 | runner.py | the command line of a study: flags, keys, interruption, drawing |
 | progress.py | what a run shows while it computes: what, how long it took, how long it will take |
-| choices.py | kernels and bandwidths, as options and as what is made of them |
-| models.py | models compared, as a result |
+| models.py | models side by side, as a result |
+| tables.py, figures.py | tables and figures of a result, by its axes; captions |
 | agreement.py | ranks and rank correlations, accuracy, intervals by resampling groups |
 | style.py | what makes the figures one family: palette, panels, captions, saving |
 
-A new study is a module with a `STUDY`, a line in `experiments.registry`, and nothing else.
+A new study is a module with a `Study` and a line in `experiments.registry`: docs/studies.md.
 """
 
-from experiments.lab.adapting import record
-from experiments.lab.declaring import Cell, Study, flag, gather, resolved
+from experiments.lab.results import gather
 from experiments.lab.runner import main
 from experiments.lab.scales import Bandwidths, Rules, Scales
 from experiments.lab.store import Run
-from experiments.lab.study import Context, Setup, StudyRecord, option
+from experiments.lab.study import Cell, Context, Setup, Study, flag, resolved
 
 __all__ = [
     "Bandwidths",
@@ -30,11 +31,8 @@ __all__ = [
     "Scales",
     "Setup",
     "Study",
-    "StudyRecord",
     "flag",
     "gather",
     "main",
-    "option",
-    "record",
     "resolved",
 ]

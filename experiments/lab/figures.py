@@ -223,8 +223,8 @@ def caption(
     """
     runs = [runs] if isinstance(runs, Run) else runs
     first = runs[0]
-    fields = [value for run in runs for value in vars(run.settings).values()]
-    described = dict.fromkeys(vars(run.settings)["description"].rstrip(".") for run in runs)
+    fields = [value for run in runs for value in vars(run.study).values()]
+    described = dict.fromkeys(run.study.description.rstrip(".") for run in runs)
     kernels = list(dict.fromkeys(v.words(scale) for v in fields if hasattr(v, "words")))
     parts = ["; ".join(filter(None, described))]
     if n:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,8 +9,7 @@ import numpy as np
 import xarray as xr
 
 import condvendi_jax as cv
-from experiments.lab.choices import Bandwidths
-from experiments.lab.scales import Bandwidths as Scale
+from experiments.lab.scales import Bandwidths
 
 LEVEL = 0.05
 _PLACES = ("conditional", "information", "vendi")
@@ -28,109 +26,10 @@ NAMES = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class ModelScores:
-    """Every score of NAMES for m models under the same kernels, in effective numbers of modes.
-
-    Attributes:
-      models: their names.
-      n: how many outputs each has.
-      values: `[scores, m]`.
-      errors: standard errors of each model by itself, `[scores, m]`, by the jackknife over groups
-        of prompts.
-      differences: `[scores, m, m]`, the model of the row less that of the column.
-      difference_errors: their standard errors, in which what the models share cancels where they
-        have the same prompts.
-      p_values: of no difference, adjusted by Holm over all pairs of models within a score; 1 on
-        the diagonal; NaN where the score is saturated.
-      letters: by score, by model: models that share a letter cannot be told apart at LEVEL; empty
-        where the score is saturated.
-      groups: how many the jackknife had.
-      units: what its groups are made of.
-    """
-
-    models: tuple[str, ...]
-    n: tuple[int, ...]
-    values: np.ndarray
-    errors: np.ndarray
-    differences: np.ndarray
-    difference_errors: np.ndarray
-    p_values: np.ndarray
-    letters: tuple[tuple[str, ...], ...]
-    groups: int
-    units: str
-
-
-def score_models(
-    outputs: Mapping[str, np.ndarray],
-    prompts: Mapping[str, np.ndarray],
-    bandwidths: Bandwidths,
-    *,
-    groups: int,
-    seed: int,
-    method: cv.spectra.Method | None = None,
-    say: Callable[[str], None] = lambda _: None,
-) -> ModelScores:
-    """The scores of one model or several, with errors.
-
-    Args:
-      outputs: of each model `[n, d_x]`.
-      prompts: of each model, row by row, `[n, d_t]`; equal prompts are deleted together.
-      bandwidths: of all of them.
-      groups: of the jackknife.
-      seed: draws them.
-      method: how eigenvalues are computed; `cv.Exact` where None.
-      say: called with a few words before each step.
-
-    Raises:
-      ValueError: as `cv.compare`.
-    """
-    models = tuple(outputs)
-    shape = (len(SCORES), len(models))
-    values, errors = np.zeros(shape), np.zeros(shape)
-    differences, spreads = (np.zeros((*shape, len(models))) for _ in range(2))
-    p_values = np.ones((*shape, len(models)))
-    n = tuple(len(rows) for rows in outputs.values())
-    method = cv.Exact() if method is None else method
-    kernels: dict[str, Any] = bandwidths.kernels()
-    compared = cv.compare(
-        outputs,
-        prompts,
-        **kernels,
-        method=method,
-        groups=groups,
-        level=LEVEL,
-        seed=seed,
-        progress=say,
-    )
-    assert compared.groups is not None and compared.units is not None  # There are errors.
-    rankings = [compared.ranking(score, order) for score, order in SCORES]
-    for row, ranking in enumerate(rankings):
-        values[row] = [ranking.values[name] for name in models]
-        errors[row] = [ranking.standard_errors[name] for name in models]
-        for found in ranking.differences:
-            i, j = models.index(found.first), models.index(found.second)
-            differences[row, i, j], differences[row, j, i] = found.value, -found.value
-            spreads[row, [i, j], [j, i]] = found.standard_error
-            p_values[row, [i, j], [j, i]] = found.adjusted
-    return ModelScores(
-        models=models,
-        n=n,
-        values=values,
-        errors=errors,
-        differences=differences,
-        difference_errors=spreads,
-        p_values=p_values,
-        letters=tuple(tuple(ranking.letters[name] for name in models) for ranking in rankings),
-        groups=compared.groups,
-        units=compared.units,
-    )
-
-
 def compare(
     outputs: Mapping[str, np.ndarray],
     prompts: Any,
-    scale: Scale,
+    scale: Bandwidths,
     *,
     groups: Any,
     seed: int = 0,

@@ -1,8 +1,7 @@
 """The command line of a study: its flags, its progress, its interruption, its figures.
 
-`python -m experiments.NAME` is `main(STUDY)`: the flags become the study's options, the cells that
-are missing are computed and saved one by one, and the table and the figures come from what was
-saved.
+`python -m experiments.NAME` is `main` of its study: the flags become its fields, the cells that are
+missing are computed and saved one by one, and the tables and figures come from what was saved.
 """
 
 from __future__ import annotations
@@ -21,28 +20,24 @@ from typing import Any
 import jax
 import numpy as np
 from absl import flags
-from rich.table import Table
 
 from condvendi_jax.cli import command, files, provenance
 from experiments import data, records
 from experiments.lab import store, style
-from experiments.lab.adapting import record
-from experiments.lab.declaring import Study, check_bounds
 from experiments.lab.progress import Progress, shown
-from experiments.lab.study import Context, StudyRecord, cell_name, check_needs, optional
+from experiments.lab.study import Cell, Context, Study, check_bounds, check_needs
 
 COMMITTED = pathlib.Path(__file__).parents[1] / "results"
 _OUTPUT = "results"
 _PAIRS = {"outputs": "[n, d_x]", "prompts": "[n, d_t]"}
 
 
-def main(study: StudyRecord | type[Study]) -> None:
+def main(study: type[Study]) -> None:
     """The entry of `python -m experiments.NAME`."""
-    study = record(study) if isinstance(study, type) else study
     command.run(functools.partial(execute, study), parse_flags=False)
 
 
-def execute(study: StudyRecord, argv: Sequence[str]) -> None:
+def execute(study: type[Study], argv: Sequence[str]) -> None:
     """Runs a study as its command line says: computes what is missing, prints, draws.
 
     Args:
@@ -59,30 +54,29 @@ def execute(study: StudyRecord, argv: Sequence[str]) -> None:
         print(usage(study, values))
         return
     command.no_words(words)
-    options = options_of(study, values)
-    check_needs(options)
-    check_bounds(options)
+    given = given_by(study, values)
+    check_needs(given)
+    check_bounds(given)
     if not values["output"].value:
         raise ValueError("--output: expected a folder, received nothing.")
     named = values["data"].value if study.data is not None else None
-    folder = pathlib.Path(values["output"].value) / study.folder(options, named)
+    folder = pathlib.Path(values["output"].value) / given.folder(named)
     _protect_inputs(study, values, folder)
     load = functools.partial(_load, study, values)
     seed = int(values["seed"].value or 0) if study.random else 0
-    finished = run(study, options, load, seed, folder)
+    finished = run(given, load, seed, folder)
     if finished is not None:
-        found = study.table(finished)
-        for grid in [found] if isinstance(found, Table) else found:
+        for grid in finished.study.tables(finished):
             command.print_table(grid)
         sys.stdout.flush()
         for path in draw(study, [finished], folder):
             print(path)
 
 
-def define_flags(study: StudyRecord) -> flags.FlagValues:
-    """The flags of a study: its own options first, then those that all studies have."""
+def define_flags(study: type[Study]) -> flags.FlagValues:
+    """The flags of a study: its own first, then those that all studies have."""
     values = flags.FlagValues()
-    for field, kind in flag_fields(study.options):
+    for field, kind in flag_fields(study):
         _define(field, kind, values)
     if study.data is not None:
         flags.DEFINE_enum(
@@ -114,7 +108,7 @@ def define_flags(study: StudyRecord) -> flags.FlagValues:
 
 
 def flag_fields(options: type) -> Iterator[tuple[dataclasses.Field, Any]]:
-    """The fields of some options that are flags, those of nested options among them."""
+    """The fields of a study that are flags, those of nested groups of flags among them."""
     hints = typing.get_type_hints(options)
     for field in dataclasses.fields(options):
         if dataclasses.is_dataclass(field.default):
@@ -123,17 +117,15 @@ def flag_fields(options: type) -> Iterator[tuple[dataclasses.Field, Any]]:
             yield field, hints[field.name]
 
 
-def _roles(study: StudyRecord) -> dict[str, str]:
+def _roles(study: type[Study]) -> dict[str, str]:
     """What a user may bring, with its shape."""
     further = dict.fromkeys(study.further, "[n, d]")
-    labels = dict.fromkeys(
-        [*study.labels, *study.more_labels], "[n], .npy, or a .txt of one a line"
-    )
+    labels = dict.fromkeys([*study.needs, *study.takes], "[n], .npy, or a .txt of one a line")
     embeddings = _PAIRS if study.paired else {"outputs": _PAIRS["outputs"]}
     return embeddings | further | labels
 
 
-def _protect_inputs(study: StudyRecord, values: flags.FlagValues, folder: pathlib.Path) -> None:
+def _protect_inputs(study: type[Study], values: flags.FlagValues, folder: pathlib.Path) -> None:
     """Raises ValueError where one's own data are in the folder of results, under any name."""
     if study.data is None:
         return
@@ -153,7 +145,7 @@ def _protect_inputs(study: StudyRecord, values: flags.FlagValues, folder: pathli
 
 def _define(field: dataclasses.Field, kind: Any, values: flags.FlagValues) -> None:
     """The flag of one option, by its annotation."""
-    choices, inner = list(field.metadata["choices"]), optional(kind) or kind
+    choices, inner = list(field.metadata["choices"]), records.optional(kind) or kind
     default: Any = field.default
     arguments = (field.name, default, field.metadata["help"])
     if typing.get_origin(inner) is tuple:
@@ -202,35 +194,30 @@ class _TupleParser(flags.ListParser):
             raise ValueError(f"expected {kind}") from error
 
 
-def options_of(study: StudyRecord, values: flags.FlagValues) -> Any:
-    """The study's options as its flags, already parsed, give them."""
-    return _filled(study.options, values)
-
-
-def _filled(options: type, values: flags.FlagValues) -> Any:
-    """An instance of some options, with those nested in it."""
+def given_by(kind: Any, values: flags.FlagValues) -> Any:
+    """A study, or a group of flags, as its flags, already parsed, give it."""
     given = {}
-    for field in dataclasses.fields(options):
+    for field in dataclasses.fields(kind):
         if dataclasses.is_dataclass(field.default):
-            given[field.name] = _filled(type(field.default), values)
+            given[field.name] = given_by(type(field.default), values)
         elif "help" in field.metadata:
             value = values[field.name].value
             given[field.name] = tuple(value) if isinstance(value, list) else value
-    return options(**given)
+    return kind(**given)
 
 
-def usage(study: StudyRecord, values: flags.FlagValues) -> str:
+def usage(study: type[Study], values: flags.FlagValues) -> str:
     """The help of a study: what it asks, and every flag that works."""
-    lines = [study.question, f"Reproduces: {study.reproduces}. Takes {study.duration}.", ""]
+    lines = [study.question(), f"Reproduces: {study.reproduces}. Takes {study.duration}.", ""]
     lines += [f"usage: python -m experiments.{study.name} [--flag=value ...]", ""]
     needs = {
         f.name: [f"only with --{k}={v}" for k, v in f.metadata["needs"].items()]
-        for f, _ in flag_fields(study.options)
+        for f, _ in flag_fields(study)
     }
     return "\n".join([*lines, command.list_flags(values, needs)])
 
 
-def _load(study: StudyRecord, values: flags.FlagValues) -> data.PairedEmbeddings:
+def _load(study: type[Study], values: flags.FlagValues) -> data.PairedEmbeddings:
     """The pairs that the flags name.
 
     Raises:
@@ -252,24 +239,19 @@ def _load(study: StudyRecord, values: flags.FlagValues) -> data.PairedEmbeddings
         pairs = data.load_files(**own, further=further, keys=keys, paired=study.paired)
     else:
         pairs = data.load(values["data"].value or study.data)
-    absent = [role for role in study.labels if role not in pairs.labels]
+    absent = [role for role in study.needs if role not in pairs.labels]
     if absent:
         raise ValueError(f"--{absent[0]}: the study {study.name} needs {absent[0]} for each row.")
     return pairs
 
 
 def run(
-    study: StudyRecord,
-    options: Any,
-    load: Callable[[], data.PairedEmbeddings],
-    seed: int,
-    folder: pathlib.Path,
+    given: Study, load: Callable[[], data.PairedEmbeddings], seed: int, folder: pathlib.Path
 ) -> store.Run | None:
     """Computes and saves the cells that are missing.
 
     Args:
-      study: what is run.
-      options: an instance of its options.
+      given: the study, as its flags give it.
       load: gives the pairs that it runs on.
       seed: what every random choice derives from.
       folder: of its results.
@@ -278,7 +260,7 @@ def run(
       All results, read back from the folder. None in a process that is not the first of several.
 
     Raises:
-      ValueError, TypeError: an option or the data are refused, or the folder holds another run.
+      ValueError, TypeError: a flag or the data are refused, or the folder holds another run.
       OSError: the folder cannot be written to.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -286,26 +268,27 @@ def run(
     with contextlib.ExitStack() as stack:
         progress = Progress()
         stack.enter_context(shown(progress))
-        setup = study.prepare(options, load, seed)
+        setup = given.prepare(load, seed)
         # Not before: a study may choose its devices and connect to other processes.
         progress.visible = first = jax.process_index() == 0
         stack.callback(setup.close)
-        identity = records.identify(study.name, study.version, setup.settings, setup.arrays, seed)
-        cells = list(study.cells(setup.settings))
+        study, kind = setup.study, type(given)
+        identity = records.identify(study.name, study.version, study, setup.arrays, seed)
+        cells = study.cells()
         saved = None
         if first:
-            saved = stack.enter_context(store.Store(folder, study, identity, cells))
+            saved = stack.enter_context(store.Store(folder, kind, identity, cells))
         finished = dict(saved.finished) if saved else {}
         wanted = _agree([cell not in finished for cell in cells])
         missing = [cell for cell, is_missing in zip(cells, wanted, strict=True) if is_missing]
-        progress.plan([study.cost(setup.settings, cell) for cell in missing], len(cells))
+        progress.plan([study.cost(**cell.values) for cell in missing], len(cells))
         for cell in missing:
-            name = cell_name(cell)
+            name = str(cell)
             progress.say(name)
             say = functools.partial(progress.say, name)
-            context = Context(cell_key(seed, name), jax.random.key(seed), finished, say)
+            context = Context(cell_key(seed, cell), jax.random.key(seed), finished, say)
             started = time.perf_counter()
-            finished[cell] = study.compute(setup, cell, context)
+            finished[cell] = study.compute(setup.state, context, **cell.values)
             seconds = time.perf_counter() - started
             if saved:
                 origin = {**provenance.collect(), **setup.provenance, "seconds": seconds}
@@ -314,12 +297,12 @@ def run(
             if first:
                 sys.stderr.write(f"{counter} {name}: {seconds:.1f} s\n")
                 sys.stderr.flush()
-    return store.read_run(folder, study) if first else None
+    return store.read_run(folder, kind) if first else None
 
 
-def cell_key(seed: int, name: str) -> jax.Array:
+def cell_key(seed: int, cell: Cell) -> jax.Array:
     """The random key of a cell, the same whatever was computed before it."""
-    word = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
+    word = int.from_bytes(hashlib.sha256(str(cell).encode()).digest()[:4], "big")
     return jax.random.fold_in(jax.random.key(seed), word)
 
 
@@ -333,7 +316,7 @@ def _agree(missing: Sequence[bool]) -> list[bool]:
 
 
 def draw(
-    study: StudyRecord, runs: Sequence[store.Run], folder: pathlib.Path, *, overwrite: bool = True
+    study: type[Study], runs: Sequence[store.Run], folder: pathlib.Path, *, overwrite: bool = True
 ) -> list[pathlib.Path]:
     """Draws a study's figures from saved results into a folder, as PNG and PDF.
 
@@ -354,10 +337,10 @@ def draw(
                 f"{run.folder}: {len(run.missing)} of {count} cells are missing; repeat the "
                 "command of the run to finish it."
             )
-    if study.draw is None:
+    figures = study.figures(runs)
+    if not figures:
         return []
     folder.mkdir(parents=True, exist_ok=True)
-    figures = study.draw(runs)
     there = [path for name in figures for path in style.paths(folder / name) if path.exists()]
     if there and not overwrite:
         raise ValueError(
@@ -367,7 +350,7 @@ def draw(
     return [path for name, figure in figures.items() for path in style.save(figure, folder / name)]
 
 
-def run_folders(study: StudyRecord, results: pathlib.Path) -> list[pathlib.Path]:
+def run_folders(study: type[Study], results: pathlib.Path) -> list[pathlib.Path]:
     """The folders of the study's runs among some results, in the order of their names."""
     folders = sorted(path.parent for path in results.glob(f"{study.name}*/{store.RUN}"))
     return [f for f in folders if f.name == study.name or f.name.startswith(f"{study.name}-")]

@@ -11,7 +11,7 @@ import condvendi_jax as cv
 from condvendi_jax import bandwidth
 from condvendi_jax.pairs import Pairs
 from experiments.data import PairedEmbeddings
-from experiments.lab.declaring import flag, resolved
+from experiments.lab.study import flag, resolved
 
 KERNELS = ("gaussian", "cosine")
 SCALES = (0.5, 1.0, 2.0)

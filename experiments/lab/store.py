@@ -23,8 +23,8 @@ import xarray as xr
 from condvendi_jax.cli import files
 from experiments import records
 from experiments.data import SETS
-from experiments.lab.declaring import gather, packed, unpacked
-from experiments.lab.study import StudyRecord, cell_name, typed
+from experiments.lab.results import gather, packed, unpacked
+from experiments.lab.study import Cell, Study
 
 RUN = "run.json"
 _ENDINGS = (".json", ".npz", ".png", ".pdf")  # Of what a run writes.
@@ -35,21 +35,20 @@ class Run:
     """The saved results of one run, read back.
 
     Attributes:
-      study: whose results they are.
+      study: whose results they are, with its fields resolved.
       folder: where they are.
-      identity: what they depend on; `settings` are its settings, typed.
+      identity: what they depend on.
       results: by cell, in the order of the study; those that are finished.
       provenance: of each of them: versions, device, dtype, date and seconds.
       missing: the cells that are not finished.
     """
 
-    study: StudyRecord
+    study: Any
     folder: pathlib.Path
     identity: records.Identity
-    settings: Any
-    results: Mapping[Any, Any]
-    provenance: Mapping[Any, Mapping[str, Any]]
-    missing: Sequence[Any]
+    results: Mapping[Cell, xr.Dataset]
+    provenance: Mapping[Cell, Mapping[str, Any]]
+    missing: Sequence[Cell]
 
     @property
     def seed(self) -> int:
@@ -88,19 +87,19 @@ class Store:
     def __init__(
         self,
         folder: pathlib.Path,
-        study: StudyRecord,
+        study: type[Study],
         identity: records.Identity,
-        cells: Sequence[Any],
+        cells: Sequence[Cell],
     ):
         self._folder, self._study, self._identity = folder, study, identity
-        self._stems = {cell: folder / cell_name(cell) for cell in cells}
+        self._stems = {cell: folder / str(cell) for cell in cells}
         if len(set(self._stems.values())) < len(cells):
             raise ValueError(f"{study.name}: two cells have the same name.")
         folder.mkdir(parents=True, exist_ok=True)
         files.check_writable(folder / RUN)
         self._lock = _acquire(folder)
         try:
-            self.finished: dict[Any, Any] = self._check()
+            self.finished: dict[Cell, xr.Dataset] = self._check()
         except BaseException:
             self._lock.close()
             raise
@@ -111,14 +110,14 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self._lock.close()
 
-    def save(self, cell: Any, result: Any, origin: Mapping[str, Any]) -> None:
+    def save(self, cell: Cell, result: xr.Dataset, origin: Mapping[str, Any]) -> None:
         """Writes a finished cell with where it comes from; it counts as a whole or not at all."""
-        content, arrays = _packed(result)
-        record = {"identity": self._identity, "cell": records.plain(cell), "result": content}
+        content, arrays = packed(result)
+        record = {"identity": self._identity, "cell": cell.coordinates, "result": content}
         records.write(self._stems[cell], record | {"provenance": origin}, arrays)
         self.finished[cell] = result
 
-    def _check(self) -> dict[Any, Any]:
+    def _check(self) -> dict[Cell, xr.Dataset]:
         """The results that are there, after everything in the folder was compared."""
         run = self._folder / RUN
         there = _read_identity(run)
@@ -131,13 +130,13 @@ class Store:
             if path == run:
                 continue
             try:
-                record, arrays = records.read(stem, cells.get(stem))
+                record, arrays = _read_cell(stem, cells.get(stem))
             except records.DamagedError as error:
                 if stem in cells:
                     sys.stderr.write(f"{error}; computed anew.\n")
                 continue
             records.refuse_others(path, record.get("identity", {}), self._identity)
-            found[stem] = _result(self._study, record["result"], arrays)
+            found[stem] = unpacked(record["result"], arrays)
         finished = {cell: found[stem] for stem, cell in cells.items() if stem in found}
         if there is None:
             self._refuse_foreign(finished)
@@ -147,7 +146,7 @@ class Store:
             files.write_json(run, {"identity": self._identity})
         return finished
 
-    def _refuse_foreign(self, finished: Collection[Any]) -> None:
+    def _refuse_foreign(self, finished: Collection[Cell]) -> None:
         """Raises ValueError where files are not results, and a run could replace them."""
         others = [
             path.name
@@ -161,19 +160,11 @@ class Store:
             )
 
 
-def _packed(result: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """A result as plain data and arrays."""
-    if isinstance(result, xr.Dataset):
-        return packed(result)
-    arrays = {f.name: getattr(result, f.name) for f in dataclasses.fields(result)}
-    return records.plain(result), {n: a for n, a in arrays.items() if isinstance(a, np.ndarray)}
-
-
-def _result(study: StudyRecord, record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
-    """The result of a cell out of what was read."""
-    if study.result is xr.Dataset:
-        return unpacked(record, arrays)
-    return typed(study.result, {**record, **arrays})
+def _read_cell(
+    stem: pathlib.Path, cell: Cell | None
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """As `records.read`, of this cell where it is one of the run's."""
+    return records.read(stem, None if cell is None else cell.coordinates)
 
 
 def _read_identity(run: pathlib.Path) -> records.Identity | None:
@@ -202,7 +193,7 @@ def _acquire(folder: pathlib.Path) -> Any:
     return lock
 
 
-def read_run(folder: str | pathlib.Path, study: StudyRecord) -> Run:
+def read_run(folder: str | pathlib.Path, study: type[Study]) -> Run:
     """Reads a run for its table and its figures; nothing is computed.
 
     Raises:
@@ -215,15 +206,15 @@ def read_run(folder: str | pathlib.Path, study: StudyRecord) -> Run:
         raise ValueError(f"{folder}: no readable results are here.")
     current = {**identity, "study": study.name, "version": study.version}
     records.refuse_others(folder / RUN, identity, current)
-    settings = typed(study.settings, identity["settings"])
+    resolved = records.typed(study, identity["settings"])
     results, origins, missing = {}, {}, []
-    for cell in study.cells(settings):
-        stem = folder / cell_name(cell)
+    for cell in resolved.cells():
+        stem = folder / str(cell)
         if not stem.with_name(stem.name + ".json").exists():
             missing.append(cell)
             continue
-        record, arrays = records.read(stem, cell)
+        record, arrays = _read_cell(stem, cell)
         records.refuse_others(stem.with_name(stem.name + ".json"), record["identity"], identity)
-        results[cell] = _result(study, record["result"], arrays)
+        results[cell] = unpacked(record["result"], arrays)
         origins[cell] = record["provenance"]
-    return Run(study, folder, identity, settings, results, origins, missing)
+    return Run(resolved, folder, identity, results, origins, missing)

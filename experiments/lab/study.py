@@ -1,51 +1,129 @@
-"""What a study is: options in, typed cells, typed results, a table and figures out.
+"""What a study is: a frozen dataclass whose fields are its flags and, resolved, its identity.
 
-Options, settings, cells and results are frozen dataclasses. Their fields are what JSON has
-(numbers, strings, tuples, dictionaries, None, other dataclasses), and for results also NumPy
-arrays; from their annotations the lab makes flags, writes files and reads the same objects back.
+A field made by `flag` becomes a flag of the command line. A field made by `resolved` is set by
+`prepare` and is saved with the results. A field of `Scales` or `Rules` gives their flags.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import re
 import types
-import typing
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import numpy as np
+import xarray as xr
 
 from experiments.data import PairedEmbeddings
 
-if typing.TYPE_CHECKING:
+if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
     from experiments.lab.store import Run
 
 
-@dataclasses.dataclass(frozen=True)
-class Setup:
-    """A study made ready: what its results depend on, resolved.
+def flag(
+    default: Any,
+    help: str,
+    *,
+    choices: Collection[str] = (),
+    needs: Mapping[str, Any] = types.MappingProxyType({}),
+    at_least: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """A field of a study that becomes a flag of its type and name.
 
-    Attributes:
-      settings: everything but the arrays that the numbers depend on, an instance of the study's
-        `settings`. It is saved beside the results and belongs to their identity.
-      arrays: every array that enters, by name; hashed into the identity, their order included.
-      state: what `compute` needs beside the settings; it is not saved.
-      provenance: what is saved of a cell's origin in the place of what this process would say: a
-        study that measures in other processes knows their device.
-      close: called when the run ends, however it does.
+    Args:
+      default: its value where the flag is not given. A field that `needs` others has None.
+      help: what the flag means.
+      choices: the words that are allowed; of each element of a tuple.
+      needs: what other flags must be for this one to mean anything; otherwise it is refused.
+      at_least: the smallest value that is allowed; of each element of a tuple.
+      above: the value must be greater than this.
+      below: the value must be smaller than this.
+    """
+    metadata = {"help": help, "choices": tuple(choices), "needs": needs}
+    bounds = {"at_least": at_least, "above": above, "below": below}
+    return dataclasses.field(default=default, metadata=metadata | bounds)
+
+
+def resolved(default: Any = None) -> Any:
+    """A field that is no flag: `prepare` sets it, and it is part of the identity of the results."""
+    return dataclasses.field(default=default)
+
+
+def check_needs(options: Any) -> None:
+    """Raises ValueError where a flag was given that the others make meaningless."""
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if dataclasses.is_dataclass(value):
+            check_needs(value)
+        if value == field.default:
+            continue
+        for other, wanted in field.metadata.get("needs", {}).items():
+            if getattr(options, other) != wanted:
+                raise ValueError(
+                    f"--{field.name} means nothing with --{other}={getattr(options, other)}; it is "
+                    f"for --{other}={wanted}."
+                )
+
+
+def check_bounds(options: Any) -> None:
+    """Raises ValueError where a flag is outside its bounds."""
+    for field in dataclasses.fields(options):
+        value: Any = getattr(options, field.name)
+        if dataclasses.is_dataclass(value):
+            check_bounds(value)
+        bounds = {name: field.metadata.get(name) for name in ("at_least", "above", "below")}
+        if value is None or not (bounds := {k: b for k, b in bounds.items() if b is not None}):
+            continue
+        numbers: Any = value if isinstance(value, tuple) else (value,)
+        for number in numbers:
+            least, above, below = (bounds.get(name) for name in ("at_least", "above", "below"))
+            inside = (
+                (least is None or number >= least)
+                and (above is None or number > above)
+                and (below is None or number < below)
+                and math.isfinite(number)
+            )
+            if not inside:
+                words = " and ".join(f"{n.replace('_', ' ')} {b:g}" for n, b in bounds.items())
+                raise ValueError(f"--{field.name}: expected a number {words}, received {number}.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One step of a run, by the values of its axes; its result is saved by itself.
+
+    `str` of each value names the files of the cell and gives its random key.
     """
 
-    settings: Any
-    arrays: Mapping[str, np.ndarray]
-    state: Any = None
-    provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    close: Callable[[], None] = lambda: None
+    axes: tuple[tuple[str, Any], ...]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values by axis, as `Study.compute` takes them."""
+        return dict(self.axes)
+
+    @property
+    def coordinates(self) -> dict[str, Any]:
+        """The values by axis, as results are labelled: a number or a word."""
+        return {name: coordinate(value) for name, value in self.axes}
+
+    def __str__(self) -> str:
+        """The values as one word: the name of its files, and what its key is folded from."""
+        return "-".join(re.sub(r"[^\w.+]+", "_", str(value)) for _, value in self.axes)
+
+
+def coordinate(value: Any) -> Any:
+    """The number or word by which a value of an axis is selected in a result."""
+    return getattr(value, "coordinate", value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,167 +150,144 @@ class Context:
 
 
 @dataclasses.dataclass(frozen=True)
-class StudyRecord:
-    """A study as data; `experiments.lab.runner` does everything else.
+class Setup:
+    """A study made ready: what its results depend on, resolved.
+
+    Attributes:
+      study: with its fields resolved: everything but the arrays that the numbers depend on. It is
+        saved beside the results and belongs to their identity.
+      arrays: every array that enters, by name; hashed into the identity, their order included.
+      state: what `compute` needs beside the study; it is not saved.
+      provenance: what is saved of a cell's origin in the place of what this process would say: a
+        study that measures in other processes knows their device.
+      close: called when the run ends, however it does.
+    """
+
+    study: Study
+    arrays: Mapping[str, np.ndarray]
+    state: Any = None
+    provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    close: Callable[[], None] = lambda: None
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """A study. A subclass states its fields and overrides the methods below.
+
+    The first line of the subclass's docstring is the question that it asks. `prepare` resolves
+    what the flags leave open; the cells are all combinations of `axes`; `compute` gives one cell's
+    result as an `xarray.Dataset`; `tables` and `figures` take the results of whole runs.
 
     Attributes:
       name: its module, its command `python -m experiments.NAME` and the folder of its results.
       version: raised whenever the numbers of a cell change their meaning; results of another
         version are refused.
-      question: what it asks, in one line.
       reproduces: the figures and tables of the papers that it reproduces, or '-'.
       duration: how long the default run takes on two cores.
-      options: the dataclass of its flags; `option` gives the help of each.
-      settings: the dataclass of what they are resolved to.
-      cell: the dataclass of what names a cell.
-      result: the dataclass of what a cell gives.
-      prepare: `prepare(options, load, seed)`: checks and resolves the options; `load()` gives the
-        pairs that the user named.
-      cells: the cells of some settings, in the order in which they are computed.
-      compute: `compute(setup, cell, context)`: the result of one cell.
-      cost: `cost(settings, cell)`: the work of a cell in any unit, to estimate the time left.
-      table: what is printed of a finished run.
-      draw: `draw(runs)`: figures by name, of one or several runs. None where there is nothing to
-        draw.
-      committed: the flags of each committed run.
-      figures: the names of the committed figures.
-      variant: the folder of a run among the study's own, by its options: 'gaussian', say.
       data: the shipped set that is taken by default; None where a study takes no pairs.
-      labels: the labels that it needs of a user's own files, such as 'types' or 'models'.
-      more_labels: those that it takes where they are given.
-      further: more embeddings of the pairs that it takes where they are given; what it cannot do
-        without, it checks itself.
+      needs: the labels that it needs of a user's own files, such as 'types' or 'models'.
+      takes: the labels that it takes where they are given.
+      further: more embeddings of the pairs that it takes where they are given.
       paired: whether it takes prompts; where not, a user's own files are of outputs and labels.
       random: whether anything is drawn at random, so that a seed has a meaning.
+      runs: the flags of each committed run.
+      drawings: the names of the committed figures.
+      description: of the data, in words for a caption.
     """
 
-    name: str
-    version: int
-    question: str
-    reproduces: str
-    duration: str
-    options: type
-    settings: type
-    cell: type
-    result: type
-    prepare: Callable[[Any, Callable[[], PairedEmbeddings], int], Setup]
-    cells: Callable[[Any], Sequence[Any]]
-    compute: Callable[[Setup, Any, Context], Any]
-    table: Callable[[Run], Table]
-    draw: Callable[[Sequence[Run]], Mapping[str, Figure]] | None = None
-    committed: Sequence[Sequence[str]] = ()
-    figures: Sequence[str] = ()
-    variant: Callable[[Any], str] = lambda options: ""
-    cost: Callable[[Any, Any], float] = lambda settings, cell: 1.0
-    data: str | None = "emoji"
-    labels: Collection[str] = ()
-    more_labels: Collection[str] = ()
-    further: Collection[str] = ()
-    paired: bool = True
-    random: bool = True
+    name: ClassVar[str]
+    version: ClassVar[int] = 1
+    reproduces: ClassVar[str] = "-"
+    duration: ClassVar[str]
+    data: ClassVar[str | None] = "emoji"
+    needs: ClassVar[Collection[str]] = ()
+    takes: ClassVar[Collection[str]] = ()
+    further: ClassVar[Collection[str]] = ()
+    paired: ClassVar[bool] = True
+    random: ClassVar[bool] = True
+    runs: ClassVar[Sequence[Sequence[str]]] = ()
+    drawings: ClassVar[Sequence[str]] = ()
 
-    def folder(self, options: Any, data: str | None = None) -> str:
+    description: str = resolved("")
+
+    def prepare(self, load: Any, seed: int) -> Setup:
+        """Resolves the flags against the data: returns `self.ready(...)`.
+
+        Args:
+          load: `load()` gives the pairs that the user named.
+          seed: what every random choice derives from.
+
+        Raises:
+          ValueError: the flags or the data are refused.
+        """
+        raise NotImplementedError
+
+    def ready(
+        self,
+        pairs: PairedEmbeddings | None = None,
+        *,
+        state: Any = None,
+        arrays: Mapping[str, np.ndarray] | None = None,
+        setup: Mapping[str, Any] = types.MappingProxyType({}),
+        **fields: Any,
+    ) -> Setup:
+        """The study with its resolved fields, and what the results depend on beside them.
+
+        Args:
+          pairs: the data; their arrays enter the identity, and their description the captions.
+          state: what `compute` needs beside the study; it is not saved.
+          arrays: every array that enters, where it is not all those of the pairs.
+          setup: further fields of `Setup`.
+          **fields: the resolved values of the study's fields.
+        """
+        if pairs is not None:
+            fields = {"description": pairs.description, **fields}
+            arrays = pairs.arrays if arrays is None else arrays
+        return Setup(dataclasses.replace(self, **fields), arrays or {}, state, **setup)
+
+    def axes(self) -> Mapping[str, Iterable[Any]]:
+        """The values of each axis whose combinations are the cells, of a resolved study."""
+        raise NotImplementedError
+
+    def cells(self) -> list[Cell]:
+        """The cells in the order in which they are computed: all combinations of the axes."""
+        axes = self.axes()
+        return [
+            Cell(tuple(zip(axes, values, strict=True)))
+            for values in itertools.product(*axes.values())
+        ]
+
+    def cost(self, **cell: Any) -> float:
+        """The work of a cell in any unit, to estimate the time left."""
+        return 1.0
+
+    def compute(self, state: Any, context: Context, /, *args: Any, **kwargs: Any) -> xr.Dataset:
+        """The result of one cell; the values of its axes come as keyword arguments."""
+        raise NotImplementedError
+
+    def tables(self, run: Run) -> Iterable[Table]:
+        """What is printed of a finished run, whose resolved study this is."""
+        raise NotImplementedError
+
+    @classmethod
+    def figures(cls, runs: Sequence[Run]) -> Mapping[str, Figure]:
+        """The figures by name, of one or several finished runs."""
+        return {}
+
+    def variant(self) -> str:
+        """The folder of a run among the study's own, by its flags: 'gaussian', say."""
+        return ""
+
+    @classmethod
+    def question(cls) -> str:
+        """What the study asks, in one line."""
+        return (cls.__doc__ or "").partition("\n")[0]
+
+    def folder(self, data: str | None = None) -> str:
         """The name of the folder that a run's results go to.
 
         Args:
-          options: of the run.
           data: the shipped set that was named; it is part of the name unless it is the default.
         """
         named = None if data == self.data else data
-        return "-".join(filter(None, (self.name, named, self.variant(options))))
-
-
-def option(
-    default: Any,
-    help: str,
-    *,
-    choices: Collection[str] = (),
-    needs: Mapping[str, Any] = types.MappingProxyType({}),
-) -> Any:
-    """A field of a study's options, which becomes a flag of its type and name.
-
-    Args:
-      default: its value where the flag is not given. A field that `needs` others has None.
-      help: what the flag means.
-      choices: the words that are allowed, of a registry; of each element of a tuple.
-      needs: what other options must be for this one to mean anything; otherwise it is refused.
-    """
-    metadata = {"help": help, "choices": tuple(choices), "needs": needs}
-    return dataclasses.field(default=default, metadata=metadata)
-
-
-def check_needs(options: Any) -> None:
-    """Raises ValueError where an option was given that the others make meaningless."""
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        if dataclasses.is_dataclass(value):
-            check_needs(value)
-        if value == field.default:
-            continue
-        for other, wanted in field.metadata.get("needs", {}).items():
-            if getattr(options, other) != wanted:
-                raise ValueError(
-                    f"--{field.name} means nothing with --{other}={getattr(options, other)}; it is "
-                    f"for --{other}={wanted}."
-                )
-
-
-def cell_name(cell: Any) -> str:
-    """A cell's fields as one word: the name of its files, and what its key is folded from."""
-    words = [str(value) for _, value in cell.axes] if hasattr(cell, "axes") else None
-    words = words or [str(getattr(cell, field.name)) for field in dataclasses.fields(cell)]
-    return "-".join(re.sub(r"[^\w.+]+", "_", word) for word in words)
-
-
-def typed(kind: Any, value: Any) -> Any:
-    """What `plain` made of an object, read back from JSON, as that object again.
-
-    Args:
-      kind: a dataclass, or the annotation of a field.
-      value: plain data, and NumPy arrays in the fields that had them.
-
-    Raises:
-      TypeError, ValueError, KeyError: the data are not of that kind.
-    """
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        fields = {f.name: _finite_or_not(value, f.name) for f in dataclasses.fields(kind)}
-        return kind(**{name: typed(hints[name], v) for name, v in fields.items()})
-    arguments = typing.get_args(kind)
-    if optional(kind):
-        return None if value is None else typed(optional(kind), value)
-    if typing.get_origin(kind) is tuple:
-        kinds = arguments[:1] * len(value) if arguments[1:] == (...,) else arguments
-        return tuple(typed(k, v) for k, v in zip(kinds, value, strict=True))
-    if typing.get_origin(kind) in (dict, Mapping):
-        return {name: typed(arguments[1], _finite_or_not(value, name)) for name in value}
-    if kind is float:
-        return float(_number(value["reason"]) if isinstance(value, dict) else value)
-    return value
-
-
-def optional(kind: Any) -> Any:
-    """The `T` of the annotation `T | None`, None of any other."""
-    if typing.get_origin(kind) not in (types.UnionType, typing.Union):
-        return None
-    (inner,) = (k for k in typing.get_args(kind) if k is not type(None))
-    return inner
-
-
-def _finite_or_not(fields: Mapping[str, Any], name: str) -> Any:
-    """An entry; of a number that JSON does not have, null there, what the reason beside it says."""
-    if fields[name] is None and f"{name}_reason" in fields:
-        return _number(fields[f"{name}_reason"])
-    return fields[name]
-
-
-def _number(reason: str) -> float:
-    """The infinity or NaN that a reason of `files.jsonable` ends in."""
-    return float(reason.rpartition(" ")[2])
-
-
-def positive(value: float, *, name: str) -> float:
-    """The value of a flag, or ValueError where it is not a positive finite number."""
-    if not 0 < value < math.inf:
-        raise ValueError(f"--{name}: expected a positive number, received {value}.")
-    return value
+        return "-".join(filter(None, (self.name, named, self.variant())))

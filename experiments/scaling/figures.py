@@ -42,7 +42,7 @@ _SCORES = ("vendi", "conditional", "information")
 
 def draw(run: Run) -> Mapping[str, Figure]:
     """The figures 'time', 'memory', 'real' and 'error': those that have something to show."""
-    mixture = next(iter(run.settings.points))
+    mixture = next(iter(run.study.points))
     of_mixture = [record for record in report.records(run) if record.data == mixture]
     figures = {}
     for name, measure, unit in (
@@ -130,7 +130,7 @@ def _real(run: Run, shares: Sequence[tuple[Record, float]]) -> Figure:
     style.log_numbers(axes.xaxis)
     axes.set_yticks(heights, [f"{r.data}, {r.n:,}" for r, _ in shares])
     axes.set_ylim(-0.6, len(shares) - 0.4)
-    axes.set_xlabel(f"time within {run.settings.rtol:.1%}, % of that of all eigenvalues")
+    axes.set_xlabel(f"time within {run.study.rtol:.1%}, % of that of all eigenvalues")
     quickest = min(shares, key=lambda entry: entry[1])
     axes.set_title(
         f"{_TITLES['measure']}: {quickest[0].data} takes {100 * quickest[1]:.2g}% of the time of "
@@ -197,7 +197,7 @@ def _at_tolerance(axes: Axes, run: Run) -> None:
     ):
         look: dict[str, Any] = {"color": style.BLUE, "markerfacecolor": face, "label": label}
         axes.plot(values, heights, "o", **look)
-    tolerance = 100 * run.settings.rtol
+    tolerance = 100 * run.study.rtol
     axes.axvline(tolerance, color=style.GREY, linestyle=":", label="tolerance")
     axes.set_yticks(heights, [f"{r.data}, {r.n:,} ({len(w.errors)})" for r, w in rows])
     axes.set(xlabel="worst score of order 1, % (seeds)", xlim=(0, 1.15 * tolerance))
@@ -213,10 +213,10 @@ def _worst(record: Record) -> report.Accuracy | None:
 
 def _caption(run: Run, names: Sequence[str], words: str) -> str:
     """Bandwidths, what is shown, precision, seed and machine kind; the data are in the report."""
-    points = [(name, run.settings.points[name].bandwidths) for name in names]
+    points = [(name, run.study.points[name].bandwidths) for name in names]
     widths = "; ".join(f"{name} {b.outputs:.3g}, {b.prompts:.3g}" for name, b in points)
     return (
         f"Bandwidths of outputs, prompts: {widths}. {words}; medians of up to "
-        f"{run.settings.repeats} rounds, seed {run.seed}; {run.settings.device}, "
-        f"{run.settings.cores} cores, {next(iter(run.provenance.values()))['dtype']}."
+        f"{run.study.repeats} rounds, seed {run.seed}; {run.study.device}, "
+        f"{run.study.cores} cores, {next(iter(run.provenance.values()))['dtype']}."
     )

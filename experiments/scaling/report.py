@@ -413,7 +413,7 @@ def rows(run: Run) -> list[Row]:
             _multiple,
         ),
     ]
-    return found + (_h200(run) if "H200" in run.settings.device else [])
+    return found + (_h200(run) if "H200" in run.study.device else [])
 
 
 def _real(run: Run) -> list[Row]:
@@ -422,7 +422,7 @@ def _real(run: Run) -> list[Row]:
     Of a run at another tolerance they say nothing.
     """
     found = []
-    for name, points in run.settings.points.items():
+    for name, points in run.study.points.items():
         if points.kind != "real":
             continue
         for words, bound, smallest, end in (
@@ -432,7 +432,7 @@ def _real(run: Run) -> list[Row]:
             if points.n < smallest:
                 continue
             records = [r for r in _cells(run, "measure", smallest, end) if r.data == name]
-            if run.settings.rtol > _TOLERANCE:
+            if run.study.rtol > _TOLERANCE:
                 records = []
             what = f"{name}, {words}, intervals of {_percent(_TOLERANCE)}: share of the exact time"
             shares = _each(iter(records), lambda r: ratio(r, "stored", "exact"))
@@ -462,11 +462,11 @@ def _h200(run: Run) -> list[Row]:
 def machine(run: Run) -> str:
     """The machine's kind, the versions and the dates, in one line."""
     origins = list(run.provenance.values())
-    versions = origins[0]["versions"] | run.settings.versions
+    versions = origins[0]["versions"] | run.study.versions
     words = ", ".join(f"{name} {version}" for name, version in versions.items())
     dates = sorted({origin["date"][:10] for origin in origins})
     return (
-        f"{run.settings.device}, {run.settings.cores} processor cores, {origins[0]['platform']}, "
+        f"{run.study.device}, {run.study.cores} processor cores, {origins[0]['platform']}, "
         f"{origins[0]['dtype']}, {' to '.join(dict.fromkeys((dates[0], dates[-1])))}; {words}"
     )
 
@@ -494,7 +494,7 @@ def markdown(run: Run) -> str:
 def _data_table(run: Run) -> list[str]:
     """What the data are, and the digests that tell whose numbers a row has."""
     lines = ["", "| data | pairs | bandwidths | sha256 of outputs, prompts |", "|---" * 4 + "|"]
-    for name, points in run.settings.points.items():
+    for name, points in run.study.points.items():
         widths = f"{points.bandwidths.outputs:.3g}, {points.bandwidths.prompts:.3g}"
         digests = ", ".join(d.rpartition(" ")[2][:_DIGITS] for d in points.digests)
         what = f"{name}: {points.description.rstrip('.')}"
@@ -513,7 +513,7 @@ def _features_table(run: Run) -> list[str]:
             taken = seconds(record, name)
             if taken is None or name == "exact":
                 continue
-            cells = (record.data, f"{record.n:,}", f"{name}, {run.settings.features:,}")
+            cells = (record.data, f"{record.n:,}", f"{name}, {run.study.features:,}")
             numbers = [f"{taken:.3g}", f"{mebibytes(record, name):,.0f}", "", "", ""]
             found = [accuracy(record, name, quantity) for quantity in quantities(record, name)]
             known = [a for a in found if a is not None]

@@ -284,8 +284,8 @@ class Scaling(lab.Study):
         """Time, memory and error of each run; one of an accelerator bears its name."""
         found = {}
         for run in runs:
-            kind = re.sub(r"[^a-z0-9]+", "-", run.settings.device.lower()).strip("-")
-            suffix = "" if run.settings.platform == "cpu" else f"_{kind}"
+            kind = re.sub(r"[^a-z0-9]+", "-", run.study.device.lower()).strip("-")
+            suffix = "" if run.study.platform == "cpu" else f"_{kind}"
             for name, figure in figures.draw(run).items():
                 found[f"scaling_{name}{suffix}"] = figure
         return found

@@ -48,7 +48,7 @@ def points(finished, model):
 @pytest.mark.parametrize("model", ["few", "many"])
 def test_the_study_saves_what_the_oracle_computes(finished, model):
     run, _ = finished
-    pairs, multiples = points(finished, model), run.settings.multiples
+    pairs, multiples = points(finished, model), run.study.multiples
     found = run.found.value.sel(model=model, left_out=0)
     held = multiples.index(1.0)
     for i, j in ((held, held), (held, held + 2), (held - 2, held), (held + 3, held)):
@@ -141,9 +141,9 @@ def test_the_range_of_one_ranking_is_about_the_rule():
 
 def test_a_ranking_that_turns_round_is_found(tmp_path):
     run = execute(Bandwidth, tmp_path, *small_run(Bandwidth, tmp_path, 0))
-    assert run.settings.models == ("1 designs", "2 designs", "4 designs")
+    assert run.study.models == ("1 designs", "2 designs", "4 designs")
     found = bandwidth_surfaces.agreement(run.found, "Vendi", "Conditional", "prompts", 1.0)
-    held = run.settings.multiples.index(1.0)
+    held = run.study.multiples.index(1.0)
     assert found.taus[held] == 1
     assert found.pairs == 3
     assert found.reversed is None
@@ -153,7 +153,7 @@ def test_a_ranking_that_turns_round_is_found(tmp_path):
     turned = bandwidth_surfaces.agreement(run.found, "RKE", "Conditional", "outputs", 1.0)
     assert turned.taus.min() < 1
     assert turned.reversed is not None
-    (grid,) = run.settings.tables(run.found)
+    (grid,) = run.study.tables(run)
     columns = [list(column.cells) for column in grid.columns]
     assert f"{turned.reversed} of 3" in columns[6]
     figures = Bandwidth.figures([run])
@@ -211,9 +211,9 @@ def test_without_models_all_pairs_are_one(tmp_path):
     flags = [flag for flag in own if not flag.startswith("--models")]
     run = execute(Bandwidth, tmp_path, *flags, "--rows=30")
     assert run.found.model.values.tolist() == ["all pairs"]
-    assert run.settings.n == 30
+    assert run.study.n == 30
     assert len(Bandwidth.figures([run])["bandwidth_prompts"].axes) == 4
-    assert next(iter(run.settings.tables(run.found))).row_count == 16
+    assert next(iter(run.study.tables(run))).row_count == 16
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def finished(tmp_path_factory):
 
 def test_far_apart_captions_and_photographs_are_counted(finished):
     """Conditional-* is the number of captions and Information-* that of photographs."""
-    study, found = finished.settings, finished.found
+    study, found = finished.study, finished.found
     assert study.captioners == ("k = 1", "k = 2", *CONTROLS)
     assert study.counts == {"cat": 4, "dog": 4, "all": 8}
     assert list(map(str, finished.results)) == [
@@ -76,7 +76,7 @@ def test_scores_are_the_oracles():
             expected = np.exp([h_x, h_xt - h_t, h_x + h_t - h_xt])
             told = found.value.sel(captioner=f"k = {k}", order=order)
             np.testing.assert_allclose(told, expected, rtol=1e-4)
-    assert setup.settings.counts == {"all": 40}
+    assert setup.study.counts == {"all": 40}
 
 
 def test_repeating_captions_changes_no_score():
@@ -166,7 +166,7 @@ def test_several_captioners_stand_side_by_side_on_what_all_have():
             same = (prompt == prompt[row]) & (models == name)
             assert row == np.flatnonzero(same)[0]
     setup, found = computed(pairs, groups=5, orders=(2.0,))
-    assert setup.settings.captioners == ("a", "b") and found.value.shape == (2, 1, 3)
+    assert setup.study.captioners == ("a", "b") and found.value.shape == (2, 1, 3)
 
 
 def test_kinds_photographs_and_orders_are_chosen():
@@ -174,14 +174,14 @@ def test_kinds_photographs_and_orders_are_chosen():
     kinds = np.repeat(["dog", "dog", "street", "other"], 30)
     pairs = dataclasses.replace(pairs, labels={**pairs.labels, "pictures": kinds})
     setup, found = computed(pairs, kinds=("dog",), photographs=12, orders=(2.0,))
-    assert setup.settings.counts == {"dog": 12}
+    assert setup.study.counts == {"dog": 12}
     assert found.value.shape == (6, 1, 3)
     rows = setup.state[1]["dog"].captions["k = 3"]
     assert set(kinds[rows]) == {"dog"} and len(set(rows)) == 36
     other = computed(pairs, seed=1, kinds=("dog",), photographs=12, orders=(2.0,))[0]
     assert set(rows) != set(other.state[1]["dog"].captions["k = 3"])
     whole, _ = computed(pairs, orders=(2.0,))
-    assert whole.settings.counts == {"dog": 20, "street": 10, "all": 30}
+    assert whole.study.counts == {"dog": 20, "street": 10, "all": 30}
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_the_figures_have_the_papers_layout_and_say_what_they_show(finished):
     assert len(figure.axes) == 6  # Kinds and all of them, two orders.
     assert [axes.get_ylabel() for axes in figure.axes[::2]] == ["cat (4)", "dog (4)", "all (8)"]
     assert [text.get_text() for text in figure.axes[-1].get_xticklabels()] == list(
-        finished.settings.captioners
+        finished.study.captioners
     )
     heights = [bar.get_height() for bar in figure.axes[-1].containers[1]]
     shown = {"scale": 1, "kind": "all", "order": 2, "score": "conditional"}
@@ -253,7 +253,7 @@ def test_the_figures_have_the_papers_layout_and_say_what_they_show(finished):
 
 
 def test_the_table_says_what_another_caption_adds(finished):
-    scores, rises = finished.settings.tables(finished.found)
+    scores, rises = finished.study.tables(finished)
     for grid, expected in ((scores, "2 ± "), (rises, "1 ± ")):
         rows = zip(*(column.cells for column in grid.columns), strict=True)
         (row,) = (row for row in rows if row[:4] == ("1", "all", "k = 2", "2"))

@@ -32,7 +32,7 @@ def finished(folder):
 
 def test_the_study_saves_what_the_oracle_computes(finished):
     run, points = finished
-    study = run.settings
+    study = run.study
     assert list(map(str, run.results)) == ["median-0", "median-1"]
     assert (study.truncation, study.sizes, run.seed) == (("32", "10"), (40, 80), 0)
     assert list(study.curves) == ["Vendi", "Vendi, t = 32", "Vendi, t = 10", "RKE"]
@@ -126,7 +126,7 @@ def test_mean_and_spread_are_over_the_repeats_that_have_a_size():
 
 def test_the_table_says_where_each_curve_ends(finished):
     run, _ = finished
-    (grid,) = run.settings.tables(run.found)
+    (grid,) = run.study.tables(run)
     columns = [list(column.cells) for column in grid.columns]
     row = columns[1].index("Conditional-RKE")
     place = {"curve": "RKE", "score": "conditional", "n": ROWS}
@@ -142,7 +142,7 @@ def test_figures_say_what_settles_and_captions_what_is_shown(finished):
     assert list(figures) == ["convergence", "convergence_information", "convergence_vendi"]
     figure = figures["convergence"]
     caption = figure._supxlabel.get_text().replace("\n", " ")
-    (widths,) = run.settings.bandwidths.axis
+    (widths,) = run.study.bandwidths.axis
     named = f"median {widths.outputs:.3g} / {widths.prompts:.3g}"
     for part in ("150 pairs", "2 random orders", "seed 0", named):
         assert part in caption
@@ -169,7 +169,7 @@ def test_figures_say_what_settles_and_captions_what_is_shown(finished):
 
 
 def changed(run, **fields):
-    return dataclasses.replace(run, settings=dataclasses.replace(run.settings, **fields))
+    return dataclasses.replace(run, study=dataclasses.replace(run.study, **fields))
 
 
 def test_estimates_are_compared_where_pairs_orders_and_kernels_are_the_same(finished):
@@ -177,7 +177,7 @@ def test_estimates_are_compared_where_pairs_orders_and_kernels_are_the_same(fini
     known = changed(run, method="exact")
     assert convergence.deviation([run], [], "vendi") is None
     assert convergence.deviation([run], [known], "vendi") == 0
-    (widths,) = run.settings.bandwidths.axis
+    (widths,) = run.study.bandwidths.axis
     other = lab.Rules(axis=(dataclasses.replace(widths, prompts=1.01 * widths.prompts),))
     assert convergence.deviation([run], [changed(known, bandwidths=other)], "vendi") is None
     for changes in ({"arrays": {"outputs": "of others"}}, {"seed": 1}):
@@ -270,7 +270,7 @@ def test_arrays_of_one_file_are_named_by_key(tmp_path):
     both = tmp_path / "both.npz"
     named = (f"--outputs={both}", f"--prompts={both}", "--outputs_key=x")
     run = execute(Convergence, tmp_path, *named, "--prompts_key=t", *own[2:])
-    assert run.settings.description == "both: 150 pairs from both.npz and both.npz"
+    assert run.study.description == "both: 150 pairs from both.npz and both.npz"
     with pytest.raises(ValueError, match="keys found are t, x"):
         execute(Convergence, tmp_path, *named, *own[2:])
 
@@ -293,7 +293,7 @@ def test_large_sizes_are_computed_in_the_first_random_order_alone(tmp_path):
             assert list(shown) == expected
     # The first random order costs most.
     study = dataclasses.replace(
-        run.settings, sizes=(1000, 4000, 7000, 11_822), n=11_822, repeated_up_to=4000
+        run.study, sizes=(1000, 4000, 7000, 11_822), n=11_822, repeated_up_to=4000
     )
     first, second = (study.cost(rule=None, repeat=repeat) for repeat in (0, 1))
     assert first > 3 * second

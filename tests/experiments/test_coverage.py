@@ -68,7 +68,7 @@ def test_coverage_of_equal_distributions_is_the_expected_one():
 
 def test_lost_types_show_in_every_metric(finished):
     """Four types far apart: samples of one recall a quarter, and are one mode."""
-    assert finished.settings.types == 4
+    assert finished.study.types == 4
     assert list(map(str, finished.results)) == ["1-0", "1-1", "4-0", "4-1"]
     one, every = (finished.found.value.sel(kept=kept) for kept in (1, 4))
     assert np.isnan(one.sel(n=120)).all()  # A quarter of a half is not so many.
@@ -90,12 +90,12 @@ def test_scores_are_those_of_the_split(finished, tmp_path):
     assert len(samples) == len(references) == 120
     assert not {*map(tuple, samples)} & {*map(tuple, references)}
     found = finished.found.value.sel(kept=4, repeat=1, n=24)
-    for width, scale in enumerate(finished.settings.scales):
+    for width, scale in enumerate(finished.study.scales):
         gram = gaussian_gram(samples[:24], 10 * scale)
         rke = found.sel(metric="RKE-MC", width=width).item()
         assert rke == pytest.approx(24**2 / np.sum(gram**2), rel=1e-4)
     few = [part[:24] for part in (samples, references)]
-    expected = brute_force(few[1], few[0], finished.settings.neighbours[1])
+    expected = brute_force(few[1], few[0], finished.study.neighbours[1])
     np.testing.assert_allclose(found.sel(metric=["Recall", "Coverage"], width=1), expected)
 
 
@@ -111,7 +111,7 @@ def test_types_of_a_repeat_are_nested():
 
 
 def test_the_table_and_the_figure_say_what_is_seen(finished):
-    (grid,) = finished.settings.tables(finished.found)
+    (grid,) = finished.study.tables(finished)
     columns = [list(column.cells) for column in grid.columns]
     assert columns[0].count("RKE-MC") == 6
     row = next(i for i, words in enumerate(zip(*columns, strict=True)) if words[0] == "RKE-MC")
@@ -165,7 +165,7 @@ def test_outputs_need_types(tmp_path):
 def test_options_have_defaults_of_the_data(tmp_path):
     own = small_run(Coverage, tmp_path, 0)[:2]
     run = execute(Coverage, tmp_path, *own, "--repeats=1", "--rule=median", "--neighbours=1,2,3")
-    assert run.settings.kept == (1, 2, 4)
-    assert 20 < run.settings.sizes[0] < 50  # A quarter of a half.
-    assert run.settings.sizes[-1] == 120
-    assert run.settings.described == "median distance"
+    assert run.study.kept == (1, 2, 4)
+    assert 20 < run.study.sizes[0] < 50  # A quarter of a half.
+    assert run.study.sizes[-1] == 120
+    assert run.study.described == "median distance"

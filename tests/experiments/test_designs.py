@@ -23,7 +23,7 @@ def finished(tmp_path_factory):
 
 
 def test_outputs_that_have_nothing_in_common_are_counted(finished):
-    assert finished.settings.most == 4
+    assert finished.study.most == 4
     assert len(finished.results) == 8
     found = finished.found
     for curve in (*NAMES, VENDI, RKE):
@@ -88,7 +88,7 @@ def test_draws_differ_and_apart_is_not_blended(overlapping):
     assert whole.sel(prompts=BLENDED).item() != pytest.approx(
         whole.sel(prompts=APART).item(), rel=1e-3
     )
-    assert run.settings.apart < run.settings.bandwidths.prompt_bandwidth
+    assert run.study.apart < run.study.bandwidths.prompt_bandwidth
     assert (found.error.sel(curve=NAMES[1]) > 0).all()
     assert "alike" not in found  # There are no models.
 
@@ -135,7 +135,7 @@ def test_the_number_of_outputs_is_what_enough_prompts_have():
 
 
 def test_the_table_and_the_caption(finished):
-    (grid,) = finished.settings.tables(finished.found)
+    (grid,) = finished.study.tables(finished)
     rows = zip(*(column.cells for column in grid.columns), strict=True)
     (row,) = (row for row in rows if row[:3] == ("1", APART, "Conditional-RKE"))
     assert row[4].startswith("4 ± ")
@@ -144,7 +144,7 @@ def test_the_table_and_the_caption(finished):
     caption = figures["designs"]._supxlabel.get_text().replace("\n", " ")
     for part in ("12 prompts with 4 outputs", "n = 12", "seed 0", "2 choices", "given"):
         assert part in caption
-    assert math.isclose(finished.settings.apart, 10 / 6, rel_tol=1e-6)
+    assert math.isclose(finished.study.apart, 10 / 6, rel_tol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -34,11 +34,11 @@ def of_source(run, source):
 
 
 def widths(run):
-    return list(run.settings.bandwidths["ring"].values())
+    return list(run.study.bandwidths["ring"].values())
 
 
 def test_bandwidths_are_of_the_mixture_and_its_multiples(finished):
-    names = list(finished.settings.bandwidths["ring"])
+    names = list(finished.study.bandwidths["ring"])
     assert names == ["0.5", "1", "2", "std"]
     half, whole, twice, ruled = widths(finished)
     assert (half, twice) == (pytest.approx(whole / 2), pytest.approx(2 * whole))
@@ -105,7 +105,7 @@ def test_rrke_is_the_nuclear_norm_of_the_cross_gram(finished, monkeypatch):
     monkeypatch.setattr(cv.baselines, "rrke", record)
     key = runner.cell_key(0, "ring-real")
     context = lab.Context(key, jax.random.key(0), {}, lambda words: None)
-    finished.settings.compute({}, context, mixture="ring", source=REAL)
+    finished.study.compute({}, context, mixture="ring", source=REAL)
     assert len(seen) == 8
     for (x, y, width), value in zip(
         seen, of_source(finished, REAL).value.values[..., 1].ravel(), strict=True
@@ -151,7 +151,7 @@ def test_mass_is_missing_where_good_samples_are_fewer_than_due():
 def test_the_tables_have_scores_closed_form_correlations_and_movement(finished):
     captured, scores, ranks, moves = (
         list(zip(*(column.cells for column in grid.columns), strict=True))
-        for grid in finished.settings.tables(finished.found)
+        for grid in finished.study.tables(finished)
     )
     assert captured[0][:3] == ("ring", "GAN", "4 ± 0")
     (row,) = (row for row in scores if row[1:3] == ("0.5", "closed form"))
@@ -196,13 +196,13 @@ def test_captions_say_data_n_rule_and_what_good_means(finished):
     ],
 )
 def test_options_of_scoring_are_settings(folder, finished, given, change):
-    study = lab.record(GmmGan)
+    study = GmmGan
     flags = runner.define_flags(study)
     assert flags(["gmm_gan", *small_run(GmmGan, folder, 0), *given.split()]) == ["gmm_gan"]
-    found = runner.options_of(study, flags).prepare(None, 0).settings
+    found = runner.given_by(study, flags).prepare(None, 0).study
     for name, value in change.items():
-        assert getattr(found, name) == value != getattr(finished.settings, name)
-    widths, before = (of.bandwidths["ring"] for of in (found, finished.settings))
+        assert getattr(found, name) == value != getattr(finished.study, name)
+    widths, before = (of.bandwidths["ring"] for of in (found, finished.study))
     if given == "--scales=1,3":
         assert list(widths) == ["1", "3", "std"]
         assert widths["3"] == pytest.approx(3 * before["1"])
@@ -241,8 +241,8 @@ def test_trainings_follow_their_options_and_stay_in_the_cache(tmp_path, monkeypa
     names = {checkpoints.file_name(mixture_gan.identity(training)) for training in found}
     assert {path.name for path in tmp_path.iterdir()} == names
     names = ["grid-lsgan", "grid-sngan", "grid-real", "grid-removed"]
-    assert list(map(str, setup.settings.cells())) == names
-    assert setup.settings.cache is None
+    assert list(map(str, setup.study.cells())) == names
+    assert setup.study.cache is None
 
 
 @pytest.mark.parametrize(

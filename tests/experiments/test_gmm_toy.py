@@ -69,7 +69,7 @@ def collision(values):
 
 
 def test_what_is_printed_stands_beside_the_scores_of_its_bandwidth(finished):
-    (grid,) = finished.settings.tables(finished.found)
+    (grid,) = finished.study.tables(finished)
     columns = [list(column.cells) for column in grid.columns]
     rows = list(zip(*columns, strict=True))
     (row,) = (row for row in rows if row[:3] == ("1", "2", "6"))
@@ -125,7 +125,7 @@ def search(tmp_path_factory):
 
 def test_the_search_meets_scores_that_a_geometry_has(search):
     fit = search.found.sel(layout="polygon", weight="distance", spreads="power")
-    off = abs(mixture_fits.deviations(fit, search.settings.panels))
+    off = abs(mixture_fits.deviations(fit, search.study.panels))
     assert off.max() < 0.12  # Of 60 points: another draw differs by as much.
     assert fit.trials > 10
     numbers = fit.geometry.to_series()
@@ -137,10 +137,10 @@ def test_the_search_meets_scores_that_a_geometry_has(search):
 
 
 def test_the_nearest_family_comes_first_in_the_table_and_is_named_in_the_title(search):
-    off = 100 * abs(mixture_fits.deviations(search.found, search.settings.panels))
+    off = 100 * abs(mixture_fits.deviations(search.found, search.study.panels))
     worst = off.max(("panel", "score")).sel(layout="polygon", weight="distance")
     best = worst.idxmin("spreads").item()
-    (grid,) = search.settings.tables(search.found)
+    (grid,) = search.study.tables(search)
     rows = list(zip(*(column.cells for column in grid.columns), strict=True))
     assert rows[0][:2] == (f"polygon, distance, {best}", f"{worst.min().item():.3g}")
     chosen = nearest(search)
@@ -195,7 +195,7 @@ def test_scores_that_no_panel_has_are_refused(tmp_path, content):
 
 
 def test_without_a_file_the_geometry_is_that_of_the_committed_search():
-    settings = GmmToy().prepare(None, 0).settings
+    settings = GmmToy().prepare(None, 0).study
     assert settings.fitted.layout == "columns"
     assert settings.fitted.extent == pytest.approx(1.7497, rel=1e-4)
     assert settings.geometry is None and "nearest of gmm_search" in settings.description

@@ -29,7 +29,7 @@ def prepared(folder, **options):
 def measured(tmp_path_factory):
     """The study made ready, and what the cells of two windows cost."""
     setup = prepared(tmp_path_factory.mktemp("pairs"))
-    study = setup.settings
+    study = setup.study
     context = lab.Context(jax.random.key(1), jax.random.key(0), {}, lambda words: None)
     found = {c: study.compute(setup.state, context, **c.values) for c in study.cells()}
     return setup, lab.gather(found)
@@ -72,7 +72,7 @@ def test_quartiles_are_of_the_turns_and_of_the_cells_that_there_are():
 
 def test_kinds_and_windows(tmp_path):
     setup = prepared(tmp_path, windows=(32, 8, 8), spectra=8)
-    assert list(map(str, setup.settings.cells())) == [
+    assert list(map(str, setup.study.cells())) == [
         "conditional_rke-8", "conditional_rke-32", "conditional_vendi-8"
     ]  # fmt: skip
 
@@ -83,7 +83,7 @@ def test_bandwidths_are_half_the_root_mean_squared_distance(measured):
     assert len(latents) == 32 + BATCH
     gaps = latents[:, None] - latents[None]
     expected = np.sqrt(np.mean(np.sum(gaps**2, axis=2))) / 2
-    np.testing.assert_allclose(setup.settings.bandwidths[0], expected, rtol=1e-5)
+    np.testing.assert_allclose(setup.study.bandwidths[0], expected, rtol=1e-5)
 
 
 def test_noise_has_the_shape_of_the_model(tmp_path):

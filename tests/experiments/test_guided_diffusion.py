@@ -183,11 +183,11 @@ def judged():
     """The study of a run, and the results of its cells."""
     setup = SMALL.prepare(no_pairs, 0)
     found = {}
-    for cell in setup.settings.cells():
+    for cell in setup.study.cells():
         key = runner.cell_key(0, str(cell))
         context = lab.Context(key, jax.random.key(0), found, lambda words: None)
-        found[cell] = setup.settings.compute(setup.state, context, **cell.values)
-    return setup.settings, lab.gather(found)
+        found[cell] = setup.study.compute(setup.state, context, **cell.values)
+    return setup.study, lab.gather(found)
 
 
 def test_what_is_known_of_a_mixture_comes_out(judged):
@@ -309,7 +309,7 @@ def test_guides_have_gaussian_prompts_where_scores_have_the_cosine_kernel(judged
     """By the rule of the Gaussian kernel."""
     cosine = dataclasses.replace(SMALL, bandwidths=lab.Scales(kernel="cosine"))
     rule = dataclasses.replace(SMALL, bandwidths=lab.Scales())
-    ready = [study.prepare(no_pairs, 0).settings for study in (cosine, rule)]
+    ready = [study.prepare(no_pairs, 0).study for study in (cosine, rule)]
     assert ready[0].prompts == ready[1].prompts > 0
     assert ready[0].weights == ready[1].weights
 

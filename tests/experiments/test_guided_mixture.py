@@ -12,7 +12,7 @@ from scipy import stats
 from studies import execute
 
 import condvendi_jax as cv
-from experiments import lab, mixture_guides
+from experiments import mixture_guides
 from experiments.generators.mixture_diffusion import MIXTURES, mixture
 from experiments.guided_mixture import GuidedMixture
 from experiments.lab import runner, store, tables
@@ -35,7 +35,7 @@ def guided(tmp_path_factory):
 @pytest.fixture(scope="module")
 def committed():
     """The committed run."""
-    return store.read_run(runner.COMMITTED / "guided_mixture", lab.record(GuidedMixture))
+    return store.read_run(runner.COMMITTED / "guided_mixture", GuidedMixture)
 
 
 def score(run, kind, name, weight=300.0):
@@ -47,7 +47,7 @@ def score(run, kind, name, weight=300.0):
 
 def reached(run, **place):
     """Scores of every guide at the limit, where it acts in the first half of the steps."""
-    return run.settings.reached(run.found).sel(scale=1, until=0.5, **place)
+    return run.study.reached(run.found).sel(scale=1, until=0.5, **place)
 
 
 def is_greater(first, second):
@@ -86,7 +86,7 @@ def test_what_came_out_of_the_committed_run(committed, mixture, gains):
 
 
 def test_guidance_moves_the_law_and_more_so_at_a_larger_weight(guided):
-    for kind in guided.settings.kinds:
+    for kind in guided.study.kinds:
         for name in ("energy", "variation", "off"):
             assert is_greater(score(guided, kind, name), score(guided, kind, name, weight=1))
     # Without it the sampler cannot be told from the law.
@@ -95,7 +95,7 @@ def test_guidance_moves_the_law_and_more_so_at_a_larger_weight(guided):
 
 
 def test_against_the_gradient_the_diversity_falls(guided):
-    of_law, study = MIXTURES["shared"](), guided.settings
+    of_law, study = MIXTURES["shared"](), guided.study
     kernels = study.of_mixtures["shared"].axis[0].kernels
 
     def scores(seed, weight):
@@ -130,9 +130,7 @@ def test_the_cells_are_the_law_the_sampler_and_every_guide(guided):
 
 def test_samples_of_the_law_have_its_diversity_in_closed_form(committed):
     of_law = MIXTURES["shared"]()
-    kernels = next(
-        b for b in committed.settings.of_mixtures["shared"].axis if str(b) == "1"
-    ).kernels
+    kernels = next(b for b in committed.study.of_mixtures["shared"].axis if str(b) == "1").kernels
     exact = {
         "modes": 1 / float(jnp.mean(jnp.sum(jnp.square(of_law.weights), axis=1))),
         "conditional_rke": float(of_law.population().conditional_rke(**kernels)),

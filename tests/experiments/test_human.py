@@ -55,7 +55,7 @@ def scores_of(setup):
 
 
 def tell_pools(pairs, setup, generator):
-    chosen = setup.settings
+    chosen = setup.study
     scales = chosen.bandwidths.axis
     sets = Responses.of(pairs)
     return judgements.tell_pools(pairs, sets, scales, chosen.contexts, chosen.draws, generator)
@@ -66,7 +66,7 @@ def tell_pools(pairs, setup, generator):
 
 def test_people_who_count_modes_agree_with_every_score(finished):
     run, _ = finished
-    assert set(run.settings.sets.values()) == {48}
+    assert set(run.study.sets.values()) == {48}
     assert run.found.judge.values.tolist() == [
         human.CHOSEN,
         human.ELSEWHERE,
@@ -99,7 +99,7 @@ def test_responses_that_repeat_their_context_differ_once_it_is_subtracted():
     scores = {}
     for less in (0.0, 0.75):
         setup = prepared(pairs, less=(less,), candidates=(1.0,), orders=(2.0,))
-        at = setup.settings.configurations.index(Configuration("first", less, 1.0, 2.0))
+        at = setup.study.configurations.index(Configuration("first", less, 1.0, 2.0))
         scores[less] = np.exp(scores_of(setup)[at])
     np.testing.assert_allclose(scores[0.0], 1, atol=0.01)
     assert np.all(scores[0.75] > 1.4)
@@ -111,9 +111,9 @@ def test_responses_that_repeat_their_context_differ_once_it_is_subtracted():
 def test_entropies_of_sets_are_those_of_numpy_at_every_order():
     pairs = judged_sets()
     setup = prepared(pairs, less=(0.0, 0.5), candidates=(0.5,), scales=(1.0,))
-    assert len(setup.settings.configurations) == 2 * 2 * 3
+    assert len(setup.study.configurations) == 2 * 2 * 3
     outputs, prompts = (rows.astype(np.float64) for rows in (pairs.outputs, pairs.prompts))
-    for c, found in zip(setup.settings.configurations, scores_of(setup), strict=True):
+    for c, found in zip(setup.study.configurations, scores_of(setup), strict=True):
         x = outputs - c.less * prompts
         x = (x / np.linalg.norm(x, axis=1, keepdims=True)).reshape(20, 4, 3)
         squares = np.sum((x[:, :, None] - x[:, None]) ** 2, axis=-1)
@@ -161,7 +161,7 @@ def test_pools_are_scored_as_the_library_scores_them():
         judgements.draw_pools(np.flatnonzero(part), sets.context, 40, generator)
         for part in (people > np.median(people), people < np.median(people))
     )
-    kernels = setup.settings.bandwidths.axis[0].kernels
+    kernels = setup.study.bandwidths.axis[0].kernels
 
     def scores(pool):
         rows = np.concatenate([sets.members[s] for s in pool])
@@ -299,9 +299,9 @@ def test_the_choice_on_other_tasks_leaves_out_their_common_contexts():
     setup = prepared(pairs, tasks=("task 0", "task 1"))
     responses = Responses.of(pairs)
     generator = np.random.default_rng(0)
-    scores = generator.normal(size=(len(setup.settings.configurations), 40))
+    scores = generator.normal(size=(len(setup.study.configurations), 40))
 
-    orders = [configuration.order for configuration in setup.settings.configurations]
+    orders = [configuration.order for configuration in setup.study.configurations]
 
     def choose(responses, tasks=("task 0", "task 1")):
         return judgements.choose_on_other_tasks(tasks, orders, responses, scores, "task 0")
@@ -391,15 +391,15 @@ def test_what_differs_within_a_set_is_refused(role, row, value, message):
 def test_contexts_of_another_length_cannot_be_subtracted():
     pairs = judged_sets()
     pairs = dataclasses.replace(pairs, prompts=pairs.prompts[:, :2])
-    assert {c.less for c in prepared(pairs).settings.configurations} == {0}
+    assert {c.less for c in prepared(pairs).study.configurations} == {0}
     with pytest.raises(ValueError, match="as long as the outputs .* received 2 and 3"):
         prepared(pairs, less=(0.5,))
 
 
 def test_kernels_and_orders_are_what_was_asked_for():
     setup = prepared(judged_sets(), kernel="cosine", orders=(1.0,))
-    assert {(c.scale, c.order) for c in setup.settings.configurations} == {(None, 1.0)}
-    assert list(setup.settings.plain) == ["Vendi, cosine"]
+    assert {(c.scale, c.order) for c in setup.study.configurations} == {(None, 1.0)}
+    assert list(setup.study.plain) == ["Vendi, cosine"]
     outputs = judged_sets().outputs.astype(np.float64).reshape(20, 4, 3)
     spectrum = np.linalg.eigvalsh(np.einsum("sid,sjd->sij", outputs, outputs) / 4)
     wanted = -np.sum(spectrum * np.log(np.maximum(spectrum, 1e-12)), axis=1)

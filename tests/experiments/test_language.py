@@ -59,8 +59,8 @@ def test_length_correlates_with_whole_answers_and_reversed_with_cut_ones(finishe
 
 
 def test_with_one_answer_a_prompt_narrow_bandwidths_give_one_and_wide_ones_rke(finished, whole):
-    assert finished.settings.multiples == (0.001, 1.0, 1000.0)
-    assert finished.settings.n == finished.settings.prompts == 80
+    assert finished.study.multiples == (0.001, 1.0, 1000.0)
+    assert finished.study.n == finished.study.prompts == 80
     limits = whole.value.sel(score=["Conditional-RKE", "RKE"])
     np.testing.assert_allclose(whole.swept.sel(multiple=0.001), 1, rtol=1e-5)
     np.testing.assert_allclose(whole.swept.sel(multiple=1), limits[0], rtol=1e-5)
@@ -86,7 +86,7 @@ def test_without_lengths_and_cut_answers_the_scores_remain(tmp_path):
         f for f in small_run(Language, tmp_path, 0) if not f.startswith(("--words", "--truncated"))
     ]
     run = execute(Language, tmp_path, *flags, "--scales=1")
-    assert run.settings.texts == ("whole",)
+    assert run.study.texts == ("whole",)
     assert run.found.correlation.isnull().all()
     found = run.found.value.sel(score="Conditional-RKE", model="many")
     assert found == pytest.approx(8, rel=5e-3)

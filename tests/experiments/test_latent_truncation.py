@@ -8,7 +8,7 @@ from small import small_run
 from studies import execute
 
 from experiments.data import load
-from experiments.lab import record, runner, store
+from experiments.lab import runner, store
 from experiments.latent_truncation import LatentTruncation, over_types, trend
 
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ def test_the_knob_opens_the_modes_within_a_type(finished):
 
     The wordings of a type have the same four modes, so that outputs do not tell them.
     """
-    assert finished.settings.values == (0.0, 0.5, 1.0)
+    assert finished.study.values == (0.0, 0.5, 1.0)
     found = finished.found
     assert (found.n == 24).all()
     for order in ("Vendi", "RKE"):
@@ -45,7 +45,7 @@ def test_scores_hang_on_the_bandwidth_and_are_those_of_the_pairs(tmp_path):
         tmp_path, *flags, "--output_bandwidth=30", "--prompt_bandwidth=700", "--scales=0.5,1",
         "--samples=5", "--groups=2",
     )  # fmt: skip
-    assert run.settings.samples == 5
+    assert run.study.samples == 5
     outputs, prompts = (np.load(tmp_path / name).reshape(3, 3, 8, 2) for name in ("x.npy", "t.npy"))
     for scale in (0.5, 1.0):
         found = run.found.sel(scale=scale)
@@ -78,7 +78,7 @@ def test_the_trend_is_over_the_types():
 
 
 def test_the_tables_and_the_figures(finished):
-    scores, within, trends = finished.settings.tables(finished.found)
+    scores, within, trends = finished.study.tables(finished)
     assert [*scores.columns[1].cells] == [*within.columns[1].cells] == ["0", "0.5", "1"] * 2
     assert next(within.columns[2].cells).startswith("1 ± ")
     assert len([*trends.columns[0].cells]) == 2
@@ -126,6 +126,6 @@ def test_the_shipped_drawings_without_latents_are_one_a_class():
     for kind in np.unique(still.labels["types"]):
         assert len(np.unique(still.outputs[still.labels["types"] == kind], axis=0)) == 1
     assert len(np.unique(still.outputs, axis=0)) == 50
-    run = store.read_run(runner.COMMITTED / "latent_truncation", record(LatentTruncation))
+    run = store.read_run(runner.COMMITTED / "latent_truncation", LatentTruncation)
     np.testing.assert_allclose(run.found.within.sel(setting=0), 1, rtol=1e-5)
     assert (run.found.within.mean("type").diff("setting") > 0).all()

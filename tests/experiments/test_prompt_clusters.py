@@ -47,8 +47,8 @@ def test_scores_against_k_are_those_of_the_population(run):
 
     Beyond, Information stays and Conditional rises to the five outputs of each cluster.
     """
-    study, found = run.settings, run.found.isel(scale=0)
-    assert list(map(str, run.results)) == ["model 0-1", "model 1-1"]
+    study, found = run.study, run.found.isel(scale=0)
+    assert list(map(str, run.results)) == ["model_0-1", "model_1-1"]
     assert (study.models, study.left_out) == (("model 0", "model 1"), ("small",))
     assert study.prompts == GROUPS * MEMBERS
     for name in ("Vendi", "RKE"):
@@ -76,8 +76,8 @@ def test_at_k_of_all_prompts_the_scores_are_the_oracles(tmp_path):
     run = execute(PromptClusters, tmp_path, *flags)
     outputs, prompts = (np.load(flag.partition("=")[2]) for flag in flags[:2])
     distinct, single = np.unique(prompts, axis=0, return_index=True)
-    assert run.settings.counts == (2, 3, 4, 5, 7, 10)
-    assert run.settings.prompts == len(distinct) == 10
+    assert run.study.counts == (2, 3, 4, 5, 7, 10)
+    assert run.study.prompts == len(distinct) == 10
     # The outputs are drawn, one a prompt, and differ between repeats; so does their Vendi score.
     last = run.found.value.sel(score=["Vendi", "RKE"], k=10)
     assert (last.sel(repeat=0) != last.sel(repeat=1)).all()
@@ -118,7 +118,7 @@ def test_a_trend_is_that_of_the_mean_over_models():
 
 
 def test_the_table_has_a_row_a_score(run):
-    (grid,) = run.settings.tables(run.found)
+    (grid,) = run.study.tables(run)
     columns = [list(column.cells) for column in grid.columns]
     assert columns[2] == list(prompt_clusters.PANELS) * 2
     assert columns[-1][0].startswith(("5 ± ", "4.99"))
@@ -140,8 +140,8 @@ def test_bad_flags_are_refused(tmp_path, flags, message):
 
 def test_fewer_prompts_are_drawn_where_asked(tmp_path):
     run = execute(PromptClusters, tmp_path, *write_groups(tmp_path), "--largest=8", "--counts=4")
-    assert run.settings.prompts == 8
-    assert run.settings.models == (prompt_clusters.ALL,)
+    assert run.study.prompts == 8
+    assert run.study.models == (prompt_clusters.ALL,)
 
 
 def test_models_without_common_prompts_are_refused(tmp_path):

@@ -41,8 +41,8 @@ def test_modes_of_known_groups_have_their_shares_sizes_and_scores(run):
     for mode, prompts in enumerate(((0, 12), (12, 21), (21, 27))):
         assert set(found.prompts.values[mode]) <= set(range(*prompts))
         assert found.output_prompt.values[mode, 0] in range(*prompts)
-    assert run.settings.names[3] == "prompt 3"
-    assert [b.outputs for b in run.settings.bandwidths.axis] == pytest.approx([0.1, 0.05])
+    assert run.study.names[3] == "prompt 3"
+    assert [b.outputs for b in run.study.bandwidths.axis] == pytest.approx([0.1, 0.05])
 
 
 def test_modes_of_different_diversity_are_told_apart(run):
@@ -112,7 +112,7 @@ def test_whole_prompts_are_drawn(tmp_path):
     assert all(np.sum((kept == row).all(axis=1)) == 2 for row in kept)
     assert not np.array_equal(rows, whole_prompts.whole_prompts(prompts, 21, 1))
     run = execute(PromptModes, tmp_path, *flags, "--largest=20", "--modes=2")
-    assert (run.settings.n, len(run.settings.names)) == (20, 10)
+    assert (run.study.n, len(run.study.names)) == (20, 10)
     with pytest.raises(ValueError, match="at most the 27 prompts and 54 pairs, received 28 and 3"):
         execute(PromptModes, tmp_path / "other", *flags, "--modes=28")
 
@@ -124,8 +124,8 @@ def test_bad_flags_are_refused(tmp_path, flag):
 
 
 def test_a_figure_shows_each_mode_with_its_prompts_and_says_what_the_errors_are(run):
-    settings = dataclasses.replace(run.settings, names=tuple(f"dog {i}" for i in range(27)))
-    (figure,) = PromptModes.figures([dataclasses.replace(run, settings=settings)]).values()
+    settings = dataclasses.replace(run.study, names=tuple(f"dog {i}" for i in range(27)))
+    (figure,) = PromptModes.figures([dataclasses.replace(run, study=settings)]).values()
     assert len(figure.axes) == 2 * 4
     (words,) = figure.axes[0].texts
     assert "dog " in words.get_text()
@@ -137,7 +137,7 @@ def test_a_figure_shows_each_mode_with_its_prompts_and_says_what_the_errors_are(
 
 
 def test_the_tables_name_modes_errors_and_prompts(run):
-    scores, shares, _, prompts = run.settings.tables(run.found)
+    scores, shares, _, prompts = run.study.tables(run)
     assert [*scores.columns[1].cells] == ["1", "2", "3"] * 2
     assert " ± " in next(scores.columns[2].cells)
     assert next(shares.columns[2].cells) == "0.444"
@@ -173,7 +173,7 @@ def test_pictures_are_drawn_with_their_licence(run):
     axes = ("mode", "place", "height", "width", "colour")
     pictured = dataclasses.replace(
         run,
-        settings=dataclasses.replace(run.settings, credit="CC-BY, by a designer"),
+        study=dataclasses.replace(run.study, credit="CC-BY, by a designer"),
         results={
             cell: found.assign(pictures=(axes, picture)) for cell, found in run.results.items()
         },

@@ -20,7 +20,7 @@ from condvendi_jax.inference import _jackknife as uncertainty
 from condvendi_jax.inference import _plan as plan
 from experiments import data, records
 from experiments.data import PairedEmbeddings
-from experiments.lab import Bandwidths, Cell, Context, Run, record
+from experiments.lab import Bandwidths, Cell, Context, Run
 from experiments.scaling import (
     contests,
     engines,
@@ -653,7 +653,7 @@ def fabricated():
         "versions": {"jax": "0.10"},
     }
     origins = dict.fromkeys(results, origin)
-    return Run(record(Scaling), None, {"seed": 5}, settings(), results, origins, [])
+    return Run(settings(), None, {"seed": 5}, results, origins, [])
 
 
 def test_ratios_are_of_pairs_and_the_first_round_warms_up():
@@ -699,7 +699,7 @@ def test_targets_stand_beside_what_was_measured():
     (_, measured), second = run.results.items()
     on_gpu = dataclasses.replace(
         run,
-        settings=settings(device="1 x gpu (NVIDIA H200)"),
+        study=settings(device="1 x gpu (NVIDIA H200)"),
         results={place("order 2", "mixture", 25_000): measured, second[0]: second[1]},
     )
     fast = {row.what: row for row in report.rows(on_gpu)}["Conditional-RKE, n = 25,000"]
@@ -711,9 +711,7 @@ def with_cells(cells, **changes):
     run = fabricated()
     results = {cell: dataset((768, 512), results, {}) for cell, results in cells.items()}
     origins = dict.fromkeys(results, next(iter(run.provenance.values())))
-    return dataclasses.replace(
-        run, settings=settings(**changes), results=results, provenance=origins
-    )
+    return dataclasses.replace(run, study=settings(**changes), results=results, provenance=origins)
 
 
 def against(other, **ours):
@@ -837,9 +835,7 @@ def test_markdown_and_figures_come_out_of_a_saved_result():
     assert "| mixture | 20,000 | 2 (3) |" in text
     drawn = Scaling.figures([run])
     assert set(drawn) == {"scaling_time", "scaling_memory", "scaling_real", "scaling_error"}
-    elsewhere = dataclasses.replace(
-        run, settings=settings(platform="accelerator", device="1 x gpu")
-    )
+    elsewhere = dataclasses.replace(run, study=settings(platform="accelerator", device="1 x gpu"))
     assert set(Scaling.figures([elsewhere])) == {name + "_1-x-gpu" for name in drawn}
     caption = drawn["scaling_error"]._supxlabel.get_text().replace("\n", " ")
     for part in ("mixture 0.7, 0.9", "seed 5", "float32", "2 cores"):
@@ -871,7 +867,7 @@ def test_the_table_says_who_was_left_out_and_on_what_machine():
     left_out = {"rke-score": "is not there"}
     results = {cell: dataset((768, 512), Record.of(cell, found).results, left_out)}
     run = dataclasses.replace(run, results=results | dict(rest))
-    (grid,) = run.settings.tables(run)
+    (grid,) = run.study.tables(run)
     assert "left out: rke-score (order 2, mixture, n = 20,000): is not there" in grid.caption
     assert "2 processor cores" in grid.caption
 
@@ -937,7 +933,7 @@ def prepared(tmp_path_factory):
 
 def test_the_settings_follow_the_options_and_the_device(prepared):
     setup, pairs = prepared
-    found = setup.settings
+    found = setup.study
     assert found.platform == "cpu"
     assert found.device.startswith("1 x cpu")
     assert (found.seeds, found.patience) == (10, 30)
@@ -977,12 +973,12 @@ def test_the_points_that_enter_are_hashed_whole(prepared):
 def test_the_settings_say_whose_numbers_a_row_has(prepared):
     """The digests of the identity, by data; what is narrow has those of the set."""
     setup, _ = prepared
-    identity = records.identify("scaling", 2, setup.settings, setup.arrays, 7)
-    for name, points in setup.settings.points.items():
+    identity = records.identify("scaling", 2, setup.study, setup.arrays, 7)
+    for name, points in setup.study.points.items():
         whose = name.removesuffix(", narrow")
         expected = [identity["arrays"][f"{whose} {role}"] for role in ("outputs", "prompts")]
         assert list(points.digests) == expected
-    assert len({points.digests for points in setup.settings.points.values()}) == 3
+    assert len({points.digests for points in setup.study.points.values()}) == 3
 
 
 def test_a_worker_ends_with_its_parent_in_a_call_even(tmp_path):

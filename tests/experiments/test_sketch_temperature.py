@@ -26,7 +26,7 @@ def values(run, name, given):
 
 def test_the_conditional_scores_count_the_modes_and_the_others_the_types(small):
     _, run = small
-    assert run.settings.temperatures == ("0.1", "0.5", "1.0")
+    assert run.study.temperatures == ("0.1", "0.5", "1.0")
     for family in ("Vendi", "RKE"):
         for kind, wanted in {"Conditional-": MODES, "": 3 * MODES, "Information-": 3}.items():
             found = run.found.value.sel(score=f"{kind}{family}", given=list(GIVEN))
@@ -91,7 +91,7 @@ def test_every_option_matters(small, tmp_path):
     fewer = execute(
         SketchTemperature, tmp_path / "a", *once, "--scales=1", "--samples=4", "--groups=3"
     )
-    assert fewer.settings.samples == 4 and (fewer.found.n == 12).all()
+    assert fewer.study.samples == 4 and (fewer.found.n == 12).all()
     groups = [r.found.groups.sel(given="prompts", scale=1).item() for r in (fewer, run)]
     assert groups == [3, 6]
     without = [flag for flag in once if not flag.startswith("--ended")]
@@ -116,7 +116,7 @@ def test_figures_and_tables_say_what_is_shown(small):
     assert titles[6].startswith("given the types (x 1):\nInformation-Vendi ")
     titles = [axes.get_title() for axes in figures["sketch_temperature_types"].axes]
     assert "RKE of each type: 3 of 3 rise" in titles
-    scores, parts, within, known = run.settings.tables(run.found)
+    scores, parts, within, known = run.study.tables(run)
     assert {*parts.columns[2].cells} == {"recognised", "ended"}
     assert within.row_count == 2 and known.row_count == 2
     assert next(scores.columns[3].cells).startswith("1.0")

@@ -12,8 +12,8 @@ import sys
 import numpy as np
 import pytest
 from processes import HANG_S, started, wait_until
-from small import small_run
-from studies import execute
+from small import small_pairs, small_run
+from studies import changed, execute
 
 from experiments import __main__ as overview
 from experiments import registry
@@ -29,21 +29,23 @@ def flags_of(study, folder, seed):
 def interrupted_before_the_second_cell(study):
     done = []
 
-    def compute(*arguments):
-        if done:
-            raise KeyboardInterrupt
-        done.append(1)
-        return study.compute(*arguments)
+    class Interrupted(study):
+        def compute(self, *arguments, **cell):
+            if done:
+                raise KeyboardInterrupt
+            done.append(1)
+            return super().compute(*arguments, **cell)
 
-    return dataclasses.replace(study, compute=compute)
+    return Interrupted
 
 
 def computing_only(study, wanted):
-    def compute(setup, cell, context):
-        assert cell in wanted, f"{cell} was computed again"
-        return study.compute(setup, cell, context)
+    class Watched(study):
+        def compute(self, *arguments, **cell):
+            assert cell in [c.values for c in wanted], f"{cell} was computed again"
+            return super().compute(*arguments, **cell)
 
-    return dataclasses.replace(study, compute=compute)
+    return Watched
 
 
 # One of pairs, one of several models, one whose cells take the results of others, and a training.
@@ -59,7 +61,7 @@ def test_a_study_keeps_resumes_refuses_and_redraws(name, tmp_path, capsys):
     study = registry.load(name)
     assert study.name == name
     flags = flags_of(study, tmp_path, seed=0)
-    undrawn = dataclasses.replace(study, draw=None)  # Drawing takes as long as computing.
+    undrawn = changed(study, figures=lambda runs: {})  # Drawing takes as long as computing.
     with pytest.raises(KeyboardInterrupt):
         runner.execute(interrupted_before_the_second_cell(undrawn), flags)
     (folder,) = runner.run_folders(study, tmp_path / "results")
@@ -71,8 +73,6 @@ def test_a_study_keeps_resumes_refuses_and_redraws(name, tmp_path, capsys):
     run = store.read_run(folder, study)
     assert not run.missing
     assert all(path.stat().st_mtime_ns == before for path, before in kept.items())
-    assert all(isinstance(cell, study.cell) for cell in run.results)
-    assert all(isinstance(result, study.result) for result in run.results.values())
     assert all({"device", "dtype", "date", "seconds"} <= set(p) for p in run.provenance.values())
 
     drawn = runner.draw(computing_only(study, []), [run], tmp_path / "figures")
@@ -81,7 +81,7 @@ def test_a_study_keeps_resumes_refuses_and_redraws(name, tmp_path, capsys):
     capsys.readouterr()
 
     damaged = next(iter(run.results))
-    (folder / f"{store.cell_name(damaged)}.json").write_text("{")
+    (folder / f"{damaged}.json").write_text("{")
     runner.execute(computing_only(undrawn, [damaged]), flags)
     assert "damaged" in capsys.readouterr().err
 
@@ -96,8 +96,7 @@ def test_a_study_runs_and_is_drawn(name, tmp_path):
     study = registry.load(name)
     run = execute(study, tmp_path, *small_run(study, tmp_path, 0))
     assert not run.missing
-    assert all(isinstance(result, study.result) for result in run.results.values())
-    for figure in study.draw([run]).values():
+    for figure in study.figures([run]).values():
         assert len(figure.axes) >= 1
         figure.draw_without_rendering()
 
@@ -147,7 +146,7 @@ def test_help_exits_with_success_and_names_every_option():
     for name, (status, text) in helped.items():
         assert status == 0, name
         assert f"usage: python -m experiments.{name} " in text
-        for field, _ in runner.flag_fields(registry.load(name).options):
+        for field, _ in runner.flag_fields(registry.load(name)):
             assert f"  --{field.name}: " in text
 
 
@@ -156,10 +155,10 @@ def test_committed_results_are_whole_and_drawn(name):
     """What figures/ shows is what the committed results give, by the study as it is now."""
     study = registry.load(name)
     folders = runner.run_folders(study, runner.COMMITTED)
-    assert len(folders) == len(study.committed)
+    assert len(folders) == len(study.runs)
     for folder in folders:
         assert not store.read_run(folder, study).missing
-    for figure in study.figures:
+    for figure in study.drawings:
         for suffix in (".png", ".pdf"):
             assert (ROOT / "figures" / f"{figure}{suffix}").stat().st_size > 5000
 
@@ -172,25 +171,25 @@ RESOLVED = {"guided_diffusion": {"kinds"}, "substitution": {"dimensions"}}
 def test_committed_results_are_those_of_the_defaults(name):
     """Plain settings of the committed runs, whose commands stand in the table of figures."""
     study = registry.load(name)
-    for given in study.committed:
+    for given in study.runs:
         flags = runner.define_flags(study)
         flags([name, *given])
-        options = runner.options_of(study, flags)
-        folder = study.folder(options, flags["data"].value if "data" in flags else None)
-        settings = store.read_run(runner.COMMITTED / folder, study).settings
-        for field in dataclasses.fields(study.options):
+        wanted = runner.given_by(study, flags)
+        folder = wanted.folder(flags["data"].value if "data" in flags else None)
+        committed = store.read_run(runner.COMMITTED / folder, study).study
+        for field in dataclasses.fields(study):
             if "help" not in field.metadata:
                 continue
-            asked = getattr(options, field.name)
+            asked = getattr(wanted, field.name)
             if field.name in RESOLVED.get(name, ()) or not isinstance(asked, int | float | str):
                 continue
-            found = getattr(settings, field.name, asked)
+            found = getattr(committed, field.name)
             assert type(found) is not type(asked) or found == asked, field.name
 
 
 def test_no_figure_is_without_a_study():
     drawn = {path.stem for path in (ROOT / "figures").iterdir()}
-    known = {name for n in registry.NAMES for name in registry.load(n).figures}
+    known = {name for n in registry.NAMES for name in registry.load(n).drawings}
     assert drawn == known | {"idea"}  # The README's picture, which test_idea.py computes anew.
 
 
@@ -292,9 +291,25 @@ def test_the_data_of_theorems_are_the_report(tmp_path):
     setups = []
     for seed in (0, 1):
         (flag,) = small_run(study, tmp_path, seed)
-        options = study.options(report=flag.partition("=")[2])
-        setups.append(study.prepare(options, lambda: None, 0))
+        given = study(report=flag.partition("=")[2])
+        setups.append(given.prepare(lambda: None, 0))
     assert not np.array_equal(*(setup.arrays["report"] for setup in setups))
     (tmp_path / "report.json").write_text("{}")
     with pytest.raises(ValueError, match=r"--report: report\.json is no whole report"):
-        study.prepare(options, lambda: None, 0)
+        given.prepare(lambda: None, 0)
+
+
+def test_the_documents_study_is_whole_and_runs(tmp_path, monkeypatch):
+    """The example of docs/studies.md: one file of at most 70 lines, and a line in the registry."""
+    text = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"<!-- a study -->\n```python\n(.*?)```", text, re.DOTALL)
+    assert len(code.splitlines()) <= 70
+    (tmp_path / "blur.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(registry._MODULES, "blur", "blur:Blur")
+    study = registry.load("blur")
+    run = execute(study, tmp_path, *small_pairs("--rule=median", "--noise=0,2")(tmp_path, 0))
+    assert not run.missing
+    information = run.found.value.sel(score="Information-RKE", scale=1).mean("draw")
+    assert information.sel(noise=2) < information.sel(noise=0)
+    assert study.figures([run])["blur"].axes

@@ -138,7 +138,7 @@ def test_saturation_is_read_between_the_shares():
 
 
 def test_the_tables_say_what_each_replacement_takes(finished):
-    ends, ranges = finished.settings.tables(finished.found)
+    ends, ranges = finished.study.tables(finished)
     for grid in (ends, ranges):
         assert set(grid.columns[1].cells) <= set(METRICS)
     first = finished.found.value.sel(metric=METRICS[0], share=0, replaced=OTHER).mean().item()
@@ -178,5 +178,5 @@ def test_options_are_heeded(tmp_path, finished):
         "--pairs=20",
         "--dimensions=1",
     )
-    assert (run.settings.scored, finished.settings.scored) == (20, 64)
-    assert run.settings.dimensions == 1
+    assert (run.study.scored, finished.study.scored) == (20, 64)
+    assert run.study.dimensions == 1

@@ -94,7 +94,7 @@ def test_differences_are_told_apart_where_scores_differ(finished):
     found = finished.found.sel(place)
     np.testing.assert_allclose(found.difference.sel(other="0.5")[1:], [1, 3], rtol=1e-3)
     assert len(set(found.letters.values)) == 3
-    scores, steps, p_values, known = finished.settings.tables(finished.found)
+    scores, steps, p_values, known = finished.study.tables(finished)
     assert [column.header for column in scores.columns][3:] == ["0.5", "1", "2"]
     for grid in (steps, p_values):
         assert [column.header for column in grid.columns][3:] == ["1 - 0.5", "2 - 1"]
@@ -128,7 +128,7 @@ def test_without_what_is_known_of_the_stories_the_scores_remain(tmp_path):
     scores = run.found.value.sel(score="Conditional-Vendi")
     np.testing.assert_allclose(scores, [[PLOTS]], rtol=1e-3)
     assert set(Temperature.figures([run])) == {"temperature"}
-    assert next(iter(run.settings.tables(run.found))).columns[3].header == "v0.5"
+    assert next(iter(run.study.tables(run))).columns[3].header == "v0.5"
 
 
 def test_the_cosine_kernel_has_one_scale(tmp_path):

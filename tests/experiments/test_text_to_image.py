@@ -26,7 +26,7 @@ def finished(tmp_path_factory):
 
 def test_the_conditional_score_counts_the_modes_that_a_model_adds(finished):
     """Eight samples a prompt: of 1, 2 and 4 modes in equal shares, all of them far apart."""
-    together = finished.settings.together
+    together = finished.study.together
     assert (together.samples, together.prompts) == (8, 10)
     found = finished.found.sel(comparison="together", scale=1, model=list(MODES))
     conditional = found.sel(score="Conditional-RKE")
@@ -37,7 +37,7 @@ def test_the_conditional_score_counts_the_modes_that_a_model_adds(finished):
 
 
 def test_models_are_compared_on_what_they_share(finished):
-    study = finished.settings
+    study = finished.study
     assert (study.together.prompts, study.left_out) == (10, ())
     shared = {design.models: (design.prompts, design.samples) for design in study.couples}
     assert shared == {("four", "one"): (10, 8), ("four", "two"): (10, 8), ("one", "two"): (12, 8)}
@@ -129,7 +129,7 @@ def test_a_verdict_is_the_ratio_where_a_test_tells_two_models_apart():
 
 
 def test_the_tables_and_captions_say_what_was_compared(finished):
-    scores, counts = finished.settings.tables(finished.found)
+    scores, counts = finished.study.tables(finished)
     rows = {row[:3]: row[3] for row in zip(*(c.cells for c in scores.columns), strict=True)}
     assert rows["1", "Conditional-RKE", "four"].startswith("4")
     told = {row[:2]: row[2:] for row in zip(*(c.cells for c in counts.columns), strict=True)}

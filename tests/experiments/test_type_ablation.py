@@ -51,8 +51,8 @@ def finished(tmp_path_factory):
 
 
 def test_each_type_more_is_diversity_where_the_prompt_leaves_it_open(finished):
-    assert finished.settings.exchanged
-    assert finished.settings.per_type == MODES * PER_MODE
+    assert finished.study.exchanged
+    assert finished.study.per_type == MODES * PER_MODE
     j = np.arange(1, TYPES + 1)
     for draw in finished.found.value.sel(scale=1).transpose("repeat", *AXES).values:
         unspecified, specified = draw
@@ -166,7 +166,7 @@ def test_bandwidths_are_of_both_promptings_together(small, tmp_path):
             labels={"types": arrays["types"]},
             further={"typed_prompts": first if swapped else second},
         )
-        setups[swapped] = given.prepare(lambda p=pairs: p, 0).settings
+        setups[swapped] = given.prepare(lambda p=pairs: p, 0).study
     widths = [setups[swapped].bandwidths.prompt_bandwidth for swapped in (False, True)]
     assert widths[0] == pytest.approx(widths[1], rel=1e-5)
     assert setups[False].bandwidths.scales == (0.5, 1, 2)
@@ -184,7 +184,7 @@ def test_the_second_encoder_takes_its_own_prompts(small, tmp_path):
     # The encoders are exchanged: now it is the other prompts that leave the type open.
     assert specified > 1.5 * unspecified
     assert run.folder.name == "type_ablation-second"
-    assert run.settings.prompts_by == "second"
+    assert run.study.prompts_by == "second"
 
 
 def test_captions_say_data_draws_bandwidths_and_seed(finished):
@@ -252,12 +252,12 @@ def test_fewer_of_each_type_are_taken_where_that_is_asked(small, tmp_path):
 
 def test_results_of_draws_differ_and_are_read_back(small, tmp_path):
     run = execute(TypeAblation, tmp_path, *small[1])
-    assert run.settings.per_type == 8
+    assert run.study.per_type == 8
     first, second = run.results.values()
     assert first.value.shape == (2, 2, len(SCORES), 3)
     assert (first.value != second.value).any()
     assert json.loads((run.folder / "run.json").read_text())
-    scores, correlations, indices = run.settings.tables(run.found)
+    scores, correlations, indices = run.study.tables(run)
     rows = set(zip(*(column.cells for column in scores.columns[:3]), strict=True))
     assert ("1", "Conditional-Vendi", "3") in rows
     assert correlations.row_count == 8 and indices.row_count == 2
@@ -281,8 +281,8 @@ def of_models(tmp_path_factory):
 def test_a_model_is_taken_alone(of_models):
     _, runs = of_models
     for run, modes in zip(runs, (MODES, 1), strict=True):
-        assert run.settings.per_type == MODES * PER_MODE
-        assert run.settings.n == TYPES * MODES * PER_MODE
+        assert run.study.per_type == MODES * PER_MODE
+        assert run.study.n == TYPES * MODES * PER_MODE
         found = run.found.value.sel(scale=1)
         unspecified = found.sel(score="RKE", prompting=PROMPTINGS[0])
         np.testing.assert_allclose(unspecified / (modes * unspecified.j), 1, rtol=1e-4)
@@ -292,7 +292,7 @@ def test_a_model_is_taken_alone(of_models):
         "type_ablation-model_one",
         "type_ablation-model_two",
     ]
-    assert runs[1].settings.description.endswith("; the 24 of model/two")
+    assert runs[1].study.description.endswith("; the 24 of model/two")
 
 
 def test_models_stand_side_by_side_and_not_among_the_sets(of_models, finished):
@@ -324,7 +324,7 @@ def test_bandwidths_are_those_of_all_models(of_models):
         further={"typed_prompts": arrays["typed_prompts"]},
     )
     found = [
-        TypeAblation(model=model).prepare(lambda: pairs, 0).settings
+        TypeAblation(model=model).prepare(lambda: pairs, 0).study
         for model in (None, "model one", "model/two")
     ]
     assert found[0].bandwidths == found[1].bandwidths == found[2].bandwidths

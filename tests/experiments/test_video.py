@@ -22,7 +22,7 @@ def finished(tmp_path_factory):
 
 
 def test_the_scores_are_the_known_numbers_of_each_embedding(finished):
-    study, found = finished.settings, finished.found
+    study, found = finished.study, finished.found
     part = study.parts["all"]
     assert (part.prompts, part.clips, study.embeddings) == (80, 2, ("clips", "means"))
     assert list(map(str, finished.results))[:2] == ["all-clips-1", "all-clips-2"]
@@ -62,8 +62,8 @@ def test_sources_are_compared_by_themselves(tmp_path):
     )
     own = (f"--source={tmp_path / 'source.txt'}", "--groups=5")
     run = execute(Video, tmp_path, *flags, *own, *WIDTHS)
-    assert run.settings.parts["one"].models == ("alone",)
-    assert set(run.settings.parts["two"].models) == set(KNOWN)
+    assert run.study.parts["one"].models == ("alone",)
+    assert set(run.study.parts["two"].models) == set(KNOWN)
     found = run.found.sel(embedding="clips", scale=1)
     alone, both = found.sel(source="one", model="alone"), found.sel(source="two")
     np.testing.assert_allclose(alone.value, [4, 5, 20] * 2, rtol=1e-2)

@@ -23,8 +23,8 @@ import condvendi_jax as cv
 from condvendi_jax.grams import Layout, TiledGram, represent
 from condvendi_jax.grams import _memory as memory
 from condvendi_jax.pairs import Pairs
-from experiments.lab import record, store
-from experiments.lab.declaring import check_bounds
+from experiments.lab import store
+from experiments.lab.study import check_bounds
 from experiments.many_devices import ManyDevices
 
 
@@ -357,8 +357,8 @@ def test_the_example_gives_the_same_scores_by_every_way_in_two_processes(tmp_pat
     assert [process.returncode for process in processes] == [0, 0], ends
     assert "201 pairs, 2 x cpu of 2 processes" in ends[0][0]
     assert "pairs" not in ends[1][0]
-    run = store.read_run(tmp_path / "many_devices-2x1", record(ManyDevices))
-    assert (run.settings.num_processes, run.settings.devices) == (2, 2)
+    run = store.read_run(tmp_path / "many_devices-2x1", ManyDevices)
+    assert (run.study.num_processes, run.study.devices) == (2, 2)
     assert not run.missing
     assert len(run.results) == 5
     found = run.found
