@@ -353,7 +353,7 @@ def _correlations(run: lab.Run) -> Figure:
         axes.set_yticks([-i for i in range(len(judges))], names, fontsize=6.5)
     for axes in panels[-columns:]:
         axes.set_xlabel("Spearman correlation with people")
-    bars = "95% intervals over contexts; dashed: best published"
+    bars = "95%; dashed: best published"
     return figures.caption(figure, run, bars=bars, scale=study.bandwidths.shown)
 
 
@@ -416,8 +416,8 @@ def _pools(run: lab.Run) -> Figure:
         each=chance, x_label="contexts in the more diverse pool", size=(3.2, 2.5), sharey=True,
         y_label=lambda design: f"right order,\n{textwrap.fill(design, 22)}",
     )  # fmt: skip
-    n = f"{study.draws} pairs of pools a point"
-    bars = f"standard error over {count} tasks"
+    n = f"{study.draws} pairs a point"
+    bars = f"one error over {count} tasks"
     return figures.caption(drawn, run, n=n, bars=bars)
 
 

@@ -199,7 +199,7 @@ def _change(curve: xr.DataArray) -> str:
 
 def _caption(figure: Figure, runs: Sequence[lab.Run]) -> Figure:
     study = runs[0].study
-    bars = f"one standard error over {study.groups} groups of prompts; within a type over types"
+    bars = f"one standard error over {study.groups} groups of prompts, or types"
     return figures.caption(figure, runs, bars=bars)
 
 

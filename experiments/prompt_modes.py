@@ -185,7 +185,7 @@ def _figure(run: lab.Run) -> Figure:
         panels[0].set_ylabel(f"bandwidths x {scale:g}")
     style.legend_above(figure, axes[study.modes])
     n = f"{study.n:,} pairs of {len(study.names):,} prompts"
-    bars = "95% intervals over prompts"
+    bars = "95% over prompts"
     if study.credit is not None:
         bars += f". Pictures: {study.credit}"
     return figures.caption(figure, run, n=n, bars=bars)

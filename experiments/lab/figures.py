@@ -224,7 +224,9 @@ def caption(
     runs = [runs] if isinstance(runs, Run) else runs
     first = runs[0]
     fields = [value for run in runs for value in vars(run.study).values()]
-    described = dict.fromkeys(run.study.description.rstrip(".") for run in runs)
+    # What several data have in common behind the first semicolon, the encoders, is said once.
+    halves = [run.study.description.rstrip(".").partition("; ")[::2] for run in runs]
+    described = dict.fromkeys([*(head for head, _ in halves), *(tail for _, tail in halves)])
     kernels = list(dict.fromkeys(v.words(scale) for v in fields if hasattr(v, "words")))
     parts = ["; ".join(filter(None, described))]
     if n:
