@@ -181,13 +181,19 @@ def trend(within: xr.DataArray) -> tuple[float, tuple[float, float]]:
     return mean, (mean - half, mean + half)
 
 
+def _knobs(runs: Sequence[lab.Run]) -> dict[str, str]:
+    """What the knob of each generator is."""
+    return {_GENERATORS.get(run.study.knob, "generator"): run.study.knob for run in runs}
+
+
 def _gathered(runs: Sequence[lab.Run]) -> xr.Dataset:
     """The scores of every generator."""
-    names = [_GENERATORS.get(run.study.knob, "generator") for run in runs]
-    return xr.concat(
-        [run.found for run in runs], xr.DataArray(names, dims="generator", name="generator"),
+    names = xr.DataArray(list(_knobs(runs)), dims="generator", name="generator")
+    found = xr.concat(
+        [run.found for run in runs], names,
         join="outer", data_vars="all", coords="minimal", compat="override",
     )  # fmt: skip
+    return found.assign(half=1.96 * found.error)
 
 
 def _change(curve: xr.DataArray) -> str:
@@ -199,16 +205,19 @@ def _change(curve: xr.DataArray) -> str:
 
 def _caption(figure: Figure, runs: Sequence[lab.Run]) -> Figure:
     study = runs[0].study
-    bars = f"one standard error over {study.groups} groups of prompts, or types"
-    return figures.caption(figure, runs, bars=bars)
+    bars = f"95% over {study.groups} groups of prompts or types"
+    sizes = (run.study.samples * len(run.study.types) for run in runs)
+    n = f"{' and '.join(f'{size:,}' for size in sizes)} a setting"
+    return figures.caption(figure, runs, n=n, bars=bars)
 
 
 def _as_printed(runs: Sequence[lab.Run]) -> Figure:
     """A row a generator: RKE-MC of all its outputs against the knob, and within a type."""
     found = _gathered(runs)
-    whole = found[["value", "error"]].sel(score="RKE", drop=True)
+    whole = found[["value", "half"]].sel(score="RKE", drop=True)
     of = xr.DataArray(["all types", "within a type"], dims="of", name="of")
-    shown = xr.concat([whole, over_types(found)], of)
+    within = over_types(found)
+    shown = xr.concat([whole, within[["value"]].assign(half=1.96 * within.error)], of)
     scale = runs[0].study.bandwidths.shown
 
     def title(generator, of):
@@ -216,10 +225,10 @@ def _as_printed(runs: Sequence[lab.Run]) -> Figure:
         return f"{generator}, {of}: RKE {_change(curve)} (bandwidths x {scale:g})"
 
     drawn = figures.facets(
-        shown, x="setting", hue="scale", row="generator", column="of", error="error", log_y=True,
+        shown, x="setting", hue="scale", row="generator", column="of", error="half", log_y=True,
         names={label: f"bandwidths x {label:g}" for label in found.scale.values.tolist()},
-        title=title, x_label=" or ".join(run.study.knob for run in runs), y_label="RKE-MC",
-        size=(4.6, 2.9), sharey=False,
+        title=title, x_label=_knobs(runs).get, y_label="RKE-MC",
+        size=(5.4, 2.9), sharey=False,
     )  # fmt: skip
     return _caption(drawn, runs)
 
@@ -233,9 +242,8 @@ def _scores(runs: Sequence[lab.Run]) -> Figure:
         return f"{generator}, bandwidths x {scale:g}:\nConditional-Vendi {_change(curve)}"
 
     drawn = figures.facets(
-        found, x="setting", hue="score", row="generator", column="scale", error="error",
-        log_y=True, title=title, x_label=" or ".join(run.study.knob for run in runs),
-        sharey=False,
+        found, x="setting", hue="score", row="generator", column="scale", error="half",
+        log_y=True, title=title, x_label=_knobs(runs).get, sharey=False,
     )  # fmt: skip
     return _caption(drawn, runs)
 

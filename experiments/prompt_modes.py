@@ -171,7 +171,7 @@ def _figure(run: lab.Run) -> Figure:
             of_score = part.sel(score=score)
             last.errorbar(
                 part.mode + shift, of_score.value, 1.96 * of_score.error, linestyle="",
-                color=style.score_colour(score), label=score, capsize=2,
+                color=style.score_colour(score), label=score,
                 marker=style.MARKERS[SCORES.index(score)],
             )  # fmt: skip
         last.set_xticks(part.mode)

@@ -252,7 +252,7 @@ def _curves(run: lab.Run) -> Figure:
     found = by_temperature(run.found[["value", "error"]].sel(score=_SHOWN))
     lowest = found.value.isel(temperature=0)
     shown = found / lowest
-    shown["error"] = 1.96 * shown.error
+    shown = shown.assign(error=1.96 * shown.error, score_itself=found.value)
     scale = run.study.bandwidths.shown
 
     def title(given, score):
@@ -264,8 +264,20 @@ def _curves(run: lab.Run) -> Figure:
         shown, x="temperature", hue="scale", row="given", column="score", error="error",
         names={label: f"bandwidths x {label:g}" for label in found.scale.values.tolist()},
         title=title, y_label="score / that of the lowest", size=(2.9, 2.5), sharey=False,
+        each=_last_scores,
     )  # fmt: skip
-    return _caption(drawn, run, f"95%, over {run.study.groups} groups of prompts or types")
+    bars = f"95%, over {run.study.groups} groups of prompts or types; numbers: the last scores"
+    return _caption(drawn, run, bars)
+
+
+def _last_scores(panel: Axes, part: xr.Dataset) -> None:
+    """Writes the score at the highest temperature behind each curve."""
+    last = part.isel(temperature=-1)
+    ends = zip(last.value.values, last.score_itself.values, style.CYCLE, strict=False)
+    for height, score, colour in ends:
+        place = {"textcoords": "offset points", "va": "center", "fontsize": 6.5, "color": colour}
+        panel.annotate(f"{score:.3g}", (last.temperature.item(), height), (5, 0), **place)
+    panel.margins(x=0.12)
 
 
 def _of_types(run: lab.Run) -> Figure:

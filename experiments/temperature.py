@@ -11,6 +11,7 @@ computed again on the stories that ended, and on all stories cut to the same num
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 import xarray as xr
@@ -23,7 +24,7 @@ from experiments.stories import CONTROLS, FINISHED, LABELS
 
 ALL, CUT = "all", "cut"
 _RTOL = 0.005
-_WORDS = {ALL: "all stories", FINISHED: "those that ended", CUT: "all, cut to one length"}
+_WORDS = {ALL: "all", FINISHED: "ended", CUT: "cut"}
 _COLOURS = {ALL: style.BLUE, FINISHED: style.GREEN, CUT: style.ORANGE}
 _SHOWN = "Conditional-RKE"
 
@@ -149,45 +150,44 @@ class Temperature(lab.Study):
         whole = shown.sel(text=ALL)
         figure, axes = style.panels(6, size=(3.6, 2.7))
         for panel, kind in zip(axes, ("Conditional-", "Information-", ""), strict=False):
-            for name in (f"{kind}Vendi", f"{kind}RKE"):
+            names = f"{kind}Vendi", f"{kind}RKE"
+            for name in names:
                 _line(panel, whole.sel(score=name), style.score_colour(name), name)
             panel.set_ylabel("effective number of modes")
-            name = f"{kind}Vendi"
-            panel.set_title(f"{name} {_change(whole.value.sel(score=name))}")
+            panel.set_title(_changes({name: whole.sel(score=name) for name in names}))
             if kind != "Conditional-":
                 style.log_axis(panel)
             panel.legend()
         for text in study.texts:
             part = shown.sel(text=text, score=_SHOWN)
-            label = f"{_WORDS[text]}, n = {int(part.n[0]):,}"
+            label = f"{_WORDS[text]} stories, n = {int(part.n[0]):,}"
             _line(axes[3], part, _COLOURS[text], label)
-        last = study.texts[-1]
-        words = _change(shown.value.sel(text=last, score=_SHOWN))
-        axes[3].set(ylabel=_SHOWN, title=f"of {_WORDS[last]}: {words}")
-        for colour, scale in zip(style.CYCLE, found.scale.values, strict=False):
-            part = found.sel(scale=scale, text=ALL, score=_SHOWN)
+        of = {_WORDS[text]: shown.sel(text=text, score=_SHOWN) for text in study.texts}
+        axes[3].set(ylabel=_SHOWN, title=f"{_SHOWN}: {_changes(of)}")
+        of = {f"x {x:g}": found.sel(scale=x, text=ALL, score=_SHOWN) for x in found.scale.values}
+        for colour, (scale, part) in zip(style.CYCLE, of.items(), strict=False):
             first = part.value[0].item()
             scaled = part.assign(value=part.value / first, error=part.error / first)
-            _line(axes[4], scaled, colour, f"bandwidths x {scale:g}")
-        widest = found.value.sel(scale=found.scale[-1], text=ALL, score=_SHOWN)
-        words = f"at bandwidths x {found.scale[-1].item():g}: {_change(widest)}"
-        axes[4].set(ylabel=f"{_SHOWN}, first = 1", title=words)
+            _line(axes[4], scaled, colour, f"bandwidths {scale}")
+        axes[4].set(ylabel=f"{_SHOWN}, first = 1", title=f"{_SHOWN}: {_changes(of)}")
         for panel in axes[3:5]:
-            panel.legend(fontsize=6.5)
+            panel.legend()
         _controls(axes[5], whole)
         is_number = stories.places(study.models) is not None
         for panel in axes:
             panel.set_xticks(_positions(whole), study.models)
             panel.set_xlabel("temperature" if is_number else "model")
         n = f"n = {', '.join(f'{n:,}' for n in dict.fromkeys(whole.n.values.tolist()))} each"
+        matched = {FINISHED: "ended ones matched by prompt", CUT: "cut ones to one length"}
+        n = ", ".join([n, *(matched[text] for text in study.texts if text != ALL)])
         bars = f"95%, over {study.groups} groups of prompts"
         return {"temperature": figures.caption(figure, run, n=n, bars=bars)}
 
 
-def _change(values: xr.DataArray) -> str:
-    """By how much the last model's value differs from the first's, in words."""
-    ratio = (values[-1] / values[0]).item()
-    return f"{'rises' if ratio > 1 else 'falls'} by {abs(ratio - 1):.0%}"
+def _changes(curves: Mapping[str, xr.Dataset]) -> str:
+    """By how much the last model's value differs from the first's, for each curve."""
+    ratios = {name: (of.value[-1] / of.value[0]).item() for name, of in curves.items()}
+    return ", ".join(f"{name} {ratio - 1:+.0%}" for name, ratio in ratios.items())
 
 
 def _positions(found: xr.Dataset) -> list[float]:
@@ -199,7 +199,7 @@ def _line(panel: Axes, found: xr.Dataset, colour: str, label: str) -> None:
     """One score of every temperature with 95% intervals."""
     panel.errorbar(
         _positions(found), found.value, 1.96 * found.error, color=colour, marker="o",
-        elinewidth=0.8, capsize=2, label=label,
+        elinewidth=0.8, label=label,
     )  # fmt: skip
 
 
@@ -210,12 +210,12 @@ def _controls(panel: Axes, found: xr.Dataset) -> None:
         panel.set_axis_off()
         return
     errors = 1.96 * found.known_error.sel(control="perplexity")
-    panel.errorbar(_positions(found), perplexity, errors, color=style.BLACK, marker="o", capsize=2)
+    panel.errorbar(_positions(found), perplexity, errors, color=style.BLACK, marker="o")
     panel.set_yscale("log")
     style.log_numbers(panel.yaxis)
     times = (perplexity[-1] / perplexity[0]).item()
     panel.set(ylabel="perplexity, model at T = 1", title=f"perplexity rises {times:,.0f}-fold")
-    panel.margins(x=0.6, y=0.15)
+    panel.margins(x=0.45, y=0.15)
     for x, height, share in zip(_positions(found), perplexity.values, ended.values, strict=True):
         if not np.isnan(share):
             place = {"textcoords": "offset points", "ha": "right", "fontsize": 7.5}

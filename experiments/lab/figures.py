@@ -10,7 +10,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.lab import style
+from experiments.lab import scales, style
 from experiments.lab.store import Run
 from experiments.lab.tables import word
 
@@ -35,7 +35,7 @@ def facets(
     colours: Mapping[Any, str] | None = None,
     names: Mapping[Any, str] | None = None,
     title: Callable[[Any, Any], str] | None = None,
-    x_label: str | None = None,
+    x_label: str | Callable[[Any], str] | None = None,
     y_label: str | Callable[[Any], str] = "effective number of modes",
     size: tuple[float, float] = (3.6, 2.8),
     sharey: style.Shared = "row",
@@ -63,7 +63,8 @@ def facets(
       names: what labels are called in the figure.
       title: `title(row label, column label)`: what is seen in a panel; None where there is no such
         axis. By default the labels themselves.
-      x_label: below the lowest panels; the name of the axis by default.
+      x_label: below the lowest panels, the name of the axis by default; or below every row, by its
+        label.
       y_label: beside the first panels; or by the label of the row.
       size: of a panel, in inches.
       sharey: which panels have the same values at their sides, as `Figure.subplots`.
@@ -118,9 +119,9 @@ def facets(
             panel.set_title(", ".join(names.get(v, f"{word(v)}") for v in place.values()))
         if index % across == 0:
             panel.set_ylabel(y_label(of_row) if callable(y_label) else y_label)
-        if index >= len(panels) - across:
+        if callable(x_label) or index >= len(panels) - across:
             panel.tick_params(labelbottom=True)
-            panel.set_xlabel(x_label if x_label is not None else x)
+            panel.set_xlabel(x_label(of_row) if callable(x_label) else x_label or x)
     if hue is not None and len(hues) > 1:
         style.legend_above(figure, panels[0], columns=max(2, 2 * across))
     return figure
@@ -227,7 +228,7 @@ def caption(
     # What several data have in common behind the first semicolon, the encoders, is said once.
     halves = [run.study.description.rstrip(".").partition("; ")[::2] for run in runs]
     described = dict.fromkeys([*(head for head, _ in halves), *(tail for _, tail in halves)])
-    kernels = list(dict.fromkeys(v.words(scale) for v in fields if hasattr(v, "words")))
+    kernels = scales.words([v for v in fields if hasattr(v, "words")], scale)
     parts = ["; ".join(filter(None, described))]
     if n:
         parts[0] = f"{parts[0]}: {n}" if parts[0] else n

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -162,20 +163,19 @@ class Scales:
         return 1.0 if 1.0 in scales else scales[0]
 
     def words(self, scale: float | None = None) -> str:
-        """The kernel, the bandwidths and their rule, for a caption; at one scale or at all."""
+        """The kernel, the bandwidths `{}` and their rule, for a caption; at one scale or at all."""
         if self.kernel == "cosine":
             return "Cosine kernel"
         times = ", ".join(f"{scale:g}" for scale in ([scale] if scale else self.scales or ()))
-        ending = "" if times == "1" else f" times {times}"
-        if self.output_bandwidth is None:
-            return f"Gaussian bandwidths: {_short(self)}{ending}"
-        widths = f" {self.output_bandwidth:.3g} (outputs), {self.prompt_bandwidth:.3g} (prompts)"
-        return f"Gaussian bandwidths{widths}: {_short(self)}{ending}"
+        ending = "" if times == "1" else f" x {times}"
+        rule = "given" if self.described == "given" else f"{self.rule} rule"
+        widths = "" if self.output_bandwidth is None else " (outputs / prompts) {}"
+        return f"Gaussian bandwidths{widths}: {rule}{ending}"
 
-
-def _short(scales: Scales) -> str:
-    """How the bandwidths were chosen, in a word or two."""
-    return "given" if scales.described == "given" else f"{scales.rule} rule"
+    @property
+    def widths(self) -> str:
+        """The bandwidths, for a caption."""
+        return _widths(self.output_bandwidth, self.prompt_bandwidth)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,8 +215,28 @@ class Rules:
         return dataclasses.replace(self, axis=tuple(found))
 
     def words(self, scale: float | None = None) -> str:
-        """The kernel and the rules, for a caption."""
-        if self.kernel == "cosine":
-            return "Cosine kernel"
-        widths = (f"{b.coordinate} {b.outputs:.3g} / {b.prompts:.3g}" for b in self.axis)
-        return f"Gaussian bandwidths (outputs / prompts): {', '.join(widths)}"
+        """The kernel, and the bandwidths `{}` by every rule, for a caption."""
+        words = "Gaussian bandwidths (outputs / prompts) {}"
+        return "Cosine kernel" if self.kernel == "cosine" else words
+
+    @property
+    def widths(self) -> str:
+        """The bandwidths by rule, for a caption."""
+        return ", ".join(f"{b.coordinate} {_widths(b.outputs, b.prompts)}" for b in self.axis)
+
+
+def _widths(outputs: float | None, prompts: float | None) -> str:
+    return "" if outputs is None or prompts is None else f"{outputs:.3g} / {prompts:.3g}"
+
+
+def words(kernels: Sequence[Scales | Rules], scale: float | None = None) -> list[str]:
+    """What kernels are, for a caption: what several have in common is said once.
+
+    Args:
+      kernels: of the runs that a figure shows, resolved.
+      scale: the one multiple of the bandwidths that is shown, where it is one.
+    """
+    alike: dict[str, list[str]] = {}
+    for one in kernels:
+        alike.setdefault(one.words(scale), []).append(one.widths)
+    return [said.format(" and ".join(dict.fromkeys(widths))) for said, widths in alike.items()]

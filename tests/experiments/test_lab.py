@@ -540,16 +540,20 @@ def test_bandwidths_are_the_rules_and_multiples_of_them():
 def test_a_caption_says_the_bandwidths_and_their_rule():
     pairs = random_pairs()
     given = Scales(output_bandwidth=2.0, prompt_bandwidth=3.0).resolve(pairs, 0)
-    assert given.words() == "Gaussian bandwidths 2 (outputs), 3 (prompts): given times 0.5, 1, 2"
-    assert given.words(1.0) == "Gaussian bandwidths 2 (outputs), 3 (prompts): given"
-    assert "variance rule times 0.5" in Scales().resolve(pairs, 0).words(0.5)
+    again = dataclasses.replace(given, output_bandwidth=4.0)
+    words = "Gaussian bandwidths (outputs / prompts)"
+    assert scales.words([given]) == [f"{words} 2 / 3: given x 0.5, 1, 2"]
+    assert scales.words([given, again, given], 1.0) == [f"{words} 2 / 3 and 4 / 3: given"]
+    ruled = scales.words([Scales().resolve(pairs, 0), given], 0.5)
+    assert len(ruled) == 2 and ruled[0].endswith(": variance rule x 0.5")
     # Where several data have bandwidths of their own, a study keeps the rule alone.
-    assert Scales(scales=(0.5, 2.0)).words() == "Gaussian bandwidths: variance rule times 0.5, 2"
-    assert Scales(kernel="cosine").resolve(pairs, 0).words() == "Cosine kernel"
-    assert Rules(kernel="cosine").resolve(pairs, 0).words() == "Cosine kernel"
-    ruled = scales.by_rule(pairs, "median", 0)
-    words = f"median {ruled.outputs:.3g} / {ruled.prompts:.3g}"
-    assert words in Rules(rules=("median",)).resolve(pairs, 0).words()
+    several = Scales(scales=(0.5, 2.0))
+    assert scales.words([several]) == ["Gaussian bandwidths: variance rule x 0.5, 2"]
+    for cosine in (Scales(kernel="cosine"), Rules(kernel="cosine")):
+        assert scales.words([cosine.resolve(pairs, 0)]) == ["Cosine kernel"]
+    median = scales.by_rule(pairs, "median", 0)
+    widths = f"median {median.outputs:.3g} / {median.prompts:.3g}"
+    assert scales.words([Rules(rules=("median",)).resolve(pairs, 0)]) == [f"{words} {widths}"]
 
 
 @pytest.mark.parametrize(
