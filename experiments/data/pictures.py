@@ -6,7 +6,7 @@ Two collections, each read from a folder that the user has:
   four files of the Debian package dataset-fashion-mnist; a black rim makes them 32 x 32. The last
   10,000 are held out.
 - `emoji`: nine designers' drawings of 1,652 emoji, 64 x 64 in colour, as
-  `python -m experiments.data.build_emoji --pictures=DIR` writes them; here 32 x 32. A tenth, drawn
+  `python -m experiments.builders.emoji --pictures=DIR` writes them; here 32 x 32. A tenth, drawn
   at random, is held out.
 
 What is shipped are the embeddings of their prompts, and a digest of the pictures, so that whatever
@@ -203,6 +203,6 @@ COLLECTIONS = {
         _emoji_prompts,
         channels=3,
         digest="c8457f80a67e1bdb",
-        source="python -m experiments.data.build_emoji --pictures=DIR writes them",
+        source="python -m experiments.builders.emoji --pictures=DIR writes them",
     ),
 }

@@ -2,8 +2,8 @@
 
 A set's file `NAME.npz` holds float16 embeddings under `outputs`, `prompts` and `further_ROLE`,
 labels under `label_ROLE`, and `description`, `licence`, `cut` and `provenance`. Where an entry X is
-a table of what occurs, `X_index` `[n]` says which row each pair has. `building.write_set` writes
-it.
+a table of what occurs, `X_index` `[n]` says which row each pair has. The builders' `write_set`
+writes it.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _types(name: str, licence: str, description: str) -> DataSet:
     """A set of photographs of ten kinds, with prompts that name the kind and that do not."""
     return DataSet(
         load=_shipped(name),
-        builder=f"python -m experiments.data.build_types {name}",
+        builder=f"python -m experiments.builders.kinds {name}",
         licence=licence,
         description=f"{description}; prompts with the kind named and unnamed, two text encoders",
     )
@@ -127,7 +127,7 @@ def _types(name: str, licence: str, description: str) -> DataSet:
 SETS = {
     "emoji": DataSet(
         load=load_emoji,
-        builder="python -m experiments.data.build_emoji",
+        builder="python -m experiments.builders.emoji",
         licence="Apache-2.0, MIT, CC-BY-4.0 and CC-BY-SA-4.0, by designer: ATTRIBUTION.md",
         description="nine designers' drawings of 1,652 named emoji, each with its name as prompt",
     ),
@@ -154,73 +154,73 @@ SETS = {
     ),
     "captions": DataSet(
         load=_shipped("captions"),
-        builder="python -m experiments.data.build_captions",
+        builder="python -m experiments.builders.captions",
         licence="NC: Flickr8k, for non-commercial research only",
         description="8,091 photographs of Flickr8k, each with a human caption of it as prompt",
     ),
     "captioning": DataSet(
         load=_shipped("captioning"),
-        builder="python -m experiments.data.build_captions",
+        builder="python -m experiments.builders.captions",
         licence="NC: Flickr8k, for non-commercial research only",
         description="five human captions each of photographs of Flickr8k, which are the prompts",
     ),
     "gallery": DataSet(
         load=_shipped("gallery"),
-        builder="python -m experiments.data.build_gallery",
+        builder="python -m experiments.builders.gallery",
         licence="not stated by the source (github.com/dcsan/imagen): embeddings and labels only",
         description="pictures by seven text-to-image sources on up to 41 shared prompts",
     ),
     "video": DataSet(
         load=_shipped("video"),
-        builder="python -m experiments.data.build_video",
+        builder="python -m experiments.builders.video",
         licence="FETV: not stated; Shap-E: MIT",
         description="clips of four text-to-video models, of Shap-E, and real ones, by prompt",
     ),
     "language": DataSet(
         load=_shipped("language"),
-        builder="python -m experiments.data.build_language",
+        builder="python -m experiments.builders.language",
         licence="Apache-2.0; the terms of the models, whose answers were embedded, vary",
         description="answers of 23 language models to the same instructions, whole and cut",
     ),
     "human": DataSet(
         load=_shipped("human"),
-        builder="python -m experiments.data.build_human",
+        builder="python -m experiments.builders.human",
         licence="MIT (Tevet and Berant), as the source states it",
         description="sets of responses to a context that people judged for diversity, nine tasks",
     ),
     "sketches": DataSet(
         load=_shipped("sketches"),
-        builder="python -m experiments.data.build_sketches",
+        builder="python -m experiments.builders.sketches",
         licence="not stated for the weights; the code beside them is Apache-2.0",
         description="drawings by Sketch-RNN of 29 classes at seven temperatures",
     ),
     "sketched_animals": DataSet(
         load=_shipped("sketched_animals"),
-        builder="python -m experiments.data.build_sketches",
+        builder="python -m experiments.builders.sketches",
         licence="not stated for the weights; the code beside them is Apache-2.0",
         description="drawings by Sketch-RNN of ten animals at three temperatures, named or not",
     ),
     "quickdraw": DataSet(
         load=_shipped("quickdraw"),
-        builder="python -m experiments.data.build_quickdraw",
+        builder="python -m experiments.builders.quickdraw",
         licence="MIT: weights of ml5.js, trained on Quick, Draw! (CC-BY-4.0)",
         description="drawings of 50 classes by a conditional VAE, its latents truncated to 0 ... 1",
     ),
     "stories": DataSet(
         load=_shipped("stories"),
-        builder="python -m experiments.data.build_stories",
+        builder="python -m experiments.builders.stories",
         licence="Apache-2.0, as the model and the project",
         description="stories of a small language model at four temperatures, whole and cut",
     ),
     "fashion_features": DataSet(
         load=_shipped("fashion_features"),
-        builder="python -m experiments.data.build_features fashion",
+        builder="python -m experiments.builders.features fashion",
         licence="MIT: Fashion-MNIST",
         description="10,000 held-out pictures of Fashion-MNIST, embedded by what is trained here",
     ),
     "emoji_features": DataSet(
         load=_shipped("emoji_features"),
-        builder="python -m experiments.data.build_features emoji",
+        builder="python -m experiments.builders.features emoji",
         licence="Apache-2.0, MIT, CC-BY-4.0 and CC-BY-SA-4.0, by designer: ATTRIBUTION.md",
         description="a tenth of the drawings of emoji, held out of an encoder trained here",
     ),

@@ -117,7 +117,7 @@ def held_out_features(path: pathlib.Path, training: picture_encoder.Training) ->
         if line not in found:
             raise ValueError(
                 f"{path}: expected features of {line}, received {', '.join(found) or 'none'}; "
-                f"python -m experiments.data.build_features {training.collection} --pictures=DIR "
+                f"python -m experiments.builders.features {training.collection} --pictures=DIR "
                 "makes them anew."
             )
     return sets.read_set(path)

@@ -20,7 +20,7 @@ import numpy as np
 from flax import nnx
 from jax.typing import ArrayLike
 
-from experiments.data.building import Repository
+from experiments.data.repository import Repository
 
 REPOSITORY = ("ml5js/ml5-data-and-models", "0612a3e7c51cbffdc5db701dff49d16d1ac26fa8")
 FOLDER = "models/CVAE/quick_draw"

@@ -24,7 +24,7 @@ import numpy as np
 from flax import nnx
 from jax.typing import ArrayLike
 
-from experiments.data.building import Repository
+from experiments.data.repository import Repository
 
 REPOSITORY = ("hardmaru/sema-demo", "09ceb6579d01e57db3f792d0e631284c331538dd")
 END = (0.0, 0.0, 0.0, 0.0, 1.0)

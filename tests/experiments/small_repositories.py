@@ -4,7 +4,7 @@ import subprocess
 
 import numpy as np
 
-from experiments.data.building import Repository
+from experiments.data.repository import Repository
 
 
 def git(folder, *arguments):

@@ -7,7 +7,8 @@ import subprocess
 import numpy as np
 import pytest
 
-from experiments.data import build_captions, building, sets
+from experiments.builders import captions, common
+from experiments.data import sets
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +24,7 @@ def commit(folder, files):
     who = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "all"]):
         subprocess.run(["git", *who, "-C", str(folder), *words], check=True)
-    return building.Repository("me/it", "HEAD", folder)
+    return common.Repository("me/it", "HEAD", folder)
 
 
 def picture(number):
@@ -77,12 +78,12 @@ class Texts:
 def built(repositories, tmp_path_factory):
     folder = tmp_path_factory.mktemp("built")
     targets = [folder / "captions.npz", folder / "captioning.npz"]
-    cuts = build_captions.Cuts(("dog", "water"), 5, 22, 2.0**-8, 2.0**-7, 0)
+    cuts = captions.Cuts(("dog", "water"), 5, 22, 2.0**-8, 2.0**-7, 0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build_captions, "load_efficientnet", Pictures)
-        patch.setattr(build_captions, "load_minilm", Texts)
-        patch.setattr(building, "versions", lambda *packages: ["weights 1"])
-        build_captions.build(*repositories, cuts, targets, cache=folder)
+        patch.setattr(captions, "load_efficientnet", Pictures)
+        patch.setattr(captions, "load_minilm", Texts)
+        patch.setattr(common, "versions", lambda *packages: ["weights 1"])
+        captions.build(*repositories, cuts, targets, cache=folder)
     return folder, [sets.read_set(target) for target in targets]
 
 
@@ -90,10 +91,10 @@ def test_a_photograph_is_paired_with_its_first_caption(built):
     _, (captions, _) = built
     assert len(captions) == COUNT
     colours = np.stack([np.random.default_rng(i).integers(0, 256, 3) for i in range(COUNT)]) / 255
-    expected = building.unit_rows(np.concatenate([colours, 1 - colours], axis=1))
+    expected = common.unit_rows(np.concatenate([colours, 1 - colours], axis=1))
     np.testing.assert_allclose(captions.outputs, expected, atol=2.0**-8)
     firsts = [captions_of(number)[0] for number in range(COUNT)]
-    expected = building.unit_rows(Texts().encode(firsts))
+    expected = common.unit_rows(Texts().encode(firsts))
     np.testing.assert_allclose(captions.prompts, expected, atol=2.0**-7)
     assert captions.labels["photograph"].tolist() == list(range(COUNT))
     kinds = [WORDS[n % 4] if n % 4 < 2 else "other" for n in range(COUNT)]
@@ -112,7 +113,7 @@ def test_drawn_photographs_have_all_five_captions(built):
     assert (np.diff(number) >= 0).all() and len(set(number)) == 22
     np.testing.assert_array_equal(captioning.prompts, captions.outputs[number])
     texts = [captions_of(n)[k] for n, k in zip(number, caption, strict=True)]
-    expected = building.unit_rows(Texts().encode(texts))
+    expected = common.unit_rows(Texts().encode(texts))
     np.testing.assert_allclose(captioning.outputs, expected, atol=2.0**-7)
     kinds, counts = np.unique(captioning.labels["pictures"][::5], return_counts=True)
     assert dict(zip(kinds, counts, strict=True))["dog"] >= 5
@@ -160,42 +161,42 @@ def test_a_caption_names_a_kind_by_whole_words():
         "waterfall": "other",
         "": "other",
     }.items():
-        assert build_captions.kind_of(caption, kinds) == kind, caption
+        assert captions.kind_of(caption, kinds) == kind, caption
 
 
 def test_captions_are_read_by_name_and_number():
     lines = [f"a b.jpg#{k}\t caption {k} ." for k in (3, 1, 0, 2, 4)]
-    assert build_captions.read_captions("\n".join(lines)) == {
+    assert captions.read_captions("\n".join(lines)) == {
         "a b.jpg": [f"caption {k} ." for k in range(5)]
     }
-    assert build_captions.read_captions("\n".join([*lines[:4], "a b.jpg#4\t "])) == {}
-    assert build_captions.read_captions("\n".join(lines[:4])) == {}
+    assert captions.read_captions("\n".join([*lines[:4], "a b.jpg#4\t "])) == {}
+    assert captions.read_captions("\n".join(lines[:4])) == {}
     with pytest.raises(ValueError, match="line 6: a b.jpg has a caption 3 already"):
-        build_captions.read_captions("\n".join([*lines, lines[0]]))
+        captions.read_captions("\n".join([*lines, lines[0]]))
     with pytest.raises(ValueError, match="line 1: expected name#number, a tab and a caption"):
-        build_captions.read_captions("a.jpg 0 caption")
+        captions.read_captions("a.jpg 0 caption")
 
 
 def test_photographs_are_drawn_by_kind_and_then_at_random():
     kinds = np.array(["dog"] * 10 + ["water"] * 3 + ["other"] * 20)
-    drawn = build_captions.draw(kinds, count=15, per_kind=4, seed=0)
+    drawn = captions.draw(kinds, count=15, per_kind=4, seed=0)
     assert len(set(drawn)) == 15 and (np.diff(drawn) > 0).all()
     assert np.sum(kinds[drawn] == "dog") >= 4 and np.sum(kinds[drawn] == "water") == 3
-    exact = build_captions.draw(kinds, count=7, per_kind=4, seed=0)
+    exact = captions.draw(kinds, count=7, per_kind=4, seed=0)
     assert sorted(kinds[exact]) == ["dog"] * 4 + ["water"] * 3
     assert set(exact) <= set(drawn)
-    assert set(build_captions.draw(kinds, count=15, per_kind=4, seed=1)) != set(drawn)
+    assert set(captions.draw(kinds, count=15, per_kind=4, seed=1)) != set(drawn)
     for count in (6, 34):
         with pytest.raises(ValueError, match=rf"expected 7 \(the kinds\) to 33 .*received {count}"):
-            build_captions.draw(kinds, count=count, per_kind=4, seed=0)
+            captions.draw(kinds, count=count, per_kind=4, seed=0)
 
 
 def test_rounded_rows_are_multiples_that_float16_holds():
     rows = np.random.default_rng(0).uniform(-1, 1, (20, 30))
-    found = building.rounded(rows, 2.0**-6)
+    found = common.rounded(rows, 2.0**-6)
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found, found.astype(np.float16))
     np.testing.assert_array_equal(found * 64, np.round(rows * 64))
     for step in (0.3, 0.0, 1.0, -0.5):
         with pytest.raises(ValueError, match="step: expected a power of two below 1"):
-            building.rounded(rows, step)
+            common.rounded(rows, step)

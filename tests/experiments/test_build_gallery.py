@@ -10,8 +10,9 @@ import pytest
 from fake_encoders import Means
 from PIL import Image
 
-from experiments.data import SETS, build_gallery, sets
-from experiments.data.building import Repository
+from experiments.builders import gallery
+from experiments.data import SETS, sets
+from experiments.data.repository import Repository
 
 pytestmark = pytest.mark.slow
 
@@ -67,12 +68,12 @@ def repository(folder, files):
 
 @pytest.fixture
 def small(tmp_path):
-    files = {f"{build_gallery.RENDERS}/{path}": c for path, c in renders().items()}
+    files = {f"{gallery.RENDERS}/{path}": c for path, c in renders().items()}
     return repository(tmp_path / "clone", files | SHEETS)
 
 
 def test_prompts_are_read_in_the_order_of_the_sheets():
-    found = build_gallery.read_prompts([*SHEETS.values()])
+    found = gallery.read_prompts([*SHEETS.values()])
     assert [*found.items()] == [
         ("a-red-cat-1", "A red cat"),
         ("a-blue-dog-2", "A blue dog"),
@@ -81,8 +82,8 @@ def test_prompts_are_read_in_the_order_of_the_sheets():
 
 
 def test_single_pictures_of_known_prompts_are_kept_in_order(small):
-    gallery = build_gallery.collect(small, [*build_gallery.SOURCES])
-    assert [(p.prompt, p.source, p.sample) for p in gallery.pictures] == [
+    found = gallery.collect(small, [*gallery.SOURCES])
+    assert [(p.prompt, p.source, p.sample) for p in found.pictures] == [
         (0, "ldif", 1),
         (0, "ldif", 2),
         (0, "ldif", 10),
@@ -92,14 +93,14 @@ def test_single_pictures_of_known_prompts_are_kept_in_order(small):
         (2, "dmin", 1),
     ]
     # Midjourney's sheet of four, simulacra's of another's size; the red picture a second time.
-    assert gallery.left_out == {"smaller than the source's own": 2, "repeated": 1}
-    assert gallery.prompts == ("A red cat", "A blue dog", "A girl is lost")
+    assert found.left_out == {"smaller than the source's own": 2, "repeated": 1}
+    assert found.prompts == ("A red cat", "A blue dog", "A girl is lost")
 
 
 def test_a_set_is_written_and_read_again(small, tmp_path):
     encoders: dict[str, Any] = {"pictures": Means(), "texts": Means()}
     output = tmp_path / "gallery.npz"
-    build_gallery.build(
+    gallery.build(
         small, ["ldif", "dmin"], output, cache=tmp_path / "cache", packages=["a 1"], **encoders
     )
     pairs = sets.read_set(output)
@@ -121,15 +122,15 @@ def test_a_set_is_written_and_read_again(small, tmp_path):
 @pytest.mark.parametrize("given", [["ldif", "disco"], ["ldif", "ldif"], []])
 def test_unknown_sources_are_refused(given):
     with pytest.raises(ValueError, match="--sources: expected some of ldif, dmin, glid3"):
-        build_gallery.check_keys(given)
+        gallery.check_keys(given)
 
 
 def test_a_repository_without_pictures_and_a_damaged_picture_are_refused(tmp_path):
     with pytest.raises(ValueError, match="no pictures of ldif"):
-        build_gallery.collect(repository(tmp_path / "empty", SHEETS), ["ldif"])
-    damaged = {f"{build_gallery.RENDERS}/lost-3/ldif-1.png": b"no picture"}
+        gallery.collect(repository(tmp_path / "empty", SHEETS), ["ldif"])
+    damaged = {f"{gallery.RENDERS}/lost-3/ldif-1.png": b"no picture"}
     with pytest.raises(ValueError, match=r"lost-3/ldif-1\.png: cannot be decoded"):
-        build_gallery.collect(repository(tmp_path / "damaged", damaged | SHEETS), ["ldif"])
+        gallery.collect(repository(tmp_path / "damaged", damaged | SHEETS), ["ldif"])
 
 
 def test_the_shipped_set_has_the_counts_of_its_description():

@@ -6,7 +6,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from experiments.data import build_human, building
+from experiments.builders import common, human
 from experiments.data.sets import read_set
 
 pytestmark = pytest.mark.slow
@@ -63,7 +63,7 @@ def repository(tmp_path):
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "first")
     commit = git(folder, "rev-parse", "HEAD")
-    return building.Repository.opened("me/it", commit, source=str(folder), cache=tmp_path)
+    return common.Repository.opened("me/it", commit, source=str(folder), cache=tmp_path)
 
 
 ENCODERS = (Letters("one", 5), Letters("two", 4))
@@ -71,8 +71,8 @@ ENCODERS = (Letters("one", 5), Letters("two", 4))
 
 @pytest.fixture
 def built(repository, tmp_path):
-    found = build_human.build(repository, ENCODERS, cache=tmp_path, dimensions=(5, 3))
-    building.write_set(tmp_path / "human.npz", **found, provenance=[repository.reference])
+    found = human.build(repository, ENCODERS, cache=tmp_path, dimensions=(5, 3))
+    common.write_set(tmp_path / "human.npz", **found, provenance=[repository.reference])
     return read_set(tmp_path / "human.npz")
 
 
@@ -104,7 +104,7 @@ def test_equal_texts_have_equal_rows_and_angles_are_those_of_the_encoder(built):
 def test_the_second_encoder_is_cut_with_its_contexts(built, repository, tmp_path):
     assert built.further["second_outputs"].shape == (10, 3)
     assert built.further["second_prompts"].shape == (10, 3)
-    found = build_human.build(repository, ENCODERS, cache=tmp_path, dimensions=(9, 3))
+    found = human.build(repository, ENCODERS, cache=tmp_path, dimensions=(9, 3))
     assert found["cut"]["one"]["principal directions"] == "5 of 5"
     assert found["cut"]["one"]["share of the squared norm"] == pytest.approx(1)
     assert found["cut"]["two"]["share of the squared norm"] < 1
@@ -119,15 +119,15 @@ def test_no_text_is_written(built, tmp_path):
 
 
 def test_tasks_are_chosen_by_name(repository, tmp_path):
-    (only,) = build_human.read_sets(repository, ["decTest response"])
+    (only,) = human.read_sets(repository, ["decTest response"])
     assert only.context == "de" and only.responses == ("ab", "cc", "dd", "a")
     with pytest.raises(ValueError, match="some of conTest story, decTest response, received 'x'"):
-        build_human.read_sets(repository, ["x"])
+        human.read_sets(repository, ["x"])
 
 
 def test_the_shipped_file_is_whole():
-    pairs = read_set(build_human.FOLDER / "human.npz")
-    assert (build_human.FOLDER / "human.npz").stat().st_size <= 12e6
+    pairs = read_set(human.FOLDER / "human.npz")
+    assert (human.FOLDER / "human.npz").stat().st_size <= 12e6
     first = np.unique(pairs.labels["sets"], return_index=True)[1]
     tasks, counts = np.unique(pairs.labels["task"][first], return_counts=True)
     assert len(tasks) == 9 and counts.min() == 200 and counts.max() == 250

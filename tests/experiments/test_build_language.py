@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from small_repositories import WordCounts, repository
 
-from experiments.data import build_language, building, sets
+from experiments.builders import common, language
+from experiments.data import sets
 
 pytestmark = pytest.mark.slow
 
@@ -42,14 +43,14 @@ def files(missing=("b_concise", 3)):
 
 def build(tmp_path, found, encoder, **changes):
     given = {
-        "systems": build_language.default_systems(SYSTEMS),
+        "systems": language.default_systems(SYSTEMS),
         "every": 2,
         "percentile": 50.0,
         "whole": ["b"],
         "cache": tmp_path / "cache",
         "output": tmp_path / "language.npz",
     }
-    build_language.build(found, encoder, **(given | changes))
+    language.build(found, encoder, **(given | changes))
     with np.load(tmp_path / "language.npz") as stored:
         return (
             sets.read_set(tmp_path / "language.npz"),
@@ -59,15 +60,15 @@ def build(tmp_path, found, encoder, **changes):
 
 
 def test_systems_are_chosen_by_their_variants_and_sizes_alone():
-    chosen = build_language.default_systems(sorted(SYSTEMS))
+    chosen = language.default_systems(sorted(SYSTEMS))
     assert chosen == ["b", "b_concise", "b_verbose", "Qwen1.5-1.8B-Chat", "Qwen1.5-14B-Chat"]
 
 
 def test_a_text_is_cut_to_words_and_a_shorter_one_stays():
-    assert build_language.first_words("one  two\nthree", 2) == "one two"
-    assert build_language.first_words("one  two", 5) == "one two"
-    assert build_language.equal_length(np.array([1, 2, 9, 10]), 50) == 5
-    assert build_language.equal_length(np.array([0, 0]), 50) == 1
+    assert language.first_words("one  two\nthree", 2) == "one two"
+    assert language.first_words("one  two", 5) == "one two"
+    assert language.equal_length(np.array([1, 2, 9, 10]), 50) == 5
+    assert language.equal_length(np.array([0, 0]), 50) == 1
 
 
 def test_the_set_holds_the_shared_instructions_of_every_system(tmp_path):
@@ -78,12 +79,12 @@ def test_the_set_holds_the_shared_instructions_of_every_system(tmp_path):
     assert cut["instructions"] == {"of": 16, "every": 2, "kept": 8}
     assert len(pairs) == 5 * 8
     assert pairs.labels["prompt"].tolist() == list(range(0, 16, 2)) * 5
-    assert list(dict.fromkeys(pairs.labels["models"])) == build_language.default_systems(SYSTEMS)
+    assert list(dict.fromkeys(pairs.labels["models"])) == language.default_systems(SYSTEMS)
     texts = [answer(m, n) for m in dict.fromkeys(pairs.labels["models"]) for n in numbers]
     assert pairs.labels["words"].tolist() == [len(text.split()) for text in texts]
-    rows = building.unit_rows(encoder.encode(texts))
+    rows = common.unit_rows(encoder.encode(texts))
     np.testing.assert_allclose(pairs.outputs, rows, atol=1e-3)
-    asked = building.unit_rows(encoder.encode([INSTRUCTIONS[n] for n in numbers]))
+    asked = common.unit_rows(encoder.encode([INSTRUCTIONS[n] for n in numbers]))
     np.testing.assert_allclose(pairs.prompts[:8], asked, atol=1e-3)
     np.testing.assert_array_equal(pairs.prompts[:8], pairs.prompts[8:16])
     # Nothing of the texts: words are those of names and of what is said about the file.

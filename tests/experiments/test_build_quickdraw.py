@@ -7,7 +7,8 @@ import pytest
 import small_quickdraw
 from small_repositories import Corners, WordCounts, repository
 
-from experiments.data import build_quickdraw, sets
+from experiments.builders import quickdraw
+from experiments.data import sets
 from experiments.data.wordings import WORDINGS
 from experiments.generators import quickdraw_vae
 
@@ -20,11 +21,11 @@ def built(tmp_path_factory):
     clone = repository(folder / "clone", "a/b", small_quickdraw.files())
     pictures, texts = Corners(), WordCounts()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build_quickdraw, "load_efficientnet", lambda: pictures)
-        patch.setattr(build_quickdraw, "load_minilm", lambda: texts)
+        patch.setattr(quickdraw, "load_efficientnet", lambda: pictures)
+        patch.setattr(quickdraw, "load_minilm", lambda: texts)
         path = folder / "quickdraw.npz"
         for _ in range(2):  # The second time out of the cache.
-            build_quickdraw.build(
+            quickdraw.build(
                 clone, psi=(0.0, 0.5, 1.0), draws=4, cache=folder / "cache", output=path
             )
     return clone, pictures, path
@@ -44,7 +45,7 @@ def test_the_set_has_every_class_at_every_psi(built):
     # A drawing has the same wording at every psi, and a wording of a class the same prompt.
     wording = pairs.labels["wording"].reshape(3, 12)
     np.testing.assert_array_equal(wording[0], wording[2])
-    expected = WORDINGS["quickdraw"].pair(12, build_quickdraw.SEED)
+    expected = WORDINGS["quickdraw"].pair(12, quickdraw.SEED)
     np.testing.assert_array_equal(wording[0], expected)
     np.testing.assert_array_equal(pairs.prompts[:12], pairs.prompts[12:24])
 
@@ -52,16 +53,16 @@ def test_the_set_has_every_class_at_every_psi(built):
 def test_features_are_of_the_pictures_of_the_samples(built):
     clone, _, path = built
     published = quickdraw_vae.load(clone)
-    ink = build_quickdraw.draw(published, (0.0, 0.5, 1.0), 4)
+    ink = quickdraw.draw(published, (0.0, 0.5, 1.0), 4)
     assert ink.shape == (3, 3, 4, 8, 8)
-    shown = build_quickdraw.pictures(ink[2, 1], 8)
+    shown = quickdraw.pictures(ink[2, 1], 8)
     assert shown.dtype == np.uint8
     np.testing.assert_array_equal(shown[..., 0], np.round(255 * (1 - ink[2, 1])))
     features = Corners().encode(shown)
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     rows = sets.read_set(path).outputs[28:32]
     np.testing.assert_allclose(rows @ rows.T, features @ features.T, atol=2e-3)
-    larger = build_quickdraw.pictures(ink[2, 1], 32)
+    larger = quickdraw.pictures(ink[2, 1], 32)
     assert larger.shape == (4, 32, 32, 3)
 
 

@@ -8,7 +8,8 @@ import pytest
 from small_repositories import Corners, WordCounts, repository
 from small_sketches import content, random_arrays
 
-from experiments.data import build_sketches, sets, strokes
+from experiments.builders import sketches
+from experiments.data import sets, strokes
 
 pytestmark = pytest.mark.slow
 
@@ -77,22 +78,22 @@ def built(tmp_path_factory):
     pytest.importorskip("PIL")
     folder = tmp_path_factory.mktemp("sketches")
     files = {
-        f"models/{build_sketches.file_name(name)}.gen.json": content(
-            build_sketches.file_name(name), random_arrays(seed), length=8 + seed
+        f"models/{sketches.file_name(name)}.gen.json": content(
+            sketches.file_name(name), random_arrays(seed), length=8 + seed
         )
         for seed, name in enumerate(NAMES)
     }
     clone = repository(folder / "clone", "me/models", files)
     pictures = Corners()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(build_sketches, "load_efficientnet", lambda: pictures)
-        patched.setattr(build_sketches, "load_minilm", WordCounts)
-        patched.setattr(build_sketches.building, "versions", lambda *packages: list(packages))
-        patched.setattr(build_sketches, "ANIMALS", ("ape", "zebra"))
-        patched.setattr(build_sketches, "TYPES", 1)
+        patched.setattr(sketches, "load_efficientnet", lambda: pictures)
+        patched.setattr(sketches, "load_minilm", WordCounts)
+        patched.setattr(sketches.common, "versions", lambda *packages: list(packages))
+        patched.setattr(sketches, "ANIMALS", ("ape", "zebra"))
+        patched.setattr(sketches, "TYPES", 1)
         for output in ("first", "second"):
             (folder / output).mkdir()
-            build_sketches.build(
+            sketches.build(
                 clone,
                 NAMES,
                 temperatures=TEMPERATURES,
@@ -165,12 +166,12 @@ def test_the_same_key_gives_the_same_files(built):
 def test_drawings_are_cut_at_the_length_of_their_class(tmp_path):
     files, lengths = {}, (8, 9, 10)
     for seed, (name, length) in enumerate(zip(NAMES, lengths, strict=True)):
-        arrays, file = random_arrays(seed), build_sketches.file_name(name)
+        arrays, file = random_arrays(seed), sketches.file_name(name)
         arrays[1][2] = -30000  # The pen never ends a drawing.
         files[f"models/{file}.gen.json"] = content(file, arrays, length=length)
     clone = repository(tmp_path / "clone", "me/models", files)
-    published = build_sketches.sketch_rnn.load(clone, ["ape", "palm_tree", "zebra"])
-    points = build_sketches.draw(published, [1.0, 0.2], 16)
+    published = sketches.sketch_rnn.load(clone, ["ape", "palm_tree", "zebra"])
+    points = sketches.draw(published, [1.0, 0.2], 16)
     assert points.shape == (2, 3, 16, 10, 5)
     for index, length in enumerate(lengths):
         assert (points[:, index, :, length:, 4] == 1).all()
@@ -182,29 +183,29 @@ def test_the_command_refuses_what_it_cannot_do(tmp_path, monkeypatch):
     values = {"cache_dir": str(tmp_path), "output": str(tmp_path / "x.npz"), "draws": 0}
     values["overwrite"] = False
     values["source"] = str(tmp_path / "nowhere")
-    monkeypatch.setattr(build_sketches.flags, "FLAGS", types.SimpleNamespace(**values))
+    monkeypatch.setattr(sketches.flags, "FLAGS", types.SimpleNamespace(**values))
     with pytest.raises(ValueError, match="--draws: expected a positive number, received 0"):
-        build_sketches.main(["build_sketches"])
+        sketches.main(["sketches"])
     values["draws"] = 1
-    monkeypatch.setattr(build_sketches.flags, "FLAGS", types.SimpleNamespace(**values))
+    monkeypatch.setattr(sketches.flags, "FLAGS", types.SimpleNamespace(**values))
     with pytest.raises(ValueError, match="nowhere: there is no such folder"):
-        build_sketches.main(["build_sketches"])
+        sketches.main(["sketches"])
     (tmp_path / "x.npz").write_text("mine")
     with pytest.raises(ValueError, match=r"--output: .*x\.npz exists .* add --overwrite"):
-        build_sketches.main(["build_sketches"])
+        sketches.main(["sketches"])
     values |= {"source": str(tmp_path), "overwrite": True}
-    monkeypatch.setattr(build_sketches.flags, "FLAGS", types.SimpleNamespace(**values))
+    monkeypatch.setattr(sketches.flags, "FLAGS", types.SimpleNamespace(**values))
     with pytest.raises(ValueError, match="--output=.* would replace a file in .* --source reads"):
-        build_sketches.main(["build_sketches"])
+        sketches.main(["sketches"])
     assert (tmp_path / "x.npz").read_text() == "mine"
     with pytest.raises(ValueError, match="unexpected argument"):
-        build_sketches.main(["build_sketches", "word"])
+        sketches.main(["sketches", "word"])
 
 
 def test_the_classes_are_distinct_and_have_articles():
-    names = (*build_sketches.ANIMALS, *build_sketches.THINGS)
-    assert len(set(names)) == 29 and len(build_sketches.ANIMALS) == 14
-    sentences = build_sketches.WORDINGS["sketches"].specified(names)
+    names = (*sketches.ANIMALS, *sketches.THINGS)
+    assert len(set(names)) == 29 and len(sketches.ANIMALS) == 14
+    sentences = sketches.WORDINGS["sketches"].specified(names)
     assert len(set(sentences)) == 29 * 24
     for phrase in ("An ant is ", "Rain is ", "A tube of toothpaste is ", "A palm tree is "):
         assert any(sentence.startswith(phrase) for sentence in sentences)

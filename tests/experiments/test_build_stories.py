@@ -11,9 +11,10 @@ import small_language_models as small
 from processes import HANG_S
 from small_repositories import WordCounts
 
-from experiments.data import build_stories, sets
-from experiments.data.build_stories import Request
-from experiments.data.subjects import SUBJECTS
+from experiments.builders import stories
+from experiments.builders.stories import Request
+from experiments.builders.subjects import SUBJECTS
+from experiments.data import sets
 from experiments.generators import smollm2
 
 pytestmark = pytest.mark.slow
@@ -43,7 +44,7 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def told(model, tmp_path_factory):
     cache = tmp_path_factory.mktemp("cache")
-    return cache, build_stories.tell(model, REQUEST, name="small", cache=cache)
+    return cache, stories.tell(model, REQUEST, name="small", cache=cache)
 
 
 def only(calls):
@@ -90,10 +91,10 @@ def test_stories_are_those_of_the_sampler_batch_after_batch(model, told):
 def test_an_interrupted_run_loses_at_most_one_batch(model, told, tmp_path, monkeypatch):
     monkeypatch.setattr(smollm2, "sample", only(3))
     with pytest.raises(KeyboardInterrupt):
-        build_stories.tell(model, REQUEST, name="small", cache=tmp_path)
+        stories.tell(model, REQUEST, name="small", cache=tmp_path)
     monkeypatch.undo()
     monkeypatch.setattr(smollm2, "sample", only(1))
-    found = build_stories.tell(model, REQUEST, name="small", cache=tmp_path)
+    found = stories.tell(model, REQUEST, name="small", cache=tmp_path)
     for temperature, samples in told[1].items():
         np.testing.assert_array_equal(found[temperature].tokens, samples.tokens)
 
@@ -102,33 +103,31 @@ def test_what_stories_depend_on_is_their_identity(model, told, monkeypatch):
     cache, found = told
     monkeypatch.setattr(smollm2, "sample", only(0))
     same = dataclasses.replace(REQUEST, slots=3)
-    again = build_stories.tell(model, same, name="small", cache=cache)
+    again = stories.tell(model, same, name="small", cache=cache)
     np.testing.assert_array_equal(again[2.0].tokens, found[2.0].tokens)
     for change in ({"seed": 4}, {"draws": 3}, {"max_tokens": 6}, {"temperatures": (0.6,)}):
         with pytest.raises(KeyboardInterrupt):
-            build_stories.tell(
-                model, dataclasses.replace(REQUEST, **change), name="small", cache=cache
-            )
+            stories.tell(model, dataclasses.replace(REQUEST, **change), name="small", cache=cache)
     with pytest.raises(KeyboardInterrupt):
-        build_stories.tell(model, REQUEST, name="another", cache=cache)
+        stories.tell(model, REQUEST, name="another", cache=cache)
 
 
 def test_two_temperatures_share_no_random_number(model, tmp_path):
     request = dataclasses.replace(REQUEST, temperatures=(1.0, 1.001))
-    one, other = build_stories.tell(model, request, name="small", cache=tmp_path).values()
+    one, other = stories.tell(model, request, name="small", cache=tmp_path).values()
     assert np.mean(one.tokens == other.tokens) < 0.5
 
 
 def test_another_seed_tells_other_stories(model, told, tmp_path):
     request = dataclasses.replace(REQUEST, seed=4, temperatures=(2.0,))
-    found = build_stories.tell(model, request, name="small", cache=tmp_path)
+    found = stories.tell(model, request, name="small", cache=tmp_path)
     assert np.mean(found[2.0].tokens == told[1][2.0].tokens) < 0.5
 
 
 def test_the_set_holds_the_stories_with_what_is_known_of_each(model, told, tmp_path):
     cache, drawn = told
     encoder = Counted()
-    build_stories.build(
+    stories.build(
         model, encoder, REQUEST, name="small", cache=cache, output=tmp_path / "stories.npz"
     )
     pairs = sets.read_set(tmp_path / "stories.npz")
@@ -165,7 +164,7 @@ def test_the_set_holds_the_stories_with_what_is_known_of_each(model, told, tmp_p
 
 
 def command(tmp_path, *words):
-    whole = [sys.executable, "-m", "experiments.data.build_stories", f"--cache_dir={tmp_path}"]
+    whole = [sys.executable, "-m", "experiments.builders.stories", f"--cache_dir={tmp_path}"]
     return subprocess.run([*whole, *words], capture_output=True, text=True, timeout=HANG_S)
 
 
@@ -180,7 +179,7 @@ def test_bad_flags_are_refused_in_one_line(tmp_path):
 
 
 def test_temperatures_are_different_numbers():
-    assert build_stories.temperatures_of(["1.0", "0.4"]) == (0.4, 1.0)
+    assert stories.temperatures_of(["1.0", "0.4"]) == (0.4, 1.0)
     for words in ([], ["warm"], ["-1"], ["inf"], ["nan"], ["1", "1.0"]):
         with pytest.raises(ValueError, match="--temperatures: expected"):
-            build_stories.temperatures_of(words)
+            stories.temperatures_of(words)

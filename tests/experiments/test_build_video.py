@@ -8,12 +8,13 @@ import pytest
 from PIL import Image
 from small_repositories import Corners, WordCounts, repository
 
-from experiments.data import build_video, sets
+from experiments.builders import video
+from experiments.data import sets
 
 pytestmark = pytest.mark.slow
 
 RED, BLUE, CLEAR = (250, 0, 0, 255), (0, 0, 250, 255), (0, 0, 0, 0)
-FOLDERS = list(build_video.MODELS)
+FOLDERS = list(video.MODELS)
 
 
 def gif(*colours, size=(12, 8)):
@@ -62,7 +63,7 @@ def repositories(tmp_path):
 
 def build(tmp_path, repositories, encoder=None):
     path = tmp_path / "video.npz"
-    build_video.build(
+    video.build(
         repositories,
         encoder or Corners(),
         WordCounts(),
@@ -75,11 +76,11 @@ def build(tmp_path, repositories, encoder=None):
 
 
 def test_a_prompt_is_taken_once_and_only_with_a_clip_of_everyone(repositories):
-    clips = build_video.fetv_clips(repositories[0])
+    clips = video.fetv_clips(repositories[0])
     assert [clip.prompt for clip in clips] == ["a red dog"] * 5 + ["a blue cat"] * 5
-    assert [clip.model for clip in clips[:5]] == list(build_video.MODELS.values())
+    assert [clip.model for clip in clips[:5]] == list(video.MODELS.values())
     assert clips[0].path == "generated_video_examples/assets/actions/cogvideo/1.gif"
-    turntables = build_video.shap_e_clips(repositories[1])
+    turntables = video.shap_e_clips(repositories[1])
     assert [clip.prompt for clip in turntables] == ["a chair"] * 4 + ["a car"] * 4
 
 
@@ -87,30 +88,30 @@ def test_pages_without_clips_are_refused(tmp_path):
     files = {"generated_video_examples/README.md": b"nothing", "samples.md": b"nothing"}
     found = repository(tmp_path / "r", "a/b", files)
     with pytest.raises(ValueError, match="no prompt with clips of cogvideo"):
-        build_video.fetv_clips(found)
+        video.fetv_clips(found)
     with pytest.raises(ValueError, match="lists no samples"):
-        build_video.shap_e_clips(found)
+        video.shap_e_clips(found)
 
 
 def test_frames_are_evenly_spaced_over_white_and_square():
     colours = [(index, 0, 0, 255) for index in range(0, 90, 10)]
-    frames = build_video.decode_frames(gif(*colours), name="x", count=3, side=8)
+    frames = video.decode_frames(gif(*colours), name="x", count=3, side=8)
     assert frames.shape == (3, 8, 8, 3)
     assert frames[:, 4, 4, 0].tolist() == [0, 40, 80]
     # A shorter one repeats frames, and what is transparent is white.
-    frames = build_video.decode_frames(gif(CLEAR, RED), name="x", count=4, side=8)
+    frames = video.decode_frames(gif(CLEAR, RED), name="x", count=4, side=8)
     assert frames[:, 0, 0].tolist() == [[255] * 3] * 2 + [[250, 0, 0]] * 2
     with pytest.raises(ValueError, match="x: cannot be decoded as an animation"):
-        build_video.decode_frames(b"GIF89a, not", name="x", count=4, side=8)
+        video.decode_frames(b"GIF89a, not", name="x", count=4, side=8)
 
 
 def test_mean_and_spread_of_unit_frames_have_norm_one():
     frames = np.random.default_rng(0).normal(size=(5, 7, 3))
     frames /= np.linalg.norm(frames, axis=-1, keepdims=True)
-    pooled = build_video.pool(frames)
+    pooled = video.pool(frames)
     np.testing.assert_allclose(np.linalg.norm(pooled, axis=1), 1, rtol=1e-6)
     np.testing.assert_allclose(pooled[:, :3], frames.mean(axis=1), rtol=1e-5)
-    still = build_video.pool(np.repeat(frames[:, :1], 7, axis=1))
+    still = video.pool(np.repeat(frames[:, :1], 7, axis=1))
     np.testing.assert_allclose(still[:, 3:], 0, atol=1e-7)
     np.testing.assert_allclose(still[:, :3], frames[:, 0], rtol=1e-6)
 
@@ -120,7 +121,7 @@ def test_the_set_knows_source_model_and_prompt(tmp_path, repositories):
     assert len(pairs) == 10 + 8
     assert pairs.labels["source"].tolist() == ["FETV"] * 10 + ["Shap-E"] * 8
     assert pairs.labels["prompt"].tolist() == [0] * 5 + [1] * 5 + [2] * 4 + [3] * 4
-    assert pairs.labels["models"][:6].tolist() == [*build_video.MODELS.values(), "CogVideo"]
+    assert pairs.labels["models"][:6].tolist() == [*video.MODELS.values(), "CogVideo"]
     assert cut["clips"] == {"FETV": 10, "Shap-E": 8}
     # Clips that stand still have no spread, and their mean is their one frame.
     moving = np.linalg.norm(pairs.outputs[:, 6:], axis=1)

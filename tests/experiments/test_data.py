@@ -266,7 +266,7 @@ def test_every_set_says_what_it_is_and_whose(name):
         readme = (EMOJI_FILE.parents[2] / "README.md").read_text(encoding="utf-8")
         terms = readme.partition("Licensed under")[2]
         assert (name in terms) == ("NC" in found.licence or "not stated" in found.licence)
-    assert found.builder == "-" or found.builder.startswith("python -m experiments.data.")
+    assert found.builder == "-" or found.builder.startswith("python -m experiments.builders.")
     assert pairs.outputs.dtype == pairs.prompts.dtype == np.float32
     assert {len(label) for label in pairs.labels.values()} <= {len(pairs)}
 
@@ -309,49 +309,49 @@ class _Encoder:
 @pytest.fixture
 def builder(monkeypatch):
     """The builder over two designers of three emoji, with encoders that need no weights."""
-    build_emoji = pytest.importorskip("experiments.data.build_emoji")
+    emoji = pytest.importorskip("experiments.builders.emoji")
     codes = ("1a", "2b", "3c")
-    concepts = [build_emoji.Concept(code, f"name {code}", "group", "sub") for code in codes]
+    concepts = [emoji.Concept(code, f"name {code}", "group", "sub") for code in codes]
 
     def icon_set(designer, cache_dir):
         body = {"One": "M0 0h8v16z", "Two": "M0 0h16v4z"}[designer]
         icons = {c.code: {"body": f'<path d="{body}"/><!-- {c.code} -->'} for c in concepts}
         characters = {c.code: c.code for c in concepts if (designer, c.code) != ("Two", "3c")}
         info = {"license": {"spdx": "MIT"}, "author": {"url": "https://example.org"}}
-        return build_emoji.IconSet(designer, f"{designer}@1", info, {"icons": icons}, characters)
+        return emoji.IconSet(designer, f"{designer}@1", info, {"icons": icons}, characters)
 
     encoders = _Encoder(), _Encoder()
-    monkeypatch.setattr(build_emoji, "DESIGNERS", {"One": "one@1", "Two": "two@1"})
-    monkeypatch.setattr(build_emoji, "load_icon_set", icon_set)
-    monkeypatch.setattr(build_emoji, "load_concepts", lambda cache_dir: concepts)
-    monkeypatch.setattr(build_emoji, "load_efficientnet", lambda: encoders[0])
-    monkeypatch.setattr(build_emoji, "load_minilm", lambda: encoders[1])
-    monkeypatch.setattr(build_emoji, "provenance", lambda: ["one 1"])
+    monkeypatch.setattr(emoji, "DESIGNERS", {"One": "one@1", "Two": "two@1"})
+    monkeypatch.setattr(emoji, "load_icon_set", icon_set)
+    monkeypatch.setattr(emoji, "load_concepts", lambda cache_dir: concepts)
+    monkeypatch.setattr(emoji, "load_efficientnet", lambda: encoders[0])
+    monkeypatch.setattr(emoji, "load_minilm", lambda: encoders[1])
+    monkeypatch.setattr(emoji, "provenance", lambda: ["one 1"])
     picture = np.zeros((4, 4, 3), np.uint8)
-    monkeypatch.setattr(build_emoji, "render", lambda svg: picture + len(svg) % 200 + 1)
-    return build_emoji, encoders
+    monkeypatch.setattr(emoji, "render", lambda svg: picture + len(svg) % 200 + 1)
+    return emoji, encoders
 
 
 def test_a_built_set_has_a_row_a_drawing_and_its_embeddings_are_kept(builder, tmp_path):
-    build_emoji, (pictures, texts) = builder
-    first = build_emoji.build(tmp_path)
+    emoji, (pictures, texts) = builder
+    first = emoji.build(tmp_path)
     assert first["prompt_index"].tolist() == [0, 0, 1, 1, 2]
     assert first["designer_index"].tolist() == [0, 1, 0, 1, 0]
     assert first["outputs"].shape == (5, 3)
     np.testing.assert_allclose(np.linalg.norm(first["outputs"].astype(float), axis=1), 1, atol=1e-3)
-    again = build_emoji.build(tmp_path)
+    again = emoji.build(tmp_path)
     np.testing.assert_array_equal(again["outputs"], first["outputs"])
     assert (pictures.encoded, texts.encoded) == (5, 6)
 
 
 def test_drawings_are_written_in_the_order_of_the_rows(builder, tmp_path, monkeypatch):
-    build_emoji, (pictures, texts) = builder
+    emoji, (pictures, texts) = builder
 
     def one_colour(svg):
         return np.full((4, 4, 3), 10 if "h8" in svg else 20, np.uint8)
 
-    monkeypatch.setattr(build_emoji, "render", one_colour)
-    assert build_emoji.write_pictures(tmp_path, tmp_path / "drawings") == 5
+    monkeypatch.setattr(emoji, "render", one_colour)
+    assert emoji.write_pictures(tmp_path, tmp_path / "drawings") == 5
     found = []
     for row in range(5):
         with Image.open(tmp_path / "drawings" / f"{row}.png") as picture:
@@ -362,11 +362,11 @@ def test_drawings_are_written_in_the_order_of_the_rows(builder, tmp_path, monkey
 
 
 def test_other_drawings_or_packages_are_embedded_anew(builder, tmp_path, monkeypatch):
-    build_emoji, (pictures, _) = builder
-    build_emoji.build(tmp_path)
-    monkeypatch.setattr(build_emoji, "provenance", lambda: ["one 2"])
-    build_emoji.build(tmp_path)
+    emoji, (pictures, _) = builder
+    emoji.build(tmp_path)
+    monkeypatch.setattr(emoji, "provenance", lambda: ["one 2"])
+    emoji.build(tmp_path)
     assert pictures.encoded == 10
-    monkeypatch.setattr(build_emoji, "SIDE", 32)  # Part of every drawing.
-    build_emoji.build(tmp_path)
+    monkeypatch.setattr(emoji, "SIDE", 32)  # Part of every drawing.
+    emoji.build(tmp_path)
     assert pictures.encoded == 15

@@ -154,7 +154,7 @@ def test_features_of_other_pictures_or_parameters_are_refused(old, new, tmp_path
 
     kept = {} if new is None else {"provenance": [line.replace(old, new) for line in lines]}
     np.savez(path, **kept, **entries)
-    with pytest.raises(ValueError, match="build_features emoji --pictures=DIR makes them") as error:
+    with pytest.raises(ValueError, match="features emoji --pictures=DIR makes them") as error:
         benches.load("emoji")
     words = str(error.value)
     assert words.startswith(f"{path}: expected features of {old}") and "\n" not in words

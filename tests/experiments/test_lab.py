@@ -4,7 +4,9 @@ The defects that the store was built against are tried here one by one; `test_st
 every study of the project in the same ways.
 """
 
+import ast
 import dataclasses
+import importlib
 import json
 import math
 import os
@@ -832,6 +834,26 @@ def test_a_score_has_one_colour_truncated_or_not():
 
 
 # --- imports ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("package", "below"),
+    [
+        ("data", ("records",)),
+        ("generators", ("data", "records")),
+        ("lab", ("data", "records")),
+        ("builders", ("data", "records", "generators")),
+    ],
+)
+def test_a_package_imports_only_what_is_below_it(package, below):
+    (folder,) = importlib.import_module(f"experiments.{package}").__path__
+    for path in pathlib.Path(folder).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.ImportFrom) or not str(node.module).startswith("experi"):
+                continue
+            names = [f"{node.module}.{name.name}" for name in node.names]
+            layers = {name.split(".")[1] for name in names}
+            assert layers <= {package, *below}, f"{path.name} imports {', '.join(names)}"
 
 
 def test_a_study_imports_neither_the_benchmark_nor_theory_checks():

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.data import build_fashion, load, pictures
+from experiments.builders import fashion as builder
+from experiments.data import load, pictures
 from experiments.data.sets import load_emoji
 
 pytestmark = pytest.mark.slow
@@ -151,6 +152,6 @@ def test_wordings_name_their_kind_and_fill_the_file():
         def encode(self, items):
             return np.array([[3.0 * (i + 1), 4.0 * (i + 1)] for i in range(len(items))])
 
-    found = build_fashion.build(Counting())
+    found = builder.build(Counting())
     assert found.shape == (10, 12, 2) and found.dtype == np.float16
     np.testing.assert_allclose(found, np.broadcast_to([0.6, 0.8], (10, 12, 2)), atol=1e-3)

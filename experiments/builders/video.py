@@ -1,6 +1,6 @@
 """Rebuild video.npz: clips of text-to-video models and of Shap-E, embedded.
 
-    python -m experiments.data.build_video --cache_dir=data-cache
+    python -m experiments.builders.video --cache_dir=data-cache
 
 FETV's examples (llyx97/FETV) are one clip a prompt of four models, and the real clip that the
 prompt describes; Shap-E's (openai/shap-e) are four turntables a prompt of one model. Of each clip
@@ -28,8 +28,9 @@ from condvendi_jax.encoders import Encoder, load_efficientnet, load_minilm
 from condvendi_jax.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
 from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
 from experiments import records
-from experiments.data import building, sets
-from experiments.data.building import Repository
+from experiments.builders import common
+from experiments.data import sets
+from experiments.data.repository import Repository
 
 FETV, FETV_COMMIT = "llyx97/FETV", "127282c"
 SHAP_E, SHAP_E_COMMIT = "openai/shap-e", "5013101"
@@ -171,7 +172,7 @@ def embed_frames(
         arrays={"paths": np.array(list(paths))},
         build=build,
     )["features"]
-    return building.unit_rows(found.reshape(-1, found.shape[-1])).reshape(found.shape)
+    return common.unit_rows(found.reshape(-1, found.shape[-1])).reshape(found.shape)
 
 
 def pool(frames: np.ndarray) -> np.ndarray:
@@ -221,15 +222,12 @@ def build(
     }
     sources = dict.fromkeys(fields["source"].tolist())
     counts = {name: int(np.sum(fields["source"] == name)) for name in sources}
-    building.write_set(
+    common.write_set(
         output,
         outputs=outputs,
-        prompts=(building.embed_texts(wordings, texts, cache=cache, name="video-prompts"), prompt),
+        prompts=(common.embed_texts(wordings, texts, cache=cache, name="video-prompts"), prompt),
         labels={"models": fields["model"], "prompt": prompt, "source": fields["source"]},
-        further={
-            "means": building.unit_rows(outputs[:, :width]),
-            "stills": features[:, count // 2],
-        },
+        further={"means": common.unit_rows(outputs[:, :width]), "stills": features[:, count // 2]},
         description=(
             f"clips of {' and '.join(sources)}; mean and spread over {count} frames of "
             f"{pictures.name}, {texts.name} prompts"
@@ -237,7 +235,7 @@ def build(
         licence=LICENCE,
         provenance=[
             *(repository.reference for repository in repositories),
-            *building.versions(EFFICIENTNET_PACKAGE, MINILM_PACKAGE, "tokenizers"),
+            *common.versions(EFFICIENTNET_PACKAGE, MINILM_PACKAGE, "tokenizers"),
         ],
         cut={
             "clips": counts,
@@ -256,7 +254,7 @@ def main(argv: list[str]) -> None:
     values = flags.FLAGS
     cache, output = pathlib.Path(values.cache_dir), pathlib.Path(values.output)
     cache.mkdir(parents=True, exist_ok=True)
-    building.check_output(sets.FOLDER / "video.npz", sources=("fetv", "shap_e"))
+    common.check_output(sets.FOLDER / "video.npz", sources=("fetv", "shap_e"))
     if values.frames < 2:
         raise ValueError(f"--frames: expected at least 2, received {values.frames}.")
     repositories = [
@@ -274,6 +272,6 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    building.define_flags(sets.FOLDER / "video.npz", fetv=FETV, shap_e=SHAP_E)
+    common.define_flags(sets.FOLDER / "video.npz", fetv=FETV, shap_e=SHAP_E)
     flags.DEFINE_integer("frames", 16, "Frames of each clip; the shortest clips have 16.")
     command.run(main)

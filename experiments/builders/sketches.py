@@ -1,6 +1,6 @@
 """Rebuild the drawings by Sketch-RNN: 29 classes at seven temperatures, and ten animals at three.
 
-    python -m experiments.data.build_sketches --source=CLONE
+    python -m experiments.builders.sketches --source=CLONE
 
 Needs the extra `embed` and the two weights packages (README.md). Weights are read from the clone.
 Every class is drawn so often at every temperature, logits and deviations by the same temperature
@@ -30,9 +30,10 @@ from condvendi_jax.encoders import Encoder, load_efficientnet, load_minilm
 from condvendi_jax.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
 from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
 from experiments import records
-from experiments.data import building, strokes
-from experiments.data.building import Repository
+from experiments.builders import common
+from experiments.data import strokes
 from experiments.data.pairs import PairedEmbeddings
+from experiments.data.repository import Repository
 from experiments.data.sets import FOLDER, SEED
 from experiments.data.wordings import WORDINGS
 from experiments.generators import sketch_rnn
@@ -129,7 +130,7 @@ def build(
     )["points"]
     flat = points.reshape(-1, *points.shape[-2:])
     drawings = [strokes.lines(one) for one in flat]
-    features = building.unit_rows(
+    features = common.unit_rows(
         records.cached(
             cache,
             "sketches-pictures",
@@ -139,7 +140,7 @@ def build(
             build=lambda: {"features": embed(drawings, pictures)},
         )["features"]
     )
-    outputs, share = building.principal_rows(features, min(DIMENSIONS, features.shape[1]))
+    outputs, share = common.principal_rows(features, min(DIMENSIONS, features.shape[1]))
 
     each = len(names) * draws
     number = np.tile(np.repeat(np.arange(len(names)), draws), len(temperatures))
@@ -148,7 +149,7 @@ def build(
     words = [f"{temperature:g}" for temperature in temperatures]
     types, models = np.array(names)[number], np.repeat(words, each)
     named, unnamed = (
-        building.embed_texts(sentences, texts, cache=cache, name="sketches-prompts")
+        common.embed_texts(sentences, texts, cache=cache, name="sketches-prompts")
         for sentences in (wordings.specified(names), wordings.unspecified())
     )
     encoders = f"{pictures.name} pictures, {texts.name} prompts"
@@ -157,7 +158,7 @@ def build(
         "embeddings and labels of drawings by them only",
         "provenance": [
             repository.reference,
-            *building.versions("jax", "flax", "pillow", MINILM_PACKAGE, EFFICIENTNET_PACKAGE),
+            *common.versions("jax", "flax", "pillow", MINILM_PACKAGE, EFFICIENTNET_PACKAGE),
         ],
     }
     # A limit that was reached is no end of a drawing's own.
@@ -170,7 +171,7 @@ def build(
         f"{share:.4f} of the squared norm",
         "cost": cost(features, outputs, named[typed]),
     }
-    building.write_set(
+    common.write_set(
         output,
         outputs=outputs,
         prompts=(named, typed),
@@ -189,7 +190,7 @@ def build(
     animals = [name for name in names if name in ANIMALS][:TYPES]
     three = list(dict.fromkeys((words[0], words[len(words) // 2], words[-1])))
     kept = np.isin(types, animals) & np.isin(models, three)
-    building.write_set(
+    common.write_set(
         output.with_name(f"{ANIMALS_SET}.npz"),
         outputs=outputs[kept],
         prompts=(unnamed, wording[kept]),
@@ -217,7 +218,7 @@ def cost(
     whole = PairedEmbeddings("whole", features, prompts, "before the cut")
     cut = PairedEmbeddings("cut", outputs, prompts, "after the cut")
     halved = PairedEmbeddings(
-        "halved", building.unit_rows(outputs.astype(np.float16)), prompts, "as written"
+        "halved", common.unit_rows(outputs.astype(np.float16)), prompts, "as written"
     )
     widths = {
         side: float(median_heuristic(points, key=jax.random.key(SEED)))
@@ -225,8 +226,8 @@ def cost(
     }
     return {
         "bandwidths": widths,
-        "directions": building.cost_of(whole, cut, widths),
-        "float16": building.cost_of(cut, halved, widths),
+        "directions": common.cost_of(whole, cut, widths),
+        "float16": common.cost_of(cut, halved, widths),
     }
 
 
@@ -238,7 +239,7 @@ def main(argv: list[str]) -> None:
         raise ValueError(f"--draws: expected a positive number, received {values.draws}.")
     cache, output = Path(values.cache_dir), Path(values.output)
     cache.mkdir(parents=True, exist_ok=True)
-    building.check_output(
+    common.check_output(
         FOLDER / "sketches.npz",
         output.with_name(f"{ANIMALS_SET}.npz"),
         output.parent / "drawings" / f"{output.stem}.json",
@@ -255,6 +256,6 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    building.define_flags(FOLDER / "sketches.npz", source=sketch_rnn.REPOSITORY[0])
+    common.define_flags(FOLDER / "sketches.npz", source=sketch_rnn.REPOSITORY[0])
     flags.DEFINE_integer("draws", DRAWS, "Drawings of each class at each temperature.")
     command.run(main)

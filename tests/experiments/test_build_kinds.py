@@ -9,7 +9,8 @@ import types
 import numpy as np
 import pytest
 
-from experiments.data import build_types, sets, wordings
+from experiments.builders import kinds
+from experiments.data import sets, wordings
 from experiments.data.wordings import WORDINGS, with_article
 
 pytestmark = pytest.mark.slow
@@ -58,10 +59,10 @@ class Texts:
 
 @pytest.fixture
 def fakes(monkeypatch):
-    monkeypatch.setattr(build_types, "load_efficientnet", Pictures)
-    monkeypatch.setattr(build_types, "load_minilm", lambda: Texts("first"))
-    monkeypatch.setattr(build_types, "load_universal", lambda: Texts("another"))
-    monkeypatch.setattr(build_types.building, "versions", lambda *packages: list(packages))
+    monkeypatch.setattr(kinds, "load_efficientnet", Pictures)
+    monkeypatch.setattr(kinds, "load_minilm", lambda: Texts("first"))
+    monkeypatch.setattr(kinds, "load_universal", lambda: Texts("another"))
+    monkeypatch.setattr(kinds.common, "versions", lambda *packages: list(packages))
 
 
 DOGS = {"n02085936-Maltes": 5, "n02110958-pug": 4, "n02088364-beagle": 4, "n02086240-Shih": 1}
@@ -80,18 +81,18 @@ def build(tmp_path, monkeypatch, fakes):
     names_source, names_commit = repository(
         tmp_path / "names", {f"{name}.JPEG": b"-" for name in NAMES}
     )
-    changed = build_types.dataclasses.replace(
-        build_types.SOURCES["dogs"], repository=("me/dogs", commit), names=("me/n", names_commit)
+    changed = kinds.dataclasses.replace(
+        kinds.SOURCES["dogs"], repository=("me/dogs", commit), names=("me/n", names_commit)
     )
-    monkeypatch.setitem(build_types.SOURCES, "dogs", changed)
-    monkeypatch.setattr(build_types, "KINDS", 2)
+    monkeypatch.setitem(kinds.SOURCES, "dogs", changed)
+    monkeypatch.setattr(kinds, "KINDS", 2)
 
     def run(word="dogs", **given):
         values = {"kinds": [], "per_kind": 3, "cache_dir": str(tmp_path / "cache")}
         values |= {"output": str(tmp_path / "out.npz"), "source": source}
         values |= {"names_source": names_source, "overwrite": True, **given}
-        monkeypatch.setattr(build_types.flags, "FLAGS", types.SimpleNamespace(**values))
-        build_types.main(["build_types", *word.split()])
+        monkeypatch.setattr(kinds.flags, "FLAGS", types.SimpleNamespace(**values))
+        kinds.main(["kinds", *word.split()])
         with np.load(tmp_path / "out.npz", allow_pickle=False) as stored:
             return sets.read_set(tmp_path / "out.npz"), {k: stored[k] for k in stored.files}
 
@@ -172,8 +173,8 @@ def test_what_makes_no_sense_is_refused(build, given, message):
 
 def paths_of(name, tmp_path, files):
     source, commit = repository(tmp_path / name, files)
-    opened = build_types.Repository.opened("me/it", commit, source=source, cache=tmp_path)
-    found = build_types.SOURCES[name].kinds(opened, None)
+    opened = kinds.Repository.opened("me/it", commit, source=source, cache=tmp_path)
+    found = kinds.SOURCES[name].kinds(opened, None)
     return {kind: sorted(paths) for kind, paths in found.items()}
 
 
@@ -234,5 +235,5 @@ def test_every_set_has_distinct_wordings_with_one_slot(name):
 
 
 def test_every_set_has_wordings():
-    assert set(WORDINGS) == {*build_types.SOURCES, "sketches", "quickdraw", "fashion"}
+    assert set(WORDINGS) == {*kinds.SOURCES, "sketches", "quickdraw", "fashion"}
     assert wordings.WORDINGS["dogs"].unspecified()[0] == "A dog is rolling in the grass."

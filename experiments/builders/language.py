@@ -1,6 +1,6 @@
 """Rebuild language.npz: answers of language models to the same instructions, embedded.
 
-    python -m experiments.data.build_language --cache_dir=data-cache
+    python -m experiments.builders.language --cache_dir=data-cache
 
 The answers of AlpacaEval's systems (tatsu-lab/alpaca_eval) are embedded by all-MiniLM-L6-v2, which
 reads 256 tokens; so are the instructions, their prompts, and the answers cut to one number of
@@ -21,10 +21,10 @@ from absl import flags
 from condvendi_jax.cli import command
 from condvendi_jax.encoders import Encoder, load_minilm
 from condvendi_jax.encoders.minilm import PACKAGE
-from experiments.data import building, sets
-from experiments.data.building import Repository
+from experiments.builders import common
+from experiments.data import sets
 from experiments.data.pairs import PairedEmbeddings
-from experiments.lab import scales
+from experiments.data.repository import Repository
 
 NAME, COMMIT = "tatsu-lab/alpaca_eval", "cd543a1"
 LICENCE = "Apache-2.0 for the repository; the terms of the models, whose answers they are, vary"
@@ -74,7 +74,7 @@ def embed_answers(
 ) -> np.ndarray:
     """Unit-norm embeddings of each system's answers, one system after another, float32 `[n, d]`."""
     rows = [
-        building.embed_texts(texts, encoder, cache=cache, name=f"{kind}-{system}")
+        common.embed_texts(texts, encoder, cache=cache, name=f"{kind}-{system}")
         for system, texts in answers.items()
     ]
     return np.concatenate(rows)
@@ -119,7 +119,7 @@ def build(
     length = equal_length(words, percentile)
     cut = {s: [first_words(text, length) for text in texts] for s, texts in taken.items()}
 
-    prompts = building.embed_texts(shared, encoder, cache=cache, name="instructions")
+    prompts = common.embed_texts(shared, encoder, cache=cache, name="instructions")
     outputs = embed_answers(taken, encoder, cache=cache, kind="answers")
     truncated = embed_answers(cut, encoder, cache=cache, kind="answers-cut")
     every_answer = {s: [by_system[s][text] for text in shared] for s in whole}
@@ -128,15 +128,13 @@ def build(
     row = np.tile(np.arange(len(kept)), len(systems))
     names = np.repeat(list(systems), len(kept))
     pairs = PairedEmbeddings("language", outputs, prompts[kept][row], "")
-    widths = scales.by_rule(pairs, "variance", 0)
-    assert widths.outputs and widths.prompts
-    bandwidths = {"outputs": widths.outputs, "prompts": widths.prompts}
+    bandwidths, _ = common.bandwidths_by_rule(pairs)
     costs = {}
     for system, rows in zip(whole, np.split(all_outputs, len(whole)), strict=True):
         before = PairedEmbeddings("whole", rows, prompts, "")
-        costs[system] = building.cost_of(before, _as_written(before.rows(kept)), bandwidths)
+        costs[system] = common.cost_of(before, _as_written(before.rows(kept)), bandwidths)
 
-    building.write_set(
+    common.write_set(
         output,
         outputs=outputs,
         prompts=(prompts[kept], row),
@@ -147,7 +145,7 @@ def build(
             f"AlpacaEval; {encoder.name} answers (256 tokens at most) and instructions"
         ),
         licence=LICENCE,
-        provenance=[repository.reference, *building.versions(PACKAGE, "tokenizers")],
+        provenance=[repository.reference, *common.versions(PACKAGE, "tokenizers")],
         cut={
             "instructions": {"of": len(shared), "every": every, "kept": len(kept)},
             "truncated": {"words": length, "percentile": percentile},
@@ -160,7 +158,7 @@ def build(
 def _as_written(pairs: PairedEmbeddings) -> PairedEmbeddings:
     """The pairs as the file gives them back: rounded to half precision, of norm 1 again."""
     outputs, prompts = (
-        building.unit_rows(rows.astype(np.float16).astype(np.float32))
+        common.unit_rows(rows.astype(np.float16).astype(np.float32))
         for rows in (pairs.outputs, pairs.prompts)
     )
     return PairedEmbeddings(pairs.name, outputs, prompts, pairs.description)
@@ -172,7 +170,7 @@ def main(argv: list[str]) -> None:
     values = flags.FLAGS
     cache, output = pathlib.Path(values.cache_dir), pathlib.Path(values.output)
     cache.mkdir(parents=True, exist_ok=True)
-    building.check_output(sets.FOLDER / "language.npz")
+    common.check_output(sets.FOLDER / "language.npz")
     if values.every < 1:
         raise ValueError(f"--every: expected a positive whole number, received {values.every}.")
     if not 0 < values.percentile <= 100:
@@ -196,7 +194,7 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    building.define_flags(sets.FOLDER / "language.npz", source=NAME)
+    common.define_flags(sets.FOLDER / "language.npz", source=NAME)
     flags.DEFINE_list("systems", None, "Folders of its results; by the rule above if unset.")
     flags.DEFINE_integer("every", 6, "Of the shared instructions, every so many are taken.")
     flags.DEFINE_float(

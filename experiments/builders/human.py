@@ -1,6 +1,6 @@
 """Rebuild human.npz: sets of responses to a context, and how diverse people find each set.
 
-    python -m experiments.data.build_human --cache_dir=human-files
+    python -m experiments.builders.human --cache_dir=human-files
 
 Needs the extra `embed` and both packages of text weights (README.md). Nine tasks of Tevet and
 Berant (2021, "Evaluating the Evaluation of Diversity in Natural Language Generation"): prompts to
@@ -25,8 +25,9 @@ from condvendi_jax.cli import command
 from condvendi_jax.encoders import Encoder, load_minilm, load_universal
 from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
 from condvendi_jax.encoders.universal import PACKAGE as UNIVERSAL_PACKAGE
-from experiments.data import building
+from experiments.builders import common
 from experiments.data.pairs import PairedEmbeddings
+from experiments.data.repository import Repository
 from experiments.data.sets import FOLDER
 
 SOURCE, COMMIT = "fabriceyhc/diversity-eval", "de683e4d13095c29e940ac82eda5e577673b0b53"
@@ -63,7 +64,7 @@ class ResponseSet(NamedTuple):
     metrics: dict[str, float]
 
 
-def read_sets(repository: building.Repository, tasks: Sequence[str] | None) -> list[ResponseSet]:
+def read_sets(repository: Repository, tasks: Sequence[str] | None) -> list[ResponseSet]:
     """The judged sets of some tasks, or of all: by family, generator and place in their file.
 
     Raises:
@@ -105,14 +106,14 @@ def _parsed(task: str, row: dict[str, str]) -> ResponseSet:
 
 
 def build(
-    repository: building.Repository,
+    repository: Repository,
     encoders: tuple[Encoder, Encoder],
     *,
     cache: Path,
     tasks: Sequence[str] | None = None,
     dimensions: Sequence[int] = DIMENSIONS,
 ) -> dict[str, Any]:
-    """Everything that human.npz holds, as `building.write_set` takes it.
+    """Everything that human.npz holds, as `common.write_set` takes it.
 
     Args:
       repository: a clone of the source.
@@ -135,15 +136,15 @@ def build(
     for encoder, role, kept in zip(encoders, ("first", "second"), dimensions, strict=True):
         # One set of directions for both, so that one can be subtracted from the other.
         texts = [*responses.tolist(), *contexts.tolist()]
-        whole = building.embed_texts(texts, encoder, cache=cache, name=role)
+        whole = common.embed_texts(texts, encoder, cache=cache, name=role)
         kept = min(kept, whole.shape[1])
-        rows, share = building.principal_rows(whole, kept)
+        rows, share = common.principal_rows(whole, kept)
         tables.append(np.split(rows, [len(responses)]))
         cut[encoder.name] = {
             "principal directions": f"{kept} of {whole.shape[1]}",
             "share of the squared norm": share,
             "bandwidths": _BANDWIDTHS,
-            "cost at order 2": building.cost_of(paired(whole), paired(rows), _BANDWIDTHS),
+            "cost at order 2": common.cost_of(paired(whole), paired(rows), _BANDWIDTHS),
         }
     (first, first_contexts), (second, second_contexts) = tables
 
@@ -183,8 +184,8 @@ def main(argv: list[str]) -> None:
     values = flags.FLAGS
     output, cache = Path(values.output), Path(values.cache_dir)
     cache.mkdir(parents=True, exist_ok=True)
-    building.check_output(FOLDER / "human.npz")
-    repository = building.Repository.opened(SOURCE, COMMIT, source=values.source, cache=cache)
+    common.check_output(FOLDER / "human.npz")
+    repository = Repository.opened(SOURCE, COMMIT, source=values.source, cache=cache)
     found = build(
         repository,
         (load_minilm(), load_universal()),
@@ -192,12 +193,12 @@ def main(argv: list[str]) -> None:
         tasks=values.tasks,
         dimensions=[int(word) for word in values.dimensions],
     )
-    packages = building.versions(MINILM_PACKAGE, UNIVERSAL_PACKAGE, "tokenizers")
-    building.write_set(output, **found, provenance=[repository.reference, *packages])
+    packages = common.versions(MINILM_PACKAGE, UNIVERSAL_PACKAGE, "tokenizers")
+    common.write_set(output, **found, provenance=[repository.reference, *packages])
 
 
 if __name__ == "__main__":
-    building.define_flags(FOLDER / "human.npz", source=SOURCE)
+    common.define_flags(FOLDER / "human.npz", source=SOURCE)
     flags.DEFINE_list("tasks", None, "Some of the nine tasks, 'decTest story' say; all if unset.")
     flags.DEFINE_list(
         "dimensions", list(map(str, DIMENSIONS)), "Principal directions kept of each encoder."

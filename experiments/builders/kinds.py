@@ -1,7 +1,7 @@
 """Rebuild a set of photographs of ten kinds of thing, whose prompts name the kind or do not.
 
-    python -m experiments.data.build_types dogs --source=CLONE --names_source=CLONE
-    python -m experiments.data.build_types dogs --kinds=beagle,pug --output=mine.npz
+    python -m experiments.builders.kinds dogs --source=CLONE --names_source=CLONE
+    python -m experiments.builders.kinds dogs --kinds=beagle,pug --output=mine.npz
 
 The sets are dogs, fruits, clothing, animals and objects. Needs the extra `embed`, the two weights
 packages and the second encoder of texts (README.md).
@@ -31,9 +31,9 @@ from condvendi_jax.encoders import load_efficientnet, load_minilm, load_universa
 from condvendi_jax.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
 from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
 from condvendi_jax.encoders.universal import PACKAGE as UNIVERSAL_PACKAGE
-from experiments.data import building
-from experiments.data.building import Repository
+from experiments.builders import common
 from experiments.data.pairs import PairedEmbeddings
+from experiments.data.repository import Repository
 from experiments.data.sets import FOLDER
 from experiments.data.wordings import WORDINGS
 
@@ -202,7 +202,7 @@ def build(
 
     pictures, texts, second = load_efficientnet(), load_minilm(), load_universal()
     paths = [path for kind in chosen for path in drawn[kind]]
-    features = building.embed_pictures(
+    features = common.embed_pictures(
         photographs, paths, pictures, cache=cache, name=f"{name}-pictures"
     )
     number = np.repeat(np.arange(len(chosen)), [len(drawn[kind]) for kind in chosen])
@@ -210,7 +210,7 @@ def build(
     wording = wordings.pair(len(paths), SEED)
     typed = number * len(wordings.templates) + wording
     tables = {
-        role: building.embed_texts(sentences, encoder, cache=cache, name=f"{name}-{role}")
+        role: common.embed_texts(sentences, encoder, cache=cache, name=f"{name}-{role}")
         for role, sentences, encoder in (
             ("prompts", wordings.unspecified(), texts),
             ("typed_prompts", wordings.specified(chosen), texts),
@@ -223,7 +223,7 @@ def build(
         kind: {"of": len(found[kind]), "kept": int(kept[number == index].sum())}
         for index, kind in enumerate(chosen)
     }
-    building.write_set(
+    common.write_set(
         output,
         outputs=features[kept],
         prompts=(tables["prompts"], wording[kept]),
@@ -234,7 +234,7 @@ def build(
         licence=source.licence,
         provenance=[
             *(repository.reference for repository in (photographs, names) if repository),
-            *building.versions(MINILM_PACKAGE, EFFICIENTNET_PACKAGE, UNIVERSAL_PACKAGE),
+            *common.versions(MINILM_PACKAGE, EFFICIENTNET_PACKAGE, UNIVERSAL_PACKAGE),
         ],
         cut={
             "kinds": f"{len(chosen)} of {len(found)}: "
@@ -262,11 +262,11 @@ def cost(
         side: float(median_heuristic(points, key=jax.random.key(SEED)))
         for side, points in (("outputs", cut.outputs), ("prompts", cut.prompts))
     }
-    halved = dataclasses.replace(cut, outputs=building.unit_rows(cut.outputs.astype(np.float16)))
+    halved = dataclasses.replace(cut, outputs=common.unit_rows(cut.outputs.astype(np.float16)))
     return {
         "bandwidths": widths,
-        "photographs": building.cost_of(whole, cut, widths),
-        "float16": building.cost_of(cut, halved, widths),
+        "photographs": common.cost_of(whole, cut, widths),
+        "float16": common.cost_of(cut, halved, widths),
     }
 
 
@@ -283,7 +283,7 @@ def main(argv: list[str]) -> None:
     if source.names is None and values.names_source:
         raise ValueError(f"--names_source means nothing for {name}.")
     cache.mkdir(parents=True, exist_ok=True)
-    building.check_output(FOLDER / f"{name}.npz", sources=("source", "names_source"))
+    common.check_output(FOLDER / f"{name}.npz", sources=("source", "names_source"))
     photographs = Repository.opened(*source.repository, source=values.source, cache=cache)
     names = source.names and Repository.opened(
         *source.names, source=values.names_source, cache=cache
@@ -300,7 +300,7 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    building.define_flags(
+    common.define_flags(
         None, source="the set's repository of photographs", names_source="the repository of names"
     )
     flags.DEFINE_list("kinds", [], f"The kinds of thing; {KINDS} by the rule if unset.")

@@ -1,6 +1,6 @@
 """Rebuild fashion_prompts.npz: the wordings of the ten kinds of Fashion-MNIST, embedded.
 
-    python -m experiments.data.build_fashion
+    python -m experiments.builders.fashion
 
 Needs the extra `embed` and the weights package of all-MiniLM-L6-v2 (README.md).
 """
@@ -15,7 +15,8 @@ from absl import flags
 from condvendi_jax.cli import command
 from condvendi_jax.cli.files import atomic_writer
 from condvendi_jax.encoders import Encoder, load_minilm
-from experiments.data import building, pictures
+from experiments.builders import common
+from experiments.data import pictures
 
 
 def build(texts: Encoder) -> np.ndarray:
@@ -29,7 +30,7 @@ def main(argv: list[str]) -> None:
     """Embeds and writes."""
     command.no_words(argv[1:])
     output = pathlib.Path(flags.FLAGS.output)
-    building.check_output(pictures.FASHION_FILE, sources=())
+    common.check_output(pictures.FASHION_FILE, sources=())
     embeddings = build(load_minilm())
     with atomic_writer(output) as stream:
         np.savez_compressed(stream, embeddings=embeddings)
@@ -38,5 +39,5 @@ def main(argv: list[str]) -> None:
 
 if __name__ == "__main__":
     flags.DEFINE_string("output", str(pictures.FASHION_FILE), "File to write.")
-    building.define_overwrite()
+    common.define_overwrite()
     command.run(main)

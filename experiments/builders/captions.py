@@ -5,7 +5,7 @@ repositories, embeds both and writes the embeddings alone. In `captions` a photo
 and its first caption the prompt; in `captioning` the captions are the outputs and the photograph is
 the prompt.
 
-    python -m experiments.data.build_captions --cache_dir=captions-cache
+    python -m experiments.builders.captions --cache_dir=captions-cache
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from condvendi_jax.cli import command
 from condvendi_jax.encoders import load_efficientnet, load_minilm
 from condvendi_jax.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
 from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
-from experiments.data import building
+from experiments.builders import common
 from experiments.data.pairs import PairedEmbeddings
+from experiments.data.repository import Repository
 from experiments.data.sets import FOLDER
-from experiments.lab import scales
 
 PHOTOGRAPHS = ("RlNZLER/Image-Text-Matching", "56a15d913c3f290e2ee896386ece6076c1eea02e")
 CAPTIONS = ("prakhar-dhakar/Image-Captioning", "5ab3142167da9315c4287173ed24a643a0425ab8")
@@ -103,16 +103,14 @@ def cost(
 ) -> dict[str, object]:
     """The rule's bandwidths on whole outputs and prompts, and what cuts change at order 2."""
     before, *after = (
-        PairedEmbeddings("", building.unit_rows(outputs), building.unit_rows(prompts), "")
+        PairedEmbeddings("", common.unit_rows(outputs), common.unit_rows(prompts), "")
         for outputs, prompts in (whole, *cuts.values())
     )
-    found = scales.by_rule(before, "variance", 0)
-    assert found.outputs is not None and found.prompts is not None
-    widths = {"outputs": found.outputs, "prompts": found.prompts}
+    widths, rule = common.bandwidths_by_rule(before)
     costs = {
-        name: building.cost_of(before, cut, widths) for name, cut in zip(cuts, after, strict=True)
+        name: common.cost_of(before, cut, widths) for name, cut in zip(cuts, after, strict=True)
     }
-    return {"bandwidths": widths, "rule": found.rule, **costs}
+    return {"bandwidths": widths, "rule": rule, **costs}
 
 
 def main(argv: list[str]) -> None:
@@ -122,14 +120,14 @@ def main(argv: list[str]) -> None:
     cache = pathlib.Path(values.cache_dir)
     targets = [pathlib.Path(path) for path in (values.output, values.captioning_output)]
     sources = ("source", "captions_source")
-    building.check_output(FOLDER / "captions.npz", sources=sources)
-    building.check_output(FOLDER / "captioning.npz", flag="captioning_output", sources=sources)
+    common.check_output(FOLDER / "captions.npz", sources=sources)
+    common.check_output(FOLDER / "captioning.npz", flag="captioning_output", sources=sources)
     if targets[0].resolve() == targets[1].resolve():
         raise ValueError("--output and --captioning_output: expected two files, received one.")
     cache.mkdir(parents=True, exist_ok=True)
     build(
-        building.Repository.opened(*PHOTOGRAPHS, source=values.source, cache=cache),
-        building.Repository.opened(*CAPTIONS, source=values.captions_source, cache=cache),
+        Repository.opened(*PHOTOGRAPHS, source=values.source, cache=cache),
+        Repository.opened(*CAPTIONS, source=values.captions_source, cache=cache),
         Cuts(
             kinds=tuple(values.kinds),
             per_kind=values.per_kind,
@@ -156,8 +154,8 @@ class Cuts:
 
 
 def build(
-    photographs: building.Repository,
-    texts: building.Repository,
+    photographs: Repository,
+    texts: Repository,
     cuts: Cuts,
     targets: Sequence[pathlib.Path],
     *,
@@ -181,26 +179,26 @@ def build(
     names = [name for name in found if name in written]
     paths = [found[name] for name in names]
     first = [written[name][0] for name in names]
-    whole = building.embed_pictures(photographs, paths, pictures, cache=cache)
-    one_each = building.embed_texts(first, language, cache=cache, name="first captions")
+    whole = common.embed_pictures(photographs, paths, pictures, cache=cache)
+    one_each = common.embed_texts(first, language, cache=cache, name="first captions")
     kinds = np.array([kind_of(caption, cuts.kinds) for caption in first])
     chosen = draw(kinds, count=cuts.photographs, per_kind=cuts.per_kind, seed=cuts.seed)
     every = [caption for number in chosen for caption in written[names[number]]]
-    five_each = building.embed_texts(every, language, cache=cache, name="drawn captions")
+    five_each = common.embed_texts(every, language, cache=cache, name="drawn captions")
     index = np.repeat(np.arange(len(chosen)), _EACH)
 
-    rows = building.rounded(whole, cuts.picture_step)
+    rows = common.rounded(whole, cuts.picture_step)
     one_rounded, five_rounded = (
-        building.rounded(captions, cuts.text_step) for captions in (one_each, five_each)
+        common.rounded(captions, cuts.text_step) for captions in (one_each, five_each)
     )
-    fewer, share = building.principal_rows(whole, min(_DIRECTIONS, whole.shape[1]))
+    fewer, share = common.principal_rows(whole, min(_DIRECTIONS, whole.shape[1]))
     instead = f"instead_{fewer.shape[1]}_directions_of_photographs"
     steps = {"photographs": cuts.picture_step, "captions": cuts.text_step}
-    common = {"steps_that_features_are_rounded_to": steps, f"norm_kept_{instead}": share}
+    both = {"steps_that_features_are_rounded_to": steps, f"norm_kept_{instead}": share}
     encoders = f"{pictures.name} photographs, {language.name} captions"
-    packages = building.versions(EFFICIENTNET_PACKAGE, MINILM_PACKAGE, "tokenizers")
+    packages = common.versions(EFFICIENTNET_PACKAGE, MINILM_PACKAGE, "tokenizers")
     provenance = [photographs.reference, texts.reference, *packages]
-    building.write_set(
+    common.write_set(
         targets[0],
         outputs=rows,
         prompts=one_rounded,
@@ -213,11 +211,11 @@ def build(
         licence=LICENCE,
         provenance=provenance,
         cut={
-            **common,
+            **both,
             **cost((whole, one_each), rounding=(rows, one_rounded), **{instead: (fewer, one_each)}),
         },
     )
-    building.write_set(
+    common.write_set(
         targets[1],
         outputs=five_rounded,
         prompts=(rows[chosen], index),
@@ -232,7 +230,7 @@ def build(
         licence=LICENCE,
         provenance=provenance,
         cut={
-            **common,
+            **both,
             "drawn": f"{len(chosen)} of {len(paths)} photographs, seed {cuts.seed}",
             "five_captions": cost(
                 (five_each, whole[chosen][index]),
@@ -245,9 +243,7 @@ def build(
 
 
 if __name__ == "__main__":
-    building.define_flags(
-        FOLDER / "captions.npz", source=PHOTOGRAPHS[0], captions_source=CAPTIONS[0]
-    )
+    common.define_flags(FOLDER / "captions.npz", source=PHOTOGRAPHS[0], captions_source=CAPTIONS[0])
     flags.DEFINE_string(
         "captioning_output", str(FOLDER / "captioning.npz"), "The second file to write."
     )

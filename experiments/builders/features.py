@@ -1,6 +1,6 @@
 """Rebuild fashion_features.npz or emoji_features.npz: held-out real pictures as their features.
 
-    python -m experiments.data.build_features fashion --pictures=DIR
+    python -m experiments.builders.features fashion --pictures=DIR
 
 What generated pictures are held against, without the pictures: the features of the encoder that was
 trained on the others (experiments.generators.picture_encoder), each with a prompt of its kind.
@@ -14,7 +14,8 @@ import numpy as np
 from absl import flags
 
 from condvendi_jax.cli import command
-from experiments.data import building, pictures
+from experiments.builders import common
+from experiments.data import pictures
 from experiments.data.sets import FOLDER, SEED
 from experiments.generators import fitting, picture_encoder
 
@@ -36,7 +37,7 @@ def build(
     prompts = collection.prompts()
     wordings = prompts.embeddings.shape[1]
     words = np.random.default_rng(SEED).integers(wordings, size=len(kinds))
-    building.write_set(
+    common.write_set(
         output,
         outputs=picture_encoder.features_of(encoder, pixels),
         prompts=(prompts.embeddings.reshape(-1, encoder.training.prompt), kinds * wordings + words),
@@ -57,7 +58,7 @@ def main(argv: list[str]) -> None:
     if name not in known:
         raise ValueError(f"expected one of {', '.join(known)}, received {name!r}.")
     output = pathlib.Path(flags.FLAGS.output or FOLDER / f"{name}_features.npz")
-    building.check_output(FOLDER / f"{name}_features.npz", sources=("pictures",))
+    common.check_output(FOLDER / f"{name}_features.npz", sources=("pictures",))
     folder = pathlib.Path(flags.FLAGS.pictures) if flags.FLAGS.pictures else None
     found = known[name].load(folder)
     encoder = picture_encoder.load(name, fitting.Places(folder))
@@ -66,6 +67,6 @@ def main(argv: list[str]) -> None:
 
 if __name__ == "__main__":
     flags.DEFINE_string("output", None, "The file to write; NAME_features.npz here if unset.")
-    building.define_overwrite()
+    common.define_overwrite()
     flags.DEFINE_string("pictures", None, "Folder of the real pictures.")
     command.run(main)
