@@ -86,7 +86,7 @@ def test_the_tables_and_the_figures(finished):
     assert set(figures) == {"latent_truncation", "latent_truncation_scores"}
     assert "RKE rises by 300%" in figures["latent_truncation"].axes[0].get_title()
     caption = figures["latent_truncation"]._supxlabel.get_text().replace("\n", " ")
-    for part in ("3 groups of", "seed 0", "4 (outputs), 4 (prompts)"):
+    for part in ("3 groups of", "seed 0", "(outputs / prompts) 4 / 4"):
         assert part in caption
 
 

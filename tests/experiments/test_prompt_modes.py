@@ -132,7 +132,7 @@ def test_a_figure_shows_each_mode_with_its_prompts_and_says_what_the_errors_are(
     assert "24 pairs carry it" in words.get_text()
     assert figure.axes[3].get_title() == "mode 1 is most diverse"
     caption = figure._supxlabel.get_text().replace("\n", " ")
-    for part in ("54 pairs of 27 prompts", "seed 0", "over prompts", "0.1 (outputs"):
+    for part in ("54 pairs of 27 prompts", "seed 0", "over prompts", "(outputs / prompts) 0.1"):
         assert part in caption
 
 

@@ -195,7 +195,13 @@ def test_captions_say_data_draws_bandwidths_and_seed(finished):
         "type_ablation_correlation",
     }
     for name, parts in {
-        "type_ablation_outputs": ("24 pairs", "2 draws", "seed 0", "8 a type", "0.5 (outputs)"),
+        "type_ablation_outputs": (
+            "24 pairs",
+            "2 draws",
+            "seed 0",
+            "8 a type",
+            "(outputs / prompts) 0.5 ",
+        ),
         "type_ablation_bandwidths": ("2 draws of 8 a type", "seed 0", "standard deviation"),
         "type_ablation_correlation": ("2 draws of 8 a type", "Pearson"),
     }.items():

@@ -86,7 +86,7 @@ def test_titles_and_captions_say_what_is_shown(finished):
     figure = Video.figures([finished])["video"]
     assert "many is highest, told apart from 1 of 1" in figure.axes[0].get_title()
     caption = figure._supxlabel.get_text().replace("\n", " ")
-    for part in ("seed 0", "80 prompts, 2 of each a model", "bandwidths 1 (outputs)", "given"):
+    for part in ("seed 0", "80 prompts, 2 of each a model", "(outputs / prompts) 1 ", "given"):
         assert part in caption
 
 
