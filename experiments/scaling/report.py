@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +25,6 @@ DEFAULT_PRODUCTS = 448
 _TOLERANCE = 0.002  # What the targets of the measure ask for.
 _DIGITS = 8  # Of a digest.
 # Whose times stand side by side; who is called once a seed is there for the accuracy.
-_SMALL, _SMALL_END = 500, 4001
 _TIMED = {
     part: [n for n, e in entries.items() if not e.seeds and not e.once and n != "matrix product"]
     for part, entries in contests.CONTESTANTS.items()
@@ -167,89 +166,52 @@ class Row(NamedTuple):
     met: bool | None
 
 
-class _Found(NamedTuple):
-    value: float
-    where: str
+# What a record gives for a target: a number with what it is of, or nothing.
+_Measure = Callable[[Record], Sequence[tuple[float, str]]]
 
 
-def _cells(run: Run, part: str, smallest: int = 0, end: float = math.inf) -> Iterator[Record]:
-    return (r for r in records(run) if r.part == part and smallest <= r.n < end)
+class _Target(NamedTuple):
+    """A bound, and the cells and the measure that it is about.
 
-
-def _where(record: Record, detail: str = "") -> str:
-    return f"{record.data}, n = {record.n:,}" + (f", {detail}" if detail else "")
-
-
-def _each(records: Iterator[Record], measure: Callable[[Record], float | None]) -> list[_Found]:
-    values = [(measure(record), record) for record in records]
-    return [_Found(value, _where(record)) for value, record in values if value is not None]
-
-
-def peak(record: Record) -> float | None:
-    """Operations a second of the fastest matrix product."""
-    if "matrix product" not in record.results:
-        return None
-    product = record.results["matrix product"]
-    return product["values"][0]["operations"] / min(product["seconds"])
-
-
-def share_of_peak(record: Record) -> float | None:
-    """n^2 (d_x + d_t) operations over our time, over the peak."""
-    limit, taken = peak(record), seconds(record, "tiles")
-    if limit is None or taken is None:
-        return None
-    return record.n**2 * sum(record.dimensions) / taken / limit
-
-
-def _errors(
-    run: Run, kept: Callable[[str], bool], measure: Callable[[Accuracy], float]
-) -> list[_Found]:
-    """A measure of the accuracy of every score by tolerance, for the names that are kept."""
-    found = []
-    for record in _cells(run, "measure"):
-        for quantity in filter(kept, quantities(record, "by tolerance")):
-            of_quantity = accuracy(record, "by tolerance", quantity)
-            if of_quantity:
-                where = _where(record, f"{quantity}, {len(of_quantity.errors)} seeds")
-                found.append(_Found(measure(of_quantity), where))
-    return found
-
-
-def _pooled_coverage(run: Run) -> list[_Found]:
-    """The share of the intervals that held, of all scores and seeds of a cell together.
-
-    A score has few seeds where a call takes long, and its share alone says little.
+    Attributes:
+      what: in words.
+      sign, bound: at least ('>=') or at most ('<=') this.
+      text: the unit: how a number is written.
+      part: of the benchmark.
+      measure: what is compared with the bound.
+      sizes: the smallest n, and the n above all of them.
+      data: the data set; any where None.
     """
-    found = []
-    for record in _cells(run, "measure"):
-        covered = covered_by_tolerance(record)
-        if covered.size:
-            found.append(_Found(float(covered.mean()), _where(record, f"{covered.size} intervals")))
-    return found
+
+    what: str
+    sign: str
+    bound: float
+    text: Callable[[float], str]
+    part: str
+    measure: _Measure
+    sizes: tuple[float, float] = (0, math.inf)
+    data: str | None = None
+
+    def row(self, run: Run) -> Row:
+        """The worst of what was measured beside the bound."""
+        found = [
+            (value, ", ".join(filter(None, (f"{r.data}, n = {r.n:,}", detail))))
+            for r in _cells(run, self.part, self.sizes)
+            if self.data in (None, r.data)
+            for value, detail in self.measure(r)
+        ]
+        target = f"{self.sign} {self.text(self.bound)}"
+        if not found:
+            return Row(self.what, target, "not measured", None)
+        at_least = self.sign == ">="
+        value, where = (min if at_least else max)(found)
+        met = value >= self.bound if at_least else value <= self.bound
+        of = f"; worst of {len(found)}" if len(found) > 1 else ""
+        return Row(self.what, target, f"{self.text(value)} ({where}{of})", met)
 
 
-def covered_by_tolerance(record: Record) -> np.ndarray:
-    """Whether each interval of every score and seed held the exact value."""
-    names = quantities(record, "by tolerance")
-    found = [accuracy(record, "by tolerance", name) for name in names]
-    return np.concatenate([np.zeros(0, bool), *(a.covered for a in found if a)])
-
-
-def _row(
-    what: str,
-    sign: str,
-    bound: float,
-    found: Sequence[_Found],
-    text: Callable[[float], str] = "{:.3g}".format,
-) -> Row:
-    """The worst of what was found beside its bound."""
-    target = f"{sign} {text(bound)}"
-    if not found:
-        return Row(what, target, "not measured", None)
-    worst = (min if sign == ">=" else max)(found, key=lambda f: f.value)
-    met = worst.value >= bound if sign == ">=" else worst.value <= bound
-    of = f"; worst of {len(found)}" if len(found) > 1 else ""
-    return Row(what, target, f"{text(worst.value)} ({worst.where}{of})", met)
+def _cells(run: Run, part: str, sizes: tuple[float, float] = (0, math.inf)) -> Iterator[Record]:
+    return (r for r in records(run) if r.part == part and sizes[0] <= r.n < sizes[1])
 
 
 def _percent(value: float) -> str:
@@ -264,199 +226,183 @@ def _seconds_text(value: float) -> str:
     return f"{value:.3g} s"
 
 
-def rows(run: Run) -> list[Row]:
-    """The targets, each beside the worst that was measured."""
+def _one(measure: Callable[[Record], float | None]) -> _Measure:
+    """A number for each record that has it."""
+    return lambda record: [(v, "") for v in (measure(record),) if v is not None]
 
-    def of(part: str, one: str, other: str, smallest: int = 0) -> list[_Found]:
-        return _each(_cells(run, part, smallest), lambda r: ratio(r, one, other))
 
-    def share_of_exact(smallest: int, end: float) -> list[_Found]:
-        records = _cells(run, "measure", smallest, end)
-        return _each(records, lambda r: ratio(r, "stored", "exact"))
+def _over(one: str, other: str) -> _Measure:
+    """The time of one over that of another."""
+    return _one(lambda record: ratio(record, one, other))
 
-    def at_small_n(part: str, one: str, other: str) -> list[_Found]:
-        records = _cells(run, part, _SMALL, _SMALL_END)
-        return _each(records, lambda r: ratio(r, one, other))
 
-    def time_of(part: str, name: str, n: int) -> list[_Found]:
-        return _each(_cells(run, part, n, n + 1), lambda r: seconds(r, name))
+def _time(name: str) -> _Measure:
+    return _one(lambda record: seconds(record, name))
 
-    def equal_products() -> list[_Found]:
+
+def share_of_peak(record: Record) -> float | None:
+    """n^2 (d_x + d_t) operations over our time, over those of the fastest matrix product."""
+    taken = seconds(record, "tiles")
+    if "matrix product" not in record.results or taken is None:
+        return None
+    product = record.results["matrix product"]
+    peak = product["values"][0]["operations"] / min(product["seconds"])
+    return record.n**2 * sum(record.dimensions) / taken / peak
+
+
+def _norm_errors(record: Record) -> list[tuple[float, str]]:
+    found = [norm_error(record, name) for name in ("tiles", "library", "16 bandwidths")]
+    return [(error, "") for error in found if error is not None]
+
+
+def _errors(truncated: bool) -> _Measure:
+    """The error at 95% of every score by tolerance, truncated or not."""
+
+    def measure(record: Record) -> list[tuple[float, str]]:
         return [
-            _Found(value, _where(record, quantity))
-            for record in _cells(run, "measure")
-            for quantity, value in plain_over_ours(record).items()
-            if quantity == f"joint {DEFAULT_PRODUCTS}"
+            (of.within, f"{quantity}, {len(of.errors)} seeds")
+            for quantity, of in _by_tolerance(record).items()
+            if ("-t" in quantity) == truncated
         ]
 
-    large = 20_000
-    exact_4k = _cells(run, "exact", 4000, 8000)
-    found = [
-        _row(
-            "order 2, n >= 20k: useful share of the measured matrix-product peak",
-            ">=",
-            0.8,
-            _each(_cells(run, "order 2", large), share_of_peak),
-            _percent,
-        ),
-        _row(
-            "order 2, n >= 20k: dense torch / ours",
-            ">=",
-            3,
-            of("order 2", "dense torch", "tiles", large),
-            _multiple,
-        ),
-        _row(
-            "order 2, n = 500 ... 4,000: dense JAX / ours",
-            ">=",
-            1,
-            at_small_n("order 2", "dense JAX", "library"),
-            _multiple,
-        ),
-        _row(
-            "order 2: relative error against float64",
-            "<=",
-            1e-6,
-            [
-                found
-                for name in ("tiles", "library", "16 bandwidths")
-                for found in _each(_cells(run, "order 2"), lambda r, name=name: norm_error(r, name))
-            ],
-        ),
-        *(
-            _row(f"order 2, n >= 8k: {name} / one evaluation", "<=", bound, found, _multiple)
-            for name, bound, found in (
-                (name, bound, of("order 2", name, "tiles", 8000))
-                for name, bound in (
-                    ("all prefixes", 1.2),
-                    ("16 bandwidths", 2),
-                    ("value and gradient", 1.8),
-                )
-            )
-        ),
-        _row(
-            "exact spectrum, n = 4,000: jnp.linalg.eigvalsh / ours",
-            ">=",
-            1.7,
-            _each(exact_4k, lambda r: ratio(r, "jnp.linalg.eigvalsh", "spectrum")),
-            _multiple,
-        ),
-        *(
-            _row(
-                f"exact spectrum, n = 500 ... 4,000: {peer} / ours",
-                ">=",
-                1,
-                at_small_n("exact", peer, "spectrum"),
-                _multiple,
-            )
-            for peer in ("jnp.linalg.eigvalsh", "torch.linalg.eigvalsh")
-        ),
-        _row(
-            "Vendi, Conditional- and Information-Vendi: error at 95%",
-            "<=",
-            0.002,
-            _errors(run, lambda q: "-t" not in q, lambda a: a.within),
-            _percent,
-        ),
-        _row(
-            "truncated, any t: error at 95%",
-            "<=",
-            0.003,
-            _errors(run, lambda q: "-t" in q, lambda a: a.within),
-            _percent,
-        ),
-        _row("intervals of 95%: coverage", ">=", 0.9, _pooled_coverage(run), _percent),
-        *_real(run),
-        _row(
-            "measure, n >= 14k: share of the exact time",
-            "<=",
-            0.1,
-            share_of_exact(14_000, np.inf),
-            _percent,
-        ),
-        _row(
-            "measure, n = 8k: share of the exact time",
-            "<=",
-            0.25,
-            share_of_exact(8000, 14_000),
-            _percent,
-        ),
-        _row(
-            f"rms error at {DEFAULT_PRODUCTS} products, the default budget: plain SLQ / ours",
-            ">=",
-            25,
-            equal_products(),
-            _multiple,
-        ),
-        _row(
-            "first call of decompose, n = 2,000, beyond the import",
-            "<=",
-            3,
-            time_of("first call", "decompose", 2000),
-            _seconds_text,
-        ),
-        *(
-            _row(
-                f"order 1 with standard errors, n = 1,000: {words} call",
-                "<=",
-                5,
-                time_of("jackknife", name, 1000),
-                _seconds_text,
-            )
-            for words, name in (("first", "evaluate"), ("second", "evaluate" + contests.AGAIN))
-        ),
-        _row(
-            "cold start: import condvendi_jax / import jax",
-            "<=",
-            1.2,
-            of("cold start", "import condvendi_jax", "import jax"),
-            _multiple,
-        ),
-    ]
-    return found + (_h200(run) if "H200" in run.study.device else [])
+    return measure
 
 
-def _real(run: Run) -> list[Row]:
-    """What an interval of 0.2% on real data takes, a row a data set and size.
+def _by_tolerance(record: Record) -> dict[str, Accuracy]:
+    names = quantities(record, "by tolerance")
+    found = {name: accuracy(record, "by tolerance", name) for name in names}
+    return {name: of for name, of in found.items() if of is not None}
 
-    Of a run at another tolerance they say nothing.
+
+def _coverage(record: Record) -> list[tuple[float, str]]:
+    """The share of the intervals that held, of all scores and seeds of a cell together.
+
+    A score has few seeds where a call takes long, and its share alone says little.
     """
-    found = []
-    for name, points in run.study.points.items():
-        if points.kind != "real":
-            continue
-        for words, bound, smallest, end in (
-            ("n = 4,000", 0.6, 4000, 4001),
-            ("n >= 8k", 0.15, 8000, math.inf),
-        ):
-            if points.n < smallest:
-                continue
-            records = [r for r in _cells(run, "measure", smallest, end) if r.data == name]
-            if run.study.rtol > _TOLERANCE:
-                records = []
-            what = f"{name}, {words}, intervals of {_percent(_TOLERANCE)}: share of the exact time"
-            shares = _each(iter(records), lambda r: ratio(r, "stored", "exact"))
-            found.append(_row(what, "<=", bound, shares, _percent))
-    return found
+    covered = [held for of in _by_tolerance(record).values() for held in of.covered]
+    return [(float(np.mean(covered)), f"{len(covered)} intervals")] if covered else []
 
 
-def _h200(run: Run) -> list[Row]:
-    """What arithmetic says of one H200."""
+def _equal_products(record: Record) -> list[tuple[float, str]]:
+    name = f"joint {DEFAULT_PRODUCTS}"
+    return [(times, of) for of, times in plain_over_ours(record).items() if of == name]
 
-    def time_at(part: str, name: str, n: int) -> list[_Found]:
-        return _each(_cells(run, part, n, 1.2 * n), lambda r: seconds(r, name))
 
-    targets = (
+_SMALL, _LARGE = (500, 4001), (20_000, math.inf)
+_TARGETS = (
+    _Target(
+        "order 2, n >= 20k: useful share of the measured matrix-product peak",
+        ">=", 0.8, _percent, "order 2", _one(share_of_peak), _LARGE,
+    ),
+    _Target(
+        "order 2, n >= 20k: dense torch / ours",
+        ">=", 3, _multiple, "order 2", _over("dense torch", "tiles"), _LARGE,
+    ),
+    _Target(
+        "order 2, n = 500 ... 4,000: dense JAX / ours",
+        ">=", 1, _multiple, "order 2", _over("dense JAX", "library"), _SMALL,
+    ),
+    _Target(
+        "order 2: relative error against float64",
+        "<=", 1e-6, "{:.3g}".format, "order 2", _norm_errors,
+    ),
+    *(
+        _Target(
+            f"order 2, n >= 8k: {name} / one evaluation",
+            "<=", bound, _multiple, "order 2", _over(name, "tiles"), (8000, math.inf),
+        )
+        for name, bound in (
+            ("all prefixes", 1.2), ("16 bandwidths", 2), ("value and gradient", 1.8),
+        )
+    ),
+    _Target(
+        "exact spectrum, n = 4,000: jnp.linalg.eigvalsh / ours",
+        ">=", 1.7, _multiple, "exact", _over("jnp.linalg.eigvalsh", "spectrum"), (4000, 8000),
+    ),
+    *(
+        _Target(
+            f"exact spectrum, n = 500 ... 4,000: {peer} / ours",
+            ">=", 1, _multiple, "exact", _over(peer, "spectrum"), _SMALL,
+        )
+        for peer in ("jnp.linalg.eigvalsh", "torch.linalg.eigvalsh")
+    ),
+    _Target(
+        "Vendi, Conditional- and Information-Vendi: error at 95%",
+        "<=", _TOLERANCE, _percent, "measure", _errors(truncated=False),
+    ),
+    _Target(
+        "truncated, any t: error at 95%",
+        "<=", 0.003, _percent, "measure", _errors(truncated=True),
+    ),
+    _Target("intervals of 95%: coverage", ">=", 0.9, _percent, "measure", _coverage),
+)  # fmt: skip
+_AFTER_REAL = (
+    _Target(
+        "measure, n >= 14k: share of the exact time",
+        "<=", 0.1, _percent, "measure", _over("stored", "exact"), (14_000, math.inf),
+    ),
+    _Target(
+        "measure, n = 8k: share of the exact time",
+        "<=", 0.25, _percent, "measure", _over("stored", "exact"), (8000, 14_000),
+    ),
+    _Target(
+        f"rms error at {DEFAULT_PRODUCTS} products, the default budget: plain SLQ / ours",
+        ">=", 25, _multiple, "measure", _equal_products,
+    ),
+    _Target(
+        "first call of decompose, n = 2,000, beyond the import",
+        "<=", 3, _seconds_text, "first call", _time("decompose"), (2000, 2001),
+    ),
+    *(
+        _Target(
+            f"order 1 with standard errors, n = 1,000: {words} call",
+            "<=", 5, _seconds_text, "jackknife", _time(name), (1000, 1001),
+        )
+        for words, name in (("first", "evaluate"), ("second", "evaluate" + contests.AGAIN))
+    ),
+    _Target(
+        "cold start: import condvendi_jax / import jax",
+        "<=", 1.2, _multiple, "cold start", _over("import condvendi_jax", "import jax"),
+    ),
+)  # fmt: skip
+# What arithmetic says of one H200, in seconds.
+_H200 = tuple(
+    _Target(
+        f"{what}, n = {n:,}", "<=", bound, _seconds_text, part, _time(name), (n, 1.2 * n)
+    )
+    for what, part, name, n, bound in (
         ("Conditional-RKE", "order 2", "tiles", 25_000, 0.015),
         ("Conditional-RKE", "order 2", "tiles", 100_000, 0.25),
         ("Conditional-RKE", "order 2", "tiles", 1_000_000, 25),
         ("three Vendi scores", "measure", "stored", 25_000, 3 * 0.2),
         ("three Vendi scores", "measure", "matrix-free", 100_000, 3 * 2),
     )
+)  # fmt: skip
+
+
+def rows(run: Run) -> list[Row]:
+    """The targets, each beside the worst that was measured."""
+    targets = [*_TARGETS, *_real(run), *_AFTER_REAL]
+    return [t.row(run) for t in [*targets, *(_H200 if "H200" in run.study.device else ())]]
+
+
+def _real(run: Run) -> list[_Target]:
+    """What an interval of 0.2% on real data takes, for every data set and size.
+
+    A run at a wider tolerance measures nothing of this.
+    """
+    tight = run.study.rtol <= _TOLERANCE
+    sizes = (("n = 4,000", 0.6, (4000, 4001)), ("n >= 8k", 0.15, (8000, math.inf)))
     return [
-        _row(f"{what}, n = {n:,}", "<=", bound, time_at(part, name, n), _seconds_text)
-        for what, part, name, n, bound in targets
-    ]
+        _Target(
+            f"{name}, {words}, intervals of {_percent(_TOLERANCE)}: share of the exact time",
+            "<=", bound, _percent, "measure",
+            _over("stored", "exact") if tight else lambda record: [], of_n, name,
+        )
+        for name, points in run.study.points.items()
+        for words, bound, of_n in sizes
+        if points.kind == "real" and points.n >= of_n[0]
+    ]  # fmt: skip
 
 
 def machine(run: Run) -> str:
@@ -472,92 +418,77 @@ def machine(run: Run) -> str:
 
 
 def markdown(run: Run) -> str:
-    """The targets, and the times by n, as Markdown."""
-    lines = [f"Measured on {machine(run)}.", "", "| what | target | measured | met |"]
-    lines.append("|---|---|---|---|")
-    lines += [f"| {r.what} | {r.target} | {r.measured} | {word(r.met)} |" for r in rows(run)]
-    lines += _data_table(run)
-    for part in _TIMED:
-        records = list(_cells(run, part))
-        found = {name for record in records for name in record.results}
-        names = [name for name in _TIMED[part] if name in found]
-        if not names:
-            continue
-        lines += ["", f"| {part}: seconds (MiB) | n | " + " | ".join(names) + " |"]
-        lines.append("|---" * (len(names) + 2) + "|")
-        for record in records:
-            cells = [_time_and_memory(record, name) for name in names]
-            lines.append(f"| {record.data} | {record.n:,} | " + " | ".join(cells) + " |")
-    return "\n".join(lines + _accuracy_table(run) + _features_table(run)) + "\n"
+    """The targets, the data, the times by n, and the accuracy, as Markdown."""
+    of_targets = [(*row[:3], word(row.met)) for row in rows(run)]
+    tables = [
+        _table(("what", "target", "measured", "met"), of_targets),
+        _table(("data", "pairs", "bandwidths", "sha256 of outputs, prompts"), _data(run)),
+    ]
+    for part, timed in _TIMED.items():
+        of_part = list(_cells(run, part))
+        names = [name for name in timed if any(name in r.results for r in of_part)]
+        if names:
+            times = [
+                (r.data, f"{r.n:,}", *(_time_and_memory(r, name) for name in names))
+                for r in of_part
+            ]
+            tables.append(_table((f"{part}: seconds (MiB)", "n", *names), times))
+    head = ("accuracy, worst score", "n", "seeds", "error at 95%", "mean half interval")
+    more = ("truncated: error at 95%", "coverage")
+    tables.append(_table((*head, *more), _accuracies(run)))
+    head = ("features", "n", "kind, how many", "seconds", "MiB", "rms error, worst score")
+    tables.append(_table((*head, "mean half interval", "coverage"), _features(run)))
+    return "\n\n".join([f"Measured on {machine(run)}.", *filter(None, tables)]) + "\n"
 
 
-def _data_table(run: Run) -> list[str]:
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Rows of words as Markdown; nothing where there are none."""
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *lines] if lines else [])
+
+
+def _data(run: Run) -> Iterator[tuple[str, ...]]:
     """What the data are, and the digests that tell whose numbers a row has."""
-    lines = ["", "| data | pairs | bandwidths | sha256 of outputs, prompts |", "|---" * 4 + "|"]
     for name, points in run.study.points.items():
         widths = f"{points.bandwidths.outputs:.3g}, {points.bandwidths.prompts:.3g}"
         digests = ", ".join(d.rpartition(" ")[2][:_DIGITS] for d in points.digests)
-        what = f"{name}: {points.description.rstrip('.')}"
-        lines.append(f"| {what} | {points.n:,} | {widths} | {digests} |")
-    return lines
+        yield f"{name}: {points.description.rstrip('.')}", f"{points.n:,}", widths, digests
 
 
-def _features_table(run: Run) -> list[str]:
+def _features(run: Run) -> Iterator[tuple[str, ...]]:
     """Time and memory of features, and how near their scores come to all eigenvalues, where there.
 
     The error is the root mean square over the seeds, of the worst score.
     """
-    lines = []
     for record in _cells(run, "features"):
         for name in contests.CONTESTANTS["features"]:
             taken = seconds(record, name)
             if taken is None or name == "exact":
                 continue
-            cells = (record.data, f"{record.n:,}", f"{name}, {run.study.features:,}")
-            numbers = [f"{taken:.3g}", f"{mebibytes(record, name):,.0f}", "", "", ""]
-            found = [accuracy(record, name, quantity) for quantity in quantities(record, name)]
-            known = [a for a in found if a is not None]
-            if known:
-                numbers[2] = _percent(max(a.rms for a in known))
-                widest = max(float(np.mean(a.half_widths)) for a in known)
-                if widest > 0:
-                    coverage = float(np.mean([a.coverage for a in known]))
-                    numbers[3:] = [_percent(widest), f"{100 * coverage:.0f}%"]
-            lines.append("| " + " | ".join((*cells, *numbers)) + " |")
-    if not lines:
-        return []
-    head = (
-        "| features | n | kind, how many | seconds | MiB | rms error, worst score "
-        "| mean half interval | coverage |"
-    )
-    return ["", head, "|---" * 8 + "|", *lines]
+            of_scores = (accuracy(record, name, q) for q in quantities(record, name))
+            known = [a for a in of_scores if a is not None]
+            error = _percent(max(a.rms for a in known)) if known else ""
+            widest = max((float(np.mean(a.half_widths)) for a in known), default=0)
+            coverage = f"{100 * np.mean([a.coverage for a in known]):.0f}%" if widest > 0 else ""
+            yield (
+                record.data, f"{record.n:,}", f"{name}, {run.study.features:,}", f"{taken:.3g}",
+                f"{mebibytes(record, name):,.0f}", error, _percent(widest) if widest > 0 else "",
+                coverage,
+            )  # fmt: skip
 
 
-def _accuracy_table(run: Run) -> list[str]:
+def _accuracies(run: Run) -> Iterator[tuple[str, ...]]:
     """The accuracy by tolerance against the exact values: a line a cell, its worst score."""
-    lines = []
     for record in _cells(run, "measure"):
-        names = quantities(record, "by tolerance")
-        found = {name: accuracy(record, "by tolerance", name) for name in names}
-        whole = [a for q, a in found.items() if a and "-t" not in q]
-        cut = [a for q, a in found.items() if a and "-t" in q]
+        found = _by_tolerance(record)
+        whole = [a for q, a in found.items() if "-t" not in q]
+        cut = [a for q, a in found.items() if "-t" in q]
         if whole and cut:
-            numbers = [
-                f"{len(whole[0].errors)}",
-                _percent(max(a.within for a in whole)),
-                _percent(max(float(np.mean(a.half_widths)) for a in whole)),
-                _percent(max(a.within for a in cut)),
-                _percent(float(covered_by_tolerance(record).mean())),
-            ]
-            of = f"| {record.data} | {record.n:,} | "
-            lines.append(of + " | ".join(numbers) + " |")
-    if not lines:
-        return []
-    head = (
-        "| accuracy, worst score | n | seeds | error at 95% | mean half interval "
-        "| truncated: error at 95% | coverage |"
-    )
-    return ["", head, "|---" * 7 + "|", *lines]
+            half = max(float(np.mean(a.half_widths)) for a in whole)
+            numbers = (max(a.within for a in whole), half, max(a.within for a in cut))
+            coverage = _coverage(record)[0][0]
+            seeds = f"{len(whole[0].errors)}"
+            yield record.data, f"{record.n:,}", seeds, *map(_percent, (*numbers, coverage))
 
 
 def word(met: bool | None) -> str:
@@ -567,9 +498,7 @@ def word(met: bool | None) -> str:
 
 def _time_and_memory(record: Record, name: str) -> str:
     taken = seconds(record, name)
-    if taken is None:
-        return ""
-    return f"{taken:.3g} ({mebibytes(record, name):,.0f})"
+    return "" if taken is None else f"{taken:.3g} ({mebibytes(record, name):,.0f})"
 
 
 def main(argv: list[str]) -> None:

@@ -7,6 +7,7 @@ import json
 import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,18 +20,42 @@ from experiments.theorems import CLAIMS, REPORT
 _N, _MODES = 150, 10
 
 
+def write(folder: pathlib.Path, **arrays: Any) -> list[str]:
+    """Writes arrays by role, words a line each; gives the flags that read them.
+
+    Outputs are in x.npy, prompts in t.npy, each other role in a file of its name.
+    """
+    flags = []
+    for role, values in arrays.items():
+        values = np.asarray(values)
+        path = folder / ({"outputs": "x", "prompts": "t"}.get(role, role) + ".npy")
+        if values.dtype.kind == "U":
+            path = path.with_suffix(".txt")
+            path.write_text("\n".join(values.tolist()) + "\n")
+        else:
+            np.save(path, values.astype(np.float32) if values.dtype == float else values)
+        flags.append(f"--{role}={path}")
+    return flags
+
+
+def flags(**values: Any) -> list[str]:
+    """Flags with their values."""
+    return [f"--{name}={value}" for name, value in values.items()]
+
+
+def widths(outputs: float, prompts: float | None = None) -> list[str]:
+    """The flags of bandwidths that are given."""
+    return flags(output_bandwidth=outputs, prompt_bandwidth=prompts or outputs)
+
+
 def write_pairs(folder: pathlib.Path, seed: int) -> list[str]:
     """Writes a mixture of ten modes whose prompts name the mode; gives the flags that read it."""
     generator = np.random.default_rng(seed)
     mode = generator.integers(0, _MODES, _N)
     outputs = generator.normal(size=(_MODES, 6))[mode] + 0.3 * generator.normal(size=(_N, 6))
     prompts = generator.normal(size=(_MODES, 4))[mode]
-    labels = {"types": [f"type {m % 5}" for m in mode], "models": [f"model {m % 2}" for m in mode]}
-    np.save(folder / "x.npy", outputs.astype(np.float32))
-    np.save(folder / "t.npy", prompts.astype(np.float32))
-    for role, words in labels.items():
-        (folder / f"{role}.txt").write_text("\n".join(words) + "\n")
-    return [f"--outputs={folder / 'x.npy'}", f"--prompts={folder / 't.npy'}"]
+    types, models = [f"type {m % 5}" for m in mode], [f"model {m % 2}" for m in mode]
+    return write(folder, outputs=outputs, prompts=prompts, types=types, models=models)[:2]
 
 
 def write_neighbourhoods(
@@ -67,18 +92,17 @@ def write_neighbourhoods(
 
     order = generator.permutation(len(modes) * clips * len(place))
     counts = list(modes.values())
-    arrays = {
-        "x": every([outputs(count) for count in counts]),
-        "t": every([wordings] * len(counts)),
-        "cut": every([outputs(count) for count in counts[::-1]]),
-        "words": every([np.full((len(place), 1), 10 * count) for count in counts])[:, 0],
-    }
-    for name, rows in arrays.items():
-        np.save(folder / f"{name}.npy", rows.astype(np.float32))
-    names = np.repeat(list(modes), clips * len(place))[order]
-    (folder / "models.txt").write_text("\n".join(names) + "\n")
-    roles = {"outputs": "x.npy", "prompts": "t.npy", "models": "models.txt"}
-    return [f"--{role}={folder / name}" for role, name in roles.items()]
+    write(
+        folder,
+        cut=every([outputs(count) for count in counts[::-1]]),
+        words=every([np.full((len(place), 1), 10.0 * count) for count in counts])[:, 0],
+    )
+    return write(
+        folder,
+        outputs=every([outputs(count) for count in counts]),
+        prompts=every([wordings] * len(counts)),
+        models=np.repeat(list(modes), clips * len(place))[order],
+    )
 
 
 def small_pairs(*flags: str) -> Callable[[pathlib.Path, int], list[str]]:
@@ -96,12 +120,13 @@ def write_captions(folder: pathlib.Path, seed: int) -> list[str]:
     rotation = np.linalg.qr(rng.normal(size=(12, 12)))[0]
     captions = 15 * rotation.reshape(6, 2, 12).repeat(2, axis=0)
     photographs = np.tile(15 * np.eye(6), 2).repeat(4, axis=0)
-    np.save(folder / "x.npy", captions.reshape(24, 12).astype(np.float32))
-    np.save(folder / "t.npy", photographs.astype(np.float32))
-    np.save(folder / "prompt.npy", np.arange(24) // 2)
-    np.save(folder / "pictures.npy", np.repeat(["cat", "dog", "other"], 8))
-    files = {"outputs": "x", "prompts": "t", "prompt": "prompt", "pictures": "pictures"}
-    return [f"--{role}={folder / name}.npy" for role, name in files.items()]
+    return write(
+        folder,
+        outputs=captions.reshape(24, 12),
+        prompts=photographs,
+        prompt=np.arange(24) // 2,
+        pictures=np.repeat(["cat", "dog", "other"], 8),
+    )
 
 
 def write_judged_sets(folder: pathlib.Path, seed: int) -> list[str]:
@@ -118,16 +143,14 @@ def write_judged_sets(folder: pathlib.Path, seed: int) -> list[str]:
     picked = np.arange(size) % modes[:, None]
     outputs = spots[np.arange(2 * contexts)[:, None], picked].reshape(-1, 4)
     prompts = 5 * generator.normal(size=(contexts, 4))[np.repeat(context, size)]
-    for name, rows in {"x": outputs, "t": prompts}.items():
-        np.save(folder / f"{name}.npy", rows.astype(np.float32))
-    of_sets = {"sets": np.arange(2 * contexts), "people": modes.astype(float)}
-    for role, values in of_sets.items():
-        np.save(folder / f"{role}.npy", np.repeat(values, size))
-    words = [f"task {c % 2}" for c in np.repeat(context, size)]
-    (folder / "task.txt").write_text("\n".join(words) + "\n")
-    roles = {"outputs": "x.npy", "prompts": "t.npy", "task": "task.txt"}
-    roles |= {role: f"{role}.npy" for role in of_sets}
-    return [f"--{role}={folder / file}" for role, file in roles.items()]
+    return write(
+        folder,
+        outputs=outputs,
+        prompts=prompts,
+        task=[f"task {c % 2}" for c in np.repeat(context, size)],
+        sets=np.repeat(np.arange(2 * contexts), size),
+        people=np.repeat(modes.astype(np.float64), size),
+    )
 
 
 def write_designs(folder: pathlib.Path, seed: int, *, prompts: int, designs: int) -> list[str]:
@@ -136,7 +159,7 @@ def write_designs(folder: pathlib.Path, seed: int, *, prompts: int, designs: int
     prompt = np.repeat(np.arange(prompts), designs)
     outputs = generator.permutation(prompts * designs)
     models = [f"model {m}" for m in np.tile(np.arange(designs), prompts)]
-    return _write(folder, outputs, 10 * prompt, models, prompt)
+    return _write_line(folder, outputs, prompt, models)
 
 
 def write_designers(
@@ -151,24 +174,14 @@ def write_designers(
     places = generator.permutation(prompts * each).reshape(prompts, each)
     outputs = np.concatenate([np.repeat(places[:, :k], each // k, axis=1).ravel() for k in designs])
     prompt = np.tile(np.repeat(np.arange(prompts), each), len(designs))
-    models = np.repeat([f"{k} designs" for k in designs], prompts * each).tolist()
-    return _write(folder, outputs, 10 * prompt, models, prompt)
+    models = np.repeat([f"{k} designs" for k in designs], prompts * each)
+    return _write_line(folder, outputs, prompt, models)
 
 
-def _write(
-    folder: pathlib.Path,
-    outputs: np.ndarray,
-    prompts: np.ndarray,
-    models: Sequence[str],
-    prompt: np.ndarray,
-) -> list[str]:
-    """Writes pairs on a line with their labels; gives the flags that read them."""
-    np.save(folder / "x.npy", outputs[:, None].astype(np.float32))
-    np.save(folder / "t.npy", prompts[:, None].astype(np.float32))
-    np.save(folder / "prompt.npy", prompt)
-    (folder / "models.txt").write_text("\n".join(models) + "\n")
-    names = {"outputs": "x.npy", "prompts": "t.npy", "prompt": "prompt.npy", "models": "models.txt"}
-    return [f"--{role}={folder / name}" for role, name in names.items()]
+def _write_line(folder: pathlib.Path, outputs: Any, prompt: Any, models: Any) -> list[str]:
+    """Writes outputs a unit apart on a line, and prompts ten; gives the flags that read them."""
+    lines = {"outputs": 1.0 * outputs[:, None], "prompts": 10.0 * prompt[:, None]}
+    return write(folder, **lines, prompt=prompt, models=models)
 
 
 def write_uneven_models(folder: pathlib.Path, seed: int) -> list[str]:
@@ -189,12 +202,13 @@ def write_uneven_models(folder: pathlib.Path, seed: int) -> list[str]:
     place = generator.normal(size=(12, 4, 24)) * 2
     outputs = np.array([place[prompt, mode] for _, prompt, mode in rows])
     prompts = (generator.normal(size=(12, 16)) * 2)[[prompt for _, prompt, _ in rows]]
-    np.save(folder / "x.npy", (outputs + 1e-2 * generator.normal(size=outputs.shape)).astype("f4"))
-    np.save(folder / "t.npy", prompts.astype("f4"))
-    (folder / "models.txt").write_text("\n".join(model for model, _, _ in rows) + "\n")
-    np.save(folder / "prompt.npy", np.array([prompt for _, prompt, _ in rows]))
-    files = {"outputs": "x.npy", "prompts": "t.npy", "models": "models.txt", "prompt": "prompt.npy"}
-    return [f"--{role}={folder / name}" for role, name in files.items()]
+    return write(
+        folder,
+        outputs=outputs + 1e-2 * generator.normal(size=outputs.shape),
+        prompts=prompts,
+        models=[model for model, _, _ in rows],
+        prompt=[prompt for _, prompt, _ in rows],
+    )
 
 
 def write_temperatures(folder: pathlib.Path, seed: int) -> list[str]:
@@ -205,29 +219,26 @@ def write_temperatures(folder: pathlib.Path, seed: int) -> list[str]:
     perplexity of 2, 4 and 8.
     """
     designs, prompts = (1, 2, 4), 12
-    flags = write_designers(folder, seed, prompts=prompts, designs=designs)
+    designers = write_designers(folder, seed, prompts=prompts, designs=designs)
     each = math.lcm(*designs)
     plots = np.repeat(designs, prompts * each)
     plot = np.tile(np.arange(each), len(designs) * prompts) * plots // each
     outputs = np.load(folder / "x.npy")
-    of_files = {
-        "truncated": np.concatenate(np.split(outputs, len(designs))[::-1]),
-        "finished": plot == 0,
-        "tokens": 10 * plots,
-        "log_likelihood": -10 * plots * np.log(2 * plots),
-    }
-    for role, values in of_files.items():
-        np.save(folder / f"{role}.npy", values)
-    names = np.repeat(["0.5", "1", "2"], prompts * each).tolist()
-    (folder / "models.txt").write_text("\n".join(names) + "\n")
-    return [*flags, *(f"--{role}={folder / role}.npy" for role in of_files)]
+    write(folder, models=np.repeat(["0.5", "1", "2"], prompts * each))
+    return designers + write(
+        folder,
+        truncated=np.concatenate(np.split(outputs, len(designs))[::-1]),
+        finished=plot == 0,
+        tokens=10 * plots,
+        log_likelihood=-10 * plots * np.log(2 * plots),
+    )
 
 
 def bandwidth(folder: pathlib.Path, seed: int) -> list[str]:
     """Models of one, two and four designs a prompt."""
-    flags = write_designers(folder, seed, prompts=12, designs=(1, 2, 4))
-    flags = [flag for flag in flags if not flag.startswith("--prompt=")]
-    return [*flags, "--rule=median", "--per_octave=1", "--reach=0.25,4", "--scales=0.5,1"]
+    files = write_designers(folder, seed, prompts=12, designs=(1, 2, 4))
+    files = [flag for flag in files if not flag.startswith("--prompt=")]
+    return files + flags(rule="median", per_octave=1, reach="0.25,4", scales="0.5,1")
 
 
 def coverage(folder: pathlib.Path, seed: int) -> list[str]:
@@ -235,22 +246,14 @@ def coverage(folder: pathlib.Path, seed: int) -> list[str]:
     generator = np.random.default_rng(seed)
     types = generator.integers(0, 4, 240)
     outputs = generator.normal(size=(240, 3)) + 100 * types[:, None]
-    np.save(folder / "x.npy", outputs.astype(np.float32))
-    np.save(folder / "types.npy", types)
-    files = [f"--outputs={folder / 'x.npy'}", f"--types={folder / 'types.npy'}"]
-    return [*files, "--output_bandwidth=10", "--kept=1,4", "--sizes=16,24,120", "--repeats=2"]
+    files = write(folder, outputs=outputs, types=types)
+    return files + flags(output_bandwidth=10, kept="1,4", sizes="16,24,120", repeats=2)
 
 
 def designs(folder: pathlib.Path, seed: int) -> list[str]:
     """Twelve prompts of four outputs that have nothing in common, under a narrow bandwidth."""
-    flags = write_designs(folder, seed, prompts=12, designs=4)
-    return [
-        *flags,
-        "--output_bandwidth=0.24",
-        "--prompt_bandwidth=2.4",
-        "--draws=2",
-        "--scales=0.9,1",
-    ]
+    files = write_designs(folder, seed, prompts=12, designs=4)
+    return [*files, *widths(0.24, 2.4), *flags(draws=2, scales="0.9,1")]
 
 
 def gmm_gan(folder: pathlib.Path, seed: int) -> list[str]:
@@ -285,8 +288,8 @@ def gmm_gan(folder: pathlib.Path, seed: int) -> list[str]:
     }
     identity = mixture_gan.identity(training)
     checkpoints.save(folder / checkpoints.file_name(identity), tree, identity)
-    names = ("--mixtures=ring", "--kinds=vanilla", "--seeds=2", "--steps=1", f"--cache={folder}")
-    return [*names, "--samples=400", "--references=200", "--repeats=1"]
+    names = flags(mixtures="ring", kinds="vanilla", seeds=2, steps=1, cache=folder)
+    return names + flags(samples=400, references=200, repeats=1)
 
 
 def gmm_search(folder: pathlib.Path, seed: int) -> list[str]:
@@ -299,8 +302,8 @@ def gmm_search(folder: pathlib.Path, seed: int) -> list[str]:
         scores = np.exp(log_scores(geometry, panel, n=60, seed=seed + 1, bandwidth=0.6))
         panels.append(dataclasses.replace(panel, conditional=scores[0], information=scores[1]))
     path.write_text(json.dumps([dataclasses.asdict(panel) for panel in panels]))
-    flags = ["--layouts=polygon", "--weights=distance", "--spreads=one,power"]
-    return [f"--printed={path}", *flags, "--n=60", "--trial=60", "--repeats=2"]
+    names = flags(printed=path, layouts="polygon", weights="distance", spreads="one,power")
+    return names + flags(n=60, trial=60, repeats=2)
 
 
 def gmm_toy(folder: pathlib.Path, seed: int) -> list[str]:
@@ -308,17 +311,16 @@ def gmm_toy(folder: pathlib.Path, seed: int) -> list[str]:
     geometry = Geometry("columns", 20.0 + seed, (1e-3,) * 3, (1e-3,) * 3, "distance")
     path = folder / "geometry.json"
     path.write_text(json.dumps(dataclasses.asdict(geometry)))
-    flags = [f"--geometry={path}", "--n=24", "--repeats=2", "--prompt_modes=1,2,4"]
-    return [*flags, "--output_modes=2,4,6", "--shown=2,6"]
+    modes = flags(prompt_modes="1,2,4", output_modes="2,4,6", shown="2,6")
+    return flags(geometry=path, n=24, repeats=2) + modes
 
 
 def guidance_cost(folder: pathlib.Path, seed: int) -> list[str]:
     """Two windows of small latents."""
     generator = np.random.default_rng(seed)
-    for name, width in (("latents", 6), ("prompts", 4)):
-        np.save(folder / f"{name}.npy", generator.normal(size=(40, width)).astype(np.float32))
-    paths = [f"--{name}={folder / name}.npy" for name in ("latents", "prompts")]
-    return [*paths, "--model=fashion", "--windows=8,32", "--spectra=8", "--batch=4", "--repeats=3"]
+    latents = write(folder, latents=generator.normal(size=(40, 6)))
+    files = latents + write(folder, prompts=generator.normal(size=(40, 4)))
+    return files + flags(model="fashion", windows="8,32", spectra=8, batch=4, repeats=3)
 
 
 def guided_diffusion(folder: pathlib.Path, seed: int) -> list[str]:
@@ -326,9 +328,9 @@ def guided_diffusion(folder: pathlib.Path, seed: int) -> list[str]:
     law = mixture_diffusion.apart(3, 3, radius=8.0 + 0.1 * seed)
     path = folder / "mixture.npz"
     np.savez(path, centres=law.centres, spread=law.spread, weights=law.weights)
-    words = ["--model=mixture", f"--mixture={path}", "--methods=Conditional-RKE", "--strengths=0.2"]
-    sizes = {"seeds": 2, "samples": 40, "batch": 20, "steps": 8, "every": 2, "references": 100}
-    return [*words, "--rule=median", "--scales=1", *(f"--{k}={v}" for k, v in sizes.items())]
+    words = flags(model="mixture", mixture=path, methods="Conditional-RKE", strengths=0.2)
+    sizes = flags(seeds=2, samples=40, batch=20, steps=8, every=2, references=100)
+    return [*words, *sizes, *flags(rule="median", scales=1)]
 
 
 def guided_mixture(folder: pathlib.Path, seed: int) -> list[str]:
@@ -338,37 +340,20 @@ def guided_mixture(folder: pathlib.Path, seed: int) -> list[str]:
     law["weights"] = [[0.9, 0.1, 0, 0], [0, 0, 0.9, 0.1]]
     path = folder / "law.json"
     path.write_text(json.dumps(law))
-    flags = [f"--law={path}", "--kinds=rke,conditional_rke", "--scales=1", "--weights=1,30"]
-    more = ["--until=0.5", "--seeds=2", "--batches=4", "--window=16", "--steps=8"]
-    return [*flags, *more, "--output_bandwidth=3", "--prompt_bandwidth=0.5"]
+    words = flags(law=path, kinds="rke,conditional_rke", scales=1, weights="1,30", until=0.5)
+    return [*words, *flags(seeds=2, batches=4, window=16, steps=8), *widths(3, 0.5)]
 
 
 def human(folder: pathlib.Path, seed: int) -> list[str]:
-    return [
-        *write_judged_sets(folder, seed),
-        "--folds=2",
-        "--resamples=20",
-        "--contexts=1,2",
-        "--draws=8",
-        "--candidates=1",
-        "--less=0,0.5",
-        "--output_bandwidth=0.5",
-        "--prompt_bandwidth=0.5",
-    ]
+    counts = flags(folds=2, resamples=20, contexts="1,2", draws=8, candidates=1, less="0,0.5")
+    return [*write_judged_sets(folder, seed), *counts, *widths(0.5)]
 
 
 def language(folder: pathlib.Path, seed: int) -> list[str]:
-    return [
-        *write_neighbourhoods(folder, seed, {"few": 2, "some": 4, "many": 8}),
-        f"--truncated={folder / 'cut.npy'}",
-        f"--words={folder / 'words.npy'}",
-        "--output_bandwidth=1",
-        "--prompt_bandwidth=1",
-        "--scales=1,2",
-        "--groups=6",
-        "--resamples=100",
-        "--multiples=0.001,1,1000",
-    ]
+    files = write_neighbourhoods(folder, seed, {"few": 2, "some": 4, "many": 8})
+    files += flags(truncated=folder / "cut.npy", words=folder / "words.npy")
+    more = flags(scales="1,2", groups=6, resamples=100, multiples="0.001,1,1000")
+    return [*files, *widths(1), *more]
 
 
 def latent_truncation(folder: pathlib.Path, seed: int) -> list[str]:
@@ -385,13 +370,14 @@ def latent_truncation(folder: pathlib.Path, seed: int) -> list[str]:
         for value in values
     ]
     prompts = np.stack([1000.0 * kind, 1000.0 * (which // 4)], axis=1)
-    np.save(folder / "x.npy", np.concatenate(outputs).astype(np.float32))
-    np.save(folder / "t.npy", np.tile(prompts, (len(values), 1)).astype(np.float32))
-    np.save(folder / "types.npy", np.tile(kind, len(values)))
-    np.save(folder / "models.npy", np.repeat(values, len(kind)))
-    files = {"outputs": "x", "prompts": "t", "types": "types", "models": "models"}
-    flags = [f"--{role}={folder / name}.npy" for role, name in files.items()]
-    return [*flags, "--output_bandwidth=4", "--prompt_bandwidth=4", "--groups=3", "--scales=1,2"]
+    files = write(
+        folder,
+        outputs=np.concatenate(outputs),
+        prompts=np.tile(prompts, (len(values), 1)),
+        types=np.tile(kind, len(values)),
+        models=np.repeat(values, len(kind)),
+    )
+    return [*files, *widths(4), *flags(groups=3, scales="1,2")]
 
 
 def sketch_temperature(folder: pathlib.Path, seed: int) -> list[str]:
@@ -415,48 +401,34 @@ def sketch_temperature(folder: pathlib.Path, seed: int) -> list[str]:
     outputs = np.array([20 * places[kind] + 10 * places[3 + mode] for _, kind, _, mode in rows])
     prompts = np.array([10 * np.eye(3)[kind] + wordings[draw] for _, kind, draw, _ in rows])
     order = generator.permutation(len(rows))
-    np.save(folder / "x.npy", (outputs + noise)[order].astype(np.float32))
-    np.save(folder / "t.npy", prompts[order].astype(np.float32))
-    names = {"models": [row[0] for row in rows], "types": [f"kind {row[1]}" for row in rows]}
-    for role, words in names.items():
-        (folder / f"{role}.txt").write_text("\n".join(np.array(words)[order]) + "\n")
-    # Of every type, and in every mode, the first half of the outputs are the ended ones.
-    np.save(
-        folder / "ended.npy", np.array([row[2] < draws // 2 for row in rows])[order].astype(int)
+    files = write(
+        folder,
+        outputs=(outputs + noise)[order],
+        prompts=prompts[order],
+        models=np.array([word for word, *_ in rows])[order],
+        types=np.array([f"kind {kind}" for _, kind, *_ in rows])[order],
+        # Of every type, and in every mode, the first half of the outputs are the ended ones.
+        ended=np.array([draw < draws // 2 for *_, draw, _ in rows])[order].astype(int),
     )
-    files = {"outputs": "x.npy", "prompts": "t.npy", "models": "models.txt", "types": "types.txt"}
-    files["ended"] = "ended.npy"
-    flags = [f"--{role}={folder / name}" for role, name in files.items()]
-    return [*flags, "--output_bandwidth=1", "--prompt_bandwidth=1", "--groups=6", "--scales=1,2"]
+    return [*files, *widths(1), *flags(groups=6, scales="1,2")]
 
 
 def substitution(folder: pathlib.Path, seed: int) -> list[str]:
     """Prompts far apart, eight outputs of each, of three models with 1, 2 and 4 modes a prompt."""
     files = write_uneven_models(folder, seed)
-    flags = ["--output_bandwidth=0.5", "--prompt_bandwidth=0.5", "--scales=1", "--repeats=2"]
-    return [flag for flag in files if "--models" not in flag] + [*flags, "--shares=0,0.5,1"]
+    files = [flag for flag in files if "--models" not in flag]
+    return [*files, *widths(0.5), *flags(scales=1, repeats=2, shares="0,0.5,1")]
 
 
 def temperature(folder: pathlib.Path, seed: int) -> list[str]:
-    return [
-        *write_temperatures(folder, seed),
-        "--output_bandwidth=0.2",
-        "--prompt_bandwidth=2",
-        "--scales=1,1.05",
-        "--groups=5",
-    ]
+    more = flags(scales="1,1.05", groups=5)
+    return [*write_temperatures(folder, seed), *widths(0.2, 2), *more]
 
 
 def text_to_image(folder: pathlib.Path, seed: int) -> list[str]:
     """Three models whose outputs spread within a prompt by a known number of modes: 1, 2 and 4."""
-    return [
-        *write_uneven_models(folder, seed),
-        "--orders=2",
-        "--least_prompts=5",
-        "--output_bandwidth=0.5",
-        "--prompt_bandwidth=0.5",
-        "--scales=1,2",
-    ]
+    more = flags(orders=2, least_prompts=5, scales="1,2")
+    return [*write_uneven_models(folder, seed), *widths(0.5), *more]
 
 
 def theorems(folder: pathlib.Path, seed: int) -> list[str]:
@@ -466,7 +438,7 @@ def theorems(folder: pathlib.Path, seed: int) -> list[str]:
     report["claims"][0]["stated"]["slack"] = seed + 1.0
     path = folder / "report.json"
     path.write_text(json.dumps(report))
-    return [f"--report={path}"]
+    return flags(report=path)
 
 
 def type_ablation(folder: pathlib.Path, seed: int) -> list[str]:
@@ -475,35 +447,24 @@ def type_ablation(folder: pathlib.Path, seed: int) -> list[str]:
     types, modes, wording = np.repeat(range(3), 8), np.tile(range(2), 12), np.arange(24) // 2 % 4
     outputs = generator.normal(size=(6, 6))[2 * types + modes]
     wordings, names = generator.normal(size=(4, 3)), 2 * np.eye(3)
-    arrays = {
-        "outputs": outputs + 0.05 * generator.normal(size=outputs.shape),
-        "prompts": wordings[wording],
-        "typed_prompts": wordings[wording] + names[types],
-        "types": np.array(["ape", "bee", "cow"])[types],
-        "wording": wording,
-    }
-    for role, array in arrays.items():
-        array = array.astype(np.float32) if array.dtype == float else array
-        np.save(folder / f"{role}.npy", array)
-    widths = ("--output_bandwidth=0.5", "--prompt_bandwidth=0.5", "--scales=1,2")
-    files = (f"--{role}={folder / role}.npy" for role in arrays)
-    return [*files, *widths, "--repeats=2", "--restarts=2"]
+    files = write(
+        folder,
+        outputs=outputs + 0.05 * generator.normal(size=outputs.shape),
+        prompts=wordings[wording],
+        typed_prompts=wordings[wording] + names[types],
+        types=np.array(["ape", "bee", "cow"])[types],
+        wording=wording,
+    )
+    return [*files, *widths(0.5), *flags(scales="1,2", repeats=2, restarts=2)]
 
 
 def video(folder: pathlib.Path, seed: int) -> list[str]:
-    return [
-        *write_neighbourhoods(folder, seed, {"few": 2, "many": 4}, clips=2),
-        f"--means={folder / 'cut.npy'}",
-        "--output_bandwidth=1",
-        "--prompt_bandwidth=1",
-        "--scales=1,2",
-        "--groups=6",
-    ]
+    files = write_neighbourhoods(folder, seed, {"few": 2, "many": 4}, clips=2)
+    return [*files, *widths(1), *flags(means=folder / "cut.npy", scales="1,2", groups=6)]
 
 
 def captioning(folder: pathlib.Path, seed: int) -> list[str]:
-    widths = ("--output_bandwidth=1", "--prompt_bandwidth=1")
-    return [*write_captions(folder, seed), *widths, "--groups=4"]
+    return [*write_captions(folder, seed), *widths(1), *flags(groups=4)]
 
 
 FLAGS = {
