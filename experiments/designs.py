@@ -26,13 +26,9 @@ _WORDS = {BLENDED: "prompts by the rule", APART: "prompts told apart"}
 NAMES = ("Conditional-Vendi", "Conditional-RKE", "Conditional-Vendi, order inf")
 # On all prompts, whose n grows with k; the means of the scores of a prompt's own outputs.
 WHOLE, VENDI, RKE = "Conditional-RKE, all prompts", "mean Vendi of a prompt", "mean RKE of a prompt"
-_COLOURS = {
-    NAMES[0]: style.BLUE,
-    NAMES[1]: style.VERMILION,
-    NAMES[2]: style.GREEN,
-    WHOLE: style.ORANGE,
-    RKE: style.BLACK,
-}
+_COLOURS = dict(
+    zip((*NAMES, WHOLE, RKE), (*style.CYCLE[:3], style.ORANGE, style.BLACK), strict=True)
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,14 +203,8 @@ def _pairs(run: lab.Run) -> Figure:
     )
     for panel, scale in zip(axes, alike.scale.values, strict=True):
         score = 2 / (1 + alike.sel(scale=scale).values)
-        panel.imshow(score, vmin=1, vmax=2, cmap="viridis")
-        for i, j in np.ndindex(score.shape):
-            colour = "white" if score[i, j] < 1.6 else "black"
-            words = f"{score[i, j]:.2f}"
-            panel.text(j, i, words, ha="center", va="center", fontsize=6, color=colour)
-        panel.set_xticks(range(len(models)), models, rotation=60, ha="right")
-        panel.set_yticks(range(len(models)), models)
-        panel.grid(False)
+        words = [[f"{value:.2f}" for value in row] for row in score]
+        style.matrix(panel, score, models, words, vmin=1, vmax=2, cmap="viridis")
         i, j = np.unravel_index(np.argmin(score + np.eye(len(models))), score.shape)
         panel.set_title(
             f"outputs x {scale:g}: most alike are\n{models[i]} and {models[j]}: {score[i, j]:.2f}"

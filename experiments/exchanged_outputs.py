@@ -6,10 +6,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import xarray as xr
 
 import condvendi_jax as cv
 from experiments.data import PairedEmbeddings
 
+SAME, OTHER = "same prompt", "other prompts"
+# A score is saturated where this much of its whole change has happened.
+SATURATED = 0.9
+# Below so many standard deviations over the draws a metric is said not to move.
+_MOVES = 2.0
 _ROUNDS = 1000
 
 
@@ -124,3 +130,36 @@ def leading(points: np.ndarray, dimensions: int) -> Callable[[np.ndarray], np.nd
     centred = points - mean
     directions = np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :dimensions]
     return lambda others: (others - mean) @ directions
+
+
+def _range(found: xr.Dataset) -> xr.DataArray:
+    """By how much replacing all outputs by others' lowers each metric of each draw."""
+    other = found.value.sel(replaced=OTHER, drop=True)
+    return other.sel(share=0, drop=True) - other.sel(share=1, drop=True)
+
+
+def moves(found: xr.Dataset) -> xr.DataArray:
+    """Whether that is more than chance of a draw."""
+    of_draws = _range(found)
+    return abs(of_draws.mean("repeat")) > _MOVES * of_draws.std("repeat", ddof=1)
+
+
+def scaled(found: xr.Dataset) -> xr.DataArray:
+    """1 where nothing is replaced, 0 where all outputs are others', of each draw."""
+    end = found.value.sel(replaced=OTHER, share=1, drop=True)
+    return (found.value - end) / _range(found).where(_range(found) != 0)
+
+
+def saturates(curves: xr.DataArray) -> xr.DataArray:
+    """The share from which on 90% of the change have happened for good, of each draw."""
+
+    def reached(left: np.ndarray) -> float:
+        if np.isnan(left).any():
+            return np.nan
+        changed = 1 - left
+        last = int(np.flatnonzero(changed < SATURATED)[-1])
+        step = (SATURATED - changed[last]) / (changed[last + 1] - changed[last])
+        return float(shares[last] + step * (shares[last + 1] - shares[last]))
+
+    shares = curves.share.values
+    return xr.apply_ufunc(reached, curves, input_core_dims=[["share"]], vectorize=True)

@@ -205,7 +205,7 @@ def _change(curve: xr.DataArray) -> str:
 
 def _caption(figure: Figure, runs: Sequence[lab.Run]) -> Figure:
     study = runs[0].study
-    bars = f"95% over {study.groups} groups of prompts or types"
+    bars = f"95%, {study.groups} groups of prompts or types"
     sizes = (run.study.samples * len(run.study.types) for run in runs)
     n = f"{' and '.join(f'{size:,}' for size in sizes)} a setting"
     return figures.caption(figure, runs, n=n, bars=bars)

@@ -1,4 +1,4 @@
-"""What models share: prompts that all of them answered, and as many samples of each."""
+"""What models share: prompts that all of them answered, and as many samples of each; every two."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 import jax
 import numpy as np
+import xarray as xr
 
+from condvendi_jax import inference
 from experiments.data import PairedEmbeddings
 
 # Below this no error is worth its name.
@@ -99,3 +101,30 @@ def draw_rows(pairs: PairedEmbeddings, design: Design, key: jax.Array) -> np.nda
     return np.array(
         [[of_cell[m, p][: design.samples] for p in shared[: design.prompts]] for m in design.models]
     )
+
+
+def of_pairs(compared: list[xr.Dataset]) -> xr.Dataset:
+    """Comparisons of two models each as one, with p-values adjusted for all of them by Holm."""
+    names = list(dict.fromkeys(name for one in compared for name in one.model.values.tolist()))
+    scores = compared[0].score.values
+    shape = (len(scores), len(names), len(names))
+    fields = ("of_pair", "of_pair_error", "difference", "difference_error", "p_value")
+    found = {field: np.full(shape, np.nan) for field in fields}
+    p_values = np.array([one.p_value.values[:, 0, 1] for one in compared])
+    adjusted = np.array([inference.holm(of_score.tolist()) for of_score in p_values.T]).T
+    for one, p_value in zip(compared, adjusted, strict=True):
+        first, second = (names.index(name) for name in one.model.values)
+        for side, at in ((0, (first, second)), (1, (second, first))):
+            found["of_pair"][:, *at] = one.value[:, side]
+            found["of_pair_error"][:, *at] = one.error[:, side]
+            found["difference"][:, *at] = one.difference[:, side, 1 - side]
+            found["difference_error"][:, *at] = one.difference_error[:, side, 1 - side]
+            found["p_value"][:, *at] = p_value
+    axes = {"score": scores, "model": names, "other": names}
+    return xr.Dataset({field: (tuple(axes), values) for field, values in found.items()}, axes)
+
+
+def verdicts(pairs: xr.Dataset, level: float) -> xr.DataArray:
+    """By what share a model exceeds another where a test tells the two apart; NaN elsewhere."""
+    second = pairs.of_pair.rename(model="other", other="model")
+    return (pairs.of_pair / second - 1).where(pairs.p_value <= level)

@@ -100,13 +100,9 @@ class SketchTemperature(lab.Study):
             shown=pairs.name == DATA and "prompt" in pairs.labels,
         )
 
-    def cells(self):
+    def axes(self):
         """Given prompts and types, at every multiple of the bandwidths."""
-        return [
-            lab.Cell((("given", given), ("scale", scale)))
-            for scale in self.bandwidths.axis
-            for given in GIVEN
-        ]
+        return {"given": GIVEN, "scale": self.bandwidths.axis}
 
     def compute(self, state, context, *, given, scale):
         """All scores as `models.compare`, the temperatures as models, and what a control says.

@@ -17,19 +17,15 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from experiments import exchanged_outputs, lab
+from experiments.exchanged_outputs import OTHER, SAME, SATURATED
 from experiments.lab import figures, style, tables
 
 INFORMATION, FITTED = ("Information-Vendi", "Information-RKE"), ("MID", "cosine")
 METRICS = (*INFORMATION, *FITTED)
-SAME, OTHER = "same prompt", "other prompts"
 _COLOURS = {"MID": style.SKY, "cosine": style.GREY}
 # Of every dimension of a fitted Gaussian or map, so many prompts at least.
 _PROMPTS_A_DIMENSION = 4
 _FEWEST_PROMPTS = 8
-# A score is saturated where this much of its whole change has happened.
-_SATURATED = 0.9
-# Below so many standard deviations over the draws a metric is said not to move.
-_MOVES = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,10 +121,12 @@ class Substitution(lab.Study):
         ends = xr.concat([none, *full], "at")
         ends = ends.assign_coords(at=["none replaced", f"all, {SAME}", f"all, {OTHER}"])
         yield tables.table(over_draws(ends), rows=rows, columns="at", error="error")
-        curves = scaled(found).where(moves(found))
+        curves = exchanged_outputs.scaled(found).where(exchanged_outputs.moves(found))
         lost = 1 - curves.sel(replaced=SAME, share=1, drop=True)
-        both = xr.concat([lost, saturates(curves.sel(replaced=OTHER, drop=True))], "of")
-        both = both.assign_coords(of=[f"{SAME}, of the range", f"{_SATURATED:.0%} changed from"])
+        both = xr.concat(
+            [lost, exchanged_outputs.saturates(curves.sel(replaced=OTHER, drop=True))], "of"
+        )
+        both = both.assign_coords(of=[f"{SAME}, of the range", f"{SATURATED:.0%} changed from"])
         yield tables.table(over_draws(both), rows=rows, columns="of", error="error")
 
     @classmethod
@@ -161,39 +159,6 @@ def over_draws(values: xr.DataArray) -> xr.Dataset:
     return xr.Dataset({"value": values.mean("repeat"), "error": values.std("repeat", ddof=1)})
 
 
-def _range(found: xr.Dataset) -> xr.DataArray:
-    """By how much replacing all outputs by others' lowers each metric of each draw."""
-    other = found.value.sel(replaced=OTHER, drop=True)
-    return other.sel(share=0, drop=True) - other.sel(share=1, drop=True)
-
-
-def moves(found: xr.Dataset) -> xr.DataArray:
-    """Whether that is more than chance of a draw."""
-    of_draws = _range(found)
-    return abs(of_draws.mean("repeat")) > _MOVES * of_draws.std("repeat", ddof=1)
-
-
-def scaled(found: xr.Dataset) -> xr.DataArray:
-    """1 where nothing is replaced, 0 where all outputs are others', of each draw."""
-    end = found.value.sel(replaced=OTHER, share=1, drop=True)
-    return (found.value - end) / _range(found).where(_range(found) != 0)
-
-
-def saturates(curves: xr.DataArray) -> xr.DataArray:
-    """The share from which on 90% of the change have happened for good, of each draw."""
-
-    def reached(left: np.ndarray) -> float:
-        if np.isnan(left).any():
-            return np.nan
-        changed = 1 - left
-        last = int(np.flatnonzero(changed < _SATURATED)[-1])
-        step = (_SATURATED - changed[last]) / (changed[last + 1] - changed[last])
-        return float(shares[last] + step * (shares[last + 1] - shares[last]))
-
-    shares = curves.share.values
-    return xr.apply_ufunc(reached, curves, input_core_dims=[["share"]], vectorize=True)
-
-
 def _raw(panel: Axes, found: xr.Dataset, name: str) -> None:
     for metric in INFORMATION:
         _lines(panel, found.value.sel(metric=metric), metric)
@@ -205,15 +170,19 @@ def _raw(panel: Axes, found: xr.Dataset, name: str) -> None:
 
 
 def _scaled(panel: Axes, found: xr.Dataset, words: str) -> None:
-    shown = scaled(found)
+    shown = exchanged_outputs.scaled(found)
     for metric in METRICS:
-        if moves(found).sel(metric=metric):
+        if exchanged_outputs.moves(found).sel(metric=metric):
             _lines(panel, shown.sel(metric=metric), metric)
-    panel.axhline(1 - _SATURATED, color=style.BLACK, linewidth=0.6, linestyle=":")
+    panel.axhline(1 - SATURATED, color=style.BLACK, linewidth=0.6, linestyle=":")
     panel.set_ylim(-0.25, 1.6)
-    if moves(found).sel(metric=INFORMATION[0]):
-        reached = saturates(shown.sel(metric=INFORMATION[0], replaced=OTHER)).mean().item()
-        words = f"{words}: Information-Vendi\nhas fallen by {_SATURATED:.0%} at {reached:.0%}"
+    if exchanged_outputs.moves(found).sel(metric=INFORMATION[0]):
+        reached = (
+            exchanged_outputs.saturates(shown.sel(metric=INFORMATION[0], replaced=OTHER))
+            .mean()
+            .item()
+        )
+        words = f"{words}: Information-Vendi\nhas fallen by {SATURATED:.0%} at {reached:.0%}"
     panel.set_title(words)
 
 

@@ -83,13 +83,9 @@ class Temperature(lab.Study):
             texts=tuple(texts),
         )
 
-    def cells(self):
+    def axes(self):
         """Every text under every scale."""
-        return [
-            lab.Cell((("text", text), ("scale", scale)))
-            for scale in self.bandwidths.axis
-            for text in self.texts
-        ]
+        return {"text": self.texts, "scale": self.bandwidths.axis}
 
     def compute(self, state, context, *, text, scale):
         """All scores at each temperature as `models.compare`, and what tells nonsense.
@@ -197,10 +193,8 @@ def _positions(found: xr.Dataset) -> list[float]:
 
 def _line(panel: Axes, found: xr.Dataset, colour: str, label: str) -> None:
     """One score of every temperature with 95% intervals."""
-    panel.errorbar(
-        _positions(found), found.value, 1.96 * found.error, color=colour, marker="o",
-        elinewidth=0.8, label=label,
-    )  # fmt: skip
+    look = {"color": colour, "marker": "o", "elinewidth": 0.8, "label": label}
+    panel.errorbar(_positions(found), found.value, 1.96 * found.error, **look)
 
 
 def _controls(panel: Axes, found: xr.Dataset) -> None:

@@ -12,18 +12,22 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from typing import Any
 
 import jax
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from condvendi_jax import inference, validation
+from condvendi_jax import validation
 from experiments import lab, shared_prompts
 from experiments.lab import figures, models, style, tables
 from experiments.shared_prompts import FEWEST_PROMPTS, Design
 
 TOGETHER, PAIRS = "together", "pairs"
+_POINTS: Any = {"kind": "points", "error": "error", "letters": "letters", "sharey": "none"}
+_POINTS |= {"x_label": ""}
+_BARS = "one standard error; a letter in common: not told apart"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,15 +56,9 @@ class TextToImage(lab.Study):
         "others share so many.",
         at_least=FEWEST_PROMPTS,
     )
-    most_prompts: int = lab.flag(
-        200,
-        "Prompts of a comparison, drawn at random where the models share more.",
-        at_least=FEWEST_PROMPTS,
-    )
+    most_prompts: int = lab.flag(200, "Prompts of a comparison at most.", at_least=FEWEST_PROMPTS)
     groups: int = lab.flag(20, "Groups of prompts of the jackknife, at most.", at_least=3)
-    level: float = lab.flag(
-        0.05, "Family-wise rate of false differences, of each score.", above=0, below=1
-    )
+    level: float = lab.flag(0.05, "Family-wise error rate of each score.", above=0, below=1)
     data_name: str = lab.resolved("")
     together: Design = lab.resolved()
     couples: tuple[Design, ...] = lab.resolved(())
@@ -77,15 +75,11 @@ class TextToImage(lab.Study):
             shared_prompts.match(names, counts, rows, sizes)
             for rows in itertools.combinations(range(len(names)), 2)
         )
+        arrays = {role: pairs.arrays[role] for role in ("outputs", "prompts", "models")}
         return self.ready(
             pairs,
             state=pairs,
-            arrays={
-                "outputs": pairs.outputs,
-                "prompts": pairs.prompts,
-                "models": pairs.labels["models"],
-                "prompt": pairs.prompt_numbers,
-            },
+            arrays=arrays | {"prompt": pairs.prompt_numbers},
             bandwidths=self.bandwidths.resolve(pairs, seed),
             orders=orders,
             data_name=pairs.name,
@@ -94,13 +88,9 @@ class TextToImage(lab.Study):
             left_out=left_out,
         )
 
-    def cells(self):
+    def axes(self):
         """Both comparisons at every multiple of the bandwidths."""
-        return [
-            lab.Cell((("comparison", comparison), ("scale", scale)))
-            for scale in self.bandwidths.axis
-            for comparison in (TOGETHER, PAIRS)
-        ]
+        return {"comparison": (TOGETHER, PAIRS), "scale": self.bandwidths.axis}
 
     def compute(self, state, context, *, comparison, scale):
         """Scores, paired differences and their p-values, on the same rows at every bandwidth.
@@ -126,7 +116,9 @@ class TextToImage(lab.Study):
 
         if comparison == TOGETHER:
             return compare(0, self.together)
-        return of_pairs([compare(index, design) for index, design in enumerate(self.couples)])
+        return shared_prompts.of_pairs(
+            [compare(index, design) for index, design in enumerate(self.couples)]
+        )
 
     def tables(self, run):
         """The models by each score and bandwidth; every two; whose order turns."""
@@ -134,7 +126,7 @@ class TextToImage(lab.Study):
         rows = ("scale", "score", "model")
         together = found.sel(comparison=TOGETHER, model=list(self.together.models))
         yield tables.table(together, rows=rows, error="error", letters="letters")
-        apart = verdicts(found, self.level)
+        apart = shared_prompts.verdicts(found.sel(comparison=PAIRS), self.level)
         told = (apart > 0).sum(("model", "other"))
         turned = ((apart > 0).any("scale") & (apart < 0).any("scale")).sum(("model", "other")) // 2
         axis = xr.DataArray(["pairs told apart", "order turns"], dims="of", name="of")
@@ -157,38 +149,9 @@ class TextToImage(lab.Study):
         return drawn
 
 
-def of_pairs(compared: list[xr.Dataset]) -> xr.Dataset:
-    """Comparisons of two models each as one, with p-values adjusted for all of them by Holm."""
-    names = list(dict.fromkeys(name for one in compared for name in one.model.values.tolist()))
-    scores = compared[0].score.values
-    shape = (len(scores), len(names), len(names))
-    fields = ("of_pair", "of_pair_error", "difference", "difference_error", "p_value")
-    found = {field: np.full(shape, np.nan) for field in fields}
-    p_values = np.array([one.p_value.values[:, 0, 1] for one in compared])
-    adjusted = np.array([inference.holm(of_score.tolist()) for of_score in p_values.T]).T
-    for one, p_value in zip(compared, adjusted, strict=True):
-        first, second = (names.index(name) for name in one.model.values)
-        for side, at in ((0, (first, second)), (1, (second, first))):
-            found["of_pair"][:, *at] = one.value[:, side]
-            found["of_pair_error"][:, *at] = one.error[:, side]
-            found["difference"][:, *at] = one.difference[:, side, 1 - side]
-            found["difference_error"][:, *at] = one.difference_error[:, side, 1 - side]
-            found["p_value"][:, *at] = p_value
-    axes = {"score": scores, "model": names, "other": names}
-    return xr.Dataset({field: (tuple(axes), values) for field, values in found.items()}, axes)
-
-
-def verdicts(found: xr.Dataset, level: float) -> xr.DataArray:
-    """By how much a model exceeds another where a test tells them apart; NaN elsewhere."""
-    pairs = found.sel(comparison=PAIRS)
-    second = pairs.of_pair.rename(model="other", other="model")
-    return (pairs.of_pair / second - 1).where(pairs.p_value <= level)
-
-
-def _caption(figure: Figure, run: lab.Run, bars: str, scale: float | None = None) -> Figure:
+def _shared(run: lab.Run) -> str:
     shared = run.study.together
-    n = f"{shared.samples} of each of {shared.prompts} shared prompts"
-    return figures.caption(figure, run, n=n, bars=bars, scale=scale)
+    return f"{shared.samples} of each of {shared.prompts} shared prompts"
 
 
 def _together(run: lab.Run, found: xr.Dataset) -> Figure:
@@ -196,11 +159,10 @@ def _together(run: lab.Run, found: xr.Dataset) -> Figure:
     scale = run.study.bandwidths.shown
     shown = found.sel(scale=scale)
     drawn = figures.facets(
-        shown, x="model", column="score", across=3, kind="points", error="error",
-        letters="letters", title=lambda _, s: f"{s}: {models.leader(shown.sel(score=s))}",
-        x_label="", size=(4.6, 2.4), sharey="none",
+        shown, x="model", column="score", across=3, size=(4.6, 2.4), **_POINTS,
+        title=lambda _, score: f"{score}: {models.leader(shown.sel(score=score))}",
     )  # fmt: skip
-    return _caption(drawn, run, "one standard error; a letter in common: not told apart", scale)
+    return figures.caption(drawn, run, n=_shared(run), bars=_BARS, scale=scale)
 
 
 def _bandwidths(run: lab.Run, found: xr.Dataset) -> Figure:
@@ -212,17 +174,17 @@ def _bandwidths(run: lab.Run, found: xr.Dataset) -> Figure:
         return f"bandwidths x {scale:g}:\n{models.leader(shown.sel(score=score, scale=scale))}"
 
     drawn = figures.facets(
-        shown, x="model", row="score", column="scale", kind="points", error="error",
-        letters="letters", title=title, x_label="", y_label=str, size=(4.4, 2.4), sharey="none",
+        shown, x="model", row="score", column="scale", y_label=str, size=(4.4, 2.4), **_POINTS,
+        title=title,
     )  # fmt: skip
-    return _caption(drawn, run, "one standard error; a letter in common: not told apart")
+    return figures.caption(drawn, run, n=_shared(run), bars=_BARS)
 
 
 def _pairs(run: lab.Run) -> Figure:
     """Every two: by how much the row's conditional score exceeds the column's, where told apart."""
     study = run.study
     names = [s for s in run.found.score.values.tolist() if s.startswith("Conditional")]
-    apart = verdicts(run.found, study.level).sel(score=names)
+    apart = shared_prompts.verdicts(run.found.sel(comparison=PAIRS, score=names), study.level)
     labels = list(dict.fromkeys(model for design in study.couples for model in design.models))
     apart = apart.sel(model=labels, other=labels)
     base = apart.sel(scale=study.bandwidths.shown)
@@ -232,18 +194,19 @@ def _pairs(run: lab.Run) -> Figure:
     for panel, score in zip(axes, names, strict=True):
         values = 100 * base.sel(score=score).transpose("model", "other").values
         limit = max(np.nanmax(np.abs(values), initial=0), 1e-3)
-        panel.imshow(values, aspect="auto", cmap="PuOr", vmin=-1.6 * limit, vmax=1.6 * limit)
-        for (row, column), value in np.ndenumerate(values):
-            if not np.isnan(value):
-                signs = np.sign(apart.sel(score=score, model=labels[row], other=labels[column]))
-                agree = int((signs == np.sign(value)).sum())
-                words = f"{value:+.0f}\n({agree}/{signs.size})"
-                panel.text(column, row, words, fontsize=7.5, ha="center", va="center")
+        signs = np.sign(apart.sel(score=score).transpose("scale", "model", "other").values)
+        agree = (signs == np.sign(values)).sum(axis=0)
+        words = [
+            [
+                "" if np.isnan(v) else f"{v:+.0f}\n({a}/{len(signs)})"
+                for v, a in zip(*of, strict=True)
+            ]
+            for of in zip(values, agree, strict=True)
+        ]
+        look = {"aspect": "auto", "cmap": "PuOr", "vmin": -1.6 * limit, "vmax": 1.6 * limit}
+        style.matrix(panel, values, labels, words, **look)
         told = int((values > 0).sum())
         panel.set_title(f"{score}: {told} of {len(study.couples)} pairs told apart")
-        panel.grid(visible=False)
-        panel.set_xticks(range(len(labels)), labels, rotation=40, ha="right")
-        panel.set_yticks(range(len(labels)), labels)
     prompts = sorted(design.prompts for design in study.couples)
     n = (
         f"the row over the column in per cent, on {prompts[0]} to {prompts[-1]} shared prompts, "

@@ -150,6 +150,7 @@ def bandwidths_by_rule(pairs: PairedEmbeddings) -> tuple[dict[str, float], str]:
         cv.bandwidth_by_rule(points, "variance", key=key, partitions=1)
         for points, key in zip((pairs.outputs, pairs.prompts), keys, strict=True)
     )
+    assert of_x.bandwidth is not None and of_t.bandwidth is not None
     return {"outputs": of_x.bandwidth, "prompts": of_t.bandwidth}, of_x.rule
 
 

@@ -6,7 +6,7 @@ import io
 import pathlib
 import textwrap
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import matplotlib
 import numpy as np
@@ -117,6 +117,33 @@ def log_axis(panel: Axes, digits: Sequence[float] = (1.0, 2.0, 5.0)) -> None:
     log_numbers(panel.yaxis)
 
 
+def matrix(
+    panel: Axes,
+    values: np.ndarray,
+    names: Sequence[str],
+    words: Sequence[Sequence[str]],
+    **look: Any,
+) -> None:
+    """A square matrix in colours, with words in its cells and names at two sides.
+
+    Args:
+      panel: is drawn into.
+      values: `[names, names]`; NaN has no colour.
+      names: of rows and columns.
+      words: of each cell.
+      **look: of `Axes.imshow`.
+    """
+    image = panel.imshow(values, **look)
+    for (row, column), text in np.ndenumerate(np.array(words)):
+        red, green, blue, _ = image.cmap(image.norm(values[row, column]))
+        dark = 0.30 * red + 0.59 * green + 0.11 * blue < 0.5 and np.isfinite(values[row, column])
+        colour = "white" if dark else BLACK
+        panel.text(column, row, text, color=colour, fontsize=6.5, ha="center", va="center")
+    panel.set_xticks(range(len(names)), names, rotation=50, ha="right")
+    panel.set_yticks(range(len(names)), names)
+    panel.grid(visible=False)
+
+
 def label_lines(*panels: Axes, gap: float = 1.25) -> None:
     """Writes the label of each line at its right end, off the data and off each other.
 
@@ -167,7 +194,7 @@ def legend_above(figure: Figure, axes: Axes, *, columns: int = 4) -> None:
 
 def caption(figure: Figure, text: str) -> None:
     """What data, n, bandwidths and seed a figure shows: a line or two below the panels."""
-    width = int(figure.get_size_inches()[0] * 72 / (0.51 * _TEXT))
+    width = int(figure.get_size_inches()[0] * 72 / (0.53 * _TEXT))
     figure.supxlabel(textwrap.fill(text, width), fontsize=_TEXT, x=0.01, ha="left")
 
 

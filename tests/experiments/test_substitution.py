@@ -6,7 +6,7 @@ import xarray as xr
 from small import small_run
 from studies import computed, execute
 
-from experiments import exchanged_outputs, lab, substitution
+from experiments import exchanged_outputs, lab
 from experiments.data import PairedEmbeddings
 from experiments.substitution import INFORMATION, METRICS, OTHER, SAME, Substitution
 
@@ -128,13 +128,13 @@ def draws(*rows):
 
 def test_saturation_is_read_between_the_shares():
     linear = draws([1, 0.75, 0.5, 0], [3, 2.5, 2, 1])
-    left = substitution.scaled(linear).sel(replaced=OTHER)
+    left = exchanged_outputs.scaled(linear).sel(replaced=OTHER)
     np.testing.assert_allclose(left, [[1, 0.75, 0.5, 0]] * 2)
-    assert substitution.saturates(left).values == pytest.approx([0.9, 0.9])
-    early = substitution.scaled(draws([1, 0.2, 0, 0], [1, 0, 0.2, 0])).sel(replaced=OTHER)
-    assert substitution.saturates(early).values == pytest.approx([0.375, 0.75])
-    assert substitution.moves(linear)
-    assert not substitution.moves(draws([1, 1, 1, 0.9], [1, 1, 1, 1.05]))
+    assert exchanged_outputs.saturates(left).values == pytest.approx([0.9, 0.9])
+    early = exchanged_outputs.scaled(draws([1, 0.2, 0, 0], [1, 0, 0.2, 0])).sel(replaced=OTHER)
+    assert exchanged_outputs.saturates(early).values == pytest.approx([0.375, 0.75])
+    assert exchanged_outputs.moves(linear)
+    assert not exchanged_outputs.moves(draws([1, 1, 1, 0.9], [1, 1, 1, 1.05]))
 
 
 def test_the_tables_say_what_each_replacement_takes(finished):

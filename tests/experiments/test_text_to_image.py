@@ -9,8 +9,8 @@ from studies import execute
 
 from experiments import shared_prompts
 from experiments.data import PairedEmbeddings
-from experiments.shared_prompts import Design, Sizes
-from experiments.text_to_image import TextToImage, of_pairs, verdicts
+from experiments.shared_prompts import Design, Sizes, of_pairs, verdicts
+from experiments.text_to_image import TextToImage
 
 pytestmark = pytest.mark.slow
 
@@ -123,7 +123,7 @@ def test_p_values_are_adjusted_over_all_pairs_of_models():
 def test_a_verdict_is_the_ratio_where_a_test_tells_two_models_apart():
     one, unsure = (of_pairs([compared("a", "b", [2.0, 1.0], p)]) for p in (0.01, 0.06))
     for found, expected in ((one, [1.0, -0.5]), (unsure, [np.nan] * 2)):
-        told = verdicts(found.expand_dims(comparison=["pairs"]), 0.05).sel(score="RKE")
+        told = verdicts(found, 0.05).sel(score="RKE")
         ratios = [told.sel(model=m, other=o).item() for m, o in (("a", "b"), ("b", "a"))]
         np.testing.assert_allclose(ratios, expected)
 
