@@ -10,20 +10,17 @@ of it is within a type, where the knob works, and what Conditional- and Informat
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
 import jax
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
-from scipy import stats
 
-from condvendi_jax import validation
 from condvendi_jax.scores import clusters
-from experiments import lab
+from experiments import knobs, lab
 from experiments.data.sets import FOLDER, SEED
-from experiments.lab import agreement, figures, models, style, tables
+from experiments.lab import figures, models, style, tables
 
 DATA = "quickdraw"
 _LARGEST = 900  # Pairs at one setting of the knob, by default.
@@ -60,22 +57,8 @@ class LatentTruncation(lab.Study):
     def prepare(self, load, seed):
         """Reads the knob's settings, and takes as many outputs of each type."""
         pairs = load()
-        values = knob_values(pairs.labels["models"])
-        kinds = pairs.labels["types"].astype(str)
-        knob, types = np.unique(values), np.unique(kinds)
-        if len(knob) < 2:
-            raise ValueError(f"--models: expected at least two settings, received {knob[0]:g}.")
-        rows = {(v, t): np.flatnonzero((values == v) & (kinds == t)) for v in knob for t in types}
-        fewest, (value, kind) = min((len(found), name) for name, found in rows.items())
-        usual = max(2, min(fewest, _LARGEST // len(types)))
-        samples = usual if self.samples is None else self.samples
-        validation.check_count(samples, name="--samples", minimum=2)
-        if samples > fewest:
-            raise ValueError(
-                f"--samples: expected at most {fewest}, of which there are of the type {kind} at "
-                f"{value:g}, received {samples}."
-            )
-        chosen = pairs.rows(np.concatenate([found[:samples] for found in rows.values()]))
+        many = _LARGEST // len(np.unique(pairs.labels["types"]))
+        chosen, samples, types = knobs.take(pairs, self.samples, many)
         roles = ("outputs", "prompts", "types", "models")
         return self.ready(
             pairs,
@@ -84,8 +67,8 @@ class LatentTruncation(lab.Study):
             bandwidths=self.bandwidths.resolve(chosen, seed),
             samples=samples,
             knob=_KNOBS.get(pairs.name, "knob"),
-            values=tuple(knob.tolist()),
-            types=tuple(types.tolist()),
+            values=tuple(np.unique(knobs.settings(pairs)).tolist()),
+            types=tuple(types),
         )
 
     def axes(self):
@@ -126,8 +109,10 @@ class LatentTruncation(lab.Study):
         rows = ("scale", "setting")
         yield tables.table(found, rows=rows, columns="score", error="error")
         names = {"value": "RKE within a type"}
-        yield tables.table(over_types(found), rows=rows, error="error", names=names)
-        trends = [trend(found.within.sel(scale=scale)) for scale in found.scale.values]
+        yield tables.table(
+            tables.means(found.within, "type"), rows=rows, error="error", names=names
+        )
+        trends = [knobs.trend(found.within.sel(scale=scale)) for scale in found.scale.values]
         axes = {"scale": found.scale.values, "rank correlation": ["mean", "from", "to"]}
         values = [[mean, *interval] for mean, interval in trends]
         correlations = xr.Dataset({"value": (tuple(axes), values)}, axes)
@@ -143,56 +128,15 @@ class LatentTruncation(lab.Study):
         return drawn
 
 
-def knob_values(labels: np.ndarray) -> np.ndarray:
-    """Labels `[n]` as numbers.
-
-    Raises:
-      ValueError: one is no finite number.
-    """
-    words, index = np.unique(labels.astype(str), return_inverse=True)
-    for word in words.tolist():
-        try:
-            bad = not math.isfinite(float(word))
-        except ValueError:
-            bad = True
-        if bad:
-            raise ValueError(f"--models: expected settings of a knob, numbers, received {word!r}.")
-    return words.astype(float)[index]
-
-
-def over_types(found: xr.Dataset) -> xr.Dataset:
-    """The mean of the RKE within a type, and its standard error, types as units."""
-    errors = found.within.std("type", ddof=1) / np.sqrt(found.sizes["type"])
-    return xr.Dataset({"value": found.within.mean("type"), "error": errors})
-
-
-def trend(within: xr.DataArray) -> tuple[float, tuple[float, float]]:
-    """How RKE within a type follows the knob: the mean rank correlation over the types.
-
-    Types that never change are left out. The interval is Student's at 95%, over the types.
-    """
-    by_type = within.transpose("type", "setting").values
-    each = agreement.spearman(by_type, within.setting.values, 2.0)
-    each = each[~np.isnan(each)]
-    mean = float(each.mean()) if len(each) else math.nan
-    half = 0.0
-    if len(each) > 1:
-        half = float(stats.t.ppf(0.975, len(each) - 1) * stats.sem(each))
-    return mean, (mean - half, mean + half)
-
-
 def _knobs(runs: Sequence[lab.Run]) -> dict[str, str]:
     """What the knob of each generator is."""
     return {_GENERATORS.get(run.study.knob, "generator"): run.study.knob for run in runs}
 
 
-def _gathered(runs: Sequence[lab.Run]) -> xr.Dataset:
-    """The scores of every generator."""
+def _gathered(runs: Sequence[lab.Run], parts: Sequence[xr.Dataset]) -> xr.Dataset:
+    """What each run gives, by generator, with the half widths of its intervals."""
     names = xr.DataArray(list(_knobs(runs)), dims="generator", name="generator")
-    found = xr.concat(
-        [run.found for run in runs], names,
-        join="outer", data_vars="all", coords="minimal", compat="override",
-    )  # fmt: skip
+    found = xr.concat([part[["value", "error"]] for part in parts], names, join="outer")
     return found.assign(half=1.96 * found.error)
 
 
@@ -213,11 +157,10 @@ def _caption(figure: Figure, runs: Sequence[lab.Run]) -> Figure:
 
 def _as_printed(runs: Sequence[lab.Run]) -> Figure:
     """A row a generator: RKE-MC of all its outputs against the knob, and within a type."""
-    found = _gathered(runs)
-    whole = found[["value", "half"]].sel(score="RKE", drop=True)
+    whole = _gathered(runs, [run.found.sel(score="RKE", drop=True) for run in runs])
+    within = _gathered(runs, [tables.means(run.found.within, "type") for run in runs])
     of = xr.DataArray(["all types", "within a type"], dims="of", name="of")
-    within = over_types(found)
-    shown = xr.concat([whole, within[["value"]].assign(half=1.96 * within.error)], of)
+    shown = xr.concat([whole, within], of)
     scale = runs[0].study.bandwidths.shown
 
     def title(generator, of):
@@ -226,7 +169,7 @@ def _as_printed(runs: Sequence[lab.Run]) -> Figure:
 
     drawn = figures.facets(
         shown, x="setting", hue="scale", row="generator", column="of", error="half", log_y=True,
-        names={label: f"bandwidths x {label:g}" for label in found.scale.values.tolist()},
+        names={label: f"bandwidths x {label:g}" for label in shown.scale.values.tolist()},
         title=title, x_label=_knobs(runs).__getitem__, y_label="RKE-MC",
         size=(5.4, 2.9), sharey=False,
     )  # fmt: skip
@@ -235,7 +178,7 @@ def _as_printed(runs: Sequence[lab.Run]) -> Figure:
 
 def _scores(runs: Sequence[lab.Run]) -> Figure:
     """A row a generator, a column a multiple of the bandwidths."""
-    found = _gathered(runs)
+    found = _gathered(runs, [run.found for run in runs])
 
     def title(generator, scale):
         curve = found.value.sel(generator=generator, scale=scale, score="Conditional-Vendi")

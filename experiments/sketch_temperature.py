@@ -15,16 +15,14 @@ outputs the generator ended by itself, the same is asked of those.
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from condvendi_jax import validation
 from condvendi_jax.scores import clusters
-from experiments import lab, recognition
+from experiments import knobs, lab, recognition
 from experiments.data import strokes
 from experiments.data.sets import FOLDER, SEED
 from experiments.lab import figures, models, style, tables
@@ -70,24 +68,9 @@ class SketchTemperature(lab.Study):
         ended = pairs.labels.get("ended")
         if ended is not None and not np.isin(ended, (0, 1)).all():
             raise ValueError(f"--ended: expected 0 or 1 for each output, received {ended.dtype}.")
-        words, kinds = (pairs.labels[role].astype(str) for role in ("models", "types"))
-        temperatures, types = _rising(words), np.unique(kinds).tolist()
+        chosen, samples, types = knobs.take(pairs, self.samples, _SAMPLES)
         if len(types) < 2:
             raise ValueError(f"--types: expected at least two types, received {', '.join(types)}.")
-        of = {
-            (kind, word): np.flatnonzero((kinds == kind) & (words == word))
-            for word in temperatures
-            for kind in types
-        }
-        fewest, (kind, word) = min((len(rows), name) for name, rows in of.items())
-        samples = min(fewest, _SAMPLES) if self.samples is None else self.samples
-        validation.check_count(samples, name="--samples", minimum=2)
-        if samples > fewest:
-            raise ValueError(
-                f"--samples: received {samples}, but there are {fewest} of the type {kind} at "
-                f"temperature {word}."
-            )
-        chosen = pairs.rows(np.concatenate([rows[:samples] for rows in of.values()]))
         roles = ("outputs", "prompts", "types", "models", "ended")
         return self.ready(
             pairs,
@@ -95,7 +78,7 @@ class SketchTemperature(lab.Study):
             arrays={role: chosen.arrays[role] for role in roles if role in chosen.arrays},
             bandwidths=self.bandwidths.resolve(chosen, seed),
             samples=samples,
-            temperatures=tuple(temperatures),
+            temperatures=tuple(f"{value:g}" for value in np.unique(knobs.settings(pairs))),
             types=tuple(types),
             shown=pairs.name == DATA and "prompt" in pairs.labels,
         )
@@ -185,7 +168,7 @@ class SketchTemperature(lab.Study):
         yield tables.table(
             found, rows=rows, columns="model", value="of_part", error="of_part_error"
         )
-        within = over_types(found.within.sel(given=TYPES))
+        within = tables.means(found.within.sel(given=TYPES), "type")
         yield tables.table(
             within,
             rows=("scale",),
@@ -193,7 +176,7 @@ class SketchTemperature(lab.Study):
             error="error",
             names={"scale": "RKE of a type"},
         )
-        known = over_types(found.known.sel(given=TYPES, scale=self.bandwidths.shown))
+        known = tables.means(found.known.sel(given=TYPES, scale=self.bandwidths.shown), "type")
         yield tables.table(known, rows=("neighbour",), columns="model", error="error")
 
     @classmethod
@@ -204,31 +187,6 @@ class SketchTemperature(lab.Study):
         if run.study.shown:
             drawn["sketch_drawings"] = _drawings(run.study)
         return drawn
-
-
-def _rising(labels: np.ndarray) -> list[str]:
-    """The temperatures from the lowest to the highest, as they are written.
-
-    Raises:
-      ValueError: one is no finite number, or there are fewer than two.
-    """
-    words = np.unique(labels.astype(str)).tolist()
-    for word in words:
-        try:
-            bad = not math.isfinite(float(word))
-        except ValueError:
-            bad = True
-        if bad:
-            raise ValueError(f"--models: expected temperatures, finite numbers, received {word!r}.")
-    if len(words) < 2:
-        raise ValueError(f"--models: expected at least two temperatures, received {words[0]}.")
-    return sorted(words, key=float)
-
-
-def over_types(values: xr.DataArray) -> xr.Dataset:
-    """Mean and standard error over types."""
-    error = values.std("type", ddof=1) / np.sqrt(values.sizes["type"])
-    return xr.Dataset({"value": values.mean("type"), "error": error})
 
 
 def rising(within: xr.DataArray) -> int:
@@ -283,13 +241,13 @@ def _of_types(run: lab.Run) -> Figure:
     x = np.array(study.temperatures, float)
     figure, axes = style.panels(4, columns=4, size=(3.0, 2.7))
     axes[0].plot(x, found.within.transpose("model", "type"), color=style.GREY, linewidth=0.6)
-    _line(axes[0], x, over_types(found.within), style.BLACK, "mean")
+    _line(axes[0], x, tables.means(found.within, "type"), style.BLACK, "mean")
     words = f"RKE of each type: {rising(found.within)} of {len(study.types)} rise"
     axes[0].set(title=words, ylim=(0, None), ylabel="RKE")
     for neighbour, colour in zip(NEIGHBOURS, style.CYCLE, strict=False):
-        known = over_types(found.known.sel(neighbour=neighbour))
+        known = tables.means(found.known.sel(neighbour=neighbour), "type")
         _line(axes[1], x, known, colour, neighbour)
-    low, high = over_types(found.known.sel(neighbour=OWN)).value.values[[0, -1]]
+    low, high = tables.means(found.known.sel(neighbour=OWN), "type").value.values[[0, -1]]
     axes[1].axhline(1 / len(study.types), color=style.GREY, linewidth=0.8, linestyle=":")
     axes[1].set(title=f"neighbour of the same type: {low:.0%} to {high:.0%}", ylim=(0, 1.05))
     axes[1].legend(loc="lower left")
@@ -307,7 +265,7 @@ def _of_types(run: lab.Run) -> Figure:
     axes[2].set_title(f"Conditional-RKE of recognised: x {(last[-1] / last[0]).item():.2g}")
     axes[2].margins(y=0.25)  # Room for the legend.
     axes[2].legend(loc="upper left", ncols=2)
-    known = over_types(found.known.sel(neighbour=OWN)).value
+    known = tables.means(found.known.sel(neighbour=OWN), "type").value
     axes[3].plot(whole.value, known, "-o", color=style.BLUE)
     for word, x_at, y_at in zip(study.temperatures, whole.value.values, known.values, strict=True):
         axes[3].annotate(word, (x_at, y_at), (4, 4), textcoords="offset points", fontsize=7)

@@ -1,5 +1,7 @@
 """Scores against a generator's knob, on outputs whose modes are counted."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -8,8 +10,9 @@ from small import small_run
 from studies import execute
 
 from experiments.data import load
-from experiments.lab import runner, store
-from experiments.latent_truncation import LatentTruncation, over_types, trend
+from experiments.knobs import trend
+from experiments.lab import runner, store, tables
+from experiments.latent_truncation import LatentTruncation
 
 pytestmark = pytest.mark.slow
 
@@ -67,7 +70,7 @@ def test_the_trend_is_over_the_types():
     by_type = np.array([[1.0, 2.0, 3.0], [1.0, 3.0, 2.0], [1.0, 1.0, 1.0], [3.0, 2.0, 1.0]])
     axes = {"type": list("abcd"), "setting": [0.0, 0.5, 1.0]}
     found = xr.Dataset({"within": (tuple(axes), by_type)}, axes)
-    averaged = over_types(found)
+    averaged = tables.means(found.within, "type")
     np.testing.assert_allclose(averaged.value, by_type.mean(axis=0))
     np.testing.assert_allclose(averaged.error, by_type.std(axis=0, ddof=1) / 2)
     correlation, interval = trend(found.within)
@@ -90,6 +93,20 @@ def test_the_tables_and_the_figures(finished):
         assert part in caption
 
 
+def test_errors_within_types_are_over_each_generators_own_types(finished):
+    """Of two types that have one and three modes the error is 1, whoever else has more types."""
+    within = xr.DataArray([1.0, 3.0], dims="type")
+    results = {
+        cell: found.isel(type=[0, 1]).assign(within=xr.zeros_like(found.setting) + within)
+        for cell, found in finished.results.items()
+    }
+    study = dataclasses.replace(finished.study, knob="temperature")
+    fewer = dataclasses.replace(finished, study=study, results=results)
+    axes = LatentTruncation.figures([finished, fewer])["latent_truncation"].axes
+    (bars,) = axes[3].containers[0][2]
+    assert [top - low for (_, low), (_, top) in bars.get_segments()] == pytest.approx([3.92] * 3)
+
+
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
@@ -108,7 +125,7 @@ def test_labels_that_are_no_knob_are_refused(tmp_path, labels, message):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--samples=9",), "--samples: expected at most 8, of which there are of the type 0 at 0"),
+        (("--samples=9",), "--samples: received 9, but there are 8 of the type 0 at 0"),
         (("--samples=1",), "--samples"),
         (("--groups=1",), "--groups"),
         (("--scales=1,1",), "--scales: a scale is given twice"),

@@ -26,13 +26,13 @@ def values(run, name, given):
 
 def test_the_conditional_scores_count_the_modes_and_the_others_the_types(small):
     _, run = small
-    assert run.study.temperatures == ("0.1", "0.5", "1.0")
+    assert run.study.temperatures == ("0.1", "0.5", "1")
     for family in ("Vendi", "RKE"):
         for kind, wanted in {"Conditional-": MODES, "": 3 * MODES, "Information-": 3}.items():
             found = run.found.value.sel(score=f"{kind}{family}", given=list(GIVEN))
             np.testing.assert_allclose(found / wanted, 1, rtol=0.01)
     p_values = run.found.p_value.sel(given="prompts", scale=1)
-    for lower, higher in (("0.1", "0.5"), ("0.5", "1.0")):
+    for lower, higher in (("0.1", "0.5"), ("0.5", "1")):
         step = p_values.sel(model=higher, other=lower)
         assert step.sel(score="Conditional-Vendi") < 0.05 < step.sel(score="Information-Vendi")
 
@@ -125,9 +125,9 @@ def test_figures_and_tables_say_what_is_shown(small):
 @pytest.mark.parametrize(
     ("role", "words", "message"),
     [
-        ("models", ["0.1", "warm"], "--models: expected temperatures, finite numbers, received 'w"),
-        ("models", ["0.1", "nan"], "--models: expected temperatures, finite numbers, received 'n"),
-        ("models", ["0.1", "0.1"], "--models: expected at least two temperatures, received 0.1"),
+        ("models", ["0.1", "warm"], "--models: expected settings of a knob, numbers, received 'w"),
+        ("models", ["0.1", "nan"], "--models: expected settings of a knob, numbers, received 'n"),
+        ("models", ["0.1", "0.1"], "--models: expected at least two settings, received 0.1"),
         ("types", ["a", "a"], "--types: expected at least two types, received a"),
         ("ended", ["0", "2"], "--ended: expected 0 or 1"),
     ],
@@ -144,7 +144,7 @@ def test_labels_that_mean_nothing_are_refused(small, tmp_path, role, words, mess
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
-        ("--samples=17", "--samples: received 17, but there are 16 of the type kind 0 at temp"),
+        ("--samples=17", "--samples: received 17, but there are 16 of the type kind 0 at 0"),
         ("--samples=1", "--samples"),
         ("--groups=1", "--groups"),
     ],
