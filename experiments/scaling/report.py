@@ -8,7 +8,7 @@ prints it as Markdown. Nothing here measures anything.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from condvendi_jax.cli import command
 from experiments import registry
 from experiments.lab import Run, store
 from experiments.scaling.contests import AGAIN, CONTESTANTS, FRESH
+from experiments.scaling.points import Points
 from experiments.scaling.records import Record, records
 
 DEFAULT_PRODUCTS = 448
@@ -105,192 +106,127 @@ def plain_over_ours(record: Record) -> float:
     return plain / ours.rms if ours.rms > 0 else math.inf
 
 
-# What is measured of a record, by a detail about it; NaN where it is missing.
-_Measure = Callable[[Record], Mapping[str, float]]
-
-
-def norm_errors(record: Record) -> dict[str, float]:
-    """By contestant, the largest relative error of a squared norm against float64."""
+def norm_error(record: Record) -> float:
+    """The largest relative error of our squared norms against float64."""
     exact = record.values("float64")
-    errors = {}
-    for name in ("tiles", "library", "16 bandwidths"):
-        found = record.values(name)
-        both = [(found[q][0, 0], exact[q][0, 0]) for q in found.keys() & exact.keys()]
-        errors[name] = max((abs(value / truth - 1) for value, truth in both), default=np.nan)
-    return errors
+    ours = [record.values(name) for name in ("tiles", "library", "16 bandwidths")]
+    pairs = [(of[q][0, 0], exact[q][0, 0]) for of in ours for q in of.keys() & exact.keys()]
+    return max((abs(value / truth - 1) for value, truth in pairs), default=np.nan)
 
 
-def share_of_peak(record: Record) -> dict[str, float]:
+def share_of_peak(record: Record) -> float:
     """n^2 (d_x + d_t) operations over our time, over those of the fastest matrix product."""
     product = record.values("matrix product")
     if not product:
-        return {}
+        return np.nan
     peak = product["operations"][0, 0] / record.calls("matrix product").min()
     useful = record.n**2 * record.measured.dimensions.values.sum()
-    return {"": float(useful / record.seconds("tiles") / peak)}
-
-
-def _ratio(one: str, other: str) -> _Measure:
-    return lambda record: {"": record.ratio(one, other)}
-
-
-def _seconds(name: str) -> _Measure:
-    return lambda record: {"": record.seconds(name)}
-
-
-def _errors(*, truncated: bool) -> _Measure:
-    return lambda record: {
-        f"{quantity}, {of.seeds} seeds": of.within
-        for quantity, of in accuracies(record, "by tolerance").items()
-        if ("-t" in quantity) == truncated
-    }
-
-
-def _coverage(record: Record) -> dict[str, float]:
-    count = sum(of.seeds for of in accuracies(record, "by tolerance").values())
-    return {f"{count} intervals": worst(record).get("coverage", np.nan)}
+    return float(useful / record.seconds("tiles") / peak)
 
 
 class _Target(NamedTuple):
-    """A bound on what is measured of the records of a part, from n = `smallest` to below `end`."""
+    """A bound on what is measured of the records of a part.
+
+    Attributes:
+      part: of the benchmark.
+      sizes: the smallest n and the largest.
+      what: is measured: a name of `_MEASURES`, a column of `worst`, the seconds of a contestant, or
+        their ratio of two, 'one / other'.
+      sign, bound, unit: of the target.
+      data: the data set, where it is one.
+    """
 
     part: str
-    smallest: int
-    end: float
-    measure: _Measure
+    sizes: tuple[float, float]
+    what: str
     sign: str
     bound: float
-    unit: str = ""
-    data: str | None = None
+    unit: str = "x"
+    data: str = ""
+
+    def words(self) -> str:
+        """Part, data and n, and what is measured."""
+        least, most = self.sizes
+        n = f"n >= {least:,}" if most == math.inf else f"n = {least:,} ... {most:,}"
+        n = f"n = {least:,}" if most == least else n if least else ""
+        return ", ".join(filter(None, (self.part, self.data, n))) + f": {self.what}"
+
+    def measure(self, record: Record) -> float:
+        """What is measured of a record; NaN where it is missing."""
+        if self.what in _MEASURES:
+            return _MEASURES[self.what](record)
+        one, _, other = self.what.partition(" / ")
+        times = record.ratio(one, other) if other else record.seconds(one)
+        return worst(record).get(self.what, times)
 
 
-def _targets(run: Run) -> dict[str, _Target]:
-    """The targets of a run by their words."""
-    any_n, small, large = (0, math.inf), (500, 4001), (8000, math.inf)
-    share = _ratio("stored", "exact")
-    # What an interval of 0.2% takes, of each set of real data that is large enough.
-    sets = [(name, points.n) for name, points in run.study.points.items() if points.kind == "real"]
-    real = {
-        f"{name}, {words}, intervals of 0.2%: share of the exact time": _Target(
-            "measure", smallest, end, share, "<=", bound, "%", name
-        )
-        for name, n in sets
-        for words, smallest, end, bound in (
-            ("n = 4,000", 4000, 4001, 0.6),
-            ("n >= 8k", *large, 0.15),
-        )
-        if n >= smallest
-    }
-    # What arithmetic says of one H200.
-    h200 = {
-        f"{what}, n = {n:,}": _Target(part, n, 1.2 * n, _seconds(name), "<=", bound, " s")
-        for what, part, name, n, bound in (
-            ("Conditional-RKE", "order 2", "tiles", 25_000, 0.015),
-            ("Conditional-RKE", "order 2", "tiles", 100_000, 0.25),
-            ("Conditional-RKE", "order 2", "tiles", 1_000_000, 25),
-            ("three Vendi scores", "measure", "stored", 25_000, 3 * 0.2),
-            ("three Vendi scores", "measure", "matrix-free", 100_000, 3 * 2),
-        )
-        if "H200" in run.study.device
-    }
-    return {
-        "order 2, n >= 20k: useful share of the measured matrix-product peak": _Target(
-            "order 2", 20_000, math.inf, share_of_peak, ">=", 0.8, "%"
-        ),
-        "order 2, n >= 20k: dense torch / ours": _Target(
-            "order 2", 20_000, math.inf, _ratio("dense torch", "tiles"), ">=", 3, "x"
-        ),
-        "order 2, n = 500 ... 4,000: dense JAX / ours": _Target(
-            "order 2", *small, _ratio("dense JAX", "library"), ">=", 1, "x"
-        ),
-        "order 2: relative error against float64": _Target(
-            "order 2", *any_n, norm_errors, "<=", 1e-6
-        ),
-        **{
-            f"order 2, n >= 8k: {name} / one evaluation": _Target(
-                "order 2", *large, _ratio(name, "tiles"), "<=", bound, "x"
-            )
-            for name, bound in (
-                ("all prefixes", 1.2),
-                ("16 bandwidths", 2),
-                ("value and gradient", 1.8),
-            )
-        },
-        "exact spectrum, n = 4,000: jnp.linalg.eigvalsh / ours": _Target(
-            "exact", 4000, 8000, _ratio("jnp.linalg.eigvalsh", "spectrum"), ">=", 1.7, "x"
-        ),
-        **{
-            f"exact spectrum, n = 500 ... 4,000: {peer} / ours": _Target(
-                "exact", *small, _ratio(peer, "spectrum"), ">=", 1, "x"
-            )
-            for peer in ("jnp.linalg.eigvalsh", "torch.linalg.eigvalsh")
-        },
-        "Vendi, Conditional- and Information-Vendi: error at 95%": _Target(
-            "measure", *any_n, _errors(truncated=False), "<=", 0.002, "%"
-        ),
-        "truncated, any t: error at 95%": _Target(
-            "measure", *any_n, _errors(truncated=True), "<=", 0.003, "%"
-        ),
-        "intervals of 95%: coverage": _Target("measure", *any_n, _coverage, ">=", 0.9, "%"),
-        **real,
-        "measure, n >= 14k: share of the exact time": _Target(
-            "measure", 14_000, math.inf, share, "<=", 0.1, "%"
-        ),
-        "measure, n = 8k: share of the exact time": _Target(
-            "measure", 8000, 14_000, share, "<=", 0.25, "%"
-        ),
-        f"rms error at {DEFAULT_PRODUCTS} products, the default budget: plain SLQ / ours": _Target(
-            "measure", *any_n, lambda record: {"joint": plain_over_ours(record)}, ">=", 25, "x"
-        ),
-        "first call of decompose, n = 2,000, beyond the import": _Target(
-            "first call", 2000, 2001, _seconds("decompose"), "<=", 3, " s"
-        ),
-        **{
-            f"order 1 with standard errors, n = 1,000: {words} call": _Target(
-                "jackknife", 1000, 1001, _seconds(name), "<=", 5, " s"
-            )
-            for words, name in (("first", "evaluate"), ("second", "evaluate" + AGAIN))
-        },
-        "cold start: import condvendi_jax / import jax": _Target(
-            "cold start", *any_n, _ratio("import condvendi_jax", "import jax"), "<=", 1.2, "x"
-        ),
-        **h200,
-    }
+_SPLITS = f"rms error at {DEFAULT_PRODUCTS} products, plain SLQ / ours"
+_MEASURES = {
+    "share of the peak": share_of_peak,
+    "relative error against float64": norm_error,
+    _SPLITS: plain_over_ours,
+}
+_ANY, _SMALL, _LARGE, _HUGE = (0, math.inf), (500, 4000), (8000, math.inf), (20_000, math.inf)
+_TARGETS = (
+    _Target("order 2", _HUGE, "share of the peak", ">=", 0.8, "%"),
+    _Target("order 2", _HUGE, "dense torch / tiles", ">=", 3),
+    _Target("order 2", _SMALL, "dense JAX / library", ">=", 1),
+    _Target("order 2", _ANY, "relative error against float64", "<=", 1e-6, ""),
+    _Target("order 2", _LARGE, "all prefixes / tiles", "<=", 1.2),
+    _Target("order 2", _LARGE, "16 bandwidths / tiles", "<=", 2),
+    _Target("order 2", _LARGE, "value and gradient / tiles", "<=", 1.8),
+    _Target("exact", (4000, 4000), "jnp.linalg.eigvalsh / spectrum", ">=", 1.7),
+    _Target("exact", _SMALL, "jnp.linalg.eigvalsh / spectrum", ">=", 1),
+    _Target("exact", _SMALL, "torch.linalg.eigvalsh / spectrum", ">=", 1),
+    _Target("measure", _ANY, "error at 95%", "<=", 0.002, "%"),
+    _Target("measure", _ANY, "truncated: error at 95%", "<=", 0.003, "%"),
+    _Target("measure", _ANY, "coverage", ">=", 0.9, "%"),
+    _Target("measure", (8000, 13_999), "stored / exact", "<=", 0.25, "%"),
+    _Target("measure", (14_000, math.inf), "stored / exact", "<=", 0.1, "%"),
+    _Target("measure", _ANY, _SPLITS, ">=", 25),
+    _Target("first call", (2000, 2000), "decompose", "<=", 3, " s"),
+    _Target("jackknife", (1000, 1000), "evaluate", "<=", 5, " s"),
+    _Target("jackknife", (1000, 1000), "evaluate" + AGAIN, "<=", 5, " s"),
+    _Target("cold start", _ANY, "import condvendi_jax / import jax", "<=", 1.2),
+)
+# What arithmetic says of one H200.
+_H200 = (
+    _Target("order 2", (25_000, 30_000), "tiles", "<=", 0.015, " s"),
+    _Target("order 2", (100_000, 120_000), "tiles", "<=", 0.25, " s"),
+    _Target("order 2", (1_000_000, 1_200_000), "tiles", "<=", 25, " s"),
+    _Target("measure", (25_000, 30_000), "stored", "<=", 3 * 0.2, " s"),
+    _Target("measure", (100_000, 120_000), "matrix-free", "<=", 3 * 2, " s"),
+)
 
 
-class Row(NamedTuple):
-    """A target and what was measured beside it; `met` is 'yes', 'no', or '' where nothing was."""
-
-    what: str
-    target: str
-    measured: str
-    met: str
-
-
-def rows(run: Run) -> list[Row]:
-    """The targets, each beside the worst that was measured."""
-    measured = records(run)
-    return [_row(what, target, measured, run.study.rtol) for what, target in _targets(run).items()]
+def rows(run: Run) -> list[dict[str, str]]:
+    """The targets, each beside the worst that was measured; `met` is '' where nothing was."""
+    targets = [*_TARGETS, *(_H200 if "H200" in run.study.device else ())]
+    # What an interval of 0.2% takes on each set of real data; a wider one says nothing about it.
+    for name, points in run.study.points.items() if run.study.rtol <= _TOLERANCE else ():
+        for sizes, bound in (((4000, 4000), 0.6), (_LARGE, 0.15)):
+            if points.kind == "real" and points.n >= sizes[0]:
+                targets.append(_Target("measure", sizes, "stored / exact", "<=", bound, "%", name))
+    return [_row(target, records(run)) for target in targets]
 
 
-def _row(what: str, target: _Target, records: Sequence[Record], rtol: float) -> Row:
+def _row(target: _Target, records: Sequence[Record]) -> dict[str, str]:
+    least, most = target.sizes
     found = [
-        (value, ", ".join(filter(None, (record.data, f"n = {record.n:,}", detail))))
+        (value, f"{record.data}, n = {record.n:,}")
         for record in records
-        if record.part == target.part and target.smallest <= record.n < target.end
-        # Targets of one set are of intervals of 0.2%; wider ones say nothing about them.
-        if target.data is None or (target.data == record.data and rtol <= _TOLERANCE)
-        for detail, value in target.measure(record).items()
-        if not math.isnan(value)
+        if record.part == target.part and target.data in ("", record.data)
+        if least <= record.n <= most and not math.isnan(value := target.measure(record))
     ]
+    measured, met = "not measured", ""
+    if found:
+        value, where = (min if target.sign == ">=" else max)(found)
+        where += f"; worst of {len(found)}" if len(found) > 1 else ""
+        measured = f"{_text(value, target.unit)} ({where})"
+        is_met = value >= target.bound if target.sign == ">=" else value <= target.bound
+        met = "yes" if is_met else "no"
     bound = f"{target.sign} {_text(target.bound, target.unit)}"
-    if not found:
-        return Row(what, bound, "not measured", "")
-    at_least = target.sign == ">="
-    value, where = (min if at_least else max)(found)
-    met = value >= target.bound if at_least else value <= target.bound
-    of = f"; worst of {len(found)}" if len(found) > 1 else ""
-    return Row(what, bound, f"{_text(value, target.unit)} ({where}{of})", "yes" if met else "no")
+    return {"what": target.words(), "target": bound, "measured": measured, "met": met}
 
 
 def _text(value: float, unit: str) -> str:
@@ -312,32 +248,32 @@ def machine(run: Run) -> str:
 
 def markdown(run: Run) -> str:
     """The targets, the data, the times by n and the accuracy, as Markdown."""
-    tables = [_table(Row._fields, rows(run)), _data(run)]
-    tables += [_times(part, records(run)) for part in CONTESTANTS if part != "features"]
-    tables += [_accuracy(run), _features(run)]
-    return "\n\n".join([f"Measured on {machine(run)}.", *filter(None, tables)]) + "\n"
+    measured = records(run)
+    tables = [rows(run), [_data(name, points) for name, points in run.study.points.items()]]
+    tables += [_times(part, measured) for part in CONTESTANTS if part != "features"]
+    tables += [_accuracy(measured), _features(measured, run.study.features)]
+    return "\n\n".join([f"Measured on {machine(run)}.", *map(_table, filter(None, tables))]) + "\n"
 
 
-def _table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A table; '' where it has no lines."""
-    body = ["| " + " | ".join(line) + " |" for line in lines]
-    return "\n".join(
-        ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|", *body] if body else []
-    )
+def _table(lines: Sequence[Mapping[str, str]]) -> str:
+    """A table of lines by the headings of their columns."""
+    grid = [lines[0].keys(), ["---"] * len(lines[0]), *(line.values() for line in lines)]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in grid)
 
 
-def _data(run: Run) -> str:
+def _data(name: str, points: Points) -> dict[str, str]:
     """What the data are, and the digests that tell whose numbers a row has."""
-    lines = []
-    for name, points in run.study.points.items():
-        widths = f"{points.bandwidths.outputs:.3g}, {points.bandwidths.prompts:.3g}"
-        digests = ", ".join(d.rpartition(" ")[2][:_DIGITS] for d in points.digests)
-        what = f"{name}: {points.description.rstrip('.')}"
-        lines.append((what, f"{points.n:,}", widths, digests))
-    return _table(("data", "pairs", "bandwidths", "sha256 of outputs, prompts"), lines)
+    return {
+        "data": f"{name}: {points.description.rstrip('.')}",
+        "pairs": f"{points.n:,}",
+        "bandwidths": f"{points.bandwidths.outputs:.3g}, {points.bandwidths.prompts:.3g}",
+        "sha256 of outputs, prompts": ", ".join(
+            digest.rpartition(" ")[2][:_DIGITS] for digest in points.digests
+        ),
+    }
 
 
-def _times(part: str, records: Sequence[Record]) -> str:
+def _times(part: str, records: Sequence[Record]) -> list[dict[str, str]]:
     """Seconds and memory of the contestants of a part that are there to be timed, side by side."""
     of_part = [record for record in records if record.part == part]
     entries = CONTESTANTS[part].items()
@@ -345,64 +281,54 @@ def _times(part: str, records: Sequence[Record]) -> str:
     if part in FRESH:
         timed = [key for name in timed for key in (name, name + AGAIN)]
     names = [name for name in timed if any(len(record.calls(name)) for record in of_part)]
-    lines = [
-        [record.data, f"{record.n:,}", *(_time_and_memory(record, name) for name in names)]
+
+    def time(record: Record, name: str) -> str:
+        taken = record.seconds(name)
+        return "" if math.isnan(taken) else f"{taken:.3g} ({record.mebibytes(name):,.0f})"
+
+    return [
+        {f"{part}: seconds (MiB)": record.data, "n": f"{record.n:,}"}
+        | {name: time(record, name) for name in names}
         for record in of_part
         if names
     ]
-    return _table([f"{part}: seconds (MiB)", "n", *names], lines)
 
 
-def _time_and_memory(record: Record, name: str) -> str:
-    taken = record.seconds(name)
-    return "" if math.isnan(taken) else f"{taken:.3g} ({record.mebibytes(name):,.0f})"
-
-
-def _accuracy(run: Run) -> str:
+def _accuracy(records: Sequence[Record]) -> list[dict[str, str]]:
     """The accuracy by tolerance against the exact values: a line a cell, its worst score."""
-    found = [(record, worst(record)) for record in records(run) if record.part == "measure"]
-    found = [(record, of) for record, of in found if of]
-    if not found:
-        return ""
-    lines = [
-        (
-            record.data,
-            f"{record.n:,}",
-            *(_text(v, "" if k == "seeds" else "%") for k, v in of.items()),
-        )
-        for record, of in found
+    return [
+        {"accuracy, worst score": record.data, "n": f"{record.n:,}"}
+        | {name: _text(value, "" if name == "seeds" else "%") for name, value in found.items()}
+        for record in records
+        if record.part == "measure" and (found := worst(record))
     ]
-    return _table(("accuracy, worst score", "n", *found[0][1]), lines)
 
 
-def _features(run: Run) -> str:
+def _features(records: Sequence[Record], count: int) -> list[dict[str, str]]:
     """Time and memory of features, and how near their scores come to all eigenvalues, where there.
 
     The error is the root mean square over the seeds, of the worst score.
     """
     lines = []
     names = [name for name in CONTESTANTS["features"] if name != "exact"]
-    for record in (record for record in records(run) if record.part == "features"):
-        for name in (name for name in names if len(record.calls(name))):
-            found = accuracies(record, name).values()
-            error = max((of.rms for of in found), default=np.nan)
-            width = max((of.half_width for of in found), default=0)
-            coverage = float(np.mean([of.coverage for of in found])) if width > 0 else np.nan
-            lines.append(
-                (
-                    record.data,
-                    f"{record.n:,}",
-                    f"{name}, {run.study.features:,}",
-                    f"{record.seconds(name):.3g}",
-                    f"{record.mebibytes(name):,.0f}",
-                    _text(error, "%"),
-                    _text(width or np.nan, "%"),
-                    _text(coverage, "%"),
-                )
-            )
-    error = "rms error, worst score"
-    heads = ("features", "n", "kind, how many", "seconds", "MiB", error, "mean half interval")
-    return _table((*heads, "coverage"), lines)
+    of_part = [record for record in records if record.part == "features"]
+    for record, name in ((r, name) for r in of_part for name in names if len(r.calls(name))):
+        found = accuracies(record, name).values()
+        width = max((of.half_width for of in found), default=0.0)
+        coverage = float(np.mean([of.coverage for of in found])) if width > 0 else np.nan
+        lines.append(
+            {
+                "features": record.data,
+                "n": f"{record.n:,}",
+                "kind, how many": f"{name}, {count:,}",
+                "seconds": f"{record.seconds(name):.3g}",
+                "MiB": f"{record.mebibytes(name):,.0f}",
+                "rms error, worst score": _text(max((of.rms for of in found), default=np.nan), "%"),
+                "mean half interval": _text(width or np.nan, "%"),
+                "coverage": _text(coverage, "%"),
+            }
+        )
+    return lines
 
 
 def main(argv: list[str]) -> None:

@@ -209,7 +209,7 @@ class Scaling(lab.Study):
         """The targets and what was measured; below them who was left out, and the machine."""
         grid = Table("what", "target", "measured", "met")
         for row in report.rows(run):
-            grid.add_row(*row)
+            grid.add_row(*row.values())
         notes, share = [], 0.0
         for record in records(run):
             reasons = record.measured.left_out.to_series()
