@@ -36,9 +36,9 @@ class Entry(NamedTuple):
       arrays: how many n x n arrays of float32 it holds at the peak.
       package: what must be installed for it.
       calls: how often it is called: in `rounds`, of which the first warms up; the same, but called
-        again however long the first call took, as that one compiles; `once`, for its values; once a
-        `seed`, for its values; or once a seed, for `errors` against `exact`, without which it is
-        left out.
+        again however long the first call took, as that one compiles; `twice`, in fresh processes;
+        `once`, for its values; once a `seed`, for its values; or once a seed, for `errors` against
+        `exact`, without which it is left out.
       largest_only: it takes part at the largest n of the mixture only.
       up_to: the largest n at which it takes part.
       mixture_only: it takes no part on real data.
@@ -49,7 +49,7 @@ class Entry(NamedTuple):
     power: int
     arrays: float = 0
     package: str | None = None
-    calls: Literal["rounds", "rounds after compiling", "once", "seed", "errors"] = "rounds"
+    calls: Literal["rounds", "rounds after compiling", "twice", "once", "seed", "errors"] = "rounds"
     largest_only: bool = False
     up_to: float = math.inf
     mixture_only: bool = False
@@ -97,10 +97,10 @@ CONTESTANTS: dict[str, dict[str, Entry]] = {
         "exact": Entry("engines", "exact", 3, arrays=4, calls="once", up_to=4000),
     },
     "first call": {
-        "decompose": Entry("engines", "decompose", 3, arrays=4),
-        "decompose, stored": Entry("engines", "stored", 2, arrays=3),
+        "decompose": Entry("engines", "decompose", 3, arrays=4, calls="twice"),
+        "decompose, stored": Entry("engines", "stored", 2, arrays=3, calls="twice"),
     },
-    "jackknife": {"evaluate": Entry("engines", "jackknife", 3, arrays=4)},
+    "jackknife": {"evaluate": Entry("engines", "jackknife", 3, arrays=4, calls="twice")},
 }
 # The parts whose calls are the first of their processes, and what a second call is called.
 FRESH = ("first call", "jackknife")
@@ -132,80 +132,55 @@ def peer_versions(wanted: Sequence[str]) -> dict[str, str]:
     return found
 
 
-class Limits(NamedTuple):
-    """What a cell may take.
-
-    Attributes:
-      repeats: the most rounds, after the first.
-      seeds: the most calls of what is called once a seed.
-      patience: seconds; a contestant whose call should take longer is left out.
-      enough: seconds; a contestant whose calls after the first took as long is not called again.
-      memory: bytes of the device.
-    """
-
-    repeats: int
-    seeds: int
-    patience: float
-    enough: float
-    memory: int
-
-
 def choose(
-    entries: Mapping[str, Entry],
-    n: int,
-    limits: Limits,
-    earlier: Sequence[Record],
-    *,
-    largest: bool,
-    real: bool,
-    missing: Sequence[str],
-) -> tuple[list[str], dict[str, str]]:
-    """Who takes part at n, and why the others do not.
+    study: Any, cell: Cell, memory: int, earlier: Sequence[Record]
+) -> tuple[dict[str, Entry], dict[str, str]]:
+    """Who takes part in a cell, and why the others do not.
 
     Args:
-      entries: the contestants of the part.
-      n: the number of points.
-      limits: what a cell may take.
-      earlier: the finished records of the same part.
-      largest: whether this is the largest n of the mixture.
-      real: whether the data are real.
-      missing: the packages that are not installed or not wanted.
+      study: whose patience limits the seconds of a call.
+      cell: its part, data and n.
+      memory: of the device, in bytes.
+      earlier: the finished records.
 
     Returns:
-      The names of those who take part, and the reason by the name of those left out. Contestants
-      that do not belong to this n are in neither.
+      Those who take part, and the reason by the name of those left out. Contestants that do not
+      belong to this n are in neither.
     """
-    taking_part, left_out = [], {}
-    for name, entry in entries.items():
-        elsewhere = (entry.largest_only and not largest) or (entry.mixture_only and real)
-        if n > entry.up_to or elsewhere:
+    part, n, kind = cell["part"], cell["n"], study.points[cell["data"]].kind
+    largest = kind == "mixture" and n == study.largest[part]
+    taking_part: dict[str, Entry] = {}
+    left_out: dict[str, str] = {}
+    for name, entry in CONTESTANTS[part].items():
+        elsewhere = entry.mixture_only and kind in ("real", "narrow")
+        if n > entry.up_to or elsewhere or (entry.largest_only and not largest):
             continue
         needed = 4 * entry.arrays * n * n
-        timed = [record for record in earlier if len(record.calls(name))]
+        timed = [of for of in earlier if of.part == part and len(of.calls(name))]
         last = max(timed, key=lambda record: record.n, default=None)
         expected = last.seconds(name) * (n / last.n) ** entry.power if last else 0.0
-        if entry.package in missing:
+        if entry.package and entry.package.replace("_", "-") not in study.versions:
             left_out[name] = f"{entry.package} is not there"
-        elif needed > limits.memory:
+        elif needed > memory:
             left_out[name] = f"needs about {needed / 2**30:.0f} GiB"
-        elif expected > limits.patience:
+        elif expected > study.patience:
             left_out[name] = f"a call would take about {expected:.0f} s"
         elif entry.calls == "errors" and "exact" not in taking_part:
             left_out[name] = "nothing without exact"
         else:
-            taking_part.append(name)
+            taking_part[name] = entry
     return taking_part, left_out
 
 
 def run_cell(
-    entries: Mapping[str, Entry], cell: Cell, limits: Limits, advance: Callable[[str], None]
+    entries: Mapping[str, Entry], request: Cell, study: Any, advance: Callable[[str], None]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Starts the contestants' processes, compiles one after the other, calls all in turn.
 
     Args:
       entries: who takes part.
-      cell: what the contestants need to know, as plain data.
-      limits: what it may take.
+      request: what the contestants need to know, as plain data.
+      study: whose options say how often they are called.
       advance: called with the name of whose turn it is.
 
     Returns:
@@ -229,11 +204,12 @@ def run_cell(
 
         for name, entry in entries.items():
             results[name] = {"seconds": [], "values": []}
-            attempt(name, "prepare", function=entry.function, cell=cell)
+            attempt(name, "prepare", function=entry.function, cell=request)
         seed = 0
-        while due := [n for n in results if _due(entries[n], results[n]["seconds"], limits)]:
+        while due := [n for n in results if is_due(entries[n], results[n]["seconds"], study)]:
             for name in due:
-                for quantity, value in attempt(name, "run", seed=seed).items():
+                of_call = 0 if entries[name].calls == "twice" else seed
+                for quantity, value in attempt(name, "run", seed=of_call).items():
                     results[name][quantity].append(value)
             seed += 1
         for name in list(results):
@@ -242,56 +218,42 @@ def run_cell(
     return results, failed
 
 
-def _due(entry: Entry, seconds: Sequence[float], limits: Limits) -> bool:
+def is_due(entry: Entry, seconds: Sequence[float], study: Any) -> bool:
     """Whether another call is wanted after calls of these seconds."""
     if not seconds:
         return True
-    if entry.calls == "once":
-        return False
+    if entry.calls in ("once", "twice"):
+        return entry.calls == "twice" and len(seconds) < 2
     taken = sum(seconds[1:])
     if entry.calls in ("seed", "errors"):
-        return len(seconds) < limits.seeds and taken < limits.enough
+        return len(seconds) < study.seeds and taken < study.enough
     # The first call warms up and counts only where it was long enough to be the last.
     compiled = entry.calls == "rounds after compiling" and len(seconds) == 1
-    if seconds[0] >= limits.enough and not compiled:
+    if seconds[0] >= study.enough and not compiled:
         return False
     # What takes milliseconds is called more often: single calls of it vary twofold.
-    rounds = limits.repeats if taken >= _SHORT else _MANY * limits.repeats
-    return len(seconds) <= rounds and taken < limits.enough
+    rounds = study.repeats if taken >= _SHORT else _MANY * study.repeats
+    return len(seconds) <= rounds and taken < study.enough
 
 
 def first_calls(
-    entries: Mapping[str, Entry], cell: Cell, processes: int, advance: Callable[[str], None]
+    entries: Mapping[str, Entry], request: Cell, study: Any, advance: Callable[[str], None]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Starts a fresh process a call, contestants in turn, and calls twice in each.
+    """As `run_cell`, but each contestant in turn in fresh processes, which it is called in twice.
 
-    Args:
-      entries, cell, advance: as `run_cell`.
-      processes: how many for each contestant.
-
-    Returns:
-      The results by name, those of the second calls under the name with `AGAIN`; and the reason by
-      the name of those that failed. The seconds are of a process each.
+    The results of the second calls have names that end in `AGAIN`.
     """
     results: dict[str, Any] = {}
     failed: dict[str, str] = {}
-    for name, entry in [*entries.items()] * processes:
-        if name in failed:
-            continue
-        advance(f"{name}: first call")
-        try:
-            with Worker(entry.module) as worker:
-                worker.request("prepare", function=entry.function, cell=cell)
-                replies = [worker.request("run", seed=0) for _ in range(2)]
-                finished = worker.request("finish")
-        except WorkerError as error:
-            failed[name] = str(error)
-            continue
-        for key, reply in zip((name, name + AGAIN), replies, strict=True):
-            found = results.setdefault(key, {"seconds": [], "values": []})
-            for quantity, value in reply.items():
-                found[quantity].append(value)
-            found |= finished
+    # The first process finds nothing in the caches, and counts as a first call does.
+    for name, entry in [*entries.items()] * (study.repeats + 1):
+        if name not in failed:
+            twice, why = run_cell({name: entry}, request, study, advance)
+            failed |= why
+            for call, key in enumerate((name, name + AGAIN) if twice else ()):
+                found = results.setdefault(key, twice[name] | {"seconds": [], "values": []})
+                for quantity in ("seconds", "values"):
+                    found[quantity].append(twice[name][quantity][call])
     return {k: v for k, v in results.items() if k.removesuffix(AGAIN) not in failed}, failed
 
 

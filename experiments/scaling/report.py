@@ -276,8 +276,8 @@ def _data(name: str, points: Points) -> dict[str, str]:
 def _times(part: str, records: Sequence[Record]) -> list[dict[str, str]]:
     """Seconds and memory of the contestants of a part that are there to be timed, side by side."""
     of_part = [record for record in records if record.part == part]
-    entries = CONTESTANTS[part].items()
-    timed = [n for n, e in entries if e.calls.startswith("rounds") and n != "matrix product"]
+    times = ("rounds", "rounds after compiling", "twice")
+    timed = [n for n, e in CONTESTANTS[part].items() if e.calls in times and n != "matrix product"]
     if part in FRESH:
         timed = [key for name in timed for key in (name, name + AGAIN)]
     names = [name for name in timed if any(len(record.calls(name)) for record in of_part)]

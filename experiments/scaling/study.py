@@ -18,7 +18,7 @@ from rich.table import Table
 
 from experiments import lab
 from experiments.scaling import contests, figures, report
-from experiments.scaling.contests import CONTESTANTS, FRESH, PACKAGES, Limits
+from experiments.scaling.contests import FRESH, PACKAGES
 from experiments.scaling.points import BESIDE, Points, cells, load_sets, truncations, write
 from experiments.scaling.records import Record, dataset, records
 from experiments.scaling.worker import Worker
@@ -170,24 +170,16 @@ class Scaling(lab.Study):
         """Lets the contestants of a cell meet."""
         if part == "cold start":
             return dataset((), contests.cold_starts(self.repeats), {})
-        points, (paths, memory) = self.points[data], state
-        limits = Limits(*(getattr(self, name) for name in Limits._fields[:-1]), memory=memory)
+        (paths, memory), place = state, {"part": part, "data": data, "n": n}
         earlier = [Record(**cell.values, measured=of) for cell, of in context.finished.items()]
-        taking_part, left_out = contests.choose(
-            CONTESTANTS[part],
-            n,
-            limits,
-            [record for record in earlier if record.part == part],
-            largest=points.kind == "mixture" and n == self.largest[part],
-            real=points.kind in ("real", "narrow"),
-            missing=[p for p in PACKAGES if p.replace("_", "-") not in self.versions],
-        )
+        entries, left_out = contests.choose(self, place, memory, earlier)
+        bandwidths = self.points[data].bandwidths
         outputs, prompts = paths[data]
         request: dict[str, Any] = {
             "outputs": str(outputs),
             "prompts": str(prompts),
             "n": n,
-            "bandwidths": [points.bandwidths.outputs, points.bandwidths.prompts],
+            "bandwidths": [bandwidths.outputs, bandwidths.prompts],
             "truncations": truncations(n),
             "rtol": self.rtol,
             "features": self.features,
@@ -195,13 +187,8 @@ class Scaling(lab.Study):
             "splits": contests.SPLITS,
             "eigenvalues": str(outputs.with_name("eigenvalues.npy")),
         }
-        entries = {name: CONTESTANTS[part][name] for name in taking_part}
-        if part in FRESH:
-            # The first process finds nothing in the caches, and counts as a first call does.
-            processes = self.repeats + 1
-            results, failed = contests.first_calls(entries, request, processes, context.say)
-        else:
-            results, failed = contests.run_cell(entries, request, limits, context.say)
+        run = contests.first_calls if part in FRESH else contests.run_cell
+        results, failed = run(entries, request, self, context.say)
         dimensions = [np.load(p, mmap_mode="r").shape[1] for p in (outputs, prompts)]
         return dataset(dimensions, results, left_out | failed)
 

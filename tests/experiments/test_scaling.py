@@ -25,7 +25,7 @@ from experiments.data import PairedEmbeddings
 from experiments.lab import Bandwidths, Cell, Context, Run
 from experiments.scaling import contests, engines, figures, reference, report, worker
 from experiments.scaling import points as sets
-from experiments.scaling.contests import CONTESTANTS, Entry, Limits
+from experiments.scaling.contests import CONTESTANTS, Entry
 from experiments.scaling.points import Points
 from experiments.scaling.records import Record, dataset
 from experiments.scaling.study import Scaling
@@ -305,15 +305,12 @@ def test_cells_follow_the_settings(part, full, expected):
     assert found.cells() == [place(part, name, n) for name, n in cells]
 
 
-LIMITS = Limits(repeats=3, seeds=5, patience=10.0, enough=8.0, memory=10**9)
-
-
 def timed(*seconds, **values):
     return {"seconds": seconds, "values": [values] * len(seconds), "memory_bytes": 3 * 2**20}
 
 
 ENTRIES = {
-    "exact": Entry("engines", "exact", 2, arrays=1, package="torch"),
+    "exact": Entry("engines", "exact", 2, arrays=1, package="a"),
     "at the largest": Entry("engines", "all_prefixes", 2, largest_only=True),
     "small only": Entry("engines", "by_budget", 2, up_to=500),
     "made data only": Entry("engines", "matrix_free", 2, mixture_only=True),
@@ -322,23 +319,26 @@ ENTRIES = {
 
 
 @pytest.mark.parametrize(
-    ("n", "changed", "limits", "names", "reason"),
+    ("data", "n", "memory", "versions", "names", "reason"),
     [
-        (1000, {}, {}, [0, 3, 4], None),
-        (500, {}, {}, [0, 2, 3, 4], None),
-        (500, {"largest": True}, {}, [0, 1, 2, 3, 4], None),
-        (1000, {"real": True}, {}, [0, 4], None),
-        (1000, {"missing": ["torch"]}, {}, [3], "torch is not there"),
-        (1000, {}, {"memory": 10**6}, [3], "needs about 0 GiB"),
-        # Twice the n in four times the time; the first call, of 50 s, does not count.
-        (1000, {}, {"patience": 7.0}, [3], "a call would take about 8 s"),
+        ("mixture", 1000, 10**9, {"a": "1"}, [0, 3, 4], None),
+        ("mixture", 500, 10**9, {"a": "1"}, [0, 2, 3, 4], None),
+        ("mixture", 200, 10**9, {"a": "1"}, [0, 1, 2, 3, 4], None),
+        ("own", 200, 10**9, {"a": "1"}, [0, 2, 4], None),
+        ("mixture", 1000, 10**9, {}, [3], "a is not there"),
+        ("mixture", 1000, 10**6, {"a": "1"}, [3], "needs about 0 GiB"),
+        # Three times the n in nine times the time; the first call, of 50 s, does not count.
+        ("mixture", 1500, 10**9, {"a": "1"}, [3], "a call would take about 18 s"),
     ],
 )
-def test_who_takes_part(n, changed, limits, names, reason):
-    of = {"largest": False, "real": False, "missing": []} | changed
-    earlier = [Record("measure", "mixture", 500, dataset((), {"exact": timed(50.0, 2.0, 2.0)}, {}))]
-    found, left_out = contests.choose(ENTRIES, n, LIMITS._replace(**limits), earlier, **of)
-    assert found == [[*ENTRIES][index] for index in names]
+def test_who_takes_part(data, n, memory, versions, names, reason, monkeypatch):
+    monkeypatch.setitem(CONTESTANTS, "measure", ENTRIES)
+    study = settings(measure_n=200, versions=versions)
+    times = dataset((), {"exact": timed(50.0, 2.0, 2.0)}, {})
+    earlier = [Record("measure", "mixture", 500, times), Record("exact", "mixture", 10, times)]
+    cell = {"part": "measure", "data": data, "n": n}
+    found, left_out = contests.choose(study, cell, memory, earlier)
+    assert [*found] == [[*ENTRIES][index] for index in names]
     absent = {"exact": reason, "compared with it": "nothing without exact"}
     assert left_out == (absent if reason else {})
 
@@ -359,9 +359,9 @@ def test_who_takes_part(n, changed, limits, names, reason):
     ],
 )
 def test_who_is_called_again(calls, due, done):
-    entry = Entry("", "", 2, calls=calls)
-    assert all(contests._due(entry, seconds, LIMITS) for seconds in due)
-    assert not any(contests._due(entry, seconds, LIMITS) for seconds in done)
+    entry, study = Entry("", "", 2, calls=calls), settings(seeds=5)
+    assert all(contests.is_due(entry, seconds, study) for seconds in due)
+    assert not any(contests.is_due(entry, seconds, study) for seconds in done)
 
 
 def test_an_absent_peer_is_one_line(monkeypatch, capsys):
@@ -386,7 +386,7 @@ def test_contestants_are_called_in_turn_each_in_its_process(cell):
         "ended": Entry("no_such_module", "norms", 2),
     }
     turns = []
-    results, failed = contests.run_cell(entries, cell, LIMITS._replace(repeats=2), turns.append)
+    results, failed = contests.run_cell(entries, cell, settings(repeats=2), turns.append)
     # Of milliseconds each: four times the two rounds after the first.
     assert len(results["norms"]["seconds"]) == len(results["norms"]["values"]) == 9
     assert len(results["once"]["seconds"]) == 1
@@ -399,25 +399,30 @@ def test_contestants_are_called_in_turn_each_in_its_process(cell):
 
 
 def test_first_calls_are_of_fresh_processes_and_second_ones_follow(monkeypatch):
-    seconds = iter(range(9))
+    requests, seconds = [], iter(range(9))
 
-    def request(do, function="", **_):
-        if function == "wrong":
+    def request(do, **arguments):
+        requests.append((do, arguments))
+        if arguments.get("function") == "wrong":
             raise WorkerError("failed")
-        return {"memory_bytes": 5} if do == "finish" else {"seconds": next(seconds), "values": {}}
+        if do == "run":
+            return {"seconds": next(seconds), "values": {}}
+        return {"memory_bytes": 5} if do == "finish" else None
 
     fresh = mock.MagicMock()
     fresh.return_value.__enter__.return_value.request = request
     monkeypatch.setattr(contests, "Worker", fresh)
-    entries = {"mine": Entry("engines", "decompose", 3), "other": Entry("peers", "wrong", 2)}
-    found, failed = contests.first_calls(entries, {"n": 9}, 3, lambda words: None)
+    mine = Entry("engines", "decompose", 3, calls="twice")
+    entries = {"mine": mine, "other": Entry("peers", "wrong", 2, calls="twice")}
+    found, failed = contests.first_calls(entries, {"n": 9}, settings(repeats=2), lambda words: None)
     modules = ["engines", "peers", "engines", "engines"]
     assert fresh.call_args_list == [mock.call(module) for module in modules]
+    assert [arguments for do, arguments in requests if do == "run"] == [{"seed": 0}] * 6
     assert failed == {"other": "failed"}
     of_each = {"values": [{}] * 3, "memory_bytes": 5}
     assert found == {
-        "mine": {"seconds": [1, 4, 7], **of_each},
-        "mine, again": {"seconds": [2, 5, 8], **of_each},
+        "mine": {"seconds": [0, 2, 4], **of_each},
+        "mine, again": {"seconds": [1, 3, 5], **of_each},
     }
 
 
@@ -689,8 +694,8 @@ def test_a_cell_tells_the_contests_what_it_is_about(points, monkeypatch):
     """Packages that are missing are left out, and earlier cells say how long a call takes."""
     asked = {}
 
-    def run_cell(entries, request, limits, advance):
-        asked.update(request=request, entries=list(entries), limits=limits)
+    def run_cell(entries, request, study, advance):
+        asked.update(request=request, entries=list(entries))
         return {"spectrum": timed(1.0)}, {"float64": "failed"}
 
     monkeypatch.setattr(contests, "run_cell", run_cell)
@@ -703,7 +708,6 @@ def test_a_cell_tells_the_contests_what_it_is_about(points, monkeypatch):
     assert asked["request"]["truncations"] == [10, 25, 200]
     assert asked["request"]["features"] == 64
     assert asked["request"]["outputs"] == str(points[1][0])
-    assert asked["limits"] == Limits(3, 3, 10.0, 8.0, 9e8)
     assert found.dimensions.values.tolist() == [24, 16]
     assert found.left_out.to_series().to_dict() == {
         "spectrum": "",
