@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,7 +23,7 @@ from condvendi_jax.pairs import Pairs
 from condvendi_jax.spectra import _estimators as estimators
 from condvendi_jax.spectra import _methods as methods
 from experiments.scaling import reference
-from experiments.scaling.contestant import Cell, Contestant, load_points
+from experiments.scaling.worker import Cell, Contestant, load_points
 
 _HIGHEST = lax.Precision.HIGHEST
 _SUBSETS = ((0,), (1,), (0, 1))
@@ -37,14 +36,18 @@ _ACCELERATOR_SIDE = 8192
 
 def describe() -> dict[str, Any]:
     """The device, its memory in bytes and the processor's cores."""
-    device = jax.local_devices()[0]
     return {
         "provenance": provenance.collect(),
-        "platform": device.platform,
-        "kind": device.device_kind,
+        "platform": jax.local_devices()[0].platform,
         "memory_bytes": memory.limit(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
     }
+
+
+def device_bytes() -> tuple[int, int] | None:
+    """The bytes in use on an accelerator now and at the peak; None on a CPU."""
+    statistics = jax.local_devices()[0].memory_stats()
+    return statistics and (statistics["bytes_in_use"], statistics["peak_bytes_in_use"])
 
 
 def _points(cell: Cell) -> tuple[jax.Array, jax.Array]:
@@ -52,36 +55,28 @@ def _points(cell: Cell) -> tuple[jax.Array, jax.Array]:
     return outputs, prompts
 
 
-def _device_bytes() -> tuple[int, int] | None:
-    statistics = jax.local_devices()[0].memory_stats()
-    if not statistics:
-        return None
-    return statistics["bytes_in_use"], statistics["peak_bytes_in_use"]
-
-
-def _compile(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], float]:
-    """The function compiled for the shapes of its arguments, and the seconds that took."""
-    started = time.perf_counter()
-    compiled = jax.jit(function).lower(*arguments).compile()
-    return compiled, time.perf_counter() - started
-
-
-def _on_points(
-    function: Callable[..., Any], cell: Cell, read: Callable[[Any], dict[str, Any]], *more: Any
+def _compiled(
+    function: Callable[..., Any],
+    read: Callable[[Any], dict[str, Any]],
+    prepare: Callable[[int], Sequence[Any]],
 ) -> Contestant:
-    """A contestant that calls `function(outputs, prompts, *more)`, compiled ahead of time."""
-    arguments = (*_points(cell), *more)
-    compiled, seconds = _compile(function, *arguments)
-    return Contestant(
-        ready=lambda seed: lambda: jax.block_until_ready(compiled(*arguments)),
-        read=read,
-        compile_seconds=seconds,
-        device_bytes=_device_bytes,
-    )
+    """Calls a function, compiled ahead of time, on what `prepare(seed)` makes before the clock."""
+    compiled = jax.jit(function).lower(*jax.eval_shape(prepare, 0)).compile()
+
+    def ready(seed: int) -> Callable[[], Any]:
+        arguments = jax.block_until_ready(prepare(seed))
+        return lambda: jax.block_until_ready(compiled(*arguments))
+
+    return Contestant(ready, read)
 
 
-def _read_norms(norms: jax.Array) -> dict[str, float]:
+def _read_norms(norms: Any) -> dict[str, float]:
     return dict(zip(_NAMES, np.asarray(norms, np.float64).tolist(), strict=True))
+
+
+def _read_entropies(nats: Sequence[Any]) -> dict[str, float]:
+    """The norms whose negative logarithms they are."""
+    return _read_norms(np.exp(-np.array(nats, np.float64)))
 
 
 def _factors(outputs: jax.Array, prompts: jax.Array, bandwidths: Sequence[Any]) -> pairwise.Factors:
@@ -99,9 +94,9 @@ def _kernels(cell: Cell) -> dict[str, Any]:
 
 
 def library_norms(cell: Cell) -> Contestant:
-    """Ours: the entropies of order 2 as every score has them, of points that were checked before.
+    """Ours: the entropies of order 2 as every score computes them, of points checked before.
 
-    What represents the Grams at this n is the library's choice.
+    The library chooses the representation of the Grams at this n.
     """
     points = Pairs(*_points(cell), **_kernels(cell))
 
@@ -109,53 +104,47 @@ def library_norms(cell: Cell) -> Contestant:
         (computed,) = methods.compute(points, [entropies.renyi(2)], methods.AUTO)
         return jax.block_until_ready(computed.values)
 
-    return Contestant(
-        ready=lambda seed: call,
-        read=lambda nats: _read_entropies(*nats),
-        device_bytes=_device_bytes,
-    )
+    return Contestant(lambda seed: call, _read_entropies)
 
 
 def order_two_call(cell: Cell) -> Contestant:
-    """Ours: `decompose(order=2)` from the arrays on, with the checks of what is passed."""
+    """Ours: `decompose(order=2)` from the arrays on, with the checks of its arguments."""
     call = functools.partial(cv.decompose, *_points(cell), **_kernels(cell), order=2)
-    return Contestant(
-        ready=lambda seed: lambda: jax.block_until_ready(call()),
-        read=lambda found: _read_entropies(
-            found.entropy_outputs, found.entropy_prompts, found.entropy_joint
-        ),
-        device_bytes=_device_bytes,
-    )
+
+    def read(found: cv.scores.Decomposition) -> dict[str, float]:
+        return _read_entropies([found.entropy_outputs, found.entropy_prompts, found.entropy_joint])
+
+    return Contestant(lambda seed: lambda: jax.block_until_ready(call()), read)
 
 
-def _read_entropies(*nats: jax.Array) -> dict[str, float]:
-    """The norms whose negative logarithms they are."""
-    return dict(zip(_NAMES, np.exp(-np.array(nats, np.float64)).tolist(), strict=True))
+def _on_factors(
+    cell: Cell, function: Callable[[pairwise.Factors], Any], read: Callable[[Any], dict[str, Any]]
+) -> Contestant:
+    points = _points(cell)
+
+    def on_points(outputs: jax.Array, prompts: jax.Array) -> Any:
+        return function(_factors(outputs, prompts, cell["bandwidths"]))
+
+    return _compiled(on_points, read, lambda seed: points)
 
 
 def tile_norms(cell: Cell) -> Contestant:
     """Ours: ||.||_F^2 / n^2 of K_X, K_T and their product in one pass over tiles."""
-
-    def norms(outputs: jax.Array, prompts: jax.Array) -> jax.Array:
-        factors = _factors(outputs, prompts, cell["bandwidths"])
-        return pairwise.squared_norms(factors, _SUBSETS)
-
-    return _on_points(norms, cell, _read_norms)
+    return _on_factors(cell, lambda f: pairwise.squared_norms(f, _SUBSETS), _read_norms)
 
 
 def all_prefixes(cell: Cell) -> Contestant:
     """Ours: the same norms of the first n' points, for every n' up to n."""
-
-    def norms(outputs: jax.Array, prompts: jax.Array) -> jax.Array:
-        factors = _factors(outputs, prompts, cell["bandwidths"])
-        return pairwise.prefix_norms(factors, _SUBSETS)
-
-    return _on_points(norms, cell, lambda curves: _read_norms(curves[:, -1]))
+    return _on_factors(
+        cell,
+        lambda factors: pairwise.prefix_norms(factors, _SUBSETS),
+        lambda curves: _read_norms(curves[:, -1]),
+    )
 
 
 def many_bandwidths(cell: Cell) -> Contestant:
-    """Ours: the same norms at 16 multiples of the bandwidths, any of them; the last is 1."""
-    scales = jnp.linspace(0.5, 1.0, _BANDWIDTHS)
+    """Ours: the same norms at 16 multiples of the bandwidths; the last is 1."""
+    arguments = (*_points(cell), jnp.linspace(0.5, 1.0, _BANDWIDTHS))
 
     def norms(outputs: jax.Array, prompts: jax.Array, scales: jax.Array) -> jax.Array:
         def at(scale: jax.Array) -> jax.Array:
@@ -164,11 +153,12 @@ def many_bandwidths(cell: Cell) -> Contestant:
 
         return jax.vmap(at)(scales)
 
-    return _on_points(norms, cell, lambda sweep: _read_norms(sweep[-1]), scales)
+    return _compiled(norms, lambda sweep: _read_norms(sweep[-1]), lambda seed: arguments)
 
 
 def value_and_gradient(cell: Cell) -> Contestant:
     """Ours: Conditional-RKE and its gradient in the outputs."""
+    points = _points(cell)
 
     def conditional(outputs: jax.Array, prompts: jax.Array) -> jax.Array:
         factors = _factors(outputs, prompts, cell["bandwidths"])
@@ -178,11 +168,12 @@ def value_and_gradient(cell: Cell) -> Contestant:
     def read(result: Any) -> dict[str, float]:
         return {"conditional": float(result[0]), "slope": float(jnp.linalg.norm(result[1]))}
 
-    return _on_points(jax.value_and_grad(conditional), cell, read)
+    return _compiled(jax.value_and_grad(conditional), read, lambda seed: points)
 
 
 def dense_norms(cell: Cell) -> Contestant:
     """A peer: the same norms from two n x n arrays, as one would write it in JAX."""
+    points = _points(cell)
 
     def gram(points: jax.Array, bandwidth: float) -> jax.Array:
         squares = jnp.sum(jnp.square(points), axis=1)
@@ -195,37 +186,18 @@ def dense_norms(cell: Cell) -> Contestant:
         sums = [jnp.sum(jnp.square(g)) for g in (gram_x, gram_t, gram_x * gram_t)]
         return jnp.stack(sums) / cell["n"] ** 2
 
-    return _on_points(norms, cell, _read_norms)
+    return _compiled(norms, _read_norms, lambda seed: points)
 
 
 def matrix_product(cell: Cell) -> Contestant:
     """The machine's limit: one large float32 matrix product at the precision of the engines."""
     side = _CPU_SIDE if jax.default_backend() == "cpu" else _ACCELERATOR_SIDE
     matrix = jnp.ones((side, side))
-    compiled, seconds = _compile(lambda a: jnp.matmul(a.T, a, precision=_HIGHEST), matrix)
-    return Contestant(
-        ready=lambda seed: lambda: jax.block_until_ready(compiled(matrix)),
-        read=lambda product: {"operations": 2 * side**3},
-        compile_seconds=seconds,
-        device_bytes=_device_bytes,
+    return _compiled(
+        lambda a: jnp.matmul(a.T, a, precision=_HIGHEST),
+        lambda product: {"operations": 2 * side**3},
+        lambda seed: [matrix],
     )
-
-
-def _of_matrix(
-    function: Callable[[jax.Array], jax.Array], read: Callable[[Any], dict[str, Any]], cell: Cell
-) -> Contestant:
-    """A contestant of the outputs' K / n, which is made before the clock starts."""
-    outputs, _ = _points(cell)
-    n = cell["n"]
-    shape = jax.ShapeDtypeStruct((n, n), outputs.dtype)
-    compiled, seconds = _compile(function, shape)
-    scaled = jax.jit(lambda x: _gram(cell, "outputs", x).matrix / n)
-
-    def ready(seed: int) -> Callable[[], Any]:
-        matrix = jax.block_until_ready(scaled(outputs))
-        return lambda: jax.block_until_ready(compiled(matrix))
-
-    return Contestant(ready, read, seconds, _device_bytes)
 
 
 def _gram(cell: Cell, role: str, points: jax.Array) -> cv.grams.DenseGram:
@@ -233,20 +205,25 @@ def _gram(cell: Cell, role: str, points: jax.Array) -> cv.grams.DenseGram:
     return cv.grams.DenseGram.from_points(cv.Gaussian(bandwidth), points)
 
 
+def _of_matrix(
+    function: Callable[[jax.Array], jax.Array], entropy: Callable[[jax.Array], Any], cell: Cell
+) -> Contestant:
+    """A contestant of the outputs' K / n, which is made before the clock starts."""
+    outputs, _ = _points(cell)
+    scaled = jax.jit(lambda x: _gram(cell, "outputs", x).matrix / cell["n"])
+    return _compiled(
+        function, lambda v: {"vendi": [float(entropy(v))] * 3}, lambda seed: [scaled(outputs)]
+    )
+
+
 def spectrum(cell: Cell) -> Contestant:
     """Ours: all eigenvalues of one Gram, values only."""
-
-    def read(values: jax.Array) -> dict[str, Any]:
-        return {"vendi": [float(cv.von_neumann.of_spectrum(values))] * 3}
-
-    return _of_matrix(spectra.spectrum, read, cell)
+    return _of_matrix(spectra.spectrum, cv.von_neumann.of_spectrum, cell)
 
 
 def eigvalsh(cell: Cell) -> Contestant:
     """A peer: `jnp.linalg.eigvalsh`."""
-    return _of_matrix(
-        jnp.linalg.eigvalsh, lambda v: {"vendi": [reference.entropy(np.asarray(v))] * 3}, cell
-    )
+    return _of_matrix(jnp.linalg.eigvalsh, lambda v: reference.entropy(np.asarray(v)), cell)
 
 
 def _quantities(cell: Cell) -> dict[str, cv.Entropy]:
@@ -254,24 +231,21 @@ def _quantities(cell: Cell) -> dict[str, cv.Entropy]:
     return {"": cv.von_neumann} | {f"-t{t}": cv.truncated(t) for t in cell["truncations"]}
 
 
+def _interval(estimate: Any) -> list[float]:
+    """The value and the ends of its interval, in nats."""
+    return [float(estimate.value), *map(float, estimate.interval)]
+
+
 def exact(cell: Cell) -> Contestant:
-    """All eigenvalues of K_X, K_T and their product; keeps those of the joint for a peer."""
-    outputs, prompts = _points(cell)
-    started = time.perf_counter()
+    """All eigenvalues of K_X, K_T and their product; saves those of the joint for a peer."""
+    points = dict(zip(_NAMES, _points(cell), strict=False))
 
-    def of_one(role: str) -> Callable[..., jax.Array]:
-        return lambda points: _gram(cell, role, points).eigenvalues()
+    def eigenvalues(points: dict[str, jax.Array]) -> jax.Array:
+        grams: list[cv.grams.Gram] = [_gram(cell, role, of) for role, of in points.items()]
+        return functools.reduce(lambda one, other: one * other, grams).eigenvalues()
 
-    def of_joint(outputs: jax.Array, prompts: jax.Array) -> jax.Array:
-        joint = _gram(cell, "outputs", outputs) * _gram(cell, "prompts", prompts)
-        return joint.eigenvalues()
-
-    calls = [
-        (_compile(of_one("outputs"), outputs)[0], (outputs,)),
-        (_compile(of_one("prompts"), prompts)[0], (prompts,)),
-        (_compile(of_joint, outputs, prompts)[0], (outputs, prompts)),
-    ]
-    seconds = time.perf_counter() - started
+    terms = [{role: of_role} for role, of_role in points.items()] + [points]
+    calls = [(jax.jit(eigenvalues).lower(term).compile(), term) for term in terms]
 
     def read(spectra_of: list[jax.Array]) -> dict[str, Any]:
         np.save(cell["eigenvalues"], np.asarray(spectra_of[2]))
@@ -282,105 +256,81 @@ def exact(cell: Cell) -> Contestant:
                 values[name + suffix] = [nats] * 3
         return values
 
+    # One after the other: together their Grams would be held at the same time.
     return Contestant(
-        # One after the other: together their Grams would be held at the same time.
-        ready=lambda seed: lambda: [jax.block_until_ready(call(*of)) for call, of in calls],
-        read=read,
-        compile_seconds=seconds,
-        device_bytes=_device_bytes,
+        lambda seed: lambda: [jax.block_until_ready(call(term)) for call, term in calls], read
     )
 
 
-def _scores(cell: Cell, method: Callable[[int], cv.spectra.Method]) -> Contestant:
-    """`decompose` by the method of a seed, from points to scores with intervals."""
+def _scores(cell: Cell, method: Callable[[jax.Array], cv.spectra.Method]) -> Contestant:
+    """`decompose` by the method of a key, from points to scores with intervals."""
     decompose = functools.partial(cv.decompose, *_points(cell), **_kernels(cell))
 
     def ready(seed: int) -> Callable[[], Any]:
-        chosen = method(seed)
+        chosen = method(jax.random.key(seed))
         return lambda: jax.block_until_ready(decompose(method=chosen))
 
     def read(result: cv.scores.Decomposition) -> dict[str, Any]:
-        intervals = result.intervals
-        return {
-            name: np.log([float(getattr(result, name)), *map(float, getattr(intervals, name))])
-            .astype(float)
-            .tolist()
-            for name in _SCORES
-        }
+        found = {n: [getattr(result, n), *getattr(result.intervals, n)] for n in _SCORES}
+        return {name: np.log(np.array(of, np.float64)).tolist() for name, of in found.items()}
 
-    return Contestant(ready=ready, read=read, device_bytes=_device_bytes)
+    return Contestant(ready, read)
 
 
 def decompose(cell: Cell) -> Contestant:
     """Ours: `decompose` as it is without a method or a key."""
-    return _scores(cell, lambda seed: methods.AUTO)
+    return _scores(cell, lambda key: methods.AUTO)
 
 
 def stored(cell: Cell) -> Contestant:
     """Ours: `decompose(method=Stored(...))`."""
-    return _scores(cell, lambda seed: cv.Stored(jax.random.key(seed), rtol=cell["rtol"]))
+    return _scores(cell, lambda key: cv.Stored(key, rtol=cell["rtol"]))
 
 
 def matrix_free(cell: Cell) -> Contestant:
     """Ours: `decompose(method=MatrixFree(...))`."""
-    return _scores(cell, lambda seed: cv.MatrixFree(jax.random.key(seed), rtol=cell["rtol"]))
+    return _scores(cell, lambda key: cv.MatrixFree(key, rtol=cell["rtol"]))
 
 
 def fourier_features(cell: Cell) -> Contestant:
     """Ours: `decompose(method=RandomFeatures(...))`, a cosine and a sine of each frequency."""
-    count = cell["features"] // 2
-    method = cv.RandomFeatures
-    return _scores(cell, lambda seed: method(jax.random.key(seed), count=count))
+    return _scores(cell, lambda key: cv.RandomFeatures(key, count=cell["features"] // 2))
 
 
 def nystroem_features(cell: Cell) -> Contestant:
     """Ours: `decompose(method=Nystroem(...))`."""
-    count = cell["features"]
-    method = cv.Nystroem
-    return _scores(cell, lambda seed: method(jax.random.key(seed), landmarks=count))
+    return _scores(cell, lambda key: cv.Nystroem(key, landmarks=cell["features"]))
 
 
 def plain_features(cell: Cell) -> Contestant:
-    """FKEA's scores, of as many features as the others: what one has without extrapolating."""
+    """FKEA's scores, of as many features as the others, without extrapolating."""
+    points = _points(cell)
 
     def log_scores_of(outputs: jax.Array, prompts: jax.Array, key: jax.Array) -> Any:
-        count = cell["features"] // 2
         drawn = cv.spectra.fourier_features(
-            outputs, prompts, **_kernels(cell), key=key, count=count
+            outputs, prompts, **_kernels(cell), key=key, count=cell["features"] // 2
         )
         return log_scores(*map(cv.von_neumann, drawn))
-
-    points = _points(cell)
-    compiled, seconds = _compile(log_scores_of, *points, jax.random.key(0))
-
-    def ready(seed: int) -> Callable[[], Any]:
-        key = jax.random.key(seed)
-        return lambda: jax.block_until_ready(compiled(*points, key))
 
     def read(found: Any) -> dict[str, Any]:
         return {name: [float(value)] * 3 for name, value in found._asdict().items()}
 
-    return Contestant(ready, read, seconds, _device_bytes)
+    return _compiled(log_scores_of, read, lambda seed: (*points, jax.random.key(seed)))
 
 
 def jackknife(cell: Cell) -> Contestant:
     """Ours: `evaluate` of order 1 with standard errors, from the arrays on."""
-    points, kernels = _points(cell), _kernels(cell)
+    evaluate = functools.partial(
+        cv.evaluate, *_points(cell), **_kernels(cell), orders=[1], errors="all"
+    )
 
-    def ready(seed: int) -> Callable[[], cv.inference.Evaluation]:
-        def call() -> cv.inference.Evaluation:
-            found = cv.evaluate(*points, **kernels, orders=[1], errors="all", seed=seed)
-            jax.block_until_ready(found.order(1).standard_errors)
-            return found
+    def ready(seed: int) -> Callable[[], Any]:
+        return lambda: jax.block_until_ready(evaluate(seed=seed).order(1).standard_errors)
 
-        return call
+    def read(errors: Any) -> dict[str, float]:
+        return {name: float(getattr(errors, name)) for name in _SCORES}
 
-    def read(found: cv.inference.Evaluation) -> dict[str, float]:
-        (scored,) = found.orders
-        assert scored.standard_errors is not None
-        return {name: float(getattr(scored.standard_errors, name)) for name in _SCORES}
-
-    return Contestant(ready, read, device_bytes=_device_bytes)
+    return Contestant(ready, read)
 
 
 def _stored_grams(cell: Cell, outputs: jax.Array, prompts: jax.Array) -> list[cv.grams.Gram]:
@@ -394,7 +344,7 @@ def by_tolerance(cell: Cell) -> Contestant:
     points = _points(cell)
 
     def ready(seed: int) -> Callable[[], Any]:
-        # Made anew for every seed: kept, they would be in the way of whose turn it is.
+        # Made anew for every seed: otherwise they would take memory in the turns of others.
         of_grams = _stored_grams(cell, *points)
         return lambda: estimators.refine(
             of_grams,
@@ -414,7 +364,7 @@ def by_tolerance(cell: Cell) -> Contestant:
             .items()
         }
 
-    return Contestant(ready, read, device_bytes=_device_bytes)
+    return Contestant(ready, read)
 
 
 def by_budget(cell: Cell) -> Contestant:
@@ -437,9 +387,4 @@ def by_budget(cell: Cell) -> Contestant:
             for suffix, entropy in _quantities(cell).items()
         }
 
-    return Contestant(ready, read, device_bytes=_device_bytes)
-
-
-def _interval(estimate: Any) -> list[float]:
-    """The value and the ends of its interval, in nats."""
-    return [float(estimate.value), *map(float, estimate.interval)]
+    return Contestant(ready, read)

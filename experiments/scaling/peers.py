@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from experiments.scaling import reference
-from experiments.scaling.contestant import Cell, Contestant, load_points
+from experiments.scaling.worker import Cell, Contestant, load_points
 
 
-def _torch_tensors(*arrays: np.ndarray) -> tuple[Any, list[Any], Callable[[], None], Any]:
-    """Torch, the arrays on its device, what waits for that device, and the device's bytes."""
+def device_bytes() -> tuple[int, int] | None:
+    """The bytes that torch has on a GPU now and had at the peak; None where it has none."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    return torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
+
+
+def _torch_tensors(*arrays: np.ndarray) -> tuple[Any, list[Any], Callable[[], None]]:
+    """Torch, the arrays on its device, and what waits for that device."""
     import torch  # pyright: ignore[reportMissingImports] - an extra brings it.
 
     on_gpu = torch.cuda.is_available()
     tensors = [torch.from_numpy(a).to("cuda" if on_gpu else "cpu") for a in arrays]
-
-    def device_bytes() -> tuple[int, int] | None:
-        if not on_gpu:
-            return None
-        return torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
-
-    return torch, tensors, torch.cuda.synchronize if on_gpu else lambda: None, device_bytes
+    return torch, tensors, torch.cuda.synchronize if on_gpu else lambda: None
 
 
 def _torch_log_gram(torch: Any, points: Any, bandwidth: float) -> Any:
@@ -39,7 +42,7 @@ def torch_norms(cell: Cell) -> Contestant:
     Two n x n arrays in all. The kernels are squared in the exponent, and the product is taken in
     place; only sums leave the device.
     """
-    torch, points, synchronize, device_bytes = _torch_tensors(*load_points(cell))
+    torch, points, synchronize = _torch_tensors(*load_points(cell))
 
     def norms() -> list[Any]:
         squares = [
@@ -55,12 +58,12 @@ def torch_norms(cell: Cell) -> Contestant:
         values = [float(s) / cell["n"] ** 2 for s in sums]
         return dict(zip(("outputs", "prompts", "joint"), values, strict=True))
 
-    return Contestant(lambda seed: norms, read, device_bytes=device_bytes)
+    return Contestant(lambda seed: norms, read)
 
 
 def torch_eigvalsh(cell: Cell) -> Contestant:
     """`torch.linalg.eigvalsh` of the outputs' K / n."""
-    torch, (points,), synchronize, device_bytes = _torch_tensors(load_points(cell)[0])
+    torch, (points,), synchronize = _torch_tensors(load_points(cell)[0])
 
     def ready(seed: int) -> Callable[[], Any]:
         gram = _torch_log_gram(torch, points, cell["bandwidths"][0]).clamp_(max=0).exp_()
@@ -77,7 +80,7 @@ def torch_eigvalsh(cell: Cell) -> Contestant:
     def read(values: Any) -> dict[str, Any]:
         return {"vendi": [reference.entropy(values.cpu().numpy())] * 3}
 
-    return Contestant(ready, read, device_bytes=device_bytes)
+    return Contestant(ready, read)
 
 
 def rke_score(cell: Cell) -> Contestant:

@@ -6,6 +6,7 @@ import dataclasses
 import pathlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,21 +14,23 @@ from experiments import data as data_sets
 from experiments import records
 from experiments.data import PairedEmbeddings, mixture
 from experiments.lab import Bandwidths, scales
+from experiments.scaling.contests import FRESH
+
+if TYPE_CHECKING:
+    from experiments.scaling.study import Scaling
 
 # What is measured beside the shipped pictures of emoji, by the name that says what its outputs are.
 BESIDE = {"photographs": "captions", "captions": "captioning"}
-# The parts whose calls are the first of their processes.
-FRESH = ("first call", "jackknife")
 _SMALLEST = {"order 2": 500, "exact": 500, "measure": 2000}
-# Of the median distance: about what the papers' variance rule finds, and a far harder spectrum.
+# Of the median distance: about what the papers' variance rule gives, and a far harder spectrum.
 _NARROW = 0.65
-_ROLES = ("outputs", "prompts")
-Paths = tuple[pathlib.Path, pathlib.Path]
 # Without --full the measure takes real data at this n and whole; and up to here order 2 takes them
 # at every size, and features are compared with all eigenvalues.
 _MIDDLE_N = 4000
 # With more dimensions a million points would not fit beside their features.
 _FEATURES_DIMENSIONS = (64, 48)
+
+Paths = tuple[pathlib.Path, pathlib.Path]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,120 +53,94 @@ class Points:
     digests: tuple[str, str]
 
 
-@dataclasses.dataclass(frozen=True)
-class Written:
-    """The data sets by name, where their points lie on disk, and all arrays that enter."""
-
-    points: dict[str, Points]
-    paths: dict[str, Paths]
-    arrays: dict[str, np.ndarray]
-
-
 def write(
-    folder: pathlib.Path,
-    sets: Mapping[str, PairedEmbeddings],
-    parts: Sequence[str],
-    largest: Mapping[str, int],
-    dimensions: tuple[int, int],
-    width: float,
-    real_n: int | None,
-    seed: int,
-) -> Written:
+    folder: pathlib.Path, sets: Mapping[str, PairedEmbeddings], study: Scaling, seed: int
+) -> tuple[dict[str, Points], dict[str, Paths], dict[str, np.ndarray]]:
     """Writes the points that the processes read.
 
     Args:
       folder: that is written into.
       sets: the real data by name.
-      parts: of the benchmark.
-      largest: the largest n of each part.
-      dimensions: of the mixture.
-      width: the bandwidth of the mixture's outputs and prompts.
-      real_n: how many of real data are kept at most; all where None.
+      study: whose parts, sizes and mixture are prepared.
       seed: of the points and their order.
+
+    Returns:
+      The data sets by name, where their points lie on disk, and all arrays that enter.
     """
-    written = Written({}, {}, {})
+    points: dict[str, Points] = {}
+    paths: dict[str, Paths] = {}
+    arrays: dict[str, np.ndarray] = {}
 
     def add(name: str, description: str, kind: str, of: Paths, bandwidths: Bandwidths) -> None:
         outputs, prompts = (np.load(path, mmap_mode="r") for path in of)
         digests = (records.hash_array(outputs), records.hash_array(prompts))
-        written.points[name] = Points(description, len(outputs), bandwidths, kind, digests)
-        written.paths[name] = of
-        if kind != "narrow":  # Whose arrays are those before it.
-            written.arrays.update({f"{name} outputs": outputs, f"{name} prompts": prompts})
+        points[name] = Points(description, len(outputs), bandwidths, kind, digests)
+        paths[name] = of
+        if kind != "narrow":  # Its arrays are those before it.
+            arrays.update({f"{name} outputs": outputs, f"{name} prompts": prompts})
 
-    given = Bandwidths("given", width, width, "given")
-    n = max((largest[part] for part in parts if part not in ("features", "cold start")), default=2)
-    made = write_mixture(folder, "mixture", n, dimensions, seed)
-    add("mixture", mixture.describe(dimensions), "mixture", made, given)
+    def add_mixture(name: str, kind: str, n: int, dimensions: tuple[int, int]) -> None:
+        made = write_mixture(folder, name, n, dimensions, seed)
+        given = Bandwidths("given", study.bandwidth, study.bandwidth, "given")
+        add(name, mixture.describe(dimensions), kind, made, given)
+
+    parts = [part for part in study.measured if part not in ("features", "cold start")]
+    n = max((study.largest[part] for part in parts), default=2)
+    add_mixture("mixture", "mixture", n, (study.output_dimension, study.prompt_dimension))
     for index, (name, pairs) in enumerate(sets.items()):
         median = scales.by_rule(pairs, "median", seed)
-        real = write_points(folder, name, pairs, real_n, seed)
+        real = write_points(folder, name, pairs, study.real_n, seed)
         add(name, pairs.description, "real", real, median)
         if index == 0:
             add(f"{name}, narrow", pairs.description, "narrow", real, median.scaled(_NARROW))
-    if "features" in parts:
+    if "features" in study.measured:
         name = "mixture, d = {} and {}".format(*_FEATURES_DIMENSIONS)
-        made = write_mixture(folder, name, largest["features"], _FEATURES_DIMENSIONS, seed)
-        add(name, mixture.describe(_FEATURES_DIMENSIONS), "few dimensions", made, given)
-    return written
+        add_mixture(name, "few dimensions", study.largest["features"], _FEATURES_DIMENSIONS)
+    return points, paths, arrays
 
 
-def cells(
-    points: Mapping[str, Points], parts: Sequence[str], largest: Mapping[str, int], full: bool
-) -> Iterator[tuple[str, str, int]]:
-    """Part, data and n: every part on the mixture at doubling sizes, then on the real data.
-
-    Args:
-      points: the data sets by name.
-      parts, largest: as `write`.
-      full: whether real data are taken at all sizes.
-    """
-    for part in parts:
+def cells(study: Scaling) -> Iterator[tuple[str, str, int]]:
+    """Part, data and n: every part on the mixture at doubling sizes, then on the real data."""
+    for part in study.measured:
         if part == "cold start":
             yield part, "none", 0
-        elif part in FRESH:
-            yield part, of_kind(points, "mixture")[0], largest[part]
-        elif part == "features":
-            (name,) = of_kind(points, "few dimensions")
-            middle = min(_MIDDLE_N, largest[part])
-            yield from ((part, name, n) for n in sorted({middle, largest[part]}))
-            for name in of_kind(points, "real"):
-                yield part, name, min(points[name].n, middle)
-        else:
-            (name,) = of_kind(points, "mixture")
-            yield from ((part, name, n) for n in sizes(part, largest[part]))
-            for name in of_kind(points, "real", "narrow"):
-                of_part = real_sizes(part, name, points, largest, full)
-                yield from ((part, name, n) for n in of_part)
+            continue
+        # The mixtures come first.
+        of_part = sorted(study.points.items(), key=lambda item: item[1].kind in ("real", "narrow"))
+        for name, points in of_part:
+            yield from ((part, name, n) for n in _sizes_of(part, name, points, study))
 
 
-def of_kind(points: Mapping[str, Points], *kinds: str) -> list[str]:
-    """The names of the data of these kinds."""
-    return [name for name, of in points.items() if of.kind in kinds]
+def _sizes_of(part: str, name: str, points: Points, study: Scaling) -> list[int]:
+    """The sizes at which a part takes a data set.
 
-
-def real_sizes(
-    part: str, name: str, points: Mapping[str, Points], largest: Mapping[str, int], full: bool
-) -> list[int]:
-    """The sizes at which a part takes real data.
-
-    Order 2 takes them at small sizes, every second one without --full, and whole; all eigenvalues
-    of one Gram, those of the first set only; the measure, a middle size and the whole set; what is
-    narrow, at the middle size.
+    The first calls and the jackknife take the mixture alone; features their own mixture, and real
+    data at a middle size. Order 2 takes real data at small sizes, every second one without --full,
+    and whole; all eigenvalues of one Gram, those of the first set only; the measure, a middle size
+    and the whole set, and what is narrow at the middle size.
     """
-    of = points[name]
-    if of.kind == "narrow":
-        return [min(of.n, _MIDDLE_N)] if part == "measure" else []
-    if part == "order 2":
-        whole = min(largest[part], of.n)
-        small = sizes(part, min(whole, _MIDDLE_N))
-        return sorted({*(small if full else small[1::2]), whole})
+    largest, kind = study.largest[part], points.kind
+    if part in FRESH:
+        return [largest] if kind == "mixture" else []
+    if part == "features":
+        middle = min(_MIDDLE_N, largest)
+        of_kind = {"few dimensions": {middle, largest}, "real": {min(points.n, middle)}}
+        return sorted(of_kind.get(kind, ()))
+    middle = min(points.n, _MIDDLE_N)
+    if kind == "mixture":
+        return sizes(part, largest)
+    if kind == "narrow":
+        return [middle] if part == "measure" else []
+    if kind != "real":
+        return []
+    if part == "measure":
+        return sizes(part, points.n) if study.full else sorted({middle, points.n})
+    whole = min(largest, points.n)
     if part == "exact":
-        first = name == of_kind(points, "real")[0]
-        return [min(largest[part], of.n)] if first else []
-    if full:
-        return sizes(part, of.n)
-    return sorted({min(of.n, _MIDDLE_N), of.n})
+        first = next(name for name, of in study.points.items() if of.kind == "real")
+        return [whole] if name == first else []
+    small = sizes(part, min(whole, _MIDDLE_N))
+    return sorted({*(small if study.full else small[1::2]), whole})
 
 
 def sizes(part: str, largest: int) -> list[int]:
@@ -210,8 +187,7 @@ def load_sets(
 
 def _paths(folder: pathlib.Path, name: str) -> Paths:
     word = re.sub(r"\W+", "_", name)
-    outputs, prompts = (folder / f"{word}-{role}.npy" for role in _ROLES)
-    return outputs, prompts
+    return folder / f"{word}-outputs.npy", folder / f"{word}-prompts.npy"
 
 
 def write_mixture(
@@ -237,7 +213,7 @@ def write_points(
     Args:
       folder, name: where, and what the files are called.
       pairs: all of them.
-      largest: how many are kept at most; all where None.
+      largest: the most that are kept; all where None.
       seed: of the order.
     """
     order = np.random.default_rng(seed).permutation(len(pairs))[:largest]

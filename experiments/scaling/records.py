@@ -8,19 +8,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from experiments.lab import Cell
+from experiments.lab import Run
 
-_ONCE = ("memory_bytes", "idle_share", "compile_seconds")
+_ONCE = ("memory_bytes", "idle_share")
 
 
 def dataset(
     dimensions: Sequence[int], results: Mapping[str, Any], left_out: Mapping[str, str]
 ) -> xr.Dataset:
-    """What came of a cell, with the axes `contestant`, `call`, `quantity` and `end`.
+    """The measurements of a cell, with the axes `contestant`, `call`, `quantity` and `end`.
 
     Args:
       dimensions: d_x and d_t.
-      results: by contestant: the seconds of each call and its values, memory, compilation.
+      results: by contestant: the seconds of each call and its values, memory, time while idle.
       left_out: by contestant, why it took no part or failed.
 
     Returns:
@@ -28,75 +28,80 @@ def dataset(
       or a number and NaN), what is measured once of a contestant, and `left_out`, '' for those who
       took part.
     """
-    every = [value for of in results.values() for value in of.get("values", ())]
-    lists = [found for of in results.values() for found in (of["seconds"], of.get("values", ()))]
-    calls = max(map(len, lists), default=0)
-    quantities = list(dict.fromkeys(name for value in every for name in value))
     names = [*results, *left_out]
+    every = [of.get("values", []) for of in results.values()]
+    quantities = list(dict.fromkeys(name for calls in every for call in calls for name in call))
+    calls = max((len(of["seconds"]) for of in results.values()), default=0)
     seconds = np.full((len(names), calls), np.nan)
     values = np.full((*seconds.shape, len(quantities), 3), np.nan)
     for row, of in enumerate(results.values()):
         seconds[row, : len(of["seconds"])] = of["seconds"]
-        for call, found in enumerate(of.get("values", ())):
-            for name, value in found.items():
-                numbers = np.atleast_1d(value)
-                values[row, call, quantities.index(name), : len(numbers)] = numbers
-    of_all = [*results.values(), *({} for _ in left_out)]
-    once = {name: [_or_nan(of.get(name)) for of in of_all] for name in _ONCE}
-    reasons = ["" for _ in results] + list(left_out.values())
+        for call, found in enumerate(every[row]):
+            for name, numbers in found.items():
+                values[row, call, quantities.index(name), : np.size(numbers)] = numbers
+    absent = [np.nan] * len(left_out)
+    once = {name: [of.get(name, np.nan) for of in results.values()] + absent for name in _ONCE}
     return xr.Dataset(
         {
             "seconds": (("contestant", "call"), seconds),
             "value": (("contestant", "call", "quantity", "end"), values),
             **{name: ("contestant", np.array(of, float)) for name, of in once.items()},
-            "left_out": ("contestant", np.array(reasons, str)),
+            "left_out": ("contestant", np.array([""] * len(results) + [*left_out.values()], str)),
             "dimensions": ("of", np.array(dimensions, int)),
         },
         {"contestant": np.array(names, str), "quantity": np.array(quantities, str)},
     )
 
 
-def _or_nan(value: float | None) -> float:
-    return np.nan if value is None else value
-
-
 class Record(NamedTuple):
-    """A cell with what was measured in it, as plain data; fields as in `dataset`."""
+    """A cell with its `dataset`."""
 
     part: str
     data: str
     n: int
-    dimensions: tuple[int, ...]
-    results: Mapping[str, Any]
-    left_out: Mapping[str, str]
+    measured: xr.Dataset
 
-    @classmethod
-    def of(cls, cell: Cell, measured: xr.Dataset) -> Record:
-        """The two together."""
-        results, left_out = {}, {}
-        quantities = measured["quantity"].values.tolist()
-        columns = {name: measured[name].values for name in (*_ONCE, "seconds", "value", "left_out")}
-        for row, name in enumerate(measured.contestant.values.tolist()):
-            if columns["left_out"][row]:
-                left_out[name] = str(columns["left_out"][row])
-                continue
-            seconds, values = columns["seconds"][row], columns["value"][row]
-            called = np.isfinite(seconds) | np.isfinite(values).any(axis=(1, 2))
-            results[name] = {
-                "seconds": seconds[np.isfinite(seconds)].tolist(),
-                "values": [_by_name(quantities, of) for of in values[called]],
-            }
-            once = {name: columns[name][row].item() for name in _ONCE}
-            results[name] |= {name: of for name, of in once.items() if np.isfinite(of)}
-        dimensions = tuple(measured.dimensions.values.tolist())
-        return cls(**cell.values, dimensions=dimensions, results=results, left_out=left_out)
+    def calls(self, name: str) -> np.ndarray:
+        """The seconds of each call of a contestant; none where it took no part."""
+        return self._finite("seconds", name)
+
+    def seconds(self, name: str) -> float:
+        """The median time of a call after the first, or of the first where there is no other."""
+        taken = self.calls(name)
+        return float(np.median(taken[1:] if len(taken) > 1 else taken)) if len(taken) else np.nan
+
+    def mebibytes(self, name: str) -> float:
+        """The memory that the calls took at their peak, beyond data and runtime, in MiB."""
+        return float(self._finite("memory_bytes", name).sum()) / 2**20
+
+    def ratio(self, one: str, other: str) -> float:
+        """The median over the rounds that both took part in of one's time over the other's.
+
+        The first round warms up. Where one of them was not called again, its first call was long
+        enough to count, and stands beside the median of the other.
+        """
+        pairs = list(zip(self.calls(one)[1:], self.calls(other)[1:], strict=False))
+        if pairs:
+            return float(np.median([a / b for a, b in pairs]))
+        return self.seconds(one) / self.seconds(other)
+
+    def values(self, name: str) -> dict[str, np.ndarray]:
+        """By quantity, what each call of a contestant gave, `[calls, 3]`."""
+        if name not in self.measured.contestant:
+            return {}
+        values = self.measured.value.sel(contestant=name).transpose("quantity", "call", "end")
+        found = zip(self.measured.quantity.values.tolist(), values.values, strict=True)
+        numbers = {quantity: of[np.isfinite(of[:, 0])] for quantity, of in found}
+        return {quantity: of for quantity, of in numbers.items() if len(of)}
+
+    def _finite(self, variable: str, name: str) -> np.ndarray:
+        """What there is of a contestant."""
+        if name not in self.measured.contestant:
+            return np.empty(0)
+        found = np.atleast_1d(self.measured[variable].sel(contestant=name).values)
+        return found[np.isfinite(found)]
 
 
-def _by_name(quantities: Sequence[str], values: np.ndarray) -> dict[str, Any]:
-    """The quantities of one call: a number, or an estimate with its interval."""
-    pairs = zip(quantities, values, strict=True)
-    return {
-        name: row.tolist() if np.isfinite(row[1]) else row[0].item()
-        for name, row in pairs
-        if np.isfinite(row[0])
-    }
+def records(run: Run) -> list[Record]:
+    """What each cell of a run measured."""
+    return [Record(**cell.values, measured=measured) for cell, measured in run.results.items()]

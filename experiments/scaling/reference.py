@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg
 
-from experiments.scaling.contestant import Cell, Contestant, load_points
+from experiments.scaling.worker import Cell, Contestant, load_points
 
 _ROWS = 1000
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import re
-import sys
 import tempfile
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -20,19 +18,10 @@ from rich.table import Table
 
 from experiments import lab
 from experiments.scaling import contests, figures, report
-from experiments.scaling.contests import CONTESTANTS, PACKAGES, Limits
-from experiments.scaling.points import (
-    BESIDE,
-    FRESH,
-    Paths,
-    Points,
-    cells,
-    load_sets,
-    truncations,
-    write,
-)
-from experiments.scaling.processes import Worker
-from experiments.scaling.records import Record, dataset
+from experiments.scaling.contests import FRESH, PACKAGES
+from experiments.scaling.points import BESIDE, Points, cells, load_sets, truncations, write
+from experiments.scaling.records import Record, dataset, records
+from experiments.scaling.worker import Worker
 
 _PARTS = {
     "order2": "order 2",
@@ -43,45 +32,26 @@ _PARTS = {
     "jackknife": "jackknife",
     "start": "cold start",
 }
-# Options that one part alone looks at.
-_OF_PART = {
-    "order_two_n": "order2",
-    "exact_n": "exact",
-    "measure_n": "measure",
-    "features_n": "features",
-    "features": "features",
-    "first_n": "first",
-    "jackknife_n": "jackknife",
+# Options that some parts alone look at; the first of a size is the part whose largest n it is.
+_OF_PARTS = {
+    "order_two_n": ("order2",),
+    "exact_n": ("exact",),
+    "measure_n": ("measure",),
+    "features_n": ("features",),
+    "first_n": ("first",),
+    "jackknife_n": ("jackknife",),
+    "features": ("features",),
+    "seeds": ("measure", "features"),
+    "rtol": ("measure", "first"),
 }
-
-
-class _Defaults(NamedTuple):
-    """The largest n of each part, the seeds, the patience and what is enough, in seconds."""
-
-    order_two_n: int
-    exact_n: int
-    measure_n: int
-    features_n: int
-    seeds: int
-    patience: float
-    enough: float
-
-
+# The default sizes and limits of a device, without and with --full.
+_LIMITED = ("order_two_n", "exact_n", "measure_n", "features_n", "seeds", "patience", "enough")
 _DEFAULTS = {
-    ("cpu", False): _Defaults(20_000, 4000, 4000, 1_000_000, 10, 30, 10),
-    ("cpu", True): _Defaults(30_000, 16_000, 30_000, 1_000_000, 200, 600, 60),
-    ("accelerator", False): _Defaults(100_000, 8000, 32_000, 1_000_000, 20, 10, 5),
-    ("accelerator", True): _Defaults(1_000_000, 25_000, 100_000, 10_000_000, 200, 60, 20),
+    ("cpu", False): (20_000, 4000, 4000, 1_000_000, 10, 30, 10),
+    ("cpu", True): (30_000, 16_000, 30_000, 1_000_000, 200, 600, 60),
+    ("accelerator", False): (100_000, 8000, 32_000, 1_000_000, 20, 10, 5),
+    ("accelerator", True): (1_000_000, 25_000, 100_000, 10_000_000, 200, 60, 20),
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class _State:
-    """Where the points lie on disk, by the name of the data set, and the device's memory."""
-
-    paths: Mapping[str, Paths]
-    memory: int
-    scratch: pathlib.Path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,106 +123,72 @@ class Scaling(lab.Study):
     @property
     def largest(self) -> dict[str, int]:
         """The largest n of each part, of a study that was made ready."""
-        return {
-            _PARTS[part]: getattr(self, name)
-            for name, part in _OF_PART.items()
-            if name.endswith("_n")
+        sizes = {
+            of[0]: getattr(self, name) for name, of in _OF_PARTS.items() if name.endswith("_n")
         }
+        return {_PARTS[part]: n for part, n in sizes.items()}
 
     def prepare(self, load, seed):
         """Asks for the device, finds the peers, and writes the points that the processes read."""
-        self._check()
-        peers = _find_peers(self.peers)
+        for name, parts in _OF_PARTS.items():
+            if getattr(self, name) != getattr(Scaling, name) and not {*parts} & {*self.parts}:
+                words = " or ".join(parts)
+                raise ValueError(f"--{name} means nothing without {words} among --parts.")
+        if self.features % 16:
+            raise ValueError(f"--features: expected a multiple of 16, received {self.features}.")
+        peers = PACKAGES if self.peers is None else [p for p in self.peers if p != "none"]
+        versions = contests.peer_versions(peers)
         # This process measures nothing and must not take the accelerator from those that do.
         jax.config.update("jax_platforms", "cpu")
         sets = load_sets(load, self.beside)
         with Worker("engines") as worker:
             device = worker.request("ask", function="describe")
         platform = "cpu" if device["platform"] == "cpu" else "accelerator"
-        defaults = _DEFAULTS[platform, self.full]._asdict()
+        defaults = dict(zip(_LIMITED, _DEFAULTS[platform, self.full], strict=True))
         ready = dataclasses.replace(
             self, **{k: v for k, v in defaults.items() if getattr(self, k) is None}
         )
         scratch = tempfile.TemporaryDirectory()
-        folder = pathlib.Path(scratch.name)
-        written = write(
-            folder,
-            sets,
-            ready.measured,
-            ready.largest,
-            (self.output_dimension, self.prompt_dimension),
-            self.bandwidth,
-            self.real_n,
-            seed,
-        )
+        points, paths, arrays = write(pathlib.Path(scratch.name), sets, ready, seed)
         on = {"device": device["provenance"]["device"], "cores": device["cores"]}
         return ready.ready(
-            state=_State(written.paths, device["memory_bytes"], folder),
-            arrays=written.arrays,
+            state=(paths, device["memory_bytes"]),
+            arrays=arrays,
             setup={"provenance": on, "close": scratch.cleanup},
             **on,
             platform=platform,
-            points=written.points,
-            versions=contests.versions(peers),
+            points=points,
+            versions=versions,
         )
-
-    def _check(self) -> None:
-        for name, part in _OF_PART.items():
-            if getattr(self, name) != getattr(Scaling, name) and part not in self.parts:
-                raise ValueError(f"--{name} means nothing without {part} among --parts.")
-        if self.seeds is not None and not {"measure", "features"} & {*self.parts}:
-            raise ValueError("--seeds means nothing without measure or features among --parts.")
-        if self.rtol != Scaling.rtol and not {"measure", "first"} & {*self.parts}:
-            raise ValueError("--rtol means nothing without measure or first among --parts.")
-        if self.features % 16:
-            raise ValueError(f"--features: expected a multiple of 16, received {self.features}.")
 
     def cells(self):
         """A part of the benchmark on one data set at one n."""
-        found = cells(self.points, self.measured, self.largest, self.full)
-        return [lab.Cell(tuple(zip(("part", "data", "n"), cell, strict=True))) for cell in found]
+        names = ("part", "data", "n")
+        return [lab.Cell(tuple(zip(names, cell, strict=True))) for cell in cells(self)]
 
     def compute(self, state, context, *, part, data, n):
         """Lets the contestants of a cell meet."""
         if part == "cold start":
             return dataset((), contests.cold_starts(self.repeats), {})
-        points = self.points[data]
-        given = [getattr(self, name) for name in Limits._fields[:-1]]
-        limits = Limits(*given, memory=state.memory)
-        earlier = [Record.of(c, m) for c, m in context.finished.items() if c.values["part"] == part]
-        taking_part, left_out = contests.choose(
-            CONTESTANTS[part],
-            n,
-            limits,
-            earlier,
-            largest=points.kind == "mixture" and n == self.largest[part],
-            real=points.kind in ("real", "narrow"),
-            missing=[p for p in PACKAGES if p.replace("_", "-") not in self.versions],
-        )
-        outputs, prompts = state.paths[data]
+        (paths, memory), place = state, {"part": part, "data": data, "n": n}
+        earlier = [Record(**cell.values, measured=of) for cell, of in context.finished.items()]
+        entries, left_out = contests.choose(self, place, memory, earlier)
+        bandwidths = self.points[data].bandwidths
+        outputs, prompts = paths[data]
         request: dict[str, Any] = {
             "outputs": str(outputs),
             "prompts": str(prompts),
             "n": n,
-            "bandwidths": [points.bandwidths.outputs, points.bandwidths.prompts],
+            "bandwidths": [bandwidths.outputs, bandwidths.prompts],
             "truncations": truncations(n),
             "rtol": self.rtol,
             "features": self.features,
-            "budgets": {
-                products: budget
-                for products, budget in contests.BUDGETS.items()
-                if budget["block"] * budget["sweeps"] < n
-            },
+            "budgets": {p: b for p, b in contests.BUDGETS.items() if b["block"] * b["sweeps"] < n},
             "splits": contests.SPLITS,
-            "eigenvalues": str(state.scratch / "eigenvalues.npy"),
+            "eigenvalues": str(outputs.with_name("eigenvalues.npy")),
         }
-        entries = {name: CONTESTANTS[part][name] for name in taking_part}
-        if part in FRESH:
-            # The first process finds nothing in the caches, and counts as a first call does.
-            processes = self.repeats + 1
-            results, failed = contests.first_calls(entries, request, processes, context.say)
-        else:
-            results, failed = contests.run_cell(entries, request, limits, context.say)
+        run = contests.first_calls if part in FRESH else contests.run_cell
+        results, failed = run(entries, request, self, context.say)
         dimensions = [np.load(p, mmap_mode="r").shape[1] for p in (outputs, prompts)]
         return dataset(dimensions, results, left_out | failed)
 
@@ -260,21 +196,15 @@ class Scaling(lab.Study):
         """The targets and what was measured; below them who was left out, and the machine."""
         grid = Table("what", "target", "measured", "met")
         for row in report.rows(run):
-            grid.add_row(row.what, row.target, row.measured, report.word(row.met))
-        records = report.records(run)
-        notes = [
-            f"left out: {name} ({record.part}, {record.data}, n = {record.n:,}): {reason}"
-            for record in records
-            for name, reason in record.left_out.items()
-        ]
-        # Whose process is alone disturbs nobody.
-        shares = [
-            of.get("idle_share", 0.0)
-            for record in records
-            if record.part not in FRESH
-            for of in record.results.values()
-        ]
-        notes.append(f"waiting took a process at most {max(shares, default=0):.1%} of a core")
+            grid.add_row(*row.values())
+        notes, share = [], 0.0
+        for record in records(run):
+            reasons = record.measured.left_out.to_series()
+            where = f"{record.part}, {record.data}, n = {record.n:,}"
+            notes += [f"left out: {name} ({where}): {why}" for name, why in reasons.items() if why]
+            if record.part not in FRESH:  # A process that is alone disturbs nobody.
+                share = np.nanmax([share, *record.measured.idle_share.values])
+        notes.append(f"waiting took a process at most {share:.1%} of a core")
         grid.caption = "\n".join([*notes, f"on {report.machine(run)}"])
         grid.caption_justify = "left"
         yield grid
@@ -286,15 +216,5 @@ class Scaling(lab.Study):
         for run in runs:
             kind = re.sub(r"[^a-z0-9]+", "-", run.study.device.lower()).strip("-")
             suffix = "" if run.study.platform == "cpu" else f"_{kind}"
-            for name, figure in figures.draw(run).items():
-                found[f"scaling_{name}{suffix}"] = figure
+            found |= {f"scaling_{name}{suffix}": of for name, of in figures.draw(run).items()}
         return found
-
-
-def _find_peers(wanted: tuple[str, ...] | None) -> list[str]:
-    """The peers that are wanted and there; says in a line which are not."""
-    wanted = PACKAGES if wanted is None else wanted
-    present, absences = contests.find_peers([name for name in wanted if name != "none"])
-    for line in absences:
-        sys.stderr.write(line + "\n")
-    return present
