@@ -85,10 +85,8 @@ class Bandwidth(lab.Study):
                 f"{', '.join(f'{m:g}' for m in self.reach)}."
             )
         scales = self.bandwidths.scales or (1.0, 0.5, 2.0)
-        if len(set(scales)) < len(scales) or 1.0 not in scales:
-            raise ValueError(
-                f"--scales: expected different ones with 1 among them, received {scales}."
-            )
+        if 1.0 not in scales:
+            raise ValueError(f"--scales: expected 1 among them, received {scales}.")
         low, high = self.reach
         count = 1 + math.ceil(self.per_octave * math.log2(high / low) - 1e-9)
         spaced = np.geomspace(low, high, count).round(6).tolist()

@@ -85,9 +85,9 @@ class Coverage(lab.Study):
         types = pairs.labels["types"]
         count = len(np.unique(types))
         kept = self.kept or tuple(sorted({max(1, count // 5), max(1, count // 2), count}))
-        if not all(1 <= j <= count for j in kept) or len(set(kept)) < len(kept):
+        if not all(1 <= j <= count for j in kept):
             raise ValueError(
-                f"--kept: expected different numbers between 1 and the {count} types, received "
+                f"--kept: expected numbers between 1 and the {count} types, received "
                 f"{', '.join(map(str, kept))}."
             )
         key = jax.random.key(seed)

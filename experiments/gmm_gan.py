@@ -92,9 +92,6 @@ class GmmGan(lab.Study):
                 f"--references: expected at most --samples={self.samples}, received "
                 f"{self.references}."
             )
-        for name in ("mixtures", "kinds", "rules", "scales"):
-            if len(set(given := getattr(self, name))) < len(given):
-                raise ValueError(f"--{name}: one is given twice in {', '.join(map(str, given))}.")
         mixtures = {name: mixture_gan.MIXTURES[name] for name in self.mixtures}
         steps = {kind: self.steps or mixture_gan.KINDS[kind].steps for kind in self.kinds}
         cache = None if self.cache is None else pathlib.Path(self.cache)

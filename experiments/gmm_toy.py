@@ -42,10 +42,14 @@ class GmmToy(lab.Study):
     drawings = ("gmm_toy", "gmm_toy_curves")
 
     prompt_modes: tuple[int, ...] = lab.flag(
-        (1, 2, 3, 4), "Components of the prompts, beside --outputs_fixed of the outputs."
+        (1, 2, 3, 4),
+        "Components of the prompts, beside --outputs_fixed of the outputs.",
+        at_least=1,
     )
     output_modes: tuple[int, ...] = lab.flag(
-        (2, 3, 4, 5, 6), "Components of the outputs, beside --prompts_fixed of the prompts."
+        (2, 3, 4, 5, 6),
+        "Components of the outputs, beside --prompts_fixed of the prompts.",
+        at_least=1,
     )
     outputs_fixed: int = lab.flag(
         4, "Components of the outputs while those of the prompts vary.", at_least=1
@@ -69,12 +73,6 @@ class GmmToy(lab.Study):
 
     def prepare(self, load, seed):
         """Checks the flags and reads the geometry."""
-        for name in ("prompt_modes", "output_modes"):
-            modes = getattr(self, name)
-            if min(modes) < 1 or list(modes) != sorted(set(modes)):
-                raise ValueError(
-                    f"--{name}: expected ascending numbers from 1, received {_listed(modes)}."
-                )
         most = max(*self.prompt_modes, *self.output_modes, self.outputs_fixed, self.prompts_fixed)
         if self.n < most:
             raise ValueError(f"--n: expected at least one pair a mode, {most}, received {self.n}.")
@@ -97,6 +95,8 @@ class GmmToy(lab.Study):
             arrays={"geometry": mixture_fits.numbers_of(fitted)},
             description=_described(fitted, "given" if self.geometry else _NEAREST),
             geometry=None,
+            prompt_modes=tuple(sorted(self.prompt_modes)),
+            output_modes=tuple(sorted(self.output_modes)),
             shown=shown,
             fitted=fitted,
         )

@@ -161,9 +161,6 @@ class GuidedDiffusion(lab.Study):
         )
 
     def _check(self):
-        for name in ("methods", "strengths"):
-            if len(set(given := getattr(self, name))) < len(given):
-                raise ValueError(f"--{name}: one is given twice in {', '.join(map(str, given))}.")
         if self.samples % self.batch:
             raise ValueError(
                 f"--samples: expected a multiple of --batch={self.batch}, received {self.samples}."

@@ -66,7 +66,7 @@ class GuidedMixture(lab.Study):
     )
     kinds: tuple[str, ...] = lab.flag(tuple(KINDS), "The guides.", choices=KINDS)
     weights: tuple[float, ...] = lab.flag(
-        (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0), "Weights of the guides, ascending.", above=0
+        (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0), "Weights of the guides.", above=0
     )
     until: tuple[float, ...] = lab.flag(
         (0.5, 1.0), "Parts of the steps, from the first one on, in which the guide acts.", above=0
@@ -105,16 +105,8 @@ class GuidedMixture(lab.Study):
 
     def prepare(self, load, seed):
         """Chooses the bandwidths on samples of each law."""
-        for name in ("weights", "until"):
-            given = getattr(self, name)
-            if list(given) != sorted(set(given)):
-                words = ", ".join(f"{value:g}" for value in given)
-                raise ValueError(f"--{name}: expected ascending numbers, received {words}.")
-        if self.until[-1] > 1:
-            raise ValueError(f"--until: expected parts up to 1, received {self.until[-1]:g}.")
-        for name in ("mixtures", "kinds"):
-            if len(set(given := getattr(self, name))) < len(given):
-                raise ValueError(f"--{name}: one is given twice in {', '.join(given)}.")
+        if max(self.until) > 1:
+            raise ValueError(f"--until: expected parts up to 1, received {max(self.until):g}.")
         if self.law is None:
             laws = {name: mixture_diffusion.MIXTURES[name]() for name in self.mixtures}
         elif self.mixtures != GuidedMixture.mixtures:
@@ -141,6 +133,8 @@ class GuidedMixture(lab.Study):
             mixtures=tuple(laws),
             law=None,
             of_mixtures=scales,
+            weights=tuple(sorted(self.weights)),
+            until=tuple(sorted(self.until)),
         )
 
     def cells(self):

@@ -129,17 +129,13 @@ class Scales:
         """With the bandwidths that the rule chooses, and the rule in words.
 
         Raises:
-          ValueError: a rule cannot be followed, a flag contradicts another or a scale is given
-            twice.
+          ValueError: a rule cannot be followed, or a flag contradicts another.
         """
         given = self.output_bandwidth is not None or self.prompt_bandwidth is not None
         if self.rule != _RULE and (given or self.kernel == "cosine"):
             beside = "given bandwidths" if given else f"--kernel={self.kernel}"
             raise ValueError(f"--rule={self.rule} means nothing beside {beside}.")
         scales = SCALES if self.scales is None else self.scales
-        if len({f"{scale:g}" for scale in scales}) < len(scales):
-            words = ", ".join(f"{scale:g}" for scale in scales)
-            raise ValueError(f"--scales: a scale is given twice in {words}.")
         (chosen,) = _choose(pairs, self, (self.rule,), seed)
         return dataclasses.replace(
             self,

@@ -75,11 +75,16 @@ def check_needs(options: Any) -> None:
 
 
 def check_bounds(options: Any) -> None:
-    """Raises ValueError where a flag is outside its bounds."""
+    """Raises ValueError where a flag is outside its bounds, or has one of its values twice."""
     for field in dataclasses.fields(options):
         value: Any = getattr(options, field.name)
         if dataclasses.is_dataclass(value):
             check_bounds(value)
+        if isinstance(value, tuple):
+            words = [f"{v:g}" if isinstance(v, float) else str(v) for v in value]
+            if len(set(words)) < len(words):
+                twice = next(word for word in words if words.count(word) > 1)
+                raise ValueError(f"--{field.name}: {twice} is given twice; give it once.")
         bounds = {name: field.metadata.get(name) for name in ("at_least", "above", "below")}
         if value is None or not (bounds := {k: b for k, b in bounds.items() if b is not None}):
             continue

@@ -192,7 +192,7 @@ def test_kinds_photographs_and_orders_are_chosen():
         (("--groups=1",), "--groups"),
         (("--photographs=1",), "--photographs"),
         (("--orders=0",), "order"),
-        (("--scales=1,1",), "--scales: a scale is given twice"),
+        (("--scales=1,1",), "--scales: 1 is given twice"),
         (("--kernel=cosine",), "--output_bandwidth means nothing with --kernel=cosine"),
     ],
 )

@@ -250,8 +250,8 @@ def test_trainings_follow_their_options_and_stay_in_the_cache(tmp_path, monkeypa
     [
         (("--mixtures=square",), "expected some of ring, grid, received 'square'"),
         (("--kinds=began",), "expected some of vanilla,"),
-        (("--kinds=vanilla,vanilla",), "--kinds: one is given twice in vanilla, vanilla"),
-        (("--scales=1,1",), "--scales: one is given twice"),
+        (("--kinds=vanilla,vanilla",), "--kinds: vanilla is given twice"),
+        (("--scales=1,1",), "--scales: 1 is given twice"),
         (("--scales=0",), "--scales: expected a number above 0, received 0"),
         (("--seeds=0",), "--seeds"),
         (("--steps=0",), "--steps"),

@@ -88,8 +88,8 @@ def test_what_is_printed_stands_beside_the_scores_of_its_bandwidth(finished):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--prompt_modes=2,1",), "--prompt_modes: expected ascending numbers from 1"),
-        (("--output_modes=0,1",), "--output_modes: expected ascending numbers from 1"),
+        (("--prompt_modes=2,2",), "--prompt_modes: 2 is given twice"),
+        (("--output_modes=0,1",), "--output_modes: expected a number at least 1, received 0"),
         (("--shown=7",), "--shown: expected some of --output_modes"),
         (("--scales=2",), "--scales: expected 1 among them, received 2"),
         (("--bandwidth=0",), "--bandwidth: expected a number above 0"),

@@ -224,15 +224,14 @@ def test_means_over_seeds_have_the_standard_errors_of_the_seeds():
 @pytest.mark.parametrize(
     ("flag", "words"),
     [
-        ("--weights=3,1", "--weights: expected ascending numbers, received 3, 1"),
         ("--weights=-1", "--weights: expected a number above 0, received -1.0"),
         ("--until=0.5,2", "--until: expected parts up to 1, received 2"),
         ("--limit=1", "--limit: expected a number above 0 and below 1, received 1.0"),
         ("--copies=1", "--copies: expected a number at least 2, received 1"),
         ("--seeds=0", "--seeds: expected a number at least 1, received 0"),
-        ("--kinds=rke,rke", "--kinds: one is given twice in rke, rke"),
+        ("--kinds=rke,rke", "--kinds: rke is given twice"),
         ("--law=nowhere.json", r"--law: nowhere.json: expected centres \[k, 2\]"),
-        ("--scales=1,1", "--scales: a scale is given twice"),
+        ("--scales=1,1", "--scales: 1 is given twice"),
     ],
 )
 def test_flags_are_checked_before_anything_is_computed(tmp_path, flag, words):

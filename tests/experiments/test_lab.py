@@ -567,7 +567,6 @@ def test_a_caption_says_the_bandwidths_and_their_rule():
         ),
         (Scales(rule="median", kernel="cosine"), "--rule=median means nothing"),
         (Scales(output_bandwidth=1.0), "give both"),
-        (Scales(scales=(1.0, 1.0)), "--scales: a scale is given twice in 1, 1"),
         (
             Rules(rules=("median",), prompt_bandwidth=1.0),
             "--rules and --prompt_bandwidth: give one or the other",
@@ -582,6 +581,7 @@ def test_bandwidths_that_make_no_sense_are_refused(given, message):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        (Scales(scales=(1.0, 1.0)), "--scales: 1 is given twice; give it once"),
         (Scales(scales=(1.0, 0.0)), r"--scales: expected a number above 0, received 0\.0"),
         (
             Scales(output_bandwidth=np.inf),

@@ -128,7 +128,7 @@ def test_labels_that_are_no_knob_are_refused(tmp_path, labels, message):
         (("--samples=9",), "--samples: received 9, but there are 8 of the type 0 at 0"),
         (("--samples=1",), "--samples"),
         (("--groups=1",), "--groups"),
-        (("--scales=1,1",), "--scales: a scale is given twice"),
+        (("--scales=1,1",), "--scales: 1 is given twice"),
     ],
 )
 def test_bad_flags_are_refused(tmp_path, flags, message):
