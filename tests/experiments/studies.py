@@ -1,6 +1,8 @@
 """Runs a study as its command does, for the tests of studies."""
 
 import jax
+import pytest
+from small import small_run
 
 from experiments.lab import Context, runner, store
 
@@ -30,3 +32,30 @@ def computed(study, pairs, seed=0):
     (cell, *_) = setup.study.cells()
     context = Context(jax.random.key(0), jax.random.key(seed), {}, lambda *words: None)
     return setup, setup.study.compute(setup.state, context, **cell.values)
+
+
+def finished(study):
+    """A fixture for a test module: the small run of the study, computed once."""
+
+    @pytest.fixture(scope="module")
+    def run(tmp_path_factory):
+        folder = tmp_path_factory.mktemp(study.name)
+        return execute(study, folder, *small_run(study, folder, 0))
+
+    return run
+
+
+def refuses(study, *cases):
+    """A test that the small run is refused with other flags.
+
+    Args:
+      study: the study that is run.
+      *cases: the flags, separated by spaces, and a pattern that the error matches.
+    """
+
+    @pytest.mark.parametrize(("flags", "message"), cases)
+    def test(tmp_path, flags, message):
+        with pytest.raises(ValueError, match=message):
+            execute(study, tmp_path, *small_run(study, tmp_path, 0), *flags.split())
+
+    return test

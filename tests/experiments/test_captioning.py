@@ -4,10 +4,10 @@ import dataclasses
 
 import numpy as np
 import pytest
+import studies
 import xarray as xr
 from oracles import entropy, gaussian_gram
-from small import small_run, write_captions
-from studies import computed as computed_by
+from small import small_run
 from studies import execute
 
 from experiments import captioners, lab
@@ -19,10 +19,7 @@ pytestmark = pytest.mark.slow
 CONTROLS = ["swapped", "shuffled", "one for all"]
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("captioning")
-    return execute(Captioning, folder, *small_run(Captioning, folder, 0))
+finished = studies.finished(Captioning)
 
 
 def test_far_apart_captions_and_photographs_are_counted(finished):
@@ -61,7 +58,9 @@ def blurred(seed, *, photographs=40, captions=3):
 
 def computed(pairs, seed=0, **options):
     scales = lab.Scales(output_bandwidth=0.5, prompt_bandwidth=2.0, scales=(1.0,))
-    return computed_by(Captioning(**{"bandwidths": scales, "groups": 8} | options), pairs, seed)
+    return studies.computed(
+        Captioning(**{"bandwidths": scales, "groups": 8} | options), pairs, seed
+    )
 
 
 def test_scores_are_the_oracles():
@@ -184,29 +183,15 @@ def test_kinds_photographs_and_orders_are_chosen():
     assert whole.study.counts == {"dog": 20, "street": 10, "all": 30}
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("--kinds=fish",), "--kinds: expected some of cat, dog, received fish"),
-        (("--groups=5",), "--groups: expected at most the 4 photographs of cat, received 5"),
-        (("--groups=1",), "--groups"),
-        (("--photographs=1",), "--photographs"),
-        (("--orders=0",), "order"),
-        (("--scales=1,1",), "--scales: 1 is given twice"),
-        (("--kernel=cosine",), "--output_bandwidth means nothing with --kernel=cosine"),
-    ],
+test_bad_flags_are_refused = studies.refuses(
+    Captioning,
+    ("--kinds=fish", "--kinds: expected some of cat, dog, received fish"),
+    ("--groups=5", "--groups: expected at most the 4 photographs of cat, received 5"),
+    ("--groups=1", "--groups"),
+    ("--photographs=1", "--photographs"),
+    ("--orders=0", "order"),
+    ("--kernel=cosine", "--output_bandwidth means nothing with --kernel=cosine"),
 )
-def test_bad_flags_are_refused(tmp_path, flags, message):
-    with pytest.raises(ValueError, match=message):
-        execute(
-            Captioning,
-            tmp_path,
-            *write_captions(tmp_path, 0),
-            "--output_bandwidth=1",
-            "--prompt_bandwidth=1",
-            "--groups=4",
-            *flags,
-        )
 
 
 def test_files_that_do_not_fit_together_are_refused(tmp_path):
