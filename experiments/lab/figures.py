@@ -90,14 +90,27 @@ def facets(
             found_colours = [style.SCORES.get(str(score).partition(",")[0]) for score in scores]
             colour = (colours or {}).get(label) or next(filter(None, found_colours), None)
             colour = colour or style.CYCLE[number % len(style.CYCLE)]
-            look = {"color": colour, "label": name if _any(marks, value) else None}
+            look = {"color": colour, "label": name if np.isfinite(marks[value]).any() else None}
             if kind != "bars":
                 dashes = _DASHES[used.count(colour) % len(_DASHES)]
                 look["linestyle"] = dashes if kind == "lines" else ""
             used.append(colour)
-            _mark(panel, marks, x, kind, value, error, (number, len(hues)), look, numbers)
+            places = _places(marks, x, kind, number - (len(hues) - 1) / 2, len(hues))
+            values, errors = marks[value].values, _errors(marks, value, error)
+            if kind == "bars":
+                look |= {"yerr": errors, "error_kw": {"lw": 0.8}}
+                bars = panel.bar(places, values, 0.8 / len(hues), **look)
+                if numbers:
+                    words = ["" if np.isnan(v) else f"{v:.3g}" for v in values]
+                    panel.bar_label(bars, words, fontsize=5.5, padding=1)
+            else:
+                fine = np.isfinite(values)
+                look |= {"marker": style.MARKERS[number % len(style.MARKERS)], "elinewidth": 0.8}
+                shown = None if errors is None else np.nan_to_num(errors[..., fine])
+                panel.errorbar(places[fine], values[fine], shown, **look)
             if letters is not None:
-                _letters(panel, marks, x, kind, value, error, letters, (number, len(hues)))
+                above = 0 if errors is None else np.atleast_2d(errors)[-1]
+                _letters(panel, places, values + above, marks[letters].values.tolist())
         if letters is not None:
             panel.margins(y=0.12)
         if log_y:
@@ -127,17 +140,12 @@ def facets(
     return figure
 
 
-def _any(part: xr.Dataset, value: str) -> bool:
-    return bool(np.isfinite(part[value].values).any())
-
-
-def _places(part: xr.Dataset, x: str, kind: str, turn: tuple[int, int]) -> np.ndarray:
+def _places(part: xr.Dataset, x: str, kind: str, shift: float, hues: int) -> np.ndarray:
     """Where the labels of x stand: at their values, or side by side for bars and words."""
-    number, count = turn
     if kind == "bars":
-        return np.arange(part.sizes[x]) + (number - (count - 1) / 2) * 0.86 / count
+        return np.arange(part.sizes[x]) + shift * 0.86 / hues
     if part[x].dtype.kind in "USO":
-        return np.arange(part.sizes[x]) + (number - (count - 1) / 2) * 0.5 / count
+        return np.arange(part.sizes[x]) + shift * 0.5 / hues
     return part[x].values
 
 
@@ -152,52 +160,12 @@ def _errors(part: xr.Dataset, value: str, error: str | None) -> np.ndarray | Non
     return np.maximum(np.stack([values - ends[0], ends[1] - values]), 0)
 
 
-def _mark(
-    panel: Axes,
-    part: xr.Dataset,
-    x: str,
-    kind: str,
-    value: str,
-    error: str | None,
-    turn: tuple[int, int],
-    look: Mapping[str, Any],
-    numbers: bool,
-) -> None:
-    """The bars, line or points of one hue."""
-    places, values = _places(part, x, kind, turn), part[value].values
-    errors = _errors(part, value, error)
-    if kind == "bars":
-        bars = panel.bar(places, values, 0.8 / turn[1], yerr=errors, error_kw={"lw": 0.8}, **look)
-        if numbers:
-            words = ["" if np.isnan(v) else f"{v:.3g}" for v in values]
-            panel.bar_label(bars, words, fontsize=5.5, padding=1)
-        return
-    marker = style.MARKERS[turn[0] % len(style.MARKERS)]
-    fine = np.isfinite(values)
-    shown = None if errors is None else np.nan_to_num(errors[..., fine])
-    panel.errorbar(places[fine], values[fine], shown, marker=marker, elinewidth=0.8, **look)
-
-
-def _letters(
-    panel: Axes,
-    part: xr.Dataset,
-    x: str,
-    kind: str,
-    value: str,
-    error: str | None,
-    letters: str,
-    turn: tuple[int, int],
-) -> None:
+def _letters(panel: Axes, places: np.ndarray, tops: np.ndarray, letters: Sequence[str]) -> None:
     """Letters of differences above the marks of one hue and their bars of error."""
-    places = _places(part, x, kind, turn)
-    errors = _errors(part, value, error)
-    tops = part[value].values + (0 if errors is None else errors[-1] if errors.ndim > 1 else errors)
-    for place, height, words in zip(places, tops, part[letters].values.tolist(), strict=True):
+    look: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 6.5}
+    for place, height, words in zip(places, tops, letters, strict=True):
         if np.isfinite(height) and words:
-            panel.annotate(
-                str(words), (place, height), (0, 4), textcoords="offset points",
-                ha="center", fontsize=6.5,
-            )  # fmt: skip
+            panel.annotate(str(words), (place, height), (0, 4), **look)
 
 
 def caption(

@@ -13,9 +13,7 @@ from experiments.lab.scales import Bandwidths
 
 LEVEL = 0.05
 _PLACES = ("conditional", "information", "vendi")
-SCORES = tuple(
-    (score, order) for order in (1.0, 2.0) for score in ("conditional", "information", "vendi")
-)
+SCORES = tuple((score, order) for order in (1.0, 2.0) for score in _PLACES)
 NAMES = (
     "Conditional-Vendi",
     "Information-Vendi",
@@ -95,11 +93,6 @@ def leader(found: xr.Dataset) -> str:
     name = found.model.values[found.value.argmax("model").item()]
     apart = (found.p_value.sel(model=name) < LEVEL).sum().item()
     return f"{name} is highest, told apart from {apart} of {found.sizes['model'] - 1}"
-
-
-def p_in_words(p_value: float) -> str:
-    """A p-value for a table; 'saturated' where nothing was tested."""
-    return "saturated" if np.isnan(p_value) else f"p {p_value:.1g}"
 
 
 def rows_by_model(models: np.ndarray) -> dict[str, np.ndarray]:

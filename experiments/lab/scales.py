@@ -70,41 +70,11 @@ def by_rule(pairs: PairedEmbeddings, rule: str, seed: int) -> Bandwidths:
     return Bandwidths(rule, of_x.bandwidth, of_t.bandwidth, of_x.rule)
 
 
-def _choose(
-    pairs: PairedEmbeddings, options: Scales | Rules, rules: tuple[str, ...], seed: int
-) -> list[Bandwidths]:
-    """The given bandwidths, or those of each rule, or that there are none; kernels checked.
-
-    Raises:
-      ValueError: one bandwidth of two is given, a rule cannot be followed on these pairs, or the
-        kernel is not defined on a row.
-    """
-    given = options.output_bandwidth, options.prompt_bandwidth
-    if options.kernel == "cosine":
-        found = [Bandwidths("cosine", None, None, "no bandwidth")]
-    elif given != (None, None):
-        if None in given:
-            raise ValueError("give both --output_bandwidth and --prompt_bandwidth, or neither.")
-        found = [Bandwidths("given", *given, "given")]
-    else:
-        found = [by_rule(pairs, rule, seed) for rule in rules]
-    for bandwidths in found:
-        # Rows are named in the order of the user's files.
-        Pairs(pairs.outputs, pairs.prompts, **bandwidths.kernels)
-    return found
-
-
 @dataclasses.dataclass(frozen=True)
-class Scales:
-    """Multiples of the bandwidths that a rule chooses once, on all pairs together."""
+class _Kernels:
+    """The kernel, and bandwidths that are given."""
 
     kernel: str = flag("gaussian", "The kernel of outputs and prompts.", choices=KERNELS)
-    rule: str = flag(
-        _RULE,
-        "How the bandwidths are chosen on all pairs together: variance (CV), std (RKE), median "
-        "(median distance).",
-        choices=bandwidth.RULES,
-    )
     output_bandwidth: float | None = flag(
         None,
         "The bandwidth of the outputs, in their units, in the place of the rule's.",
@@ -116,6 +86,46 @@ class Scales:
         "The bandwidth of the prompts, in their units, in the place of the rule's.",
         needs={"kernel": "gaussian"},
         above=0,
+    )
+
+    @property
+    def given(self) -> list[str]:
+        """The names of the bandwidths that are given."""
+        names = ("output_bandwidth", "prompt_bandwidth")
+        return [name for name in names if getattr(self, name) is not None]
+
+    def _choose(
+        self, pairs: PairedEmbeddings, rules: tuple[str, ...], seed: int
+    ) -> tuple[Bandwidths, ...]:
+        """The given bandwidths, or those of each rule, or none for cosine; kernels are checked.
+
+        Raises:
+          ValueError: one bandwidth of two is given, a rule cannot be followed on these pairs, or
+            the kernel is not defined on a row.
+        """
+        if self.kernel == "cosine":
+            chosen = [Bandwidths("cosine", None, None, "no bandwidth")]
+        elif len(self.given) == 1:
+            raise ValueError("give both --output_bandwidth and --prompt_bandwidth, or neither.")
+        elif self.given:
+            chosen = [Bandwidths("given", self.output_bandwidth, self.prompt_bandwidth, "given")]
+        else:
+            chosen = [by_rule(pairs, rule, seed) for rule in rules]
+        for bandwidths in chosen:
+            # Rows are named in the order of the user's files.
+            Pairs(pairs.outputs, pairs.prompts, **bandwidths.kernels)
+        return tuple(chosen)
+
+
+@dataclasses.dataclass(frozen=True)
+class Scales(_Kernels):
+    """Multiples of the bandwidths that a rule chooses once, on all pairs together."""
+
+    rule: str = flag(
+        _RULE,
+        "How the bandwidths are chosen on all pairs together: variance (CV), std (RKE), median "
+        "(median distance).",
+        choices=bandwidth.RULES,
     )
     scales: tuple[float, ...] | None = flag(
         None,
@@ -131,12 +141,11 @@ class Scales:
         Raises:
           ValueError: a rule cannot be followed, or a flag contradicts another.
         """
-        given = self.output_bandwidth is not None or self.prompt_bandwidth is not None
-        if self.rule != _RULE and (given or self.kernel == "cosine"):
-            beside = "given bandwidths" if given else f"--kernel={self.kernel}"
+        if self.rule != _RULE and (self.given or self.kernel == "cosine"):
+            beside = "given bandwidths" if self.given else f"--kernel={self.kernel}"
             raise ValueError(f"--rule={self.rule} means nothing beside {beside}.")
         scales = SCALES if self.scales is None else self.scales
-        (chosen,) = _choose(pairs, self, (self.rule,), seed)
+        (chosen,) = self._choose(pairs, (self.rule,), seed)
         return dataclasses.replace(
             self,
             output_bandwidth=chosen.outputs,
@@ -175,22 +184,15 @@ class Scales:
 
 
 @dataclasses.dataclass(frozen=True)
-class Rules:
+class Rules(_Kernels):
     """The bandwidths of several rules, each of which is a panel."""
 
-    kernel: str = flag("gaussian", "The kernel of outputs and prompts.", choices=KERNELS)
     rules: tuple[str, ...] | None = flag(
         None,
         "How the bandwidths are chosen: variance (CV), std (RKE), median (median distance); each "
         "is a panel. variance if unset.",
         choices=bandwidth.RULES,
         needs={"kernel": "gaussian"},
-    )
-    output_bandwidth: float | None = flag(
-        None, "The bandwidth of the outputs, in their units.", needs={"kernel": "gaussian"}, above=0
-    )
-    prompt_bandwidth: float | None = flag(
-        None, "The bandwidth of the prompts, in their units.", needs={"kernel": "gaussian"}, above=0
     )
     axis: tuple[Bandwidths, ...] = resolved(())
 
@@ -200,15 +202,9 @@ class Rules:
         Raises:
           ValueError: a rule cannot be followed, or a flag contradicts another.
         """
-        given = {
-            "output_bandwidth": self.output_bandwidth,
-            "prompt_bandwidth": self.prompt_bandwidth,
-        }
-        given = [name for name, width in given.items() if width is not None]
-        if given and self.rules is not None:
-            raise ValueError(f"--rules and --{given[0]}: give one or the other.")
-        found = _choose(pairs, self, self.rules or (_RULE,), seed)
-        return dataclasses.replace(self, axis=tuple(found))
+        if self.given and self.rules is not None:
+            raise ValueError(f"--rules and --{self.given[0]}: give one or the other.")
+        return dataclasses.replace(self, axis=self._choose(pairs, self.rules or (_RULE,), seed))
 
     def words(self, scale: float | None = None) -> str:
         """The kernel, and the bandwidths `{}` by every rule, for a caption."""

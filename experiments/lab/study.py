@@ -80,7 +80,7 @@ def check_bounds(options: Any) -> None:
         value: Any = getattr(options, field.name)
         if dataclasses.is_dataclass(value):
             check_bounds(value)
-        if isinstance(value, tuple):
+        if isinstance(value, tuple) and "help" in field.metadata:
             words = [f"{v:g}" if isinstance(v, float) else str(v) for v in value]
             if len(set(words)) < len(words):
                 twice = next(word for word in words if words.count(word) > 1)

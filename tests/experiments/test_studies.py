@@ -1,10 +1,10 @@
 """Every study that is registered: run, interrupted, resumed, refused other data, redrawn."""
 
 import dataclasses
-import json
 import os
 import pathlib
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -16,7 +16,7 @@ from small import small_pairs, small_run
 from studies import changed, execute
 
 from experiments import __main__ as overview
-from experiments import registry
+from experiments import lab, registry
 from experiments.lab import runner, store
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -101,53 +101,18 @@ def test_a_study_runs_and_is_drawn(name, tmp_path):
         figure.draw_without_rendering()
 
 
-@pytest.mark.slow
-def test_a_finished_run_draws_what_its_saved_results_give(tmp_path):
-    study = registry.load("coverage")
-    flags = flags_of(study, tmp_path, seed=0)
-    with pytest.raises(KeyboardInterrupt):
-        runner.execute(interrupted_before_the_second_cell(study), flags)
-    (folder,) = runner.run_folders(study, tmp_path / "results")
-    assert not list(folder.glob("*.p[nd][gf]"))  # Nothing is drawn of a part.
-
-    runner.execute(study, flags)
-    run = store.read_run(folder, study)
-    drawn = runner.draw(computing_only(study, []), [run], tmp_path / "figures")
-    assert {path.suffix for path in drawn} == {".png", ".pdf"}
-    assert len(list(folder.glob("*.p[nd][gf]"))) == len(drawn)
-    for path in drawn:
-        assert path.read_bytes() == (folder / path.name).read_bytes()
-
-
-# Every study as a command, in one process: starting twenty takes longer than what they say.
-HELP = """
-import contextlib, io, json, runpy, sys
-found = {}
-for name in sys.argv[1:]:
-    sys.argv = [name, "--help"]
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        try:
-            runpy.run_module(f"experiments.{name}", run_name="__main__", alter_sys=True)
-            status = 0
-        except SystemExit as stop:
-            status = stop.code or 0
-    found[name] = status, out.getvalue()
-print(json.dumps(found))
-"""
-
-
-@pytest.mark.slow
-def test_help_exits_with_success_and_names_every_option():
-    command = [sys.executable, "-c", HELP, *registry.NAMES]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S)
-    assert found.returncode == 0, found.stderr
-    helped = json.loads(found.stdout)
-    assert set(helped) == set(registry.NAMES)
-    for name, (status, text) in helped.items():
-        assert status == 0, name
-        assert f"usage: python -m experiments.{name} " in text
-        for field, _ in runner.flag_fields(registry.load(name)):
-            assert f"  --{field.name}: " in text
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # Of runpy.
+@pytest.mark.parametrize("name", registry.NAMES)
+def test_a_study_is_a_command_whose_help_names_every_option(name, capsys, monkeypatch):
+    started = []
+    monkeypatch.setattr(lab, "main", started.append)
+    runpy.run_module(f"experiments.{name}", run_name="__main__")
+    assert [study.name for study in started] == [name]
+    runner.execute(registry.load(name), [name, "--help"])
+    text = capsys.readouterr().out
+    assert f"usage: python -m experiments.{name} " in text
+    for field, _ in runner.flag_fields(registry.load(name)):
+        assert f"  --{field.name}: " in text
 
 
 @pytest.mark.parametrize("name", registry.NAMES)
