@@ -114,10 +114,10 @@ def write(stem: pathlib.Path, record: Mapping[str, Any], arrays: Mapping[str, np
         packed = io.BytesIO()
         np.savez_compressed(packed, allow_pickle=False, **arrays)
         content["npz_sha256"] = hashlib.sha256(packed.getvalue()).hexdigest()
-        with files.atomic_writer(_npz(stem)) as stream:
+        with files.atomic_writer(file_of(stem, ".npz")) as stream:
             stream.write(packed.getvalue())
     # Last, because it vouches for the arrays.
-    files.write_json(_json(stem), {**content, "sha256": digest(content)})
+    files.write_json(file_of(stem, ".json"), {**content, "sha256": digest(content)})
 
 
 def read(
@@ -130,14 +130,14 @@ def read(
         another cell's under this cell's name.
     """
     try:
-        record = json.loads(_json(stem).read_bytes())
+        record = json.loads(file_of(stem, ".json").read_bytes())
         if record.pop("sha256") != digest(record):
             raise ValueError("its content is not what its checksum says")
         if cell is not None and record["cell"] != files.jsonable(dict(cell)):
             raise ValueError(f"it is the cell {record['cell']}")
         if "npz_sha256" not in record:
             return record, {}
-        content = _npz(stem).read_bytes()
+        content = file_of(stem, ".npz").read_bytes()
         if hashlib.sha256(content).hexdigest() != record.pop("npz_sha256"):
             raise ValueError("its arrays are not what their checksum says")
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
@@ -148,12 +148,9 @@ def read(
         raise DamagedError(f"{stem}: damaged ({why})") from error
 
 
-def _json(stem: pathlib.Path) -> pathlib.Path:
-    return stem.with_name(stem.name + ".json")
-
-
-def _npz(stem: pathlib.Path) -> pathlib.Path:
-    return stem.with_name(stem.name + ".npz")
+def file_of(stem: pathlib.Path, suffix: str) -> pathlib.Path:
+    """The file of a record, '.json', or of its arrays, '.npz'."""
+    return stem.with_name(stem.name + suffix)
 
 
 def digest(record: Mapping[str, Any]) -> str:
@@ -191,7 +188,7 @@ def cached(
     folder.mkdir(parents=True, exist_ok=True)
     identity = identify(name, version, settings, arrays, seed=0)
     stem = folder / f"{name}-{digest(identity)[:16]}"
-    if _json(stem).exists():
+    if file_of(stem, ".json").exists():
         try:
             record, found = read(stem)
             refuse_others(stem, record["identity"], identity)

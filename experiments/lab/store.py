@@ -17,7 +17,6 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import xarray as xr
 
 from condvendi_jax.cli import files
@@ -130,7 +129,8 @@ class Store:
             if path == run:
                 continue
             try:
-                record, arrays = _read_cell(stem, cells.get(stem))
+                cell = cells.get(stem)
+                record, arrays = records.read(stem, cell and cell.coordinates)
             except records.DamagedError as error:
                 if stem in cells:
                     sys.stderr.write(f"{error}; computed anew.\n")
@@ -158,13 +158,6 @@ class Store:
                 f"{self._folder}: holds {others[0]}, but no results of {self._study.name}; it "
                 "could be replaced. Choose another --output."
             )
-
-
-def _read_cell(
-    stem: pathlib.Path, cell: Cell | None
-) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """As `records.read`, of this cell where it is one of the run's."""
-    return records.read(stem, None if cell is None else cell.coordinates)
 
 
 def _read_identity(run: pathlib.Path) -> records.Identity | None:
@@ -210,11 +203,12 @@ def read_run(folder: str | pathlib.Path, study: type[Study]) -> Run:
     results, origins, missing = {}, {}, []
     for cell in resolved.cells():
         stem = folder / str(cell)
-        if not stem.with_name(stem.name + ".json").exists():
+        path = records.file_of(stem, ".json")
+        if not path.exists():
             missing.append(cell)
             continue
-        record, arrays = _read_cell(stem, cell)
-        records.refuse_others(stem.with_name(stem.name + ".json"), record["identity"], identity)
+        record, arrays = records.read(stem, cell.coordinates)
+        records.refuse_others(path, record["identity"], identity)
         results[cell] = unpacked(record["result"], arrays)
         origins[cell] = record["provenance"]
     return Run(resolved, folder, identity, results, origins, missing)
