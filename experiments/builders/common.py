@@ -1,4 +1,4 @@
-"""What the builders of data sets share: reading repositories, embedding, cutting, writing.
+"""What the builders of data sets share: the command line, embedding, cutting, writing.
 
 A builder reads the files of a public repository at one commit, from a clone that it is given or
 that it makes; embeds them, each once, in a cache folder; and writes embeddings, labels and names of
@@ -7,13 +7,16 @@ classes. Pictures and texts of the sources are never written.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import hashlib
 import importlib.metadata
+import itertools
 import json
-import math
 import pathlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -21,17 +24,126 @@ import numpy as np
 from absl import flags
 
 import condvendi_jax as cv
+from condvendi_jax.cli import command
 from condvendi_jax.cli.files import atomic_writer, check_targets
-from condvendi_jax.encoders import Encoder
+from condvendi_jax.encoders import Encoder, efficientnet, minilm, universal
 from condvendi_jax.encoders.items import decode_image
 from experiments import records
 from experiments.data.pairs import PairedEmbeddings
 from experiments.data.repository import Repository
-from experiments.data.sets import FURTHER, INDEX, LABEL
+from experiments.data.sets import FOLDER, FURTHER, INDEX, LABEL, SEED
 
-_KEY = 0x5E1EC7  # Of the random subsets of the bandwidths' rule.
+EFFICIENTNET, MINILM, UNIVERSAL = efficientnet.PACKAGE, minilm.PACKAGE, universal.PACKAGE
+_KEY = 0x5E1EC7  # Of the random subsets of the variance rule.
 _BATCH = 256  # Items that are read, decoded and embedded at once.
 _FORMAT = 1  # Raised when what is embedded of the same bytes changes.
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """How a set is made.
+
+    Attributes:
+      build: makes it: takes the file to write, the folder of the cache and the repositories.
+      sources: by the flag that gives a clone, the repository's name and commit.
+      beside: of the set's file, the files that are written beside it.
+      stem: of the file that ships, where it is not the set's word.
+    """
+
+    build: Callable[..., None]
+    sources: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
+    beside: Callable[[pathlib.Path], Sequence[pathlib.Path]] = lambda output: ()
+    stem: str = ""
+
+
+Recipes = Mapping[str, Recipe]
+
+
+def run(recipes: Recipes) -> None:
+    """The command of a builder: makes its set, or of several the one that its word names."""
+    flags.DEFINE_string("cache_dir", "data-cache", "Folder for clones and features.")
+    flags.DEFINE_string("output", None, "The file to write; the shipped file if unset.")
+    flags.DEFINE_bool(
+        "overwrite", False, "Replace files that exist; those that ship are always replaced."
+    )
+    for flag in _source_flags(recipes):
+        words = "A clone of the repository, with a work tree or bare; made in --cache_dir if unset."
+        flags.DEFINE_string(flag, None, words)
+    command.run(functools.partial(main, recipes))
+
+
+def main(recipes: Recipes, argv: Sequence[str]) -> None:
+    """Refuses, before anything is computed, to write over a user's files; then makes the set.
+
+    The file that ships with the project is replaced: to make it is what a builder is for.
+
+    Raises:
+      ValueError, OSError: a flag or word is wrong, as `check_targets`, or the builder's own.
+    """
+    words, values = [*argv[1:]], flags.FLAGS
+    name = next(iter(recipes)) if len(recipes) == 1 else words.pop(0) if words else ""
+    if name not in recipes:
+        raise ValueError(f"expected one of {', '.join(recipes)}, received {name!r}.")
+    command.no_words(words)
+    recipe, shipped = recipes[name], FOLDER / f"{recipes[name].stem or name}.npz"
+    clones = {flag: getattr(values, flag) for flag in _source_flags(recipes)}
+    for flag, clone in clones.items():
+        if clone and flag not in recipe.sources:
+            raise ValueError(f"--{flag} means nothing for {name}.")
+    output = pathlib.Path(values.output or shipped)
+    beside = {f"--output (its {path.name})": path for path in recipe.beside(output)}
+    check_targets(
+        {"--output": output} | {flag: path for flag, path in beside.items() if path.exists()},
+        {f"--{flag}": [clone] for flag, clone in clones.items() if clone},
+        overwrite=values.overwrite or output.resolve() == shipped.resolve(),
+    )
+    cache = pathlib.Path(values.cache_dir)
+    repositories = [
+        Repository.opened(*pinned, source=clones[flag], cache=cache)
+        for flag, pinned in recipe.sources.items()
+    ]
+    recipe.build(output, cache, *repositories)
+
+
+def _source_flags(recipes: Recipes) -> list[str]:
+    return list(dict.fromkeys(flag for recipe in recipes.values() for flag in recipe.sources))
+
+
+def embed(
+    name: str,
+    items: Iterable[Any],
+    encoder: Encoder,
+    *,
+    cache: pathlib.Path,
+    arrays: Mapping[str, np.ndarray],
+    batch: int = _BATCH,
+    **settings: Any,
+) -> np.ndarray:
+    """Unit-norm embeddings of some items, float32 `[n, d]`, made once.
+
+    Args:
+      name: of the cached file.
+      items: pictures or texts, which may be made as they are asked for.
+      encoder: of the items.
+      cache: folder of what is made.
+      arrays: what the items are, for the identity of what is cached.
+      batch: how many items are embedded at once.
+      **settings: what else the items depend on.
+    """
+
+    def build() -> dict[str, np.ndarray]:
+        rows, waiting, done = [], iter(items), 0
+        while chosen := list(itertools.islice(waiting, batch)):
+            rows.append(encoder.encode(chosen))
+            done += len(chosen)
+            sys.stderr.write(f"{name}: {done:,}\n")
+        return {"features": np.concatenate(rows)}
+
+    settings = {"encoder": encoder.name, **settings}
+    found = records.cached(
+        cache, name, version=_FORMAT, settings=settings, arrays=arrays, build=build
+    )
+    return unit_rows(found["features"])
 
 
 def embed_pictures(
@@ -40,62 +152,37 @@ def embed_pictures(
     encoder: Encoder,
     *,
     cache: pathlib.Path,
-    decode: Callable[[bytes, str], np.ndarray] | None = None,
     name: str = "pictures",
 ) -> np.ndarray:
-    """Unit-norm features of some pictures of a repository, float32 `[n, d]`, made once.
-
-    Args:
-      repository: where they are.
-      paths: of the pictures.
-      encoder: of pictures, with the `side` of those that it takes.
-      cache: folder of what is made.
-      decode: a file's content and name to a picture uint8 `[side, side, 3]`; by default resampled
-        and cut to the middle square.
-      name: of the cached file; another `decode` needs another one.
-    """
-    side: int = getattr(encoder, "side", 224)
-    decode = decode or (lambda content, path: decode_image(content, name=path, side=side))
-
-    def build() -> dict[str, np.ndarray]:
-        rows, contents = [], repository.read(paths)
-        for start in range(0, len(paths), _BATCH):
-            batch = [decode(next(contents), p) for p in paths[start : start + _BATCH]]
-            rows.append(encoder.encode(np.stack(batch)))
-            sys.stderr.write(f"{name}: {start + len(batch):,} of {len(paths):,}\n")
-        return {"features": np.concatenate(rows)}
-
-    found = records.cached(
-        cache,
-        name,
-        version=_FORMAT,
-        settings={"encoder": encoder.name, "repository": repository.reference},
-        arrays={"paths": np.array(list(paths))},
-        build=build,
+    """Unit-norm features of a repository's pictures, their middle squares, float32 `[n, d]`."""
+    side = side_of(encoder)
+    pictures = (
+        decode_image(content, name=path, side=side)
+        for path, content in zip(paths, repository.read(paths), strict=True)
     )
-    return unit_rows(found["features"])
+    return embed(
+        name,
+        pictures,
+        encoder,
+        cache=cache,
+        arrays={"paths": np.array(paths)},
+        repository=repository.reference,
+    )
+
+
+def side_of(encoder: Encoder) -> int:
+    """The pixels along each side of the pictures that an encoder takes."""
+    return getattr(encoder, "side", 224)
 
 
 def embed_texts(
     texts: Sequence[str], encoder: Encoder, *, cache: pathlib.Path, name: str = "texts"
 ) -> np.ndarray:
-    """Unit-norm embeddings of some texts, float32 `[n, d]`, made once; equal texts once."""
-    distinct, index = np.unique(np.array(list(texts)), return_inverse=True)
+    """Unit-norm embeddings of some texts, float32 `[n, d]`; equal texts are embedded once."""
+    distinct, index = np.unique(np.array(texts), return_inverse=True)
     digests = np.array([hashlib.sha256(text.encode()).hexdigest() for text in distinct])
-
-    def build() -> dict[str, np.ndarray]:
-        rows = []
-        step = 4 * _BATCH
-        for start in range(0, len(distinct), step):
-            rows.append(encoder.encode(distinct[start : start + step].tolist()))
-            sys.stderr.write(f"{name}: {start + len(rows[-1]):,} of {len(distinct):,}\n")
-        return {"features": np.concatenate(rows)}
-
-    settings = {"encoder": encoder.name}
-    found = records.cached(
-        cache, name, version=_FORMAT, settings=settings, arrays={"texts": digests}, build=build
-    )
-    return unit_rows(found["features"])[index]
+    arrays, batch = {"texts": digests}, 4 * _BATCH
+    return embed(name, distinct.tolist(), encoder, cache=cache, arrays=arrays, batch=batch)[index]
 
 
 def unit_rows(rows: np.ndarray) -> np.ndarray:
@@ -105,117 +192,115 @@ def unit_rows(rows: np.ndarray) -> np.ndarray:
       ValueError: a row is zero or not finite.
     """
     norms = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
-    if not np.all(np.isfinite(norms) & (norms > 0)):
-        raise ValueError(
-            f"row {int(np.argmin(np.isfinite(norms) & (norms > 0)))} has no direction."
-        )
+    directed = np.isfinite(norms) & (norms > 0)
+    if not directed.all():
+        raise ValueError(f"row {int(np.argmin(directed))} has no direction.")
     return (rows / norms).astype(np.float32)
 
 
-def principal_rows(rows: np.ndarray, dimensions: int) -> tuple[np.ndarray, float]:
-    """Rows on their leading uncentred principal directions, scaled to unit norm again.
-
-    Args:
-      rows: `[n, d]`.
-      dimensions: how many directions are kept; at most d.
+def principal_rows(rows: np.ndarray, dimensions: int) -> tuple[np.ndarray, str]:
+    """Rows `[n, d]` on at most so many leading uncentred principal directions, of unit norm again.
 
     Returns:
-      float32 `[n, dimensions]`, and the share of the squared norm that the directions hold.
+      float32 `[n, dimensions]`, and in words how much of the squared norm the directions hold.
     """
     values, directions = np.linalg.eigh(rows.T.astype(np.float64) @ rows.astype(np.float64))
     kept = directions[:, ::-1][:, :dimensions]
-    share = float(np.sum(values[::-1][:dimensions]) / np.sum(values))
-    return unit_rows(rows @ kept.astype(np.float32)), share
+    share = np.sum(values[::-1][:dimensions]) / np.sum(values)
+    words = f"{kept.shape[1]} of {len(values)} principal directions, with {share:.4f} of the "
+    return unit_rows(rows @ kept.astype(np.float32)), words + "squared norm"
 
 
 def rounded(rows: np.ndarray, step: float) -> np.ndarray:
-    """Rows as multiples of a step, which compress to less; then not quite of norm 1.
+    """Rows as multiples of a power of two, which compress to less; then not quite of norm 1.
 
-    Args:
-      rows: `[n, d]`.
-      step: a power of two, so that float16 holds the multiples below 2,048 steps exactly.
-
-    Raises:
-      ValueError: the step is not a power of two below 1.
+    float16 holds multiples below 2,048 steps exactly.
     """
-    if not (0 < step < 1 and math.frexp(step)[0] == 0.5):
-        raise ValueError(f"step: expected a power of two below 1, received {step}.")
     return (np.round(rows / step) * step).astype(np.float32)
 
 
-def bandwidths_by_rule(pairs: PairedEmbeddings) -> tuple[dict[str, float], str]:
-    """The bandwidths of outputs and prompts by CV's variance rule, and the rule in words."""
-    keys = jax.random.split(jax.random.fold_in(jax.random.key(0), _KEY))
-    of_x, of_t = (
-        cv.bandwidth_by_rule(points, "variance", key=key, partitions=1)
-        for points, key in zip((pairs.outputs, pairs.prompts), keys, strict=True)
+def as_written(pairs: PairedEmbeddings) -> PairedEmbeddings:
+    """The pairs as their file gives them back: rounded to half precision, of norm 1 again."""
+    outputs, prompts = (
+        unit_rows(rows.astype(np.float16).astype(np.float32))
+        for rows in (pairs.outputs, pairs.prompts)
     )
-    assert of_x.bandwidth is not None and of_t.bandwidth is not None
-    return {"outputs": of_x.bandwidth, "prompts": of_t.bandwidth}, of_x.rule
+    return dataclasses.replace(pairs, outputs=outputs, prompts=prompts)
 
 
-def cost_of(
-    whole: PairedEmbeddings, cut: PairedEmbeddings, bandwidths: Mapping[str, float]
-) -> dict[str, dict[str, float]]:
-    """What a cut costs: scores of the whole pairs, of the cut ones, and the relative change.
+def bandwidths(pairs: PairedEmbeddings, rule: str) -> dict[str, float]:
+    """The bandwidths of outputs and prompts by the rule 'variance' (CV's) or 'median'."""
+    key = jax.random.key(SEED)
+    keys = jax.random.split(jax.random.fold_in(key, _KEY)) if rule == "variance" else (key, key)
+    found = {}
+    for role, own in zip(("outputs", "prompts"), keys, strict=True):
+        points = getattr(pairs, role)
+        found[role] = cv.bandwidth_by_rule(points, rule, key=own, partitions=1).bandwidth
+    return found
+
+
+def costs(
+    widths: Mapping[str, float], cuts: Mapping[str, tuple[PairedEmbeddings, PairedEmbeddings]]
+) -> dict[str, Any]:
+    """What cuts cost at order 2: each score of the pairs before and after, and its change.
 
     Args:
-      whole: the pairs before.
-      cut: the same pairs, or some of them, afterwards.
-      bandwidths: `outputs` and `prompts`, of both.
+      widths: the bandwidths of `outputs` and `prompts`, of all.
+      cuts: by name, the pairs before and after.
     """
-    kernels: dict[str, Any] = {
-        "output_kernel": cv.Gaussian(bandwidths["outputs"]),
-        "prompt_kernel": cv.Gaussian(bandwidths["prompts"]),
+    kernels: Any = {
+        "output_kernel": cv.Gaussian(widths["outputs"]),
+        "prompt_kernel": cv.Gaussian(widths["prompts"]),
     }
-    before, after = (
-        cv.decompose(pairs.outputs, pairs.prompts, order=2.0, **kernels) for pairs in (whole, cut)
-    )
-    return {
-        score: {
-            "before": float(getattr(before, score)),
-            "after": float(getattr(after, score)),
-            "change": float(getattr(after, score) / getattr(before, score) - 1),
-        }
-        for score in ("vendi", "conditional", "information")
-    }
+    found: dict[str, Any] = {"bandwidths": dict(widths)}
+    for name, cut in cuts.items():
+        before, after = (
+            cv.decompose(pairs.outputs, pairs.prompts, order=2.0, **kernels) for pairs in cut
+        )
+        found[name] = {}
+        for score in ("vendi", "conditional", "information"):
+            old, new = float(getattr(before, score)), float(getattr(after, score))
+            found[name][score] = {"before": old, "after": new, "change": new / old - 1}
+    return found
+
+
+Rows = np.ndarray | tuple[np.ndarray, np.ndarray]
+"""Embeddings `[n, d]`, or a table of them `[m, d]` with the row of each pair `[n]`."""
 
 
 def write_set(
     path: pathlib.Path,
     *,
-    outputs: np.ndarray | tuple[np.ndarray, np.ndarray],
-    prompts: np.ndarray | tuple[np.ndarray, np.ndarray],
+    outputs: Rows,
+    prompts: Rows,
     labels: Mapping[str, np.ndarray],
     description: str,
     licence: str,
     provenance: Sequence[str],
-    cut: Mapping[str, Any] | None = None,
-    further: Mapping[str, np.ndarray | tuple[np.ndarray, np.ndarray]] | None = None,
+    cut: Mapping[str, Any],
+    further: Mapping[str, Rows] = types.MappingProxyType({}),
 ) -> None:
     """Writes a set's file, whole or not at all; `sets.read_set` reads it.
 
     Args:
       path: of the file, `NAME.npz`.
-      outputs: float `[n, d_x]`, written as float16 like all embeddings; or as `prompts`.
-      prompts: `[n, d_t]`, or a table `[m, d_t]` with the row of each pair `[n]`.
+      outputs: written as float16, like all embeddings.
+      prompts: of the outputs.
       labels: by role, `[n]`; words are written as a table.
       description: the caption's line.
       licence: of the sources.
       provenance: repositories with commits, packages with versions.
       cut: what was left out, and what that costs.
-      further: by role, more embeddings, as `prompts`.
+      further: by role, more embeddings of the pairs.
     """
     entries: dict[str, Any] = {}
-    given: dict[str, Any] = {"outputs": outputs, "prompts": prompts}
-    given |= {FURTHER + role: rows for role, rows in (further or {}).items()}
-    for name, rows in given.items():
+    given = {"outputs": outputs, "prompts": prompts}
+    for name, rows in (given | {FURTHER + role: rows for role, rows in further.items()}).items():
         if isinstance(rows, tuple):
             rows, index = rows
             entries[name + INDEX] = _small(index)
         entries[name] = rows.astype(np.float16)
     for role, values in labels.items():
-        values = np.asarray(values)
         if values.dtype.kind == "U":
             values, index = np.unique(values, return_inverse=True)
             entries[LABEL + role + INDEX] = _small(index)
@@ -230,12 +315,18 @@ def write_set(
     entries |= {
         "description": np.array(description),
         "licence": np.array(licence),
-        "provenance": np.array(list(provenance)),
-        "cut": np.array(json.dumps(cut or {})),
+        "provenance": np.array(provenance),
+        "cut": np.array(json.dumps(cut)),
     }
+    write_arrays(path, **entries)
+
+
+def write_arrays(path: pathlib.Path, **arrays: np.ndarray) -> None:
+    """Writes arrays to a compressed file, whole or not at all; makes its folder."""
+    path.parent.mkdir(exist_ok=True)
     with atomic_writer(path) as file:
-        np.savez_compressed(file, allow_pickle=False, **entries)
-    print(f"{path.name}: {lengths['outputs']:,} pairs, {path.stat().st_size / 1e6:.1f} MB")
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+    print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
 
 
 def _small(values: np.ndarray) -> np.ndarray:
@@ -244,61 +335,6 @@ def _small(values: np.ndarray) -> np.ndarray:
     return values.astype(np.result_type(np.min_scalar_type(low), np.min_scalar_type(high)))
 
 
-def check_output(
-    default: pathlib.Path | None,
-    *more: pathlib.Path,
-    flag: str = "output",
-    sources: Sequence[str] = ("source",),
-) -> None:
-    """Refuses, before anything is computed, to write over a user's files.
-
-    The file that ships with the project is replaced: to make it is what a builder is for.
-
-    Args:
-      default: the file that the builder ships; None if it ships none under this flag.
-      *more: files that are written beside it; their folders are made where missing.
-      flag: the flag that names the file, the default where it is unset.
-      sources: the flags that name clones or folders that are read.
-
-    Raises:
-      ValueError, OSError: as `condvendi_jax.files.check_targets`.
-    """
-    values = flags.FLAGS
-    output = pathlib.Path(getattr(values, flag) or default or "")
-    shipped = default is not None and output.resolve() == default.resolve()
-    beside = {f"--{flag} (its {path.name})": path for path in more if path.exists()}
-    read = {f"--{name}": [getattr(values, name)] for name in sources if getattr(values, name)}
-    check_targets({f"--{flag}": output} | beside, read, overwrite=shipped or values.overwrite)
-
-
-def define_flags(output: pathlib.Path | None, **sources: str) -> None:
-    """The flags that every builder has.
-
-    Args:
-      output: the file that is written by default; None where it goes by the set.
-      **sources: by flag (`source`, say), the repository that a clone may be given of.
-    """
-    flags.DEFINE_string("cache_dir", "data-cache", "Folder for clones and features.")
-    flags.DEFINE_string("output", output and str(output), "The file to write.")
-    define_overwrite()
-    for flag, name in sources.items():
-        words = f"A clone of {name}, with a work tree or bare; cloned into --cache_dir if unset."
-        flags.DEFINE_string(flag, None, words)
-
-
-def define_overwrite() -> None:
-    """The flag `--overwrite`."""
-    flags.DEFINE_bool(
-        "overwrite", False, "Replace files that exist; those that ship are always replaced."
-    )
-
-
 def versions(*packages: str) -> list[str]:
-    """Name and version of some packages, or that one is not installed."""
-    found = []
-    for name in packages:
-        try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            found.append(f"{name}: not installed")
-    return found
+    """Name and version of some packages."""
+    return [f"{name} {importlib.metadata.version(name)}" for name in packages]

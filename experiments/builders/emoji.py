@@ -11,30 +11,23 @@ written there in the order of the rows, for figures that show them.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import io
 import json
 import re
 import subprocess
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from absl import flags
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-from condvendi_jax.cli import command
 from condvendi_jax.cli.files import atomic_writer
-from condvendi_jax.encoders import Encoder, load_efficientnet, load_minilm
-from condvendi_jax.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
+from condvendi_jax.encoders import load_efficientnet, load_minilm
 from condvendi_jax.encoders.efficientnet import SIDE
-from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
-from experiments import records
 from experiments.builders import common
-from experiments.data.sets import EMOJI_FILE
 
 NAMES_PACKAGE = "openmoji@17.0.0"
 DESIGNERS = {
@@ -56,7 +49,6 @@ FALSE_FRIENDS = frozenset({("Firefox OS", "sunglasses")})
 
 LEFT_OUT_GROUPS = frozenset({"component", "extras-openmoji", "extras-unicode"})
 LEFT_OUT_SUBGROUPS = frozenset({"country-flag", "subdivision-flag"})
-_CHUNK = 256
 _SMALL = 64  # Pixels of a drawing for figures.
 
 
@@ -118,6 +110,7 @@ def fetch(package: str, cache_dir: Path) -> Path:
     name, version = package.rsplit("@", 1)
     archive = cache_dir / f"{name.lstrip('@').replace('/', '-')}-{version}.tgz"
     if not archive.exists():
+        cache_dir.mkdir(parents=True, exist_ok=True)
         command = ["npm", "pack", "--silent", "--pack-destination", str(cache_dir), package]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return archive
@@ -256,121 +249,81 @@ def render(svg: str) -> np.ndarray:
     return picture
 
 
-def embed_pictures(
-    pairs: list[Pair], icon_sets: list[IconSet], encoder: Encoder, progress: Progress
-) -> np.ndarray:
-    """Unit-norm picture features, float32 `[n, 1280]`, a chunk of pictures at a time."""
-    task = progress.add_task("pictures", total=len(pairs))
-
-    def chunks() -> Iterator[np.ndarray]:
-        for start in range(0, len(pairs), _CHUNK):
-            chunk = pairs[start : start + _CHUNK]
-            pictures = [render(icon_sets[pair.designer].svg(pair.drawing)) for pair in chunk]
-            yield encoder.encode(np.stack(pictures))
-            progress.advance(task, len(chunk))
-
-    features = np.concatenate(list(chunks()))
-    return features / np.linalg.norm(features, axis=1, keepdims=True)
-
-
-def provenance() -> list[str]:
-    """Name and version of every package that the embeddings depend on."""
-    packages = [MINILM_PACKAGE, EFFICIENTNET_PACKAGE, "resvg_py", "tokenizers"]
-    versions = [f"{name} {importlib.metadata.version(name)}" for name in packages]
-    return [*DESIGNERS.values(), NAMES_PACKAGE, *versions]
-
-
-def read_pairs(cache_dir: Path) -> tuple[list[Concept], list[IconSet], list[Pair]]:
+def read_pairs(cache: Path) -> tuple[list[Concept], list[IconSet], list[Pair]]:
     """All concepts, the designers' drawings, and which belong together."""
-    icon_sets = [load_icon_set(designer, cache_dir) for designer in DESIGNERS]
-    concepts = load_concepts(cache_dir)
+    icon_sets = [load_icon_set(designer, cache) for designer in DESIGNERS]
+    concepts = load_concepts(cache)
     return concepts, icon_sets, pair_up(concepts, icon_sets)
 
 
-def write_pictures(cache_dir: Path, folder: Path) -> int:
-    """Writes the drawings as small `ROW.png`, row by row of emoji.npz; gives their number."""
+def write_pictures(cache: Path, folder: Path) -> None:
+    """Writes the drawings as small `ROW.png`, row by row of emoji.npz.
+
+    Raises:
+      ValueError: the folder holds pictures already, and --overwrite is not given.
+    """
     from PIL import Image
 
-    _, icon_sets, pairs = read_pairs(cache_dir)
+    if any(folder.glob("*.png")) and not flags.FLAGS.overwrite:
+        raise ValueError(
+            f"--pictures: {folder} holds pictures already; choose another folder, or add "
+            "--overwrite to replace those of the same names."
+        )
+    _, icon_sets, pairs = read_pairs(cache)
     folder.mkdir(parents=True, exist_ok=True)
     for row, pair in enumerate(pairs):
         drawing = render(icon_sets[pair.designer].svg(pair.drawing))
         small = Image.fromarray(drawing).resize((_SMALL, _SMALL), Image.Resampling.LANCZOS)
         with atomic_writer(folder / f"{row}.png") as file:
             small.save(file, "png")
-    return len(pairs)
+    print(f"{folder}: {len(pairs):,} pictures")
 
 
-def build(cache_dir: Path) -> dict[str, np.ndarray]:
-    """Everything that emoji.npz holds; README.md lists the fields."""
-    concepts, icon_sets, pairs = read_pairs(cache_dir)
+def build(output: Path, cache: Path) -> None:
+    """Embeds the drawings and names and writes the set, or only the drawings with --pictures."""
+    if flags.FLAGS.pictures:
+        write_pictures(cache, Path(flags.FLAGS.pictures))
+        return
+    concepts, icon_sets, pairs = read_pairs(cache)
     drawn = sorted({pair.concept for pair in pairs})
     concepts = [concepts[number] for number in drawn]
-    prompt_index = np.searchsorted(drawn, [pair.concept for pair in pairs])
-    print(f"{len(concepts):,} prompts, {len(pairs):,} pairs")
-
+    names = [concept.text for concept in concepts]
+    packages = [common.MINILM, common.EFFICIENTNET, "resvg_py", "tokenizers"]
+    provenance = [*DESIGNERS.values(), NAMES_PACKAGE, *common.versions(*packages)]
     pictures, texts = load_efficientnet(), load_minilm()
-    prompts = texts.encode([concept.text for concept in concepts])
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    # Five minutes, and what an error after them would lose.
-    drawings = [icon_sets[pair.designer].svg(pair.drawing).encode() for pair in pairs]
-    with Progress("{task.description}", *columns) as progress:
-        features = records.cached(
-            cache_dir,
-            "pictures",
-            version=1,
-            settings={"encoder": pictures.name, "packages": provenance()},
-            arrays={"drawings": np.array([hashlib.sha256(d).hexdigest() for d in drawings])},
-            build=lambda: {"features": embed_pictures(pairs, icon_sets, pictures, progress)},
-        )["features"]
-
-    description = (
-        f"emoji drawn by {len(icon_sets)} designers, {len(pairs):,} pairs of "
-        f"{len(concepts):,} names; {pictures.name} pictures, {texts.name} prompts"
+    drawings = [icon_sets[pair.designer].svg(pair.drawing) for pair in pairs]
+    digests = [hashlib.sha256(drawing.encode()).hexdigest() for drawing in drawings]
+    features = common.embed(
+        "pictures",
+        map(render, drawings),
+        pictures,
+        cache=cache,
+        arrays={"drawings": np.array(digests)},
+        packages=provenance,
     )
-    return {
+    prompts = common.embed_texts(names, texts, cache=cache, name="emoji-names")
+    arrays = {
         "outputs": features.astype(np.float16),
         "prompt_embeddings": prompts.astype(np.float16),
-        "prompt_index": prompt_index.astype(np.int16),
+        "prompt_index": np.searchsorted(drawn, [pair.concept for pair in pairs]).astype(np.int16),
         "designer_index": np.array([pair.designer for pair in pairs], np.int8),
-        "prompt_texts": np.array([concept.text for concept in concepts]),
-        "concept_codes": np.array([concept.code for concept in concepts]),
-        "groups": np.array([concept.group for concept in concepts]),
-        "subgroups": np.array([concept.subgroup for concept in concepts]),
-        "designers": np.array([icon_set.designer for icon_set in icon_sets]),
-        "packages": np.array([icon_set.package for icon_set in icon_sets]),
-        "licences": np.array([icon_set.licence for icon_set in icon_sets]),
-        "sources": np.array([icon_set.info["author"]["url"] for icon_set in icon_sets]),
-        "provenance": np.array(provenance()),
-        "description": np.array(description),
+        "prompt_texts": names,
+        "concept_codes": [concept.code for concept in concepts],
+        "groups": [concept.group for concept in concepts],
+        "subgroups": [concept.subgroup for concept in concepts],
+        "designers": [icon_set.designer for icon_set in icon_sets],
+        "packages": [icon_set.package for icon_set in icon_sets],
+        "licences": [icon_set.licence for icon_set in icon_sets],
+        "sources": [icon_set.info["author"]["url"] for icon_set in icon_sets],
+        "provenance": provenance,
+        "description": f"emoji drawn by {len(icon_sets)} designers, {len(pairs):,} pairs of "
+        f"{len(names):,} names; {pictures.name} pictures, {texts.name} prompts",
     }
+    common.write_arrays(output, **{name: np.array(values) for name, values in arrays.items()})
 
 
-def main(argv: list[str]) -> None:
-    """Download, render, embed and write."""
-    command.no_words(argv[1:])
-    cache_dir, output = Path(flags.FLAGS.cache_dir), Path(flags.FLAGS.output)
-    cache_dir.mkdir(parents=True, exist_ok=True)
-    if flags.FLAGS.pictures:
-        folder = Path(flags.FLAGS.pictures)
-        if folder.is_dir() and any(folder.glob("*.png")) and not flags.FLAGS.overwrite:
-            raise ValueError(
-                f"--pictures: {folder} holds pictures already; choose another folder, or add "
-                "--overwrite to replace those of the same names."
-            )
-        count = write_pictures(cache_dir, Path(flags.FLAGS.pictures))
-        print(f"{flags.FLAGS.pictures}: {count:,} pictures")
-        return
-    common.check_output(EMOJI_FILE, sources=())
-    arrays = build(cache_dir)
-    with atomic_writer(output) as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
-    print(f"{output.name}: {output.stat().st_size / 1e6:.1f} MB")
-
+RECIPES = {"emoji": common.Recipe(build)}
 
 if __name__ == "__main__":
-    flags.DEFINE_string("cache_dir", None, "Folder for packages and features.", required=True)
-    flags.DEFINE_string("output", str(EMOJI_FILE), "The file to write.")
-    common.define_overwrite()
     flags.DEFINE_string("pictures", None, "Folder for the drawings; nothing is embedded then.")
-    command.run(main)
+    common.run(RECIPES)

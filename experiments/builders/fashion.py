@@ -10,34 +10,22 @@ from __future__ import annotations
 import pathlib
 
 import numpy as np
-from absl import flags
 
-from condvendi_jax.cli import command
-from condvendi_jax.cli.files import atomic_writer
-from condvendi_jax.encoders import Encoder, load_minilm
+from condvendi_jax.encoders import load_minilm
 from experiments.builders import common
-from experiments.data import pictures
+from experiments.data.pictures import FASHION, FASHION_FILE
+from experiments.data.wordings import WORDINGS
 
 
-def build(texts: Encoder) -> np.ndarray:
-    """Unit-norm embeddings of the wordings, float16 `[kinds, wordings, p]`."""
-    rows = np.asarray(texts.encode(pictures.fashion_wordings()), np.float32)
-    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    return unit.reshape(len(pictures.FASHION), -1, rows.shape[1]).astype(np.float16)
+def build(output: pathlib.Path, cache: pathlib.Path) -> None:
+    """Writes embeddings of the wordings, float16 `[kinds, wordings, p]`."""
+    sentences = WORDINGS["fashion"].specified(FASHION)
+    rows = common.embed_texts(sentences, load_minilm(), cache=cache, name="fashion-prompts")
+    embeddings = rows.reshape(len(FASHION), -1, rows.shape[1]).astype(np.float16)
+    common.write_arrays(output, embeddings=embeddings)
 
 
-def main(argv: list[str]) -> None:
-    """Embeds and writes."""
-    command.no_words(argv[1:])
-    output = pathlib.Path(flags.FLAGS.output)
-    common.check_output(pictures.FASHION_FILE, sources=())
-    embeddings = build(load_minilm())
-    with atomic_writer(output) as stream:
-        np.savez_compressed(stream, embeddings=embeddings)
-    print(f"{output}: {embeddings.shape[0]} kinds in {embeddings.shape[1]} wordings")
-
+RECIPES = {FASHION_FILE.stem: common.Recipe(build)}
 
 if __name__ == "__main__":
-    flags.DEFINE_string("output", str(pictures.FASHION_FILE), "File to write.")
-    common.define_overwrite()
-    command.run(main)
+    common.run(RECIPES)

@@ -17,42 +17,28 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
-from absl import flags
 
-from condvendi_jax.cli import command
-from condvendi_jax.encoders import Encoder, load_efficientnet, load_minilm
-from condvendi_jax.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
-from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
+from condvendi_jax.encoders import load_efficientnet, load_minilm
 from experiments.builders import common
 from experiments.data.repository import Repository
-from experiments.data.sets import FOLDER, SETS
+from experiments.data.sets import SETS
 
-REPOSITORY, COMMIT = "dcsan/imagen", "c6f37ebed13ee57a51055235c70621c6ae80521f"
+REPOSITORY = ("dcsan/imagen", "c6f37ebed13ee57a51055235c70621c6ae80521f")
 SHEETS = ("gallery-9.md", "storyboard-9.md")
 RENDERS = "output/renders"
 
 
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """What made some of the pictures: its name, and the least side in pixels of those it made.
-
-    Smaller pictures under its name are left out: they are sheets of four, or of another source.
-    """
-
-    name: str
-    side: int = 256
-
-
-# By the beginning of a file's name. The eighth of the repository, Disco Diffusion, shows one
-# picture twice under nearly every prompt.
+# By the beginning of a file's name, what made the picture, and the least side in pixels of those
+# that it made: smaller ones are sheets of four, or of another source. The eighth of the repository,
+# Disco Diffusion, shows one picture twice under nearly every prompt.
 SOURCES = {
-    "ldif": Source("latent diffusion"),
-    "dmin": Source("DALL-E mini"),
-    "glid3": Source("GLID-3-XL"),
-    "midj": Source("Midjourney", side=513),
-    "stab": Source("Stability beta", side=512),
-    "simu": Source("simulacra", side=512),
-    "dal2": Source("DALL-E 2", side=512),
+    "ldif": ("latent diffusion", 256),
+    "dmin": ("DALL-E mini", 256),
+    "glid3": ("GLID-3-XL", 256),
+    "midj": ("Midjourney", 513),
+    "stab": ("Stability beta", 512),
+    "simu": ("simulacra", 512),
+    "dal2": ("DALL-E 2", 512),
 }
 
 
@@ -66,56 +52,44 @@ class Picture:
     sample: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Gallery:
-    """The pictures that are kept, the texts of the prompts, and why others are left out.
-
-    Attributes:
-      pictures: in the order of the prompts, then of the sources, then of their numbers.
-      prompts: by number.
-      left_out: how many, by reason.
-    """
-
-    pictures: tuple[Picture, ...]
-    prompts: tuple[str, ...]
-    left_out: dict[str, int]
-
-
 def read_prompts(sheets: Sequence[str]) -> dict[str, str]:
     """Folder of a prompt -> its text, in the order of the sheets: `## FOLDER`, then `> text`."""
     found = [re.findall(r"^## (\S+) *\n> *(.+?) *$", sheet, re.MULTILINE) for sheet in sheets]
     return {folder: text for prompts in found for folder, text in prompts}
 
 
-def collect(repository: Repository, keys: Sequence[str]) -> Gallery:
-    """Every picture of some sources whose prompt is known, but small ones and repetitions.
+def collect(repository: Repository, prompts: Sequence[str]) -> tuple[list[Picture], dict[str, int]]:
+    """Every picture whose prompt is known by its folder, but small ones and repetitions.
+
+    Returns:
+      The pictures in the order of the prompts, then of the sources, then of their numbers; and by
+      reason how many were left out.
 
     Raises:
       ValueError: nothing is left, or a file is no picture.
     """
-    prompts = read_prompts([content.decode() for content in repository.read(SHEETS)])
-    names = re.compile(rf"{RENDERS}/([^/]+)/({'|'.join(keys)})-(\d+)\.(?:png|jpe?g|webp)")
-    order, found = list(prompts), []
-    for path in repository.paths(RENDERS):
-        match = names.fullmatch(path)
-        if match and match[1] in prompts:
-            found.append(Picture(path, order.index(match[1]), match[2], int(match[3])))
-    found.sort(key=lambda p: (p.prompt, keys.index(p.source), p.sample, p.path))
+    names = re.compile(rf"{RENDERS}/([^/]+)/({'|'.join(SOURCES)})-(\d+)\.(?:png|jpe?g|webp)")
+    found = [
+        Picture(path, prompts.index(match[1]), match[2], int(match[3]))
+        for path in repository.paths(RENDERS)
+        if (match := names.fullmatch(path)) and match[1] in prompts
+    ]
+    order = list(SOURCES)
+    found.sort(key=lambda p: (p.prompt, order.index(p.source), p.sample, p.path))
     seen: set[bytes] = set()
-    kept, small, repeated = [], 0, 0
+    kept, left_out = [], {"smaller than the source's own": 0, "repeated": 0}
     for picture, content in zip(found, repository.read([p.path for p in found]), strict=True):
         digest = hashlib.sha256(content).digest()
-        if min(_size(content, picture.path)) < SOURCES[picture.source].side:
-            small += 1
+        if min(_size(content, picture.path)) < SOURCES[picture.source][1]:
+            left_out["smaller than the source's own"] += 1
         elif digest in seen:
-            repeated += 1
+            left_out["repeated"] += 1
         else:
             kept.append(picture)
         seen.add(digest)
     if not kept:
-        raise ValueError(f"{repository.reference}: no pictures of {', '.join(keys)}.")
-    left_out = {"smaller than the source's own": small, "repeated": repeated}
-    return Gallery(tuple(kept), tuple(prompts.values()), left_out)
+        raise ValueError(f"{repository.reference}: no pictures of {', '.join(SOURCES)}.")
+    return kept, left_out
 
 
 def _size(content: bytes, name: str) -> tuple[int, int]:
@@ -128,78 +102,37 @@ def _size(content: bytes, name: str) -> tuple[int, int]:
         raise ValueError(f"{name}: cannot be decoded as a picture: {error}") from error
 
 
-def build(
-    repository: Repository,
-    keys: Sequence[str],
-    output: pathlib.Path,
-    *,
-    pictures: Encoder,
-    texts: Encoder,
-    cache: pathlib.Path,
-    packages: Sequence[str] = (),
-) -> None:
-    """Embeds the pictures and prompts of some sources, and writes the file."""
-    gallery = collect(repository, keys)
-    outputs = common.embed_pictures(
-        repository, [p.path for p in gallery.pictures], pictures, cache=cache, name="gallery"
-    )
-    prompts = common.embed_texts(gallery.prompts, texts, cache=cache, name="gallery-prompts")
-    labels = {
-        "models": np.array([SOURCES[p.source].name for p in gallery.pictures]),
-        "prompt": np.array([p.prompt for p in gallery.pictures]),
-        "sample": np.array([p.sample for p in gallery.pictures]),
-    }
+def build(output: pathlib.Path, cache: pathlib.Path, repository: Repository) -> None:
+    """Embeds the pictures and prompts, and writes the set."""
+    pictures, texts = load_efficientnet(), load_minilm()
+    prompts = read_prompts([content.decode() for content in repository.read(SHEETS)])
+    kept, left_out = collect(repository, list(prompts))
+    paths = [picture.path for picture in kept]
+    outputs = common.embed_pictures(repository, paths, pictures, cache=cache, name="gallery")
+    table = common.embed_texts(list(prompts.values()), texts, cache=cache, name="gallery-prompts")
+    models = np.array([SOURCES[picture.source][0] for picture in kept])
+    prompt = np.array([picture.prompt for picture in kept])
     common.write_set(
         output,
         outputs=outputs,
-        prompts=(prompts, labels["prompt"]),
-        labels=labels,
-        description=f"{len(outputs):,} pictures by {len(set(labels['models']))} text-to-image "
-        f"sources on {len(set(labels['prompt']))} prompts; {pictures.name} pictures, "
-        f"{texts.name} prompts",
+        prompts=(table, prompt),
+        labels={
+            "models": models,
+            "prompt": prompt,
+            "sample": np.array([picture.sample for picture in kept]),
+        },
+        description=f"{len(outputs):,} pictures by {len(set(models))} text-to-image sources on "
+        f"{len(set(prompt))} prompts; {pictures.name} pictures, {texts.name} prompts",
         licence=SETS["gallery"].licence,
-        provenance=[repository.reference, *packages],
-        cut={"left out": gallery.left_out},
+        provenance=[
+            repository.reference,
+            *common.versions(common.EFFICIENTNET, common.MINILM, "pillow", "tokenizers"),
+        ],
+        cut={"left out": left_out},
     )
 
 
-def check_keys(given: Sequence[str]) -> list[str]:
-    """The sources that are asked for, each once.
-
-    Raises:
-      ValueError: one is unknown or given twice, with those that there are.
-    """
-    unknown = [key for key in given if key not in SOURCES]
-    if unknown or len(set(given)) < len(given) or not given:
-        raise ValueError(
-            f"--sources: expected some of {', '.join(SOURCES)}, each once, "
-            f"received {', '.join(given) or 'nothing'}."
-        )
-    return list(given)
-
-
-def main(argv: list[str]) -> None:
-    """Read the clone, embed and write."""
-    command.no_words(argv[1:])
-    values = flags.FLAGS
-    cache, output = pathlib.Path(values.cache_dir), pathlib.Path(values.output)
-    keys = check_keys(values.sources)
-    cache.mkdir(parents=True, exist_ok=True)
-    common.check_output(FOLDER / "gallery.npz")
-    repository = Repository.opened(REPOSITORY, COMMIT, source=values.source, cache=cache)
-    packages = common.versions(EFFICIENTNET_PACKAGE, MINILM_PACKAGE, "pillow", "tokenizers")
-    build(
-        repository,
-        keys,
-        output,
-        pictures=load_efficientnet(),
-        texts=load_minilm(),
-        cache=cache,
-        packages=packages,
-    )
-
+RECIPES = {"gallery": common.Recipe(build, {"source": REPOSITORY})}
 
 if __name__ == "__main__":
-    common.define_flags(FOLDER / "gallery.npz", source=REPOSITORY)
-    flags.DEFINE_list("sources", list(SOURCES), "Whose pictures, by the beginning of file names.")
-    command.run(main)
+    common.run(RECIPES)

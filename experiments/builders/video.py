@@ -16,25 +16,17 @@ import dataclasses
 import io
 import pathlib
 import re
-import sys
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from absl import flags
 
-from condvendi_jax.cli import command
-from condvendi_jax.encoders import Encoder, load_efficientnet, load_minilm
-from condvendi_jax.encoders.efficientnet import PACKAGE as EFFICIENTNET_PACKAGE
-from condvendi_jax.encoders.minilm import PACKAGE as MINILM_PACKAGE
-from experiments import records
+from condvendi_jax.encoders import load_efficientnet, load_minilm
 from experiments.builders import common
-from experiments.data import sets
 from experiments.data.repository import Repository
+from experiments.data.sets import SETS
 
-FETV, FETV_COMMIT = "llyx97/FETV", "127282c"
-SHAP_E, SHAP_E_COMMIT = "openai/shap-e", "5013101"
-LICENCE = "FETV: not stated (its real clips are others'); Shap-E: MIT"
+FETV = ("llyx97/FETV", "127282c")
+SHAP_E = ("openai/shap-e", "5013101")
+FRAMES = 16  # The shortest clips have as many.
 MODELS = {
     "cogvideo": "CogVideo",
     "text2video-zero": "Text2Video-Zero",
@@ -45,7 +37,6 @@ MODELS = {
 _EXAMPLES = "generated_video_examples/"
 _PICTURE = re.compile(r"!\[\]\((assets/[^)\s]+/([^/)\s]+)/[^/)\s]+\.gif)\)")
 _SAMPLE = re.compile(r'<img src="(samples/[^"]+\.gif)" alt="([^"]+)"')
-_VERSION = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,82 +88,34 @@ def shap_e_clips(repository: Repository) -> list[Clip]:
     return clips
 
 
-def decode_frames(content: bytes, *, name: str, count: int, side: int) -> np.ndarray:
+def decode_frames(content: bytes, *, name: str, side: int) -> np.ndarray:
     """Some frames of an animation, evenly spaced from the first to the last.
 
-    Args:
-      content: of the file.
-      name: of the file, for errors.
-      count: how many frames; frames of a shorter animation come several times.
-      side: pixels along each side of a frame: the shorter side is resampled to it and the middle
-        is cut out, over white where it is transparent.
+    Frames of a shorter animation come several times. A frame's shorter side is resampled and the
+    middle is cut out, over white where it is transparent.
 
     Returns:
-      uint8 `[count, side, side, 3]`.
+      uint8 `[FRAMES, side, side, 3]`.
 
     Raises:
-      ValueError: it cannot be decoded.
+      ValueError: it cannot be decoded, with the name of the file.
     """
     from PIL import Image, ImageOps
 
+    frames = []
     try:
         with Image.open(io.BytesIO(content)) as opened:
-            there = getattr(opened, "n_frames", 1)
-            frames: dict[int, np.ndarray] = {}
-            places = np.linspace(0, there - 1, count).round().astype(int).tolist()
-            for place in sorted(set(places)):
+            last = getattr(opened, "n_frames", 1) - 1
+            for place in np.linspace(0, last, FRAMES).round().astype(int).tolist():
                 opened.seek(place)
                 picture = opened.convert("RGBA")
                 white = Image.new("RGBA", picture.size, "white")
                 picture = Image.alpha_composite(white, picture).convert("RGB")
                 picture = ImageOps.fit(picture, (side, side), Image.Resampling.BICUBIC)
-                frames[place] = np.asarray(picture)
+                frames.append(np.asarray(picture))
     except Exception as error:  # Damaged animations fail in any of the decoder's ways.
         raise ValueError(f"{name}: cannot be decoded as an animation: {error}") from error
-    return np.stack([frames[place] for place in places])
-
-
-def embed_frames(
-    repository: Repository,
-    paths: Sequence[str],
-    encoder: Encoder,
-    *,
-    count: int,
-    cache: pathlib.Path,
-) -> np.ndarray:
-    """Unit-norm features of the frames of some clips, float32 `[n, count, d]`, made once.
-
-    Args:
-      repository: where the clips are.
-      paths: of the clips.
-      encoder: of pictures, with the `side` of those that it takes.
-      count: frames of each clip.
-      cache: folder of what is made.
-    """
-    side: int = getattr(encoder, "side", 224)
-
-    def build() -> dict[str, np.ndarray]:
-        rows = []
-        for path, content in zip(paths, repository.read(paths), strict=True):
-            rows.append(encoder.encode(decode_frames(content, name=path, count=count, side=side)))
-            if len(rows) % 20 == 0:
-                sys.stderr.write(f"{repository.name}: {len(rows)} of {len(paths)} clips\n")
-        return {"features": np.stack(rows)}
-
-    found = records.cached(
-        cache,
-        f"frames-{repository.name.partition('/')[2]}",
-        version=_VERSION,
-        settings={
-            "encoder": encoder.name,
-            "repository": repository.reference,
-            "count": count,
-            "side": side,
-        },
-        arrays={"paths": np.array(list(paths))},
-        build=build,
-    )["features"]
-    return common.unit_rows(found.reshape(-1, found.shape[-1])).reshape(found.shape)
+    return np.stack(frames)
 
 
 def pool(frames: np.ndarray) -> np.ndarray:
@@ -185,93 +128,61 @@ def pool(frames: np.ndarray) -> np.ndarray:
     return np.concatenate([wide.mean(axis=1), wide.std(axis=1)], axis=1).astype(np.float32)
 
 
-def build(
-    repositories: Sequence[Repository],
-    pictures: Encoder,
-    texts: Encoder,
-    *,
-    count: int,
-    cache: pathlib.Path,
-    output: pathlib.Path,
-) -> None:
-    """Reads, embeds and writes.
-
-    Args:
-      repositories: FETV's and Shap-E's.
-      pictures: the encoder of frames.
-      texts: the encoder of prompts.
-      count: frames of each clip.
-      cache: folder of what is embedded.
-      output: the file.
-    """
+def build(output: pathlib.Path, cache: pathlib.Path, fetv: Repository, shap_e: Repository) -> None:
+    """Reads, embeds and writes."""
+    pictures, texts = load_efficientnet(), load_minilm()
+    side = common.side_of(pictures)
     clips: list[Clip] = []
-    frames = []
-    for repository, listed in zip(repositories, (fetv_clips, shap_e_clips), strict=True):
-        found = listed(repository)
+    rows = []
+    for repository, found in ((fetv, fetv_clips(fetv)), (shap_e, shap_e_clips(shap_e))):
         paths = [clip.path for clip in found]
-        frames.append(embed_frames(repository, paths, pictures, count=count, cache=cache))
+        contents = zip(paths, repository.read(paths), strict=True)
+        embedded = common.embed(
+            f"frames-{repository.name.partition('/')[2]}",
+            (f for name, c in contents for f in decode_frames(c, name=name, side=side)),
+            pictures,
+            cache=cache,
+            arrays={"paths": np.array(paths)},
+            repository=repository.reference,
+            frames=FRAMES,
+        )
+        rows.append(embedded.reshape(len(paths), FRAMES, -1))
         clips += found
-    features = np.concatenate(frames)
-    outputs = pool(features)
+    features = np.concatenate(rows)
+    outputs, width = pool(features), features.shape[-1]
     wordings = list(dict.fromkeys(clip.prompt for clip in clips))
     prompt = np.array([wordings.index(clip.prompt) for clip in clips])
-    width = features.shape[-1]
+    models = np.array([clip.model for clip in clips])
+    sources = np.array([clip.source for clip in clips])
     moving = 1 - np.sum(outputs[:, :width].astype(np.float64) ** 2, axis=1)
-    fields: dict[str, Any] = {
-        name: np.array([getattr(clip, name) for clip in clips]) for name in ("source", "model")
-    }
-    sources = dict.fromkeys(fields["source"].tolist())
-    counts = {name: int(np.sum(fields["source"] == name)) for name in sources}
     common.write_set(
         output,
         outputs=outputs,
         prompts=(common.embed_texts(wordings, texts, cache=cache, name="video-prompts"), prompt),
-        labels={"models": fields["model"], "prompt": prompt, "source": fields["source"]},
-        further={"means": common.unit_rows(outputs[:, :width]), "stills": features[:, count // 2]},
+        labels={"models": models, "prompt": prompt, "source": sources},
+        further={"means": common.unit_rows(outputs[:, :width]), "stills": features[:, FRAMES // 2]},
         description=(
-            f"clips of {' and '.join(sources)}; mean and spread over {count} frames of "
-            f"{pictures.name}, {texts.name} prompts"
+            f"clips of FETV and Shap-E; mean and spread over {FRAMES} frames of {pictures.name}, "
+            f"{texts.name} prompts"
         ),
-        licence=LICENCE,
+        licence=SETS["video"].licence,
         provenance=[
-            *(repository.reference for repository in repositories),
-            *common.versions(EFFICIENTNET_PACKAGE, MINILM_PACKAGE, "tokenizers"),
+            fetv.reference,
+            shap_e.reference,
+            *common.versions(common.EFFICIENTNET, common.MINILM, "tokenizers"),
         ],
         cut={
-            "clips": counts,
-            "frames": count,
+            "clips": {name: int(np.sum(sources == name)) for name in ("FETV", "Shap-E")},
+            "frames": FRAMES,
             "spread": {
-                model: float(moving[fields["model"] == model].mean())
-                for model in dict.fromkeys(fields["model"].tolist())
+                model: float(moving[models == model].mean())
+                for model in dict.fromkeys(models.tolist())
             },
         },
     )
 
 
-def main(argv: list[str]) -> None:
-    """Read, embed and write."""
-    command.no_words(argv[1:])
-    values = flags.FLAGS
-    cache, output = pathlib.Path(values.cache_dir), pathlib.Path(values.output)
-    cache.mkdir(parents=True, exist_ok=True)
-    common.check_output(sets.FOLDER / "video.npz", sources=("fetv", "shap_e"))
-    if values.frames < 2:
-        raise ValueError(f"--frames: expected at least 2, received {values.frames}.")
-    repositories = [
-        Repository.opened(FETV, FETV_COMMIT, source=values.fetv, cache=cache),
-        Repository.opened(SHAP_E, SHAP_E_COMMIT, source=values.shap_e, cache=cache),
-    ]
-    build(
-        repositories,
-        load_efficientnet(),
-        load_minilm(),
-        count=values.frames,
-        cache=cache,
-        output=output,
-    )
-
+RECIPES = {"video": common.Recipe(build, {"fetv": FETV, "shap_e": SHAP_E})}
 
 if __name__ == "__main__":
-    common.define_flags(sets.FOLDER / "video.npz", fetv=FETV, shap_e=SHAP_E)
-    flags.DEFINE_integer("frames", 16, "Frames of each clip; the shortest clips have 16.")
-    command.run(main)
+    common.run(RECIPES)

@@ -26,7 +26,6 @@ import numpy as np
 from condvendi_jax.encoders.items import decode_image
 from experiments import records
 from experiments.data.sets import EMOJI_FILE, FOLDER
-from experiments.data.wordings import WORDINGS
 
 SIDE = 32
 FASHION = (
@@ -181,11 +180,6 @@ def _emoji_prompts() -> Prompts:
         rows = stored["prompt_embeddings"].astype(np.float32)
         unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
         return Prompts(stored["prompt_texts"], unit[:, None])
-
-
-def fashion_wordings() -> list[str]:
-    """The prompts of Fashion-MNIST, those of one kind after those of another."""
-    return WORDINGS["fashion"].specified(FASHION)
 
 
 COLLECTIONS = {

@@ -1,9 +1,18 @@
-"""Repositories that a builder can read, made of a few files."""
+"""Small repositories, and sets that a builder makes of them by encoders that need no weights."""
 
+import io
+import json
 import subprocess
+import types
+from typing import NamedTuple
 
 import numpy as np
+import pytest
+from absl import flags
+from PIL import Image
 
+from experiments.builders import common
+from experiments.data import PairedEmbeddings, sets
 from experiments.data.repository import Repository
 
 
@@ -26,17 +35,29 @@ def repository(folder, name, files):
     return Repository.opened(name, commit, source=str(folder), cache=folder)
 
 
-class WordCounts:
-    """A text by its length and its first letters: what another cut would change."""
+def picture(colour, side=256, kind="PNG"):
+    """The file of a picture of one colour."""
+    content = io.BytesIO()
+    Image.new("RGB", (side, side), colour).save(content, kind)
+    return content.getvalue()
 
-    name, dimension = "word-counts", 4
 
-    def __init__(self):
-        self.given = []
+class Texts:
+    """A direction for each text."""
+
+    dimension = 4
+
+    def __init__(self, name="words"):
+        self.name, self.given = name, []
 
     def encode(self, items):
         self.given += list(items)
-        return np.array([[len(t.split()), ord(t[0]) / 50, t.count("e"), 1] for t in items], float)
+        seeds = [[len(self.name), *item.encode()] for item in items]
+        return np.array([np.random.default_rng(seed).random(4) for seed in seeds])
+
+    def rows(self, texts):
+        """The embeddings as a set has them."""
+        return common.unit_rows(self.encode(texts))
 
 
 class Corners:
@@ -49,5 +70,55 @@ class Corners:
 
     def encode(self, items):
         self.given += len(items)
+        items = np.stack(items)
         middle = items[:, 2:6, 2:6].mean(axis=(1, 2))
         return np.concatenate([middle, items[:, 0, 0]], axis=1) / 255 + 0.01
+
+
+class Made(NamedTuple):
+    """A set that was made: its pairs, its entries, what was cut, and the encoders."""
+
+    pairs: PairedEmbeddings
+    stored: dict
+    cut: dict
+    pictures: Corners
+    texts: Texts
+
+
+def make(builder, folder, *clones, name=None, flag_values=(), **constants):
+    """Makes a set twice, as its command does.
+
+    The second time nothing is embedded and the file is the same. It has the references of the
+    clones and the licence of the set, and no text that was embedded.
+
+    Args:
+      builder: the module.
+      folder: where `NAME.npz` is written, and the cache.
+      *clones: the repositories.
+      name: of the set, where the builder has several.
+      flag_values: the values of the builder's own flags, by name.
+      **constants: of the module, that are other here.
+    """
+    name = name or next(iter(builder.RECIPES))
+    output = folder / f"{name}.npz"
+    pictures, texts, others = Corners(), Texts(), Texts("others")
+    loaders = {"load_efficientnet": pictures, "load_minilm": texts, "load_universal": others}
+    with pytest.MonkeyPatch.context() as patch:
+        for loader, encoder in loaders.items():
+            patch.setattr(builder, loader, lambda encoder=encoder, **knobs: encoder, raising=False)
+        patch.setattr(common, "versions", lambda *packages: list(packages))
+        patch.setattr(flags, "FLAGS", types.SimpleNamespace(**dict(flag_values)))
+        for constant, value in constants.items():
+            patch.setattr(builder, constant, value)
+        found = []
+        for _ in range(2):
+            builder.RECIPES[name].build(output, folder / "cache", *clones)
+            found.append((output.read_bytes(), pictures.given, texts.given[:], others.given[:]))
+    assert found[0] == found[1]
+    with np.load(output, allow_pickle=False) as file:
+        stored = dict(file)
+    assert stored["provenance"].tolist()[: len(clones)] == [clone.reference for clone in clones]
+    assert str(stored["licence"]) == sets.SETS[name].licence
+    words = " ".join(str(array) for array in stored.values() if array.dtype.kind == "U")
+    assert not any(text in words for text in texts.given if len(text) > 5)
+    return Made(sets.read_set(output), stored, json.loads(str(stored["cut"])), pictures, texts)

@@ -4,10 +4,9 @@ import json
 
 import numpy as np
 import pytest
-from small_repositories import WordCounts, repository
+from small_repositories import make, repository
 
-from experiments.builders import common, language
-from experiments.data import sets
+from experiments.builders import language
 
 pytestmark = pytest.mark.slow
 
@@ -41,26 +40,13 @@ def files(missing=("b_concise", 3)):
     }
 
 
-def build(tmp_path, found, encoder, **changes):
-    given = {
-        "systems": language.default_systems(SYSTEMS),
-        "every": 2,
-        "percentile": 50.0,
-        "whole": ["b"],
-        "cache": tmp_path / "cache",
-        "output": tmp_path / "language.npz",
-    }
-    language.build(found, encoder, **(given | changes))
-    with np.load(tmp_path / "language.npz") as stored:
-        return (
-            sets.read_set(tmp_path / "language.npz"),
-            json.loads(str(stored["cut"])),
-            stored.files,
-        )
+def build(folder, **constants):
+    constants = {"EVERY": 2, "PERCENTILE": 50.0, "WHOLE": ("b",)} | constants
+    return make(language, folder, repository(folder / "clone", "o/r", files()), **constants)
 
 
 def test_systems_are_chosen_by_their_variants_and_sizes_alone():
-    chosen = language.default_systems(sorted(SYSTEMS))
+    chosen = language.chosen_systems(sorted(SYSTEMS))
     assert chosen == ["b", "b_concise", "b_verbose", "Qwen1.5-1.8B-Chat", "Qwen1.5-14B-Chat"]
 
 
@@ -72,72 +58,40 @@ def test_a_text_is_cut_to_words_and_a_shorter_one_stays():
 
 
 def test_the_set_holds_the_shared_instructions_of_every_system(tmp_path):
-    encoder = WordCounts()
-    pairs, cut, entries = build(tmp_path, repository(tmp_path / "r", "o/r", files()), encoder)
+    pairs, stored, cut, _, texts = build(tmp_path)
     # Of 16 that all answered (number 3 is missing), every second.
     numbers = [n for n in range(17) if n != 3][::2]
     assert cut["instructions"] == {"of": 16, "every": 2, "kept": 8}
     assert len(pairs) == 5 * 8
     assert pairs.labels["prompt"].tolist() == list(range(0, 16, 2)) * 5
-    assert list(dict.fromkeys(pairs.labels["models"])) == language.default_systems(SYSTEMS)
-    texts = [answer(m, n) for m in dict.fromkeys(pairs.labels["models"]) for n in numbers]
-    assert pairs.labels["words"].tolist() == [len(text.split()) for text in texts]
-    rows = common.unit_rows(encoder.encode(texts))
-    np.testing.assert_allclose(pairs.outputs, rows, atol=1e-3)
-    asked = common.unit_rows(encoder.encode([INSTRUCTIONS[n] for n in numbers]))
-    np.testing.assert_allclose(pairs.prompts[:8], asked, atol=1e-3)
-    np.testing.assert_array_equal(pairs.prompts[:8], pairs.prompts[8:16])
-    # Nothing of the texts: words are those of names and of what is said about the file.
-    assert {name for name in entries if name.startswith(("label", "further"))} == {
-        "label_models",
-        "label_models_index",
-        "label_prompt",
-        "label_words",
-        "further_truncated",
-    }
-
-
-def test_cut_answers_have_the_percentile_of_the_lengths(tmp_path):
-    found = repository(tmp_path / "r", "o/r", files())
-    encoder = WordCounts()
-    pairs, cut, _ = build(tmp_path, found, encoder)
+    systems = list(dict.fromkeys(pairs.labels["models"]))
+    assert systems == language.chosen_systems(SYSTEMS)
+    written = [answer(system, number) for system in systems for number in numbers]
+    assert pairs.labels["words"].tolist() == [len(text.split()) for text in written]
+    np.testing.assert_allclose(pairs.outputs, texts.rows(written), atol=1e-3)
+    asked = texts.rows([INSTRUCTIONS[n] for n in numbers])
+    np.testing.assert_allclose(pairs.prompts, np.tile(asked, (5, 1)), atol=1e-3)
     length = int(np.median(pairs.labels["words"]))
     assert cut["truncated"] == {"words": length, "percentile": 50.0}
-    longer = pairs.labels["words"] > length
-    assert longer.any()
-    same = np.all(pairs.outputs == pairs.further["truncated"], axis=1)
-    np.testing.assert_array_equal(same, ~longer)
-    _, other, _ = build(tmp_path, found, encoder, percentile=90.0)
-    assert other["truncated"]["words"] > length
-
-
-def test_what_is_left_out_has_its_cost_in_the_file(tmp_path):
-    found = repository(tmp_path / "r", "o/r", files())
-    _, cut, _ = build(tmp_path, found, WordCounts())
-    assert list(cut["cost"]) == ["b"]
+    shorter = texts.rows([" ".join(text.split()[:length]) for text in written])
+    np.testing.assert_allclose(pairs.further["truncated"], shorter, atol=1e-3)
     assert cut["cost"]["b"]["conditional"]["change"] != 0
-    _, cut, _ = build(tmp_path, found, WordCounts(), every=1, whole=["b_verbose"])
-    # All instructions are kept: what remains is the rounding to half precision.
+
+
+def test_where_all_instructions_are_kept_only_rounding_has_a_cost(tmp_path):
+    cut = build(tmp_path, EVERY=1, PERCENTILE=90.0, WHOLE=("b_verbose",)).cut
     assert abs(cut["cost"]["b_verbose"]["conditional"]["change"]) < 1e-3
     assert cut["instructions"]["kept"] == 16
 
 
-def test_answers_are_embedded_once(tmp_path):
-    found = repository(tmp_path / "r", "o/r", files())
-    build(tmp_path, found, WordCounts())
-    again = WordCounts()
-    build(tmp_path, found, again)
-    assert again.given == []
-
-
-def test_what_cannot_be_read_is_named(tmp_path):
-    broken = files() | {"results/b/model_outputs.json": b'[{"instruction": "x"}]'}
-    found = repository(tmp_path / "r", "o/r", broken)
-    with pytest.raises(ValueError, match=r"results/b/model_outputs\.json: no list of instructions"):
-        build(tmp_path, found, WordCounts())
-    with pytest.raises(ValueError, match="results/nobody/"):
-        build(tmp_path, found, WordCounts(), systems=["nobody"])
-    other = files() | {"results/b/model_outputs.json": b'[{"instruction": "x", "output": "y"}]'}
-    found = repository(tmp_path / "s", "o/r", other)
-    with pytest.raises(ValueError, match="no instruction is answered by all"):
-        build(tmp_path, found, WordCounts())
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'[{"instruction": "x"}]', r"results/b/model_outputs\.json: no list of instructions"),
+        (b'[{"instruction": "x", "output": "y"}]', "no instruction is answered by all"),
+    ],
+)
+def test_answers_that_cannot_be_used_are_refused(tmp_path, content, message):
+    broken = files() | {"results/b/model_outputs.json": content}
+    with pytest.raises(ValueError, match=message):
+        make(language, tmp_path, repository(tmp_path / "clone", "o/r", broken))

@@ -1,14 +1,11 @@
 """The builder of the VAE's drawings: what it draws, embeds and writes."""
 
-import json
-
 import numpy as np
 import pytest
 import small_quickdraw
-from small_repositories import Corners, WordCounts, repository
+from small_repositories import Corners, make, repository
 
 from experiments.builders import quickdraw
-from experiments.data import sets
 from experiments.data.wordings import WORDINGS
 from experiments.generators import quickdraw_vae
 
@@ -19,21 +16,11 @@ pytestmark = pytest.mark.slow
 def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("quickdraw")
     clone = repository(folder / "clone", "a/b", small_quickdraw.files())
-    pictures, texts = Corners(), WordCounts()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quickdraw, "load_efficientnet", lambda: pictures)
-        patch.setattr(quickdraw, "load_minilm", lambda: texts)
-        path = folder / "quickdraw.npz"
-        for _ in range(2):  # The second time out of the cache.
-            quickdraw.build(
-                clone, psi=(0.0, 0.5, 1.0), draws=4, cache=folder / "cache", output=path
-            )
-    return clone, pictures, path
+    return clone, folder, make(quickdraw, folder, clone, PSI=(0.0, 0.5, 1.0), DRAWS=4)
 
 
 def test_the_set_has_every_class_at_every_psi(built):
-    _, pictures, path = built
-    pairs = sets.read_set(path)
+    _, _, (pairs, _, cut, pictures, _) = built
     assert len(pairs) == 3 * 3 * 4
     assert pairs.labels["models"].tolist() == ["0"] * 12 + ["0.5"] * 12 + ["1"] * 12
     assert pairs.labels["types"][:12].tolist() == ["cat"] * 4 + ["alarm clock"] * 4 + ["key"] * 4
@@ -45,36 +32,27 @@ def test_the_set_has_every_class_at_every_psi(built):
     # A drawing has the same wording at every psi, and a wording of a class the same prompt.
     wording = pairs.labels["wording"].reshape(3, 12)
     np.testing.assert_array_equal(wording[0], wording[2])
-    expected = WORDINGS["quickdraw"].pair(12, quickdraw.SEED)
-    np.testing.assert_array_equal(wording[0], expected)
+    np.testing.assert_array_equal(wording[0], WORDINGS["quickdraw"].pair(12, quickdraw.SEED))
     np.testing.assert_array_equal(pairs.prompts[:12], pairs.prompts[12:24])
-
-
-def test_features_are_of_the_pictures_of_the_samples(built):
-    clone, _, path = built
-    published = quickdraw_vae.load(clone)
-    ink = quickdraw.draw(published, (0.0, 0.5, 1.0), 4)
-    assert ink.shape == (3, 3, 4, 8, 8)
-    shown = quickdraw.pictures(ink[2, 1], 8)
-    assert shown.dtype == np.uint8
-    np.testing.assert_array_equal(shown[..., 0], np.round(255 * (1 - ink[2, 1])))
-    features = Corners().encode(shown)
-    features /= np.linalg.norm(features, axis=1, keepdims=True)
-    rows = sets.read_set(path).outputs[28:32]
-    np.testing.assert_allclose(rows @ rows.T, features @ features.T, atol=2e-3)
-    larger = quickdraw.pictures(ink[2, 1], 32)
-    assert larger.shape == (4, 32, 32, 3)
-
-
-def test_what_was_cut_and_what_is_shown(built):
-    _, _, path = built
-    with np.load(path, allow_pickle=False) as stored:
-        cut = json.loads(str(stored["cut"]))
-        assert "MIT" in str(stored["licence"])
-        assert stored["outputs"].dtype == np.float16
     assert cut["dimensions"].startswith("6 of 6 principal directions, with 1.0000")
     assert abs(cut["cost"]["cut"]["conditional"]["change"]) < 0.01
-    with np.load(path.parent / "drawings/quickdraw.npz", allow_pickle=False) as shown:
-        assert shown["ink"].shape == (3, 3, 2, 8, 8)
+
+
+def test_features_are_of_the_pictures_of_the_samples(built, monkeypatch):
+    clone, folder, made = built
+    monkeypatch.setattr(quickdraw, "PSI", (0.0, 0.5, 1.0))
+    monkeypatch.setattr(quickdraw, "DRAWS", 4)
+    ink = quickdraw.draw(quickdraw_vae.load(clone))
+    assert ink.shape == (3, 3, 4, 8, 8)
+    pictures = np.stack([quickdraw.picture(one, 8) for one in ink[2, 1]])
+    assert pictures.dtype == np.uint8
+    np.testing.assert_array_equal(pictures[..., 0], np.round(255 * (1 - ink[2, 1])))
+    features = Corners().encode(pictures)
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    rows = made.pairs.outputs[28:32]
+    np.testing.assert_allclose(rows @ rows.T, features @ features.T, atol=2e-3)
+    assert quickdraw.picture(ink[2, 1, 0], 32).shape == (32, 32, 3)
+    with np.load(folder / "drawings/quickdraw.npz", allow_pickle=False) as shown:
+        np.testing.assert_array_equal(shown["ink"], np.round(255 * ink[:, :, :2]))
         assert shown["types"].tolist() == ["cat", "alarm clock", "key"]
         assert shown["models"].tolist() == ["0", "0.5", "1"]

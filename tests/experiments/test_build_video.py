@@ -1,15 +1,13 @@
 """The builder of the video set, on repositories of a few small animations."""
 
 import io
-import json
 
 import numpy as np
 import pytest
 from PIL import Image
-from small_repositories import Corners, WordCounts, repository
+from small_repositories import make, repository
 
 from experiments.builders import video
-from experiments.data import sets
 
 pytestmark = pytest.mark.slow
 
@@ -53,35 +51,11 @@ def shap_e():
     return files | {"samples.md": "".join(cells).encode()}
 
 
-@pytest.fixture
-def repositories(tmp_path):
-    return [
-        repository(tmp_path / "fetv", "llyx97/FETV", fetv()),
-        repository(tmp_path / "shap_e", "openai/shap-e", shap_e()),
-    ]
-
-
-def build(tmp_path, repositories, encoder=None):
-    path = tmp_path / "video.npz"
-    video.build(
-        repositories,
-        encoder or Corners(),
-        WordCounts(),
-        count=4,
-        cache=tmp_path / "cache",
-        output=path,
-    )
-    with np.load(path) as stored:
-        return sets.read_set(path), json.loads(str(stored["cut"]))
-
-
-def test_a_prompt_is_taken_once_and_only_with_a_clip_of_everyone(repositories):
-    clips = video.fetv_clips(repositories[0])
+def test_a_prompt_is_taken_once_and_only_with_a_clip_of_everyone(tmp_path):
+    clips = video.fetv_clips(repository(tmp_path / "fetv", "llyx97/FETV", fetv()))
     assert [clip.prompt for clip in clips] == ["a red dog"] * 5 + ["a blue cat"] * 5
     assert [clip.model for clip in clips[:5]] == list(video.MODELS.values())
     assert clips[0].path == "generated_video_examples/assets/actions/cogvideo/1.gif"
-    turntables = video.shap_e_clips(repositories[1])
-    assert [clip.prompt for clip in turntables] == ["a chair"] * 4 + ["a car"] * 4
 
 
 def test_pages_without_clips_are_refused(tmp_path):
@@ -93,16 +67,18 @@ def test_pages_without_clips_are_refused(tmp_path):
         video.shap_e_clips(found)
 
 
-def test_frames_are_evenly_spaced_over_white_and_square():
+def test_frames_are_evenly_spaced_over_white_and_square(monkeypatch):
+    monkeypatch.setattr(video, "FRAMES", 3)
     colours = [(index, 0, 0, 255) for index in range(0, 90, 10)]
-    frames = video.decode_frames(gif(*colours), name="x", count=3, side=8)
+    frames = video.decode_frames(gif(*colours), name="x", side=8)
     assert frames.shape == (3, 8, 8, 3)
     assert frames[:, 4, 4, 0].tolist() == [0, 40, 80]
     # A shorter one repeats frames, and what is transparent is white.
-    frames = video.decode_frames(gif(CLEAR, RED), name="x", count=4, side=8)
+    monkeypatch.setattr(video, "FRAMES", 4)
+    frames = video.decode_frames(gif(CLEAR, RED), name="x", side=8)
     assert frames[:, 0, 0].tolist() == [[255] * 3] * 2 + [[250, 0, 0]] * 2
     with pytest.raises(ValueError, match="x: cannot be decoded as an animation"):
-        video.decode_frames(b"GIF89a, not", name="x", count=4, side=8)
+        video.decode_frames(b"GIF89a, not", name="x", side=8)
 
 
 def test_mean_and_spread_of_unit_frames_have_norm_one():
@@ -116,8 +92,13 @@ def test_mean_and_spread_of_unit_frames_have_norm_one():
     np.testing.assert_allclose(still[:, :3], frames[:, 0], rtol=1e-6)
 
 
-def test_the_set_knows_source_model_and_prompt(tmp_path, repositories):
-    pairs, cut = build(tmp_path, repositories)
+def test_the_set_knows_source_model_and_prompt(tmp_path):
+    clones = [
+        repository(tmp_path / "fetv", "llyx97/FETV", fetv()),
+        repository(tmp_path / "shap_e", "openai/shap-e", shap_e()),
+    ]
+    pairs, _, cut, pictures, _ = make(video, tmp_path, *clones, FRAMES=4)
+    assert pictures.given == 4 * 18
     assert len(pairs) == 10 + 8
     assert pairs.labels["source"].tolist() == ["FETV"] * 10 + ["Shap-E"] * 8
     assert pairs.labels["prompt"].tolist() == [0] * 5 + [1] * 5 + [2] * 4 + [3] * 4
@@ -136,11 +117,3 @@ def test_the_set_knows_source_model_and_prompt(tmp_path, repositories):
         pairs.outputs[1, :6] / np.linalg.norm(pairs.outputs[1, :6]),
         atol=1e-3,
     )
-
-
-def test_frames_are_embedded_once(tmp_path, repositories):
-    encoder = Corners()
-    build(tmp_path, repositories, encoder)
-    assert encoder.given == 4 * 18
-    build(tmp_path, repositories, encoder)
-    assert encoder.given == 4 * 18

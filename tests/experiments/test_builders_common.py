@@ -1,11 +1,15 @@
-"""What builders share: repositories at a commit, embeddings made once, costs of cuts, files."""
+"""What builders share: the command, repositories at a commit, embedding once, costs, files."""
 
+import importlib
 import json
-import pathlib
 import subprocess
+import types
 
 import numpy as np
 import pytest
+from absl import flags
+from small_repositories import Corners, Texts, git, picture
+from small_repositories import repository as clone_of
 
 from experiments.builders import common
 from experiments.data import PairedEmbeddings, repository, sets
@@ -14,50 +18,19 @@ from experiments.data.repository import Repository
 pytestmark = pytest.mark.slow
 
 
-def git(folder, *arguments):
-    who = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
-    done = subprocess.run(
-        ["git", *who, "-C", str(folder), *arguments], capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
-
-
 @pytest.fixture
 def clone(tmp_path):
     """A repository whose first commit holds what its second one deleted."""
-    folder = tmp_path / "clone"
-    folder.mkdir()
-    git(folder, "init", "-q")
-    for name, content in {
-        "a/1.png": b"one\n\nblob 3",
-        "a/2 two.png": b"",
-        "b/3.png": b"three",
-        "lfs.bin": b"version https://git-lfs.github.com/spec/v1\noid sha256:0",
-    }.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_bytes(content)
-    (folder / "a" / "link.png").symlink_to("1.png")
-    git(folder, "add", "-A")
-    git(folder, "commit", "-qm", "first")
-    first = git(folder, "rev-parse", "HEAD")
-    git(folder, "rm", "-rq", "a")
-    git(folder, "commit", "-qm", "second")
-    return Repository.opened("me/it", first, source=str(folder), cache=tmp_path / "cache")
-
-
-class Encoder:
-    """The mean colour, or the letters of a text; counts what it is given."""
-
-    name, dimension, side = "fake", 3, 4
-
-    def __init__(self):
-        self.given = 0
-
-    def encode(self, items):
-        self.given += len(items)
-        if isinstance(items, np.ndarray):
-            return items.reshape(len(items), -1, 3).mean(1) + np.arange(3)
-        return np.array([[len(item), item.count("a"), 1.0] for item in items])
+    files = {"a/1.png": b"one\n\nblob 3", "a/2 two.png": b"", "b/3.png": b"three"}
+    files |= {"lfs.bin": b"version https://git-lfs.github.com/spec/v1\noid sha256:0"}
+    clone_of(tmp_path / "clone", "me/it", files)
+    (tmp_path / "clone/a/link.png").symlink_to("1.png")
+    git(tmp_path / "clone", "add", "-A")
+    git(tmp_path / "clone", "commit", "-qm", "link")
+    linked = git(tmp_path / "clone", "rev-parse", "HEAD")
+    git(tmp_path / "clone", "rm", "-rq", "a")
+    git(tmp_path / "clone", "commit", "-qm", "without")
+    return Repository("me/it", linked, tmp_path / "clone")
 
 
 def test_files_of_a_commit_are_listed_and_read_in_any_order(clone):
@@ -96,38 +69,100 @@ def test_a_repository_that_cannot_be_cloned_says_what_to_give(tmp_path, monkeypa
         Repository.opened("me/none", "0" * 40, source=None, cache=tmp_path)
 
 
-def test_pictures_are_embedded_once_and_again_when_anything_changes(clone, tmp_path):
-    encoder, cache = Encoder(), tmp_path / "cache"
-    pictures = {"a/1.png": 10, "b/3.png": 200}
+@pytest.fixture
+def command(tmp_path, monkeypatch, clone):
+    """The command of a builder of one set, and of one of two; gives what is built with."""
+    one = common.Recipe(
+        lambda output, cache, *found: built.append((output, found)),
+        {"source": ("me/it", clone.commit)},
+        lambda output: [output.with_suffix(".txt")],
+    )
+    built = []
+    recipes = {"one": {"gallery": one}, "two": {"gallery": one, "human": common.Recipe(one.build)}}
 
-    def decode(content, path):
-        return np.full((4, 4, 3), pictures[path], np.uint8)
+    def run(which, *words, **given):
+        values = {"cache_dir": str(tmp_path / "cache"), "source": str(clone.folder)}
+        values |= {"output": str(tmp_path / "x.npz"), "overwrite": False, **given}
+        monkeypatch.setattr(flags, "FLAGS", types.SimpleNamespace(**values))
+        common.main(recipes[which], ["builder", *words])
+        return built.pop()
 
-    def embed(paths):
-        return common.embed_pictures(clone, paths, encoder, cache=cache, decode=decode)
+    return run
 
-    rows = embed(["a/1.png", "b/3.png"])
-    expected = np.array([[10.0, 11, 12], [200, 201, 202]])
+
+def test_a_builder_is_given_its_output_and_the_pinned_repositories(command, clone, tmp_path):
+    assert command("one") == (tmp_path / "x.npz", (clone,))
+    assert command("two", "human", source=None) == (tmp_path / "x.npz", ())
+    # The shipped file may be replaced, another one where that is asked for.
+    assert command("one", output=None)[0] == sets.FOLDER / "gallery.npz"
+    (tmp_path / "x.npz").write_text("mine")
+    assert command("one", overwrite=True)[0] == tmp_path / "x.npz"
+
+
+@pytest.mark.parametrize(
+    ("which", "words", "given", "message"),
+    [
+        ("one", ["word"], {}, "unexpected argument 'word'"),
+        ("two", [], {}, "expected one of gallery, human, received ''"),
+        ("two", ["dogs"], {}, "expected one of gallery, human, received 'dogs'"),
+        ("two", ["human"], {}, "--source means nothing for human"),
+        ("one", [], {"source": "nowhere"}, "nowhere: there is no such folder"),
+        ("one", [], {"output": "y.npz"}, r"--output \(its y\.txt\): .*exists .* --overwrite"),
+        ("one", [], {"output": "clone/b/3.png", "overwrite": True}, "a file in .* --source"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(
+    command, tmp_path, monkeypatch, which, words, given, message
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "y.txt").write_text("mine")
+    with pytest.raises(ValueError, match=message):
+        command(which, *words, **given)
+
+
+@pytest.mark.parametrize("name", [name for name in sets.SETS if sets.SETS[name].builder != "-"])
+def test_a_shipped_set_has_a_recipe_with_pinned_repositories(name):
+    _, _, module, *word = sets.SETS[name].builder.split()
+    recipes = importlib.import_module(module).RECIPES
+    assert len(word) == (len(recipes) > 1)
+    (key,) = word or recipes
+    shipped = sets.FOLDER / f"{recipes[key].stem or key}.npz"
+    assert sets.FOLDER / f"{name}.npz" in (shipped, *recipes[key].beside(shipped))
+    for owner, commit in recipes[key].sources.values():
+        assert owner.count("/") == 1 and int(commit, 16) and len(commit) >= 7
+
+
+def test_pictures_are_embedded_once_and_again_when_anything_changes(tmp_path):
+    files = {"a.png": picture((255, 0, 51), 9), "b.png": picture((0, 255, 51), 20)}
+    clone, encoder = clone_of(tmp_path / "pictures", "me/it", files), Corners()
+
+    def embed(*paths):
+        return common.embed_pictures(clone, paths, encoder, cache=tmp_path)
+
+    rows = embed("a.png", "b.png")
+    expected = np.array([[1.0, 0, 0.2] * 2, [0, 1, 0.2] * 2]) + 0.01
     np.testing.assert_allclose(rows, expected / np.linalg.norm(expected, axis=1)[:, None], 1e-6)
     assert rows.dtype == np.float32 and encoder.given == 2
-    np.testing.assert_array_equal(embed(["a/1.png", "b/3.png"]), rows)
+    np.testing.assert_array_equal(embed("a.png", "b.png"), rows)
     assert encoder.given == 2
-    np.testing.assert_array_equal(embed(["b/3.png", "a/1.png"]), rows[::-1])
+    np.testing.assert_array_equal(embed("b.png", "a.png"), rows[::-1])
     assert encoder.given == 4
 
 
 def test_equal_texts_are_embedded_once_and_come_back_in_their_places(tmp_path):
-    encoder = Encoder()
-    long = 40 * "a"  # No digest has it.
+    encoder, long = Texts(), 40 * "a"  # No digest has it.
     texts = ["bb", "a", "bb", long]
-    rows = common.embed_texts(texts, encoder, cache=tmp_path)
-    assert encoder.given == 3
-    np.testing.assert_array_equal(rows[0], rows[2])
-    expected = np.array([40.0, 40, 1])
-    np.testing.assert_allclose(rows[3], expected / np.linalg.norm(expected), rtol=1e-6)
-    common.embed_texts(texts, encoder, cache=tmp_path)
-    assert encoder.given == 3
+    for _ in range(2):
+        rows = common.embed_texts(texts, encoder, cache=tmp_path)
+        assert len(encoder.given) == 3
+    np.testing.assert_array_equal(rows, Texts().rows(texts))
     assert not any(long.encode() in path.read_bytes() for path in tmp_path.iterdir())
+
+
+def test_items_are_embedded_a_batch_at_a_time(tmp_path):
+    encoder = Texts()
+    rows = common.embed("five", iter("abcde"), encoder, cache=tmp_path, arrays={}, batch=2)
+    np.testing.assert_array_equal(rows, Texts().rows("abcde"))
 
 
 def test_a_row_without_a_direction_is_refused():
@@ -140,12 +175,12 @@ def test_principal_rows_keep_the_leading_directions():
     rng = np.random.default_rng(0)
     plane = np.linalg.qr(rng.normal(size=(6, 2)))[0]
     rows = common.unit_rows(rng.normal(size=(50, 2)) @ plane.T)
-    kept, share = common.principal_rows(rows, 2)
+    kept, words = common.principal_rows(rows, 2)
     np.testing.assert_allclose(kept @ kept.T, rows @ rows.T, atol=1e-5)
-    assert share == pytest.approx(1)
-    kept, share = common.principal_rows(rows, 1)
+    assert words == "2 of 6 principal directions, with 1.0000 of the squared norm"
+    kept, words = common.principal_rows(rows, 1)
     values = np.linalg.svd(rows.astype(float), compute_uv=False) ** 2
-    assert share == pytest.approx(values[0] / values.sum(), rel=1e-5)
+    assert f"1 of 6 principal directions, with {values[0] / values.sum():.4f} of" in words
     np.testing.assert_allclose(np.abs(kept), 1, rtol=1e-5)
 
 
@@ -154,7 +189,10 @@ def test_the_cost_of_a_cut_is_that_of_order_two():
     x, t = rng.normal(size=(20, 4)), rng.normal(size=(20, 3))
     whole = PairedEmbeddings("whole", x.astype(np.float32), t.astype(np.float32), "")
     cut = PairedEmbeddings("cut", whole.outputs[:10], whole.prompts[:10], "")
-    cost = common.cost_of(whole, cut, {"outputs": 2.0, "prompts": 1.5})
+    widths = {"outputs": 2.0, "prompts": 1.5}
+    found = common.costs(widths, {"half": (whole, cut)})
+    assert found["bandwidths"] == widths
+    cost = found["half"]
 
     def rke(rows, width):
         squares = np.sum((rows[:, None] - rows[None]) ** 2, -1)
@@ -166,8 +204,8 @@ def test_the_cost_of_a_cut_is_that_of_order_two():
     assert cost["conditional"]["before"] * cost["information"]["before"] == pytest.approx(
         cost["vendi"]["before"], rel=1e-5
     )
-    wider = common.cost_of(whole, cut, {"outputs": 2.0, "prompts": 9.0})
-    assert wider["information"]["before"] < cost["information"]["before"]
+    wider = common.costs(widths | {"prompts": 9.0}, {"half": (whole, cut)})
+    assert wider["half"]["information"]["before"] < cost["information"]["before"]
 
 
 def written(folder, **changes):
@@ -227,15 +265,3 @@ def test_rows_of_pairs_take_everything_along(tmp_path):
     for role, array in some.arrays.items():
         np.testing.assert_array_equal(array, pairs.arrays[role][[4, 1]])
     assert len(pairs.rows(pairs.labels["types"] == "u")) == 3
-
-
-def test_every_builder_is_a_module():
-    for name, entry in sets.SETS.items():
-        if entry.builder != "-":
-            module = entry.builder.split()[2].replace(".", "/") + ".py"
-            assert (pathlib.Path(__file__).parents[2] / module).is_file(), name
-
-
-def test_versions_say_what_is_not_installed():
-    found = common.versions("numpy", "no-such-package")
-    assert found == [f"numpy {np.__version__}", "no-such-package: not installed"]

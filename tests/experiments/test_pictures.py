@@ -7,6 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 from PIL import Image
+from small_repositories import Texts
 
 from experiments.builders import fashion as builder
 from experiments.data import load, pictures
@@ -142,16 +143,13 @@ def test_prompts_are_of_unit_norm_and_name_their_kinds():
     assert (nearest == np.arange(10)[:, None]).mean() > 0.9
 
 
-def test_wordings_name_their_kind_and_fill_the_file():
-    wordings = pictures.fashion_wordings()
-    assert len(set(wordings)) == 120
-    assert wordings[12] == "A pair of trousers is photographed on a plain background."
-    assert wordings[-12].startswith("An ankle boot")
-
-    class Counting:
-        def encode(self, items):
-            return np.array([[3.0 * (i + 1), 4.0 * (i + 1)] for i in range(len(items))])
-
-    found = builder.build(Counting())
-    assert found.shape == (10, 12, 2) and found.dtype == np.float16
-    np.testing.assert_allclose(found, np.broadcast_to([0.6, 0.8], (10, 12, 2)), atol=1e-3)
+def test_wordings_name_their_kind_and_fill_the_file(tmp_path, monkeypatch):
+    texts = Texts()
+    monkeypatch.setattr(builder, "load_minilm", lambda: texts)
+    builder.build(tmp_path / "prompts.npz", tmp_path)
+    with np.load(tmp_path / "prompts.npz") as stored:
+        embeddings = stored["embeddings"]
+    assert embeddings.shape == (10, 12, 4) and embeddings.dtype == np.float16
+    assert len(set(texts.given)) == 120
+    wording = "A pair of trousers is photographed on a plain background."
+    np.testing.assert_allclose(embeddings[1, 0], *texts.rows([wording]), atol=1e-3)
