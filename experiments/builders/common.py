@@ -69,6 +69,8 @@ def run(recipes: Recipes) -> None:
     for flag in _source_flags(recipes):
         words = "A clone of the repository, with a work tree or bare; made in --cache_dir if unset."
         flags.DEFINE_string(flag, None, words)
+    for flag in flags.FLAGS.get_key_flags_for_module(__name__):  # So that --help lists them.
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
     command.run(functools.partial(main, recipes))
 
 

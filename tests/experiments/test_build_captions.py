@@ -75,19 +75,10 @@ def test_drawn_photographs_have_all_five_captions(built):
     assert "five human captions of each of 22 photographs" in found.description
 
 
-@pytest.mark.parametrize(
-    ("caption", "kind"),
-    [
-        ("Two Dogs run", "dog"),
-        ("a hotdog stand", "other"),
-        ("dog, in the water", "other"),
-        ("The street-car", "street"),
-        ("waterfall", "other"),
-        ("", "other"),
-    ],
-)
-def test_a_caption_names_a_kind_by_whole_words(caption, kind):
-    assert captions.kind_of(caption) == kind
+def test_a_caption_names_a_kind_by_whole_words():
+    given = ("Two Dogs run", "The street-car", "a hotdog stand", "dog, in the water", "waterfall")
+    kinds = ["dog", "street", "other", "other", "other"]
+    assert [captions.kind_of(caption) for caption in given] == kinds
 
 
 def test_captions_are_read_by_name_and_number():

@@ -26,14 +26,10 @@ def icon_set(designer, icons, characters=(), **more):
 def build(monkeypatch, tmp_path):
     """Makes the set; a drawing is of one colour by its designer, and encoders need no weights."""
     names = {"One": ["1a", "2b", "3c"], "Two": ["1a", "2b"]}
-    found = {
-        designer: icon_set(
-            designer,
-            {f"{code} {designer}": {} for code in codes},
-            {c: f"{c} {designer}" for c in codes},
-        )
-        for designer, codes in names.items()
-    }
+    found = {}
+    for designer, codes in names.items():
+        drawings = {code: f"{code} {designer}" for code in codes}
+        found[designer] = icon_set(designer, dict.fromkeys(drawings.values(), {}), drawings)
     encoders = Corners(), Texts()
     monkeypatch.setattr(emoji, "DESIGNERS", {"One": "one@1", "Two": "two@1"})
     monkeypatch.setattr(emoji, "load_icon_set", lambda designer, cache: found[designer])

@@ -5,7 +5,6 @@ import pytest
 from small_repositories import make, picture, repository
 
 from experiments.builders import gallery
-from experiments.data import SETS
 
 pytestmark = pytest.mark.slow
 
@@ -60,22 +59,3 @@ def test_a_repository_without_pictures_and_a_damaged_picture_are_refused(tmp_pat
     files = {f"{gallery.RENDERS}/lost-3/{name}": content for name, content in files.items()}
     with pytest.raises(ValueError, match=message):
         gallery.collect(repository(tmp_path / "clone", "a/b", files | SHEETS), ["lost-3"])
-
-
-def test_the_shipped_set_has_the_counts_of_its_description():
-    pairs = SETS["gallery"].load()
-    names, counts = np.unique(pairs.labels["models"], return_counts=True)
-    assert dict(zip(names.tolist(), counts.tolist(), strict=True)) == {
-        "DALL-E 2": 77,
-        "DALL-E mini": 369,
-        "GLID-3-XL": 243,
-        "Midjourney": 199,
-        "Stability beta": 101,
-        "latent diffusion": 369,
-        "simulacra": 104,
-    }
-    assert pairs.outputs.shape == (1462, 1280)
-    assert np.unique(pairs.labels["prompt"]).size == 41
-    first = np.unique(pairs.labels["prompt"], return_index=True)[1]
-    np.testing.assert_array_equal(pairs.prompts, pairs.prompts[first][pairs.labels["prompt"]])
-    assert "not stated" in SETS["gallery"].licence

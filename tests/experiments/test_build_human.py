@@ -8,7 +8,6 @@ import pytest
 from small_repositories import make, repository
 
 from experiments.builders import human
-from experiments.data.sets import FOLDER, read_set
 
 pytestmark = pytest.mark.slow
 
@@ -75,20 +74,3 @@ def test_an_encoder_is_cut_with_its_contexts(made):
     assert made.cut["others"]["kept"].startswith("3 of 4 principal directions, with 0.9")
     change = {name: made.cut[name]["cost"]["directions"]["vendi"]["change"] for name in made.cut}
     assert abs(change["words"]) < 1e-4 < abs(change["others"])
-
-
-def test_the_shipped_file_is_whole():
-    pairs = read_set(FOLDER / "human.npz")
-    assert (FOLDER / "human.npz").stat().st_size <= 12e6
-    first = np.unique(pairs.labels["sets"], return_index=True)[1]
-    tasks, counts = np.unique(pairs.labels["task"][first], return_counts=True)
-    assert len(tasks) == 9 and counts.min() == 200 and counts.max() == 250
-    assert len(pairs) == 12_440 and len(first) == 1_879
-    people = pairs.labels["people"]
-    assert np.all((people >= 1) & (people <= 5))
-    assert np.all(np.isnan(pairs.labels["label"]) != np.isnan(pairs.labels["temperature"]))
-    assert sum(role.startswith("metric_") for role in pairs.labels) == 10
-    width = pairs.further["second_outputs"].shape[1]
-    assert pairs.further["second_prompts"].shape == (12_440, width)
-    norms = np.linalg.norm(pairs.prompts, axis=1)
-    np.testing.assert_allclose(norms, 1, atol=1e-6)

@@ -10,15 +10,8 @@ from experiments.builders import language
 
 pytestmark = pytest.mark.slow
 
-SYSTEMS = (
-    "b",
-    "b_concise",
-    "b_verbose",
-    "Qwen1.5-1.8B-Chat",
-    "Qwen1.5-14B-Chat",
-    "lone",
-    "a_verbose",
-)
+SYSTEMS = ["b", "b_concise", "b_verbose", "lone", "a_verbose"]
+SYSTEMS += [f"Qwen1.5-{size}B-Chat" for size in ("1.8", "14")]
 INSTRUCTIONS = [f"{chr(97 + number)} question {'e' * number}" for number in range(17)]
 
 

@@ -32,14 +32,6 @@ def test_lines_begin_at_the_origin_and_end_where_the_pen_is_lifted():
     assert len(strokes.lines(POINTS[:1])) == 1
 
 
-def test_lines_are_fitted_to_the_unit_square():
-    fitted = np.concatenate(strokes.fitted(strokes.lines(POINTS)))
-    assert fitted.min() == 0 and fitted.max() == 1
-    np.testing.assert_allclose(fitted.min(axis=0) + fitted.max(axis=0), 1)
-    larger = POINTS * [30, 30, 1, 1, 1]
-    np.testing.assert_allclose(np.concatenate(strokes.fitted(strokes.lines(larger))), fitted)
-
-
 def test_a_picture_is_black_on_white_centred_and_smoothed():
     pytest.importorskip("PIL")
     square = np.array([[0, 0], [3, 0], [3, 3], [0, 3], [0, 0.0]])
@@ -55,15 +47,14 @@ def test_a_picture_is_black_on_white_centred_and_smoothed():
     assert (strokes.picture([], side=20) == 255).all()
 
 
-def test_strokes_are_read_as_they_were_written(tmp_path):
-    drawings = {("ape", "0.1"): strokes.lines(POINTS), ("bee", "1"): []}
+def test_strokes_are_fitted_to_the_unit_square_and_read_as_they_were_written(tmp_path):
+    drawings = {("ape", "0.1"): strokes.lines(POINTS * [30, 15, 1, 1, 1]), ("bee", "1"): []}
     strokes.write(tmp_path / "s.json", drawings)
     found = strokes.read(tmp_path / "s.json")
     assert list(found) == list(drawings) and found["bee", "1"] == []
-    for ours, wanted in zip(
-        found["ape", "0.1"], strokes.fitted(drawings["ape", "0.1"]), strict=True
-    ):
-        np.testing.assert_allclose(ours, wanted, atol=0.5 / 255 + 1e-9)
+    # Seven wide and half as high: from side to side, in the middle.
+    for ours, wanted in zip(found["ape", "0.1"], strokes.lines(POINTS), strict=True):
+        np.testing.assert_allclose(ours, wanted / [7, 14] + [0, 0.25], atol=0.5 / 255 + 1e-9)
 
 
 NAMES, TEMPERATURES, DRAWS = ("ape", "palm tree", "zebra"), (0.2, 0.6, 1.0), 4
@@ -136,12 +127,3 @@ def test_drawings_are_cut_at_the_length_of_their_class(tmp_path, monkeypatch):
         assert (points[:, index, :, length:, 4] == 1).all()
         assert (points[:, index, :, :length, 4] == 0).mean() > 0.9
     assert (points[0] != points[1]).any()
-
-
-def test_the_classes_are_distinct_and_have_articles():
-    names = (*sketches.ANIMALS, *sketches.THINGS)
-    assert len(set(names)) == 29 and len(sketches.ANIMALS) == 14
-    sentences = sketches.WORDINGS["sketches"].specified(names)
-    assert len(set(sentences)) == 29 * 24
-    for phrase in ("An ant is ", "Rain is ", "A tube of toothpaste is ", "A palm tree is "):
-        assert any(sentence.startswith(phrase) for sentence in sentences)

@@ -33,32 +33,28 @@ def clone(tmp_path):
     return Repository("me/it", linked, tmp_path / "clone")
 
 
-def test_files_of_a_commit_are_listed_and_read_in_any_order(clone):
-    assert clone.paths() == ["a/1.png", "a/2 two.png", "b/3.png", "lfs.bin"]
-    assert clone.paths("a") == ["a/1.png", "a/2 two.png"]
-    wanted = ["b/3.png", "a/2 two.png", "a/1.png"]
-    assert list(clone.read(wanted)) == [b"three", b"", b"one\n\nblob 3"]
-    assert clone.reference.startswith("me/it @ ")
-
-
-def test_a_bare_clone_serves_as_well(clone, tmp_path):
-    subprocess.run(
-        ["git", "clone", "-q", "--bare", str(clone.folder), str(tmp_path / "bare")], check=True
-    )
-    bare = Repository.opened("me/it", clone.commit, source=str(tmp_path / "bare"), cache=tmp_path)
-    assert list(bare.read(["b/3.png"])) == [b"three"]
+def test_files_of_a_commit_are_listed_and_read_in_any_order(clone, tmp_path):
+    bare = tmp_path / "bare"
+    subprocess.run(["git", "clone", "-q", "--bare", str(clone.folder), str(bare)], check=True)
+    for source in (clone.folder, bare):
+        opened = Repository.opened("me/it", clone.commit, source=str(source), cache=tmp_path)
+        assert opened.paths() == ["a/1.png", "a/2 two.png", "b/3.png", "lfs.bin"]
+        assert opened.paths("a") == ["a/1.png", "a/2 two.png"]
+        wanted = ["b/3.png", "a/2 two.png", "a/1.png"]
+        assert list(opened.read(wanted)) == [b"three", b"", b"one\n\nblob 3"]
 
 
 def test_what_is_not_there_is_named(clone, tmp_path):
-    with pytest.raises(ValueError, match=r"b/4\.png is not in"):
-        list(clone.read(["b/4.png"]))
-    with pytest.raises(ValueError, match=r"lfs\.bin is a pointer"):
-        list(clone.read(["lfs.bin"]))
-    for source, words in ((tmp_path / "none", "no such folder"), (tmp_path, "no clone of me/it")):
+    for path, words in (("b/4.png", r"b/4\.png is not in"), ("lfs.bin", "is a pointer")):
         with pytest.raises(ValueError, match=words):
-            Repository.opened("me/it", clone.commit, source=str(source), cache=tmp_path)
-    with pytest.raises(ValueError, match=r"no clone of me/it with the commit 0123456"):
-        Repository.opened("me/it", "0123456", source=str(clone.folder), cache=tmp_path)
+            list(clone.read([path]))
+    for source, commit, words in (
+        (tmp_path / "none", clone.commit, "no such folder"),
+        (tmp_path, clone.commit, "no clone of me/it"),
+        (clone.folder, "0123456", "no clone of me/it with the commit 0123456"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            Repository.opened("me/it", commit, source=str(source), cache=tmp_path)
 
 
 def test_a_repository_that_cannot_be_cloned_says_what_to_give(tmp_path, monkeypatch):
@@ -208,30 +204,26 @@ def test_the_cost_of_a_cut_is_that_of_order_two():
     assert wider["half"]["information"]["before"] < cost["information"]["before"]
 
 
-def written(folder, **changes):
-    rng = np.random.default_rng(0)
-    given = {
-        "outputs": common.unit_rows(rng.normal(size=(6, 5))),
-        "prompts": (common.unit_rows(rng.normal(size=(3, 4))), np.array([0, 2, 2, 1, 0, 1])),
-        "labels": {"types": np.array(list("uvvuuv")), "prompt": np.arange(6) - 300},
-        "further": {"cut": common.unit_rows(rng.normal(size=(6, 2)))},
-        "description": "six pairs",
-        "licence": "mine",
-        "provenance": ["me/it @ 0"],
-        "cut": {"rows": 6},
-    } | changes
-    common.write_set(folder / "six.npz", **given)
-    return given
+SIX = {
+    "outputs": common.unit_rows(np.random.default_rng(0).normal(size=(6, 5))),
+    "prompts": (np.eye(3, 4), np.array([0, 2, 2, 1, 0, 1])),
+    "labels": {"types": np.array(list("uvvuuv")), "prompt": np.arange(6) - 300},
+    "further": {"cut": common.unit_rows(np.random.default_rng(1).normal(size=(6, 2)))},
+    "description": "six pairs",
+    "licence": "mine",
+    "provenance": ["me/it @ 0"],
+    "cut": {"rows": 6},
+}
 
 
-def test_a_set_round_trips(tmp_path):
-    given = written(tmp_path)
+def test_a_set_round_trips_and_its_rows_take_everything_along(tmp_path):
+    common.write_set(tmp_path / "six.npz", **SIX)
     pairs = sets.read_set(tmp_path / "six.npz")
     assert pairs.name == "six" and pairs.description == "six pairs" and len(pairs) == 6
-    table, index = given["prompts"]
-    np.testing.assert_allclose(pairs.outputs, given["outputs"], atol=1e-3)
+    table, index = SIX["prompts"]
+    np.testing.assert_allclose(pairs.outputs, SIX["outputs"], atol=1e-3)
     np.testing.assert_allclose(pairs.prompts, table[index], atol=1e-3)
-    np.testing.assert_allclose(pairs.further["cut"], given["further"]["cut"], atol=1e-3)
+    np.testing.assert_allclose(pairs.further["cut"], SIX["further"]["cut"], atol=1e-3)
     assert list(pairs.further) == ["cut"] and set(pairs.labels) == {"types", "prompt"}
     assert pairs.labels["types"].tolist() == list("uvvuuv")
     assert pairs.labels["prompt"].tolist() == [-300, -299, -298, -297, -296, -295]
@@ -242,26 +234,17 @@ def test_a_set_round_trips(tmp_path):
         assert stored["outputs"].dtype == np.float16
         assert json.loads(str(stored["cut"])) == {"rows": 6}
         assert str(stored["licence"]) == "mine"
-
-
-def test_entries_of_different_lengths_are_not_written(tmp_path):
-    with pytest.raises(ValueError, match="entries of different lengths"):
-        written(tmp_path, labels={"types": np.array(["u"])})
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_file_without_its_entries_is_refused(tmp_path):
-    path = tmp_path / "other.npz"
-    np.savez(path, outputs=np.eye(2))
-    with pytest.raises(ValueError, match=r"other\.npz: description is missing; found outputs"):
-        sets.read_set(path)
-
-
-def test_rows_of_pairs_take_everything_along(tmp_path):
-    written(tmp_path)
-    pairs = sets.read_set(tmp_path / "six.npz")
     some = pairs.rows(np.array([4, 1]))
     assert len(some) == 2 and set(some.arrays) == set(pairs.arrays)
     for role, array in some.arrays.items():
         np.testing.assert_array_equal(array, pairs.arrays[role][[4, 1]])
     assert len(pairs.rows(pairs.labels["types"] == "u")) == 3
+
+
+def test_entries_of_different_lengths_are_not_written_and_a_missing_one_is_named(tmp_path):
+    with pytest.raises(ValueError, match="entries of different lengths"):
+        common.write_set(tmp_path / "six.npz", **SIX | {"labels": {"types": np.array(["u"])}})
+    assert not list(tmp_path.iterdir())
+    np.savez(tmp_path / "other.npz", outputs=np.eye(2))
+    with pytest.raises(ValueError, match=r"other\.npz: description is missing; found outputs"):
+        sets.read_set(tmp_path / "other.npz")

@@ -74,32 +74,15 @@ def test_a_set_of_types_has_ten_kinds_twenty_wordings_and_prompts_four_times(nam
         assert len(np.unique(typed, axis=0)) == len(both)
         same = untyped[:, None, :20] == untyped[None, :, :20]
         np.testing.assert_array_equal(same.all(axis=-1), wording[:, None] == wording)
-
-
-@pytest.mark.parametrize("name", TYPES)
-def test_photographs_of_one_kind_are_nearer_to_each_other(name):
-    pairs = load(name)
+    # Photographs of one kind are nearer to each other; a tenth by chance.
     alike = pairs.outputs @ pairs.outputs.T
-    same = pairs.labels["types"][:, None] == pairs.labels["types"]
     np.fill_diagonal(alike, -1)
-    nearest = same[np.arange(len(pairs)), alike.argmax(axis=1)].mean()
-    assert nearest > 0.3  # A tenth by chance.
+    types = pairs.labels["types"]
+    assert np.mean(types[alike.argmax(axis=1)] == types) > 0.3
 
 
-# --- photographs and their captions --------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def captions():
-    return load("captions")
-
-
-@pytest.fixture(scope="module")
-def captioning():
-    return load("captioning")
-
-
-def test_every_photograph_has_one_caption_or_five(captions, captioning):
+def test_every_photograph_has_one_caption_or_five():
+    captions, captioning = load("captions"), load("captioning")
     assert captions.labels["photograph"].tolist() == list(range(PHOTOGRAPHS))
     assert captioning.labels["caption"].tolist() == list(range(5)) * DRAWN
     number = captioning.labels["prompt"]
@@ -113,26 +96,35 @@ def test_every_photograph_has_one_caption_or_five(captions, captioning):
     found, rows = np.unique(prompt, return_index=True)
     assert found.tolist() == list(range(8075))
     np.testing.assert_array_equal(captions.prompts, captions.prompts[rows][prompt])
-
-
-def test_there_are_enough_photographs_of_each_kind(captions, captioning):
     kinds = captions.labels["pictures"]
-    np.testing.assert_array_equal(captioning.labels["pictures"], kinds[captioning.labels["prompt"]])
-    for labels, counts in (
-        (kinds, [1678, 169, 321]),
-        (captioning.labels["pictures"][::5], [439, 160, 160]),
-    ):
+    np.testing.assert_array_equal(captioning.labels["pictures"], kinds[number])
+    for labels, counts in ((kinds, [1678, 169, 321]), (kinds[number[::5]], [439, 160, 160])):
         assert [np.sum(labels == kind) for kind in ("dog", "street", "water")] == counts
-
-
-def test_captions_of_a_photograph_are_nearer_than_others(captioning):
-    """What the embeddings are for; and photographs alike have captions alike."""
+    # Captions of a photograph are nearer to each other than to those of another.
     five = captioning.outputs.reshape(DRAWN, 5, -1)
     own = np.einsum("pd,pd->p", five[:, 0], five[:, 1])
     others = np.einsum("pd,pd->p", five[:, 0], np.roll(five[:, 1], 1, axis=0))
     assert own.mean() > 0.5 > 0.2 > others.mean()
-    photographs = captioning.prompts[::5]
-    likeness = photographs @ photographs.T - 2 * np.eye(DRAWN)
-    nearest = likeness.argmax(axis=1)
-    near = np.einsum("pd,pd->p", five[:, 0], five[nearest, 0])
-    assert near.mean() > others.mean() + 0.1
+
+
+def test_the_gallery_has_the_pictures_of_its_description():
+    pairs = load("gallery")
+    names, counts = np.unique(pairs.labels["models"], return_counts=True)
+    assert ", ".join(f"{name} {count}" for name, count in zip(names, counts, strict=True)) == (
+        "DALL-E 2 77, DALL-E mini 369, GLID-3-XL 243, Midjourney 199, Stability beta 101, "
+        "latent diffusion 369, simulacra 104"
+    )
+    assert np.unique(pairs.labels["prompt"]).size == 41
+    first = np.unique(pairs.labels["prompt"], return_index=True)[1]
+    np.testing.assert_array_equal(pairs.prompts, pairs.prompts[first][pairs.labels["prompt"]])
+
+
+def test_people_judged_every_set_of_responses_of_nine_tasks():
+    labels = load("human").labels
+    first = np.unique(labels["sets"], return_index=True)[1]
+    counts = np.unique(labels["task"][first], return_counts=True)[1]
+    assert len(labels["sets"]) == 12_440 and len(first) == 1_879
+    assert len(counts) == 9 and counts.min() == 200 and counts.max() == 250
+    assert np.all((labels["people"] >= 1) & (labels["people"] <= 5))
+    assert np.all(np.isnan(labels["label"]) != np.isnan(labels["temperature"]))
+    assert sum(role.startswith("metric_") for role in labels) == 10

@@ -1,13 +1,12 @@
 """Small real pictures: what is read of a folder, and what is refused in a line."""
 
+import dataclasses
 import gzip
-import io
 import pathlib
 
 import numpy as np
 import pytest
-from PIL import Image
-from small_repositories import Texts
+from small_repositories import Texts, picture
 
 from experiments.builders import fashion as builder
 from experiments.data import load, pictures
@@ -62,52 +61,44 @@ def test_fashion_has_a_black_rim_and_holds_its_test_part_out(fashion):
         (b"not gzip", "damaged"),
         (CUBE[:-6], "damaged"),
         (idx(np.zeros(3, np.uint8)), "not an IDX file of bytes with 3 axes"),
-        (gzip.compress(b"\0\0"), "not an IDX file of bytes with 3 axes"),
         (gzip.compress(gzip.decompress(CUBE)[:10]), "not an IDX file of bytes with 3 axes"),
         (gzip.compress(gzip.decompress(CUBE)[:-1]), "11 bytes where"),
     ],
-    ids=["missing", "not gzip", "cut short", "labels", "no header", "half a header", "a byte less"],
+    ids=["missing", "not gzip", "cut short", "labels", "half a header", "a byte less"],
 )
 def test_files_that_are_no_idx_are_named(tmp_path, content, words):
     path = tmp_path / "train-images-idx3-ubyte.gz"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(ValueError, match=words) as error:
+    with pytest.raises(ValueError, match=rf"train-images-idx3-ubyte\.gz: .*{words}"):
         pictures.read_idx(path, 3)
-    assert str(path) in str(error.value) and "\n" not in str(error.value)
 
 
 def test_other_pictures_than_those_of_the_digest_are_refused(fashion, tmp_path):
     folder, _ = fashion
-    collection = pictures.COLLECTIONS["fashion"]
-    digest = pictures.digest_of(pictures.read_fashion(folder))
-    with pytest.raises(ValueError, match=f"digest is {digest}, expected {collection.digest}"):
-        collection.load(folder)
-    with pytest.raises(ValueError, match="fashion: no folder of pictures is given; the Debian"):
-        collection.load(None)
-    with pytest.raises(ValueError, match=r"nowhere: there is no such folder"):
-        collection.load(tmp_path / "nowhere")
-
-
-def test_the_digest_sees_pixels_kinds_and_what_is_held_out(fashion):
-    found = pictures.read_fashion(fashion[0])
-    digests = {pictures.digest_of(found)}
+    collection, found = pictures.COLLECTIONS["fashion"], pictures.read_fashion(folder)
+    digest = pictures.digest_of(found)
+    for given, words in (
+        (folder, f"digest is {digest}, expected {collection.digest}"),
+        (None, "fashion: no folder of pictures is given; the Debian"),
+        (tmp_path / "nowhere", "nowhere: there is no such folder"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            collection.load(given)
+    # The digest sees pixels, kinds and what is held out.
     for name in ("pixels", "kinds", "held_out"):
-        arrays = {field: getattr(found, field).copy() for field in ("pixels", "kinds", "held_out")}
-        arrays[name].flat[0] ^= 1
-        digests.add(pictures.digest_of(pictures.Pictures(**arrays)))
-    assert len(digests) == 4
+        changed = getattr(found, name).copy()
+        changed.flat[0] ^= 1
+        other = dataclasses.replace(found, **{name: changed})
+        assert pictures.digest_of(other) != digest
 
 
 def test_emoji_follow_the_rows_of_their_set(tmp_path, monkeypatch):
     rows = 29
-    stored = {"prompt_index": np.arange(rows, dtype=np.int16) // 3}
-    np.savez(tmp_path / "emoji.npz", **stored)
+    np.savez(tmp_path / "emoji.npz", prompt_index=np.arange(rows, dtype=np.int16) // 3)
     monkeypatch.setattr(pictures, "EMOJI_FILE", tmp_path / "emoji.npz")
     for row in range(rows):
-        stream = io.BytesIO()
-        Image.new("RGB", (64, 64), (8 * row, 0, 255)).save(stream, "PNG")
-        (tmp_path / f"{row}.png").write_bytes(stream.getvalue())
+        (tmp_path / f"{row}.png").write_bytes(picture((8 * row, 0, 255), 64))
     found = pictures.read_emoji(tmp_path)
     assert found.pixels.shape == (rows, 32, 32, 3)
     np.testing.assert_array_equal(found.pixels[:, 5, 5, 0], 8 * np.arange(rows))
@@ -137,10 +128,6 @@ def test_prompts_are_of_unit_norm_and_name_their_kinds():
     pairs = load_emoji()
     first = emoji.embeddings[pairs.labels["prompt"], 0]
     np.testing.assert_allclose(first, pairs.prompts, atol=1e-6)
-    # A kind's wordings are nearer to one another than to another kind's.
-    means = fashion.embeddings.mean(1)
-    nearest = np.argmax(np.einsum("kwp,lp->kwl", fashion.embeddings, means), axis=-1)
-    assert (nearest == np.arange(10)[:, None]).mean() > 0.9
 
 
 def test_wordings_name_their_kind_and_fill_the_file(tmp_path, monkeypatch):
