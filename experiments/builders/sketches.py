@@ -66,6 +66,12 @@ def draw(published: sketch_rnn.Published) -> np.ndarray:
     return points
 
 
+def has_ended(points: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Which drawings `[n, steps, 5]` end by themselves, and not at the lengths `[n]` of a cut."""
+    ends = points[:, :, 4] == 1
+    return ends.any(axis=1) & (ends.argmax(axis=1) < lengths)
+
+
 def beside(output: Path) -> tuple[Path, Path]:
     """The files of the animals and of the strokes that are shown."""
     return output.with_name("sketched_animals.npz"), output.parent / f"drawings/{output.stem}.json"
@@ -108,9 +114,7 @@ def build(output: Path, cache: Path, repository: Repository) -> None:
         common.embed_texts(sentences, texts, cache=cache, name="sketches-prompts")
         for sentences in (wordings.specified(names), wordings.unspecified())
     )
-    # A limit that was reached is no end of a drawing's own.
-    ended = flat[:, :, 4].argmax(axis=1) < published.lengths[number]
-    ended &= flat[:, :, 4].any(axis=1)
+    ended = has_ended(flat, published.lengths[number])
     whole = PairedEmbeddings("sketches", features, named[typed], "")
     cut = dataclasses.replace(whole, outputs=outputs)
     steps = {"directions": (whole, cut), "float16": (cut, common.as_written(cut))}

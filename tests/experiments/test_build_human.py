@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from small_repositories import make, repository
 
+import condvendi_jax as cv
 from experiments.builders import human
 
 pytestmark = pytest.mark.slow
@@ -65,6 +66,10 @@ def test_equal_texts_have_equal_rows_and_angles_are_those_of_the_encoder(made):
     np.testing.assert_allclose(found @ found.T, rows @ rows.T, atol=2e-3)  # float16.
     np.testing.assert_array_equal(pairs.outputs[0], pairs.outputs[6])
     assert pairs.labels["prompt"].tolist() == [0] * 6 + [1] * 4
+    kernels = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Gaussian(0.5)}
+    scores = cv.decompose(rows[:10], rows[10:], order=2.0, **kernels)
+    written = made.cut["words"]["cost"]["directions"]["conditional"]["before"]
+    assert written == pytest.approx(float(scores.conditional), rel=1e-5)
 
 
 def test_an_encoder_is_cut_with_its_contexts(made):

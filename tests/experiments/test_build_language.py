@@ -68,7 +68,7 @@ def test_the_set_holds_the_shared_instructions_of_every_system(tmp_path):
     assert cut["truncated"] == {"words": length, "percentile": 50.0}
     shorter = texts.rows([" ".join(text.split()[:length]) for text in written])
     np.testing.assert_allclose(pairs.further["truncated"], shorter, atol=1e-3)
-    assert cut["cost"]["b"]["conditional"]["change"] != 0
+    assert abs(cut["cost"]["b"]["conditional"]["change"]) > 0.01
 
 
 def test_where_all_instructions_are_kept_only_rounding_has_a_cost(tmp_path):

@@ -131,8 +131,9 @@ def test_a_shipped_set_has_a_recipe_with_pinned_repositories(name):
 def test_pictures_are_embedded_once_and_again_when_anything_changes(tmp_path):
     files = {"a.png": picture((255, 0, 51), 9), "b.png": picture((0, 255, 51), 20)}
     clone, encoder = clone_of(tmp_path / "pictures", "me/it", files), Corners()
+    other = clone_of(tmp_path / "others", "me/other", files | {"a.png": files["b.png"]})
 
-    def embed(*paths):
+    def embed(*paths, clone=clone):
         return common.embed_pictures(clone, paths, encoder, cache=tmp_path)
 
     rows = embed("a.png", "b.png")
@@ -142,7 +143,8 @@ def test_pictures_are_embedded_once_and_again_when_anything_changes(tmp_path):
     np.testing.assert_array_equal(embed("a.png", "b.png"), rows)
     assert encoder.given == 2
     np.testing.assert_array_equal(embed("b.png", "a.png"), rows[::-1])
-    assert encoder.given == 4
+    np.testing.assert_array_equal(embed("a.png", "b.png", clone=other), rows[[1, 1]])
+    assert encoder.given == 6
 
 
 def test_equal_texts_are_embedded_once_and_come_back_in_their_places(tmp_path):
@@ -152,6 +154,9 @@ def test_equal_texts_are_embedded_once_and_come_back_in_their_places(tmp_path):
         rows = common.embed_texts(texts, encoder, cache=tmp_path)
         assert len(encoder.given) == 3
     np.testing.assert_array_equal(rows, Texts().rows(texts))
+    other = [long, "ab", "bb"]
+    rows = common.embed_texts(other, encoder, cache=tmp_path)
+    np.testing.assert_array_equal(rows, Texts().rows(other))
     assert not any(long.encode() in path.read_bytes() for path in tmp_path.iterdir())
 
 
