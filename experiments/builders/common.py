@@ -67,7 +67,9 @@ def run(recipes: Recipes) -> None:
         "overwrite", False, "Replace files that exist; those that ship are always replaced."
     )
     for flag in _source_flags(recipes):
-        words = "A clone of the repository, with a work tree or bare; made in --cache_dir if unset."
+        pinned = [recipe.sources[flag] for recipe in recipes.values() if flag in recipe.sources]
+        names = " or ".join(dict.fromkeys(name for name, _ in pinned))
+        words = f"A clone of {names}, with a work tree or bare; made in --cache_dir if unset."
         flags.DEFINE_string(flag, None, words)
     for flag in flags.FLAGS.get_key_flags_for_module(__name__):  # So that --help lists them.
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)

@@ -18,7 +18,7 @@ import numpy as np
 from experiments.data import mixture
 from experiments.data.pairs import PairedEmbeddings
 
-SEED = 0  # Of what the builders let generators draw.
+SEED = 0  # Of what the builders draw.
 FOLDER = Path(__file__).parent
 EMOJI_FILE = FOLDER / "emoji.npz"
 FURTHER, LABEL, INDEX = "further_", "label_", "_index"

@@ -6,7 +6,7 @@ import pytest
 from experiments.builders.emoji import ALLOWED_LICENCES
 from experiments.data import SETS, load, load_files, mixture
 from experiments.data.pictures import FASHION_FILE
-from experiments.data.sets import EMOJI_FILE
+from experiments.data.sets import EMOJI_FILE, FOLDER
 
 
 @pytest.fixture(scope="module")
@@ -18,9 +18,6 @@ def stored():
 @pytest.fixture(scope="module")
 def emoji():
     return load("emoji")
-
-
-# --- the file ------------------------------------------------------------------------------------
 
 
 def test_every_array_has_the_size_that_it_should(stored):
@@ -52,7 +49,7 @@ def test_every_array_has_the_size_that_it_should(stored):
 
 def test_the_attribution_names_every_designer_with_a_licence_that_allows_shipping(stored):
     assert set(stored["licences"].tolist()) <= ALLOWED_LICENCES
-    text = (EMOJI_FILE.parent / "ATTRIBUTION.md").read_text(encoding="utf-8")
+    text = (FOLDER / "ATTRIBUTION.md").read_text(encoding="utf-8")
     counts = np.bincount(stored["designer_index"])
     for name, *facts in zip(
         stored["designers"], stored["packages"], stored["licences"], stored["sources"], strict=True
@@ -62,13 +59,9 @@ def test_the_attribution_names_every_designer_with_a_licence_that_allows_shippin
         assert f"{counts[stored['designers'] == name][0]:,}" in row
 
 
-# --- what the loader gives -----------------------------------------------------------------------
-
-
 def test_fields_describe_the_same_pairs(emoji, stored):
     row = 7_000
     prompt, designer = stored["prompt_index"][row], stored["designer_index"][row]
-    assert len(emoji) == len(emoji.outputs) == 11_822
     assert emoji.labels["prompt"][row] == prompt
     assert emoji.labels["prompt_texts"][row] == stored["prompt_texts"][prompt]
     assert emoji.labels["types"][row] == stored["groups"][prompt]
@@ -85,17 +78,12 @@ def test_pairs_of_one_prompt_share_its_embedding_and_others_do_not(emoji):
     np.testing.assert_array_equal(emoji.prompts, emoji.prompts[first][emoji.labels["prompt"]])
     nearest = emoji.prompts[first] @ emoji.prompts[first].T - 2 * np.eye(len(first))
     assert nearest.max() < 1 - 1e-4
-
-
-def test_one_concept_looks_alike_across_designers(emoji):
+    # One concept looks alike across designers.
     same = (emoji.labels["prompt"][1:] == emoji.labels["prompt"][:-1]).nonzero()[0]
     other = np.random.default_rng(0).permutation(len(emoji))[: len(same)]
     alike = np.einsum("nd,nd->n", emoji.outputs[same], emoji.outputs[same + 1])
     random = np.einsum("nd,nd->n", emoji.outputs[same], emoji.outputs[other])
     assert np.mean(alike) > 0.55 > 0.45 > np.mean(random)
-
-
-# --- one's own files -----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -151,9 +139,6 @@ def test_files_that_are_no_pairs_are_refused(files, changed, message):
         load_files(**given)
 
 
-# --- the registry --------------------------------------------------------------------------------
-
-
 def test_an_unknown_name_is_refused_with_those_that_are_known():
     with pytest.raises(ValueError, match="'coco'; known: emoji, dogs, .*, mixture"):
         load("coco")
@@ -166,16 +151,15 @@ def test_every_set_says_what_it_is_and_whose(name):
     stated = ("Apache-2.0", "MIT", "CC0-1.0", "NC: ", "not stated")
     assert any(licence in found.licence for licence in stated)
     if found.builder != "-":
-        lawful = (EMOJI_FILE.parent / "ATTRIBUTION.md").read_text(encoding="utf-8")
-        assert f"{name}.npz" in lawful
-        readme = (EMOJI_FILE.parents[2] / "README.md").read_text(encoding="utf-8")
+        assert f"{name}.npz" in (FOLDER / "ATTRIBUTION.md").read_text(encoding="utf-8")
+        readme = (FOLDER.parents[1] / "README.md").read_text(encoding="utf-8")
         terms = readme.partition("Licensed under")[2]
         assert (name in terms) == ("NC" in found.licence or "not stated" in found.licence)
     assert {len(label) for label in pairs.labels.values()} <= {len(pairs)}
 
 
 def test_the_shipped_files_are_small():
-    sizes = {path.stem: path.stat().st_size for path in EMOJI_FILE.parent.glob("*.npz")}
+    sizes = {path.stem: path.stat().st_size for path in FOLDER.glob("*.npz")}
     assert set(sizes) == set(SETS) - {"mixture"} | {FASHION_FILE.stem}
     assert sum(sizes.values()) - sizes["emoji"] <= 75e6
 
