@@ -13,7 +13,7 @@ from experiments.builders import common, emoji
 pytestmark = pytest.mark.slow
 
 CONCEPTS = [emoji.Concept(code, f"name {code}", "group", "sub") for code in ("1a", "2b", "3c")]
-COLOURS = np.uint8([[20, 9, 0], [10, 0, 0]])  # Of the drawings, by the designer.
+COLOURS = np.array([[20, 9, 0], [10, 0, 0]], np.uint8)  # Of the drawings, by the designer.
 INFO = {"license": {"spdx": "MIT"}, "author": {"url": "https://example.org"}}
 
 

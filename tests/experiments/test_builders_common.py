@@ -4,6 +4,7 @@ import importlib
 import json
 import subprocess
 import types
+from typing import Any
 
 import numpy as np
 import pytest
@@ -209,7 +210,7 @@ def test_the_cost_of_a_cut_is_that_of_order_two():
     assert wider["half"]["information"]["before"] < cost["information"]["before"]
 
 
-SIX = {
+SIX: dict[str, Any] = {
     "outputs": common.unit_rows(np.random.default_rng(0).normal(size=(6, 5))),
     "prompts": (np.eye(3, 4), np.array([0, 2, 2, 1, 0, 1])),
     "labels": {"types": np.array(list("uvvuuv")), "prompt": np.arange(6) - 300},
@@ -248,7 +249,7 @@ def test_a_set_round_trips_and_its_rows_take_everything_along(tmp_path):
 
 def test_entries_of_different_lengths_are_not_written_and_a_missing_one_is_named(tmp_path):
     with pytest.raises(ValueError, match="entries of different lengths"):
-        common.write_set(tmp_path / "six.npz", **SIX | {"labels": {"types": np.array(["u"])}})
+        common.write_set(tmp_path / "six.npz", **dict(SIX, labels={"types": np.array(["u"])}))
     assert not list(tmp_path.iterdir())
     np.savez(tmp_path / "other.npz", outputs=np.eye(2))
     with pytest.raises(ValueError, match=r"other\.npz: description is missing; found outputs"):

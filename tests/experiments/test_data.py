@@ -123,7 +123,7 @@ EQUAL = np.arange(18, dtype=np.float32).reshape(6, 3)
         ({"prompts": EQUAL[:4]}, "received 6 outputs and 4 prompts"),
         ({"outputs": np.zeros(6)}, r"outputs: expected a two-dimensional .*shape \(6,\)"),
         ({"prompts": np.full((6, 2), "x")}, "prompts: expected real numbers.*<U1"),
-        ({"outputs": np.diag(np.float32([1, 1, 1, 1, np.nan, 1]))}, "outputs: .*row 4"),
+        ({"outputs": np.diag(np.array([1, 1, 1, 1, np.nan, 1], np.float32))}, "outputs: .*row 4"),
         ({"types": EQUAL}, r"types.npy: expected one label a row .*shape \[6, 3\]"),
         ({"prompts": None}, "--prompts: one's own data need"),
         ({"outputs": None}, "--outputs: one's own data need"),
