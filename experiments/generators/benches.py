@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,77 +22,48 @@ MIXTURE = "mixture"
 NAMES = (*latent_diffusion.TRAININGS, MIXTURE)
 
 
-class Model(Protocol):
-    """What a study of guidance needs of a generator; `latent_diffusion.Model` is one."""
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """What a study of guidance needs of a generator."""
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of one sample's latents."""
-        ...
-
-    @property
-    def denoise(self) -> diffusion.Denoiser:
-        """Clean latents of noisy ones."""
-        ...
-
-    @property
-    def unconditional(self) -> jax.Array:
-        """The prompt that stands for none, `[p]`."""
-        ...
-
-    def decode(self, latents: jax.Array) -> jax.Array:
-        """Outputs of latents; differentiable."""
-        ...
+    shape: tuple[int, ...]  # Of one sample's latents.
+    denoise: diffusion.Denoiser
+    unconditional: jax.Array  # The prompt that stands for none, [p].
+    decode: Callable[[jax.Array], jax.Array]  # Outputs of latents; differentiable.
 
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """A generator and what it is judged by.
-
-    Attributes:
-      model: what draws.
-      prompts: wordings of every kind of thing, unit rows `[kinds, wordings, p]`.
-      names: of the kinds.
-      features: of outputs, unit rows `[b, d]`; differentiable.
-      logits: of features with every kind, `[b, kinds]`.
-      real: features and prompts of real outputs, with the number of their kind as `kind`.
-      best: an output is aligned if its kind is among so many of the judge's.
-      judged: what that is, in words.
-      params: of all that was trained, for the identity of results.
-      words: for captions.
-    """
+    """A generator and what it is judged by."""
 
     model: Model
-    prompts: np.ndarray
-    names: np.ndarray
-    features: Callable[[jax.Array], jax.Array]
-    logits: Callable[[jax.Array], jax.Array]
-    real: PairedEmbeddings
-    best: int
-    judged: str
-    params: Mapping[str, Any]
-    words: str
+    prompts: np.ndarray  # Wordings of every kind of thing, unit rows [kinds, wordings, p].
+    names: np.ndarray  # Of the kinds.
+    features: Callable[[jax.Array], jax.Array]  # Of outputs, unit rows [b, d]; differentiable.
+    logits: Callable[[jax.Array], jax.Array]  # Of features with every kind, [b, kinds].
+    real: PairedEmbeddings  # Real outputs and prompts; their kinds are the labels `kind`.
+    best: int  # An output is aligned if its kind is among so many of the judge's.
+    judged: str  # What that is, in words.
+    params: Mapping[str, Any]  # Of all that was trained, for the identity of results.
+    words: str  # For captions.
 
 
 def load(name: str, mixture: str | None = None) -> Bench:
     """The bench of a name; of `MIXTURE`, that of a file or else the project's own.
 
     Raises:
-      ValueError: an unknown name, something that is not shipped, or the file is no mixture.
+      ValueError: the file is no mixture, or the features of a collection's held-out pictures are of
+        another encoder or of other pictures.
     """
     return mixture_bench(mixture) if name == MIXTURE else trained_bench(name)
 
 
 def trained_bench(name: str) -> Bench:
-    """A model of real pictures, an encoder of them, and those that neither has seen.
-
-    Raises:
-      ValueError: the features of the unseen ones are of another encoder or of other pictures.
-    """
+    """A model of real pictures, an encoder of them, and those that neither has seen."""
     model, judge = latent_diffusion.load(name), picture_encoder.load(name)
     few = len(judge.prompts) <= len(pictures.FASHION)
     return Bench(
-        model,
+        Model(model.shape, model.denoise, model.unconditional, model.decode),
         model.prompts.embeddings,
         model.prompts.names,
         judge.features,
@@ -100,17 +71,13 @@ def trained_bench(name: str) -> Bench:
         held_out_features(sets.FOLDER / f"{name}_features.npz", judge.training),
         best=1 if few else 5,
         judged="accuracy of a classifier" if few else "retrieval among the best 5 prompts",
-        params={"denoiser": model.params, "autoencoder": model.coder, "judge": judge.params},
+        params={"denoiser": model.denoiser, "autoencoder": model.coder, "judge": judge.network},
         words=f"Latent diffusion of {name}, trained here",
     )
 
 
 def held_out_features(path: pathlib.Path, training: picture_encoder.Training) -> PairedEmbeddings:
-    """The pairs of a file, which must be of the encoder that this training made.
-
-    Raises:
-      ValueError: they are of another one, or of other pictures.
-    """
+    """The pairs of a file, which must be of the encoder that this training made."""
     with np.load(path, allow_pickle=False) as stored:
         found = stored["provenance"].tolist() if "provenance" in stored.files else []
     for line in picture_encoder.provenance(training):
@@ -123,35 +90,12 @@ def held_out_features(path: pathlib.Path, training: picture_encoder.Training) ->
     return sets.read_set(path)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Mixture:
-    """The exact diffusion of a mixture, whose latents are its outputs."""
-
-    law: mixture_diffusion.PromptedMixture
-    shape: tuple[int, ...] = (2,)
-
-    @property
-    def denoise(self) -> diffusion.Denoiser:
-        return self.law.denoise
-
-    @property
-    def unconditional(self) -> jax.Array:
-        return self.law.unconditional
-
-    def decode(self, latents: jax.Array) -> jax.Array:
-        return latents
-
-
 def mixture_bench(path: str | None) -> Bench:
     """A mixture in the plane, whose points x have the features (1, x) scaled to norm one.
 
     The judge is Bayes' own: the likelihood of a point under every prompt.
-
-    Raises:
-      ValueError: the file is no mixture.
     """
     law = mixture_diffusion.shared() if path is None else read_mixture(pathlib.Path(path))
-
     reach = jnp.sqrt(jnp.mean(jnp.sum(jnp.square(law.centres), axis=1)))
 
     def features(points: jax.Array) -> jax.Array:
@@ -173,7 +117,7 @@ def mixture_bench(path: str | None) -> Bench:
         {"kind": kinds},
     )
     return Bench(
-        _Mixture(law),
+        Model((2,), law.denoise, law.unconditional, decode=lambda latents: latents),
         np.asarray(law.prompts)[:, None],
         np.array([f"prompt {row}" for row in range(len(law.prompts))]),
         features,
@@ -187,11 +131,7 @@ def mixture_bench(path: str | None) -> Bench:
 
 
 def read_mixture(path: pathlib.Path) -> mixture_diffusion.PromptedMixture:
-    """The mixture of a file.
-
-    Raises:
-      ValueError: there is no such file, or it holds no mixture.
-    """
+    """The mixture of a file."""
     try:
         with np.load(path, allow_pickle=False) as stored:
             given = [stored[name] for name in ("centres", "spread", "weights")]

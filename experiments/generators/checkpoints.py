@@ -10,101 +10,73 @@ from __future__ import annotations
 import json
 import pathlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
+import jax.numpy as jnp
 import numpy as np
 import safetensors
 import safetensors.numpy
-from flax import nnx
+from flax import nnx, traverse_util
 
 from condvendi_jax.cli import files, provenance
 from condvendi_jax.encoders.embedding import default_cache
 from experiments import records
 
 SHIPPED = pathlib.Path(__file__).parent / "trained"
+M = TypeVar("M")
 
 
-def flatten(tree: Mapping[Any, Any] | nnx.State) -> dict[str, np.ndarray]:
-    """The leaves of nested dictionaries, or of an nnx state, by their path joined with '/'.
+def flatten(tree: Mapping[Any, Any]) -> dict[str, np.ndarray]:
+    """The leaves of nested dictionaries by their path joined with '/'.
 
     Raises:
       ValueError: a key would not come back: it is empty, has a '/', or is a word of digits.
     """
-    return dict(_leaves(nnx.to_pure_dict(tree) if isinstance(tree, nnx.State) else tree, ""))
-
-
-def _leaves(tree: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, np.ndarray]]:
-    for key, value in tree.items():
-        word = str(key)
-        if not word or "/" in word or word.isdecimal() != isinstance(key, int):
-            raise ValueError(f"{prefix}{key!r}: expected words without '/', or whole numbers.")
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{word}/")
-        else:
-            yield prefix + word, np.asarray(value)
+    leaves = {}
+    for path, leaf in traverse_util.flatten_dict(dict(tree)).items():
+        for key in path:
+            word = str(key)
+            if not word or "/" in word or word.isdecimal() != isinstance(key, int):
+                raise ValueError(f"{path}: expected words without '/', or whole numbers.")
+        leaves["/".join(map(str, path))] = np.asarray(leaf)
+    return leaves
 
 
 def unflatten(arrays: Mapping[str, np.ndarray]) -> dict[Any, Any]:
     """Nested dictionaries, as `flatten` took them; parts of digits become whole numbers."""
-    tree: dict[Any, Any] = {}
-    for path, array in arrays.items():
-        *parents, last = (int(word) if word.isdecimal() else word for word in path.split("/"))
-        branch = tree
-        for key in parents:
-            branch = branch.setdefault(key, {})
-        branch[last] = array
-    return tree
+    paths = [
+        tuple(int(word) if word.isdecimal() else word for word in path.split("/"))
+        for path in arrays
+    ]
+    return traverse_util.unflatten_dict(dict(zip(paths, arrays.values(), strict=True)))
 
 
-def restore(state: nnx.State, tree: Mapping[Any, Any]) -> nnx.State:
-    """An nnx state of the same structure with the values of nested dictionaries.
-
-    Args:
-      state: of a model; shapes are enough (`nnx.eval_shape`).
-      tree: values, cast to the dtypes of the state.
+def restore(make: Callable[[], M], tree: Mapping[Any, Any]) -> M:
+    """The nnx model that `make` gives with the values of nested dictionaries, in its own dtypes.
 
     Raises:
-      ValueError: names or shapes are not those of the state.
+      ValueError: names or shapes are not those of the model.
     """
-    wanted, found = _shapes(nnx.to_pure_dict(state), ""), _shapes(tree, "")
-    if wanted != found:
-        words = [f"{n} {wanted.get(n)}" for n in wanted if wanted[n] != found.get(n)]
-        words = words or [f"no {name}" for name in found if name not in wanted]
-        raise ValueError(f"parameters of another model: expected {words[0]}.")
-    return _restored(state, tree)
-
-
-def _shapes(tree: Mapping[Any, Any], prefix: str) -> dict[str, tuple[int, ...]]:
-    found = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            found |= _shapes(value, f"{prefix}{key}/")
-        else:
-            found[f"{prefix}{key}"] = tuple(value.shape)
-    return found
-
-
-def _restored(state: nnx.State, tree: Mapping[Any, Any]) -> nnx.State:
-    leaves = {
-        path: variable.replace(_at(tree, path).astype(variable.get_value().dtype))
-        for path, variable in nnx.to_flat_state(state)
+    graph, state = nnx.split(nnx.eval_shape(make))
+    variables = dict(nnx.to_flat_state(state))
+    values: dict[Any, Any] = traverse_util.flatten_dict(dict(tree))
+    wanted = {path: variable.shape for path, variable in variables.items()}
+    for path in wanted | values:
+        expected = wanted.get(path)
+        if path not in values or np.shape(values[path]) != expected:
+            name = "/".join(map(str, path))
+            words = f"no {name}" if expected is None else f"{name} {expected}"
+            raise ValueError(f"parameters of another model: expected {words}.")
+    found = {
+        path: variable.replace(jnp.asarray(values[path], variable.dtype))
+        for path, variable in variables.items()
     }
-    return nnx.from_flat_state(leaves)
-
-
-def _at(tree: Any, path: tuple[Any, ...]) -> np.ndarray:
-    for key in path:
-        tree = tree[key]
-    return np.asarray(tree)
+    return nnx.merge(graph, nnx.from_flat_state(found))
 
 
 def save(path: pathlib.Path, tree: Mapping[Any, Any], identity: records.Identity) -> None:
-    """Writes parameters and whose they are; the file appears whole or not at all.
-
-    Raises:
-      OSError: the file cannot be written.
-    """
+    """Writes parameters and whose they are; the file appears whole or not at all."""
     arrays = {name: np.array(array, order="C") for name, array in flatten(tree).items()}
     record = {"identity": dict(identity), "provenance": provenance.collect()}
     metadata = {name: json.dumps(entry) for name, entry in record.items()}
@@ -115,11 +87,7 @@ def save(path: pathlib.Path, tree: Mapping[Any, Any], identity: records.Identity
 
 
 def load(path: pathlib.Path, identity: records.Identity | None = None) -> dict[Any, Any]:
-    """Reads what `save` wrote.
-
-    Args:
-      path: of the file.
-      identity: whose parameters they must be; any where it is None.
+    """Reads what `save` wrote, of any training where no identity is given.
 
     Raises:
       FileNotFoundError: there is no such file.
@@ -129,8 +97,7 @@ def load(path: pathlib.Path, identity: records.Identity | None = None) -> dict[A
     try:
         with safetensors.safe_open(path, framework="numpy") as archive:
             metadata = archive.metadata() or {}
-            names = archive.keys()
-            arrays = {name: archive.get_tensor(name) for name in names}
+            arrays = {name: archive.get_tensor(name) for name in archive.keys()}  # noqa: SIM118
         record = {name: json.loads(metadata[name]) for name in ("identity", "provenance")}
         if metadata["sha256"] != _checksum(record, arrays):
             raise ValueError("its content is not what its checksum says")
@@ -164,16 +131,15 @@ def trained(
 ) -> dict[Any, Any]:
     """Parameters that were trained once: the project's, those of the cache, or new ones.
 
+    A damaged file, or one of another training under this name, is named in a line and not used; in
+    the cache it is replaced.
+
     Args:
       identity: what the training depends on (`experiments.records.identify`).
       train: gives nested dictionaries of arrays.
       cache: folder of what is not shipped, created where missing; `trained` in the user's cache
         folder where None.
       shipped: folder that is looked in first.
-
-    Returns:
-      Nested dictionaries of NumPy arrays. A damaged file, or one of another training under this
-      name, is named in a line and not used; in the cache it is replaced.
 
     Raises:
       OSError: there is something to train, and the cache cannot be written to.

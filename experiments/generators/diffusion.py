@@ -42,14 +42,8 @@ def sigma(time: jax.Array) -> jax.Array:
 def guided(denoiser: Denoiser, unconditional_prompts: jax.Array, scale: float) -> Denoiser:
     """Classifier-free guidance: x_u + scale (x_c - x_u), computed as one batch of twice the size.
 
-    Args:
-      denoiser: the model.
-      unconditional_prompts: the prompt that stands for none, `[p]`, or one for each sample
-        `[b, p]`.
-      scale: 1 is the conditional model, 0 the unconditional one.
-
-    Returns:
-      A denoiser, which is a pytree if the given one is.
+    At scale 1 it is the conditional model, at 0 that of the prompt that stands for none, `[p]`. It
+    is a pytree if the given denoiser is.
     """
     return jax.tree_util.Partial(_guided, denoiser, unconditional_prompts, scale)
 
@@ -124,12 +118,12 @@ def sample(
     Args:
       denoise: the model.
       key: of the first noise.
-      prompts: one for each sample, `[b, p]`; the latents have their dtype.
+      prompts: `[b, p]`; the latents have their dtype.
       shape: of one sample's latents, without the batch.
       steps: calls of the model.
       solver: 'ddim' (first order) or 'dpm2' (DPM-Solver++(2M), second order).
-      guide: a transformation of `condvendi_jax.guidance`, whose updates are added; None for none.
-        Its schedules and conditions count the steps of this batch.
+      guide: a transformation of `condvendi_jax.guidance`, whose updates are added. Its schedules
+        and conditions count the steps of this batch.
       state: the guide's, from batches before; a new one if not given.
       remember: gives the guide's state after finished latents and their prompts;
         `condvendi_jax.guidance.remember` if not given.
@@ -139,8 +133,7 @@ def sample(
       The latents `[b, *shape]`, and the guide's state, which remembers them; None without a guide.
 
     Raises:
-      ValueError: an unknown solver or place, fewer steps than one, prompts that are not `[b, p]`,
-        or a state without a guide.
+      ValueError: an unknown solver or place, no steps, or prompts that are not `[b, p]`.
     """
     validation.check_count(steps, name="steps", minimum=1)
     for name, value, known in (("solver", solver, SOLVERS), ("at", at, PLACES)):
@@ -148,12 +141,10 @@ def sample(
             raise ValueError(f"{name}: expected one of {', '.join(known)}, received {value!r}.")
     if prompts.ndim != 2:
         raise ValueError(f"prompts: expected [b, p], received shape {prompts.shape}.")
-    if guide is None and state is not None:
-        raise ValueError("state: there is a state but no guide.")
     latents = jax.random.normal(key, (prompts.shape[0], *shape), prompts.dtype)
     if guide is not None:
-        first = guide.init(latents)
-        state = first if state is None else cv.guidance.restart(guide, state, latents)
+        restarted = state is not None
+        state = cv.guidance.restart(guide, state, latents) if restarted else guide.init(latents)
 
     def step(carry: tuple, numbers: Any) -> tuple[tuple, None]:
         latents, last, state = carry
@@ -175,23 +166,15 @@ def sample(
 
 
 def sample_batches(
-    denoise: Denoiser, key: jax.Array, prompts: jax.Array, *, state: Any = None, **options: Any
+    denoise: Denoiser, key: jax.Array, prompts: jax.Array, **options: Any
 ) -> tuple[jax.Array, Any]:
-    """Draws batch after batch, as `sample` does each: the guide remembers those before.
+    """Latents `[batches, b, *shape]` of prompts `[batches, b, p]`, and the guide's last state.
 
-    Args:
-      denoise: the model.
-      key: split into one for each batch.
-      prompts: `[batches, b, p]`.
-      state: the guide's, from before.
-      **options: of `sample`.
-
-    Returns:
-      The latents `[batches, b, *shape]`, and the guide's state.
+    Each batch is drawn as by `sample` with these options, under a key of its own; the guide
+    remembers the batches before.
     """
-    guide, shape = options.get("guide"), options["shape"]
-    if guide is not None and state is None:
-        state = guide.init(jnp.zeros((prompts.shape[1], *shape), prompts.dtype))
+    guide, first = options.get("guide"), (prompts.shape[1], *options["shape"])
+    state = None if guide is None else guide.init(jnp.zeros(first, prompts.dtype))
 
     def batch(state: Any, given: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
         key, prompts = given

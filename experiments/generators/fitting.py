@@ -1,7 +1,8 @@
 """How the networks of this project's picture models are trained: Adam, averages, resuming, flags.
 
-One call an update on random batches of arrays that stay in memory; what a training draws hangs on
-its key and on the number of the update, so that one which was interrupted goes on as it would have.
+One call an update (convolutions in a loop are slow on CPUs) on random batches of arrays that stay
+in memory; what a training draws hangs on its key and on the number of the update, so that one which
+was interrupted goes on as it would have.
 """
 
 from __future__ import annotations
@@ -25,27 +26,22 @@ from flax import nnx
 from condvendi_jax.cli import command
 from condvendi_jax.encoders.embedding import default_cache
 from experiments import records
+from experiments.data.pictures import COLLECTIONS
 from experiments.generators import checkpoints
 
 AVERAGE = 0.999  # What the averaged parameters keep of themselves a step, once warmed up.
 _STEPS_A_LINE = 100
+_AT_ONCE = 500  # Pictures.
 
 
 @dataclasses.dataclass(frozen=True)
 class Places:
-    """Where a training finds its pictures, leaves its parameters and says how far it is.
+    """Where a training finds its pictures, leaves its parameters and says how far it is."""
 
-    Attributes:
-      pictures: folder of the real ones, which are needed only where something is to be trained.
-      cache: folder in which a training is kept; `trained` in the user's cache folder by default.
-      shipped: folder that is looked in first.
-      say: takes a line now and then of a training.
-    """
-
-    pictures: pathlib.Path | None = None
+    pictures: pathlib.Path | None = None  # Needed only where something is to be trained.
     cache: pathlib.Path = dataclasses.field(default_factory=lambda: default_cache() / "trained")
-    shipped: pathlib.Path = checkpoints.SHIPPED
-    say: Callable[[str], None] = lambda words: None
+    shipped: pathlib.Path = checkpoints.SHIPPED  # Looked in before the cache.
+    say: Callable[[str], None] = lambda words: None  # Takes a line now and then of a training.
 
     def trained(
         self, identity: records.Identity, train: Callable[[], Mapping[Any, Any]]
@@ -53,12 +49,16 @@ class Places:
         """Parameters that are shipped, those of the cache, or new ones (`checkpoints.trained`)."""
         return checkpoints.trained(identity, train, cache=self.cache, shipped=self.shipped)
 
+    def seen(self, collection: str) -> tuple[np.ndarray, np.ndarray]:
+        """What a network may see of a collection: pictures, uint8, and kinds, none held out."""
+        found = COLLECTIONS[collection].load(self.pictures)
+        return found.pixels[~found.held_out], found.kinds[~found.held_out]
+
 
 def run(main: Callable[[str, Places], None]) -> None:
-    """The command line of a model: the name of a collection, and where things are.
+    """The command line of a model: the name of a collection (or ''), and where things are.
 
-    Args:
-      main: takes the name, empty where there is none, and trains what --output does not have.
+    `main` trains what --output does not have.
     """
     flags.DEFINE_string("output", str(checkpoints.SHIPPED), "Folder of the trained parameters.")
     flags.DEFINE_string(
@@ -87,45 +87,42 @@ class Progress(NamedTuple):
 
 
 class Trainer:
-    """One network's training: random batches of fixed arrays, Adam, averaged parameters."""
+    """One network's training: random batches of fixed arrays, Adam, averaged parameters.
+
+    The loss is one of the network, the arrays and a key. The largest rate is `rate`, and it falls
+    as a cosine over `horizon` updates (None: `steps`), of which the last may not be reached.
+    """
 
     def __init__(
         self,
-        graph: Any,
+        model: nnx.Module,
         loss: Callable[[Any, Any, jax.Array], jax.Array],
         *,
         steps: int,
         rate: float,
         horizon: int | None = None,
     ):
-        """Takes a loss of a network, the training arrays and a key.
-
-        The rate falls as a cosine over `horizon` updates, which are `steps` where it is None.
-        """
-        self._graph, self._loss, self.steps = graph, loss, steps
-        end = steps if horizon is None else horizon
+        self._graph, self._params = nnx.split(model)
+        self._loss, self.steps, end = loss, steps, horizon or steps
         rates = optax.warmup_cosine_decay_schedule(0.0, rate, min(500, end // 10), end, rate / 100)
         self._optimiser = optax.chain(
             optax.clip_by_global_norm(1.0), optax.adamw(rates, weight_decay=1e-3)
         )
 
-    def start(self, params: Any) -> Progress:
+    def start(self) -> Progress:
         """Before the first update."""
-        own, average = (jax.tree.map(jnp.copy, params) for _ in range(2))  # They are given away.
-        return Progress(jnp.zeros((), jnp.int32), own, average, self._optimiser.init(params))
+        own, average = (
+            jax.tree.map(jnp.copy, self._params) for _ in range(2)
+        )  # `advance` takes them over.
+        return Progress(jnp.zeros((), jnp.int32), own, average, self._optimiser.init(own))
 
     @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
     def advance(self, at: Progress, arrays: Any, key: jax.Array) -> tuple[Progress, jax.Array]:
-        """One update further, with its loss; what it draws hangs on the step's number alone.
-
-        One call an update: convolutions in a loop are not the fast ones on CPUs.
-        """
-
-        def of(params: Any) -> jax.Array:
-            own = jax.random.fold_in(key, at.step)
-            return self._loss(nnx.merge(self._graph, params), arrays, own)
-
-        loss, slope = jax.value_and_grad(of)(at.params)
+        """One update further, with its loss; what it draws hangs on the step's number alone."""
+        own = jax.random.fold_in(key, at.step)
+        loss, slope = jax.value_and_grad(
+            lambda params: self._loss(nnx.merge(self._graph, params), arrays, own)
+        )(at.params)
         change, optimiser = self._optimiser.update(slope, at.optimiser, at.params)
         params = optax.apply_updates(at.params, change)
         step = at.step.astype(jnp.float32)
@@ -136,29 +133,18 @@ class Trainer:
 
 def fit(
     trainer: Trainer,
-    params: Any,
     arrays: Any,
     key: jax.Array,
     *,
     identity: records.Identity,
     places: Places,
     every: float = 120.0,
-) -> Any:
-    """Trains, from where the cache says that this training stands.
+) -> nnx.State:
+    """Trains, from where the cache says that this training stands, to the averaged parameters.
 
-    Args:
-      trainer: with its number of updates.
-      params: of the network before the first.
-      arrays: of the training.
-      key: of all batches and noise.
-      identity: of the training.
-      places: whose cache it is written down in as it goes on.
-      every: seconds between two writings.
-
-    Returns:
-      The averaged parameters.
+    Where it stands is written down in the cache every so many seconds.
     """
-    at = trainer.start(params)
+    at = trainer.start()
     leaves, tree = jax.tree.flatten(at)
     path = places.cache / checkpoints.file_name(identity).replace(".safetensors", ".unfinished")
     try:
@@ -190,3 +176,9 @@ def fit(
 def halves(state: nnx.State) -> dict[Any, Any]:
     """Parameters as they are stored, in float16."""
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float16), nnx.to_pure_dict(state))
+
+
+def in_parts(function: Callable[[np.ndarray], jax.Array], pictures: np.ndarray) -> np.ndarray:
+    """A function of pictures `[n, ...]`, of so many at a time as fit in memory."""
+    parts = np.array_split(pictures, -(-len(pictures) // _AT_ONCE))
+    return np.concatenate([function(part) for part in parts])

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import pathlib
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -41,30 +42,26 @@ RADIUS, LEAST = 3.0, 0.1
 TRACES = ("rke", "captured", "good")
 _TRACED = 1000  # Samples a point of a trace.
 _HIGHEST = lax.Precision.HIGHEST
+Layers = Mapping[int, Mapping[str, jax.Array]]  # By their place: "kernel" [n, m] and "bias" [m].
+Directions = Mapping[int, jax.Array]  # Estimates of the kernels' first right singular vectors.
 
 
 @dataclasses.dataclass(frozen=True)
 class Mixture:
-    """Equally likely Gaussians in the plane with one standard deviation.
-
-    Attributes:
-      centres: `[k, 2]`.
-      scale: standard deviation of each coordinate within a component.
-      description: in words.
-    """
+    """Equally likely Gaussians in the plane with one standard deviation."""
 
     centres: tuple[tuple[float, float], ...]
-    scale: float
+    scale: float  # Standard deviation of each coordinate within a component.
     description: str
 
-    def population(self, weights: Any = None) -> GaussianMixture:
-        """The distribution, or one of other weights of the components, `[k]`."""
+    def population(self) -> GaussianMixture:
+        """The distribution, for closed forms."""
         centres = jnp.asarray(self.centres)
         covariances = jnp.tile(self.scale**2 * jnp.eye(2), (len(centres), 1, 1))
-        return GaussianMixture(means=centres, covariances=covariances, weights=weights)
+        return GaussianMixture(means=centres, covariances=covariances)
 
     def sample(self, key: jax.Array, n: int, weights: Any = None) -> jax.Array:
-        """Draws n points `[n, 2]`: what `population` draws, in fewer operations."""
+        """Draws n points `[n, 2]`, of all components equally or by weights `[k]`."""
         mode_key, noise_key = jax.random.split(key)
         if weights is None:
             mode = jax.random.randint(mode_key, (n,), 0, len(self.centres))
@@ -95,78 +92,53 @@ class Mixture:
         return float(found)
 
 
-def _ring() -> Mixture:
-    angles = np.arange(8) * np.pi / 4
-    points = 2 * np.stack([np.cos(angles), np.sin(angles)], axis=1) / 1.414
-    return _mixture(points, 0.02 / 1.414, "ring of 8 (radius 1.414, sd 0.0141)")
-
-
-def _grid() -> Mixture:
-    side = 2 * np.arange(-2, 3) / 2.828
-    points = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
-    return _mixture(points, 0.05 / 2.828, "grid of 25 (spacing 0.707, sd 0.0177)")
-
-
 def _mixture(points: np.ndarray, scale: float, description: str) -> Mixture:
     return Mixture(tuple((x, y) for x, y in points.tolist()), scale, description)
 
 
+_ANGLES, _SIDE = np.arange(8) * np.pi / 4, 2 * np.arange(-2, 3) / 2.828
 # Those of Gulrajani et al. (2017): a radius of 2 and a deviation of 0.02, divided by 1.414; a
 # spacing of 2 and a deviation of 0.05, divided by 2.828. Their coordinates have variance 1.
-MIXTURES = {"ring": _ring(), "grid": _grid()}
+MIXTURES = {
+    "ring": _mixture(
+        2 * np.stack([np.cos(_ANGLES), np.sin(_ANGLES)], axis=1) / 1.414,
+        0.02 / 1.414,
+        "ring of 8 (radius 1.414, sd 0.0141)",
+    ),
+    "grid": _mixture(
+        np.stack(np.meshgrid(_SIDE, _SIDE), axis=-1).reshape(-1, 2),
+        0.05 / 2.828,
+        "grid of 25 (spacing 0.707, sd 0.0177)",
+    ),
+}
 
 
-class Direction(nnx.Variable):
-    """A power iteration's estimate of a kernel's first right singular vector."""
+def perceptron(sizes: Sequence[int], rngs: nnx.Rngs) -> Layers:
+    """Layers of these units, that of the input first, with the weights of He et al. (2015)."""
+    start = nnx.initializers.he_normal()
+    layers = [nnx.Linear(*of, kernel_init=start, rngs=rngs) for of in itertools.pairwise(sizes)]
+    return {i: nnx.to_pure_dict(nnx.state(layer)) for i, layer in enumerate(layers)}
 
 
-class Network(nnx.Module):
-    """A multi-layer perceptron with ReLU.
+def apply(layers: Layers, points: jax.Array) -> jax.Array:
+    """`[n, units in]` to `[n, units out]`, with ReLU between the layers."""
+    for index in range(len(layers)):
+        points = jax.nn.relu(points) if index else points
+        points = jnp.dot(points, layers[index]["kernel"], precision=_HIGHEST)
+        points += layers[index]["bias"][None, :]
+    return points
 
-    Args:
-      sizes: units of the input, of each hidden layer, and of the output.
-      spectral: whether each kernel is divided by its largest singular value (Miyato et al. 2018).
-      rngs: of the initial weights (He et al. 2015).
-    """
 
-    def __init__(self, sizes: tuple[int, ...], *, spectral: bool = False, rngs: nnx.Rngs):
-        self.layers = nnx.List(
-            nnx.Linear(
-                n, m, kernel_init=nnx.initializers.he_normal(), precision=_HIGHEST, rngs=rngs
-            )
-            for n, m in zip(sizes, sizes[1:], strict=False)
-        )
-        self.directions = nnx.List(
-            Direction(_unit(jax.random.normal(rngs.params(), (m,))))
-            for m in (sizes[1:] if spectral else ())
-        )
+def normalised(layers: Layers, directions: Directions) -> Layers:
+    """The layers with their kernels divided by their largest singular values."""
+    norms = {i: _norm_along(layer["kernel"], directions[i]) for i, layer in layers.items()}
+    return {i: {**layer, "kernel": layer["kernel"] / norms[i]} for i, layer in layers.items()}
 
-    def kernels(self) -> list[jax.Array]:
-        """The kernels as they are applied: normalised where the network is."""
-        kernels = [layer.kernel[...] for layer in self.layers]
-        return (
-            [
-                kernel / _norm_along(kernel, direction[...])
-                for kernel, direction in zip(kernels, self.directions, strict=True)
-            ]
-            if self.directions
-            else kernels
-        )
 
-    def __call__(self, points: jax.Array) -> jax.Array:
-        """`[n, units in]` to `[n, units out]`."""
-        for index, (kernel, layer) in enumerate(zip(self.kernels(), self.layers, strict=True)):
-            points = jax.nn.relu(points) if index else points
-            assert layer.bias is not None
-            points = jnp.dot(points, kernel, precision=_HIGHEST) + layer.bias[None, :]
-        return points
-
-    def iterated(self) -> list[jax.Array]:
-        """The directions after one more power iteration."""
-        return [
-            _unit(layer.kernel[...].T @ _unit(layer.kernel[...] @ direction[...]))
-            for layer, direction in zip(self.layers, self.directions, strict=True)
-        ]
+def iterated(layers: Layers, directions: Directions) -> Directions:
+    """The directions after one more power iteration."""
+    kernels = {i: layers[i]["kernel"] for i in directions}
+    return {i: _unit(kernels[i].T @ _unit(kernels[i] @ v)) for i, v in directions.items()}
 
 
 def _unit(vector: jax.Array) -> jax.Array:
@@ -196,32 +168,21 @@ class Kind:
 
     All learn at LSGAN's published rate, and weights are clipped at 0.1: with what the others
     published, which is for many times the updates or for pictures, few modes of the grid were
-    captured in trials, and none by clipping at 0.01.
-
-    Attributes:
-      label: its name in figures.
-      critic_loss: of the critic's outputs on real and on generated points, `[n]` each.
-      generator_loss: of the critic's outputs on generated points.
-      optimizer: of both networks, by the learning rate.
-      rate: the learning rate, constant in the first half of a training and then falling linearly
-        to zero.
-      steps: updates of the generator.
-      critic_steps: updates of the critic before each.
-      clip: bound of the critic's weights after each update.
-      penalty: weight of the gradient penalty.
-      spectral: whether the critic is spectrally normalised.
+    captured in trials, and none by clipping at 0.01. The rate is constant in the
+    first half of a training and then falls linearly to zero.
     """
 
     label: str
+    # Of the critic's outputs on real and on generated points, [n] each; of those on generated ones.
     critic_loss: Callable[[jax.Array, jax.Array], jax.Array]
     generator_loss: Callable[[jax.Array], jax.Array]
-    optimizer: Callable[[Any], optax.GradientTransformation]
-    rate: float
-    steps: int
-    critic_steps: int = 1
-    clip: float | None = None
-    penalty: float = 0.0
-    spectral: bool = False
+    optimizer: Callable[[Any], optax.GradientTransformation]  # Of both networks, by the rate.
+    steps: int = 12_000  # Updates of the generator.
+    critic_steps: int = 5  # Updates of the critic before each.
+    rate: float = 1e-3
+    clip: float | None = None  # Bound of the critic's weights after each update.
+    penalty: float = 0.0  # Weight of the gradient penalty.
+    spectral: bool = False  # Whether the critic is spectrally normalised (Miyato et al. 2018).
 
 
 def _logistic(real: jax.Array, fake: jax.Array) -> jax.Array:
@@ -244,7 +205,6 @@ def _lower(fake: jax.Array) -> jax.Array:
     return -jnp.mean(fake)
 
 
-_RATE = 1e-3
 KINDS = {
     # Goodfellow et al. (2014), the generator's loss that does not saturate; Adam as Radford et al.
     # (2016) set it.
@@ -252,84 +212,53 @@ KINDS = {
         "GAN",
         _logistic,
         lambda fake: jnp.mean(jax.nn.softplus(-fake)),
-        lambda rate: optax.adam(rate, b1=0.5),
-        rate=_RATE,
+        functools.partial(optax.adam, b1=0.5),
         steps=15_000,
+        critic_steps=1,
     ),
     # Mao et al. (2017), targets 1, 0 and 1.
     "lsgan": Kind(
         "LSGAN",
         _squares,
         lambda fake: jnp.mean(jnp.square(fake - 1)) / 2,
-        lambda rate: optax.adam(rate, b1=0.5),
-        rate=_RATE,
+        functools.partial(optax.adam, b1=0.5),
         steps=15_000,
+        critic_steps=1,
     ),
     # Arjovsky, Chintala and Bottou (2017), algorithm 1.
     "wgan_wc": Kind(
-        "WGAN-WC",
-        _difference,
-        _lower,
-        lambda rate: optax.rmsprop(rate, decay=0.99),
-        rate=_RATE,
-        steps=12_000,
-        critic_steps=5,
-        clip=0.1,
+        "WGAN-WC", _difference, _lower, functools.partial(optax.rmsprop, decay=0.99), clip=0.1
     ),
     # Gulrajani et al. (2017); the penalty's weight is that of their code for toy data.
     "wgan_gp": Kind(
-        "WGAN-GP",
-        _difference,
-        _lower,
-        lambda rate: optax.adam(rate, b1=0.5, b2=0.9),
-        rate=_RATE,
-        steps=12_000,
-        critic_steps=5,
-        penalty=0.1,
+        "WGAN-GP", _difference, _lower, functools.partial(optax.adam, b1=0.5, b2=0.9), penalty=0.1
     ),
     # Miyato et al. (2018), hinge loss.
     "sngan": Kind(
-        "SNGAN",
-        _hinge,
-        _lower,
-        lambda rate: optax.adam(rate, b1=0.0, b2=0.9),
-        rate=_RATE,
-        steps=12_000,
-        critic_steps=5,
-        spectral=True,
+        "SNGAN", _hinge, _lower, functools.partial(optax.adam, b1=0.0, b2=0.9), spectral=True
     ),
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """What a training depends on beside its seed.
-
-    Attributes:
-      mixture: name of the data.
-      kind: of GAN.
-      steps: updates of the generator.
-      seeds: how many networks are trained side by side, each with a key of its own.
-      width: units of each of the three hidden layers of both networks.
-      batch: points of each update.
-      points: of the trace.
-    """
+    """What a training depends on beside its seed."""
 
     mixture: str
     kind: str
-    steps: int
-    seeds: int = 5
-    width: int = 64
-    batch: int = 128
-    points: int = 40
+    steps: int  # Updates of the generator.
+    seeds: int = 5  # How many networks are trained side by side, each with a key of its own.
+    width: int = 64  # Units of each of the three hidden layers of both networks.
+    batch: int = 128  # Points of each update.
+    points: int = 40  # Of the trace.
 
 
 class Networks(NamedTuple):
     """Two networks and their optimisers, in the middle of a training."""
 
-    generator: Any
-    critic: Any
-    directions: Any
+    generator: Layers
+    critic: Layers
+    directions: Directions  # Of the critic; empty where it is not spectrally normalised.
     generator_moments: Any
     critic_moments: Any
 
@@ -340,62 +269,40 @@ def _falling(rate: float, updates: int) -> optax.Schedule:
 
 
 class Trainer:
-    """The pure functions of a training: `start`, and `step`, of one seed.
+    """The pure functions of a training of one seed: `start`, and `step`."""
 
-    Args:
-      kind: of GAN.
-      mixture: that is learnt.
-      width: units of a hidden layer.
-      batch: points of an update.
-      steps: updates of the generator in all.
-    """
-
-    def __init__(self, kind: Kind, mixture: Mixture, *, width: int, batch: int, steps: int):
-        self.kind, self.mixture, self.batch = kind, mixture, batch
+    def __init__(self, kind: Kind, mixture: Mixture, training: Training):
+        self.kind, self.mixture, self.batch = kind, mixture, training.batch
         self.of_generator, self.of_critic = (
             kind.optimizer(_falling(kind.rate, count))
-            for count in (steps, steps * kind.critic_steps)
+            for count in (training.steps, training.steps * kind.critic_steps)
         )
-        self._hidden = (width,) * 3
-        self._graphs = [nnx.graphdef(nnx.eval_shape(f)) for f in self._makers(jax.random.key(0))]
-
-    def _makers(self, key: jax.Array) -> list[Callable[[], Network]]:
-        keys, spectral = jax.random.split(key), self.kind.spectral
-        return [
-            lambda: Network((NOISE, *self._hidden, 2), rngs=nnx.Rngs(keys[0])),
-            lambda: Network((2, *self._hidden, 1), spectral=spectral, rngs=nnx.Rngs(keys[1])),
-        ]
+        self._hidden = (training.width,) * 3
 
     def start(self, key: jax.Array) -> Networks:
         """Networks before the first update."""
-        make_generator, make_critic = self._makers(key)
-        generator = nnx.state(make_generator())
-        _, critic, directions = nnx.split(make_critic(), nnx.Param, Direction)
+        of_generator, of_critic = map(nnx.Rngs, jax.random.split(key))
+        generator = perceptron((NOISE, *self._hidden, 2), of_generator)
+        critic, directions = perceptron((2, *self._hidden, 1), of_critic), {}
+        if self.kind.spectral:
+            for index, layer in critic.items():
+                start = jax.random.normal(of_critic.params(), layer["bias"].shape)
+                directions[index] = _unit(start)
         moments = self.of_generator.init(generator), self.of_critic.init(critic)
         return Networks(generator, critic, directions, *moments)
 
-    def generate(self, generator: Any, key: jax.Array) -> jax.Array:
-        """A batch of generated points, `[batch, 2]`."""
-        noise = jax.random.normal(key, (self.batch, NOISE))
-        return nnx.merge(self._graphs[0], generator)(noise)
-
-    def criticise(self, critic: Any, directions: Any, points: jax.Array) -> jax.Array:
+    def criticise(self, critic: Layers, directions: Directions, points: jax.Array) -> jax.Array:
         """The critic's outputs, `[n]`."""
-        return nnx.merge(self._graphs[1], critic, directions)(points)[:, 0]
+        return apply(normalised(critic, directions) if directions else critic, points)[:, 0]
 
     def critic_step(self, networks: Networks, key: jax.Array) -> tuple[Networks, jax.Array]:
         """One update of the critic, and its loss before it."""
         real_key, noise_key, between_key = jax.random.split(key, 3)
         real = self.mixture.sample(real_key, self.batch)
-        fake = self.generate(networks.generator, noise_key)
-        directions = networks.directions
-        if self.kind.spectral:
-            model = nnx.merge(self._graphs[1], networks.critic, directions)
-            values = nnx.List(Direction(value) for value in model.iterated())
-            model.directions = values
-            directions = nnx.state(model, Direction)
+        fake = _generate(networks.generator, noise_key, self.batch)
+        directions = iterated(networks.critic, networks.directions)
 
-        def loss(critic: Any) -> jax.Array:
+        def loss(critic: Layers) -> jax.Array:
             judge = functools.partial(self.criticise, critic, directions)
             value = self.kind.critic_loss(judge(real), judge(fake))
             if self.kind.penalty:
@@ -405,8 +312,7 @@ class Trainer:
         value, slopes = jax.value_and_grad(loss)(networks.critic)
         updates, moments = self.of_critic.update(slopes, networks.critic_moments)
         critic = optax.apply_updates(networks.critic, updates)
-        if self.kind.clip is not None:
-            bound = self.kind.clip
+        if (bound := self.kind.clip) is not None:
             critic = jax.tree.map(lambda weight: jnp.clip(weight, -bound, bound), critic)
         found = networks._replace(critic=critic, directions=directions, critic_moments=moments)
         return found, value
@@ -414,11 +320,10 @@ class Trainer:
     def generator_step(self, networks: Networks, key: jax.Array) -> tuple[Networks, jax.Array]:
         """One update of the generator, and its loss before it."""
 
-        def loss(generator: Any) -> jax.Array:
-            fake = self.generate(generator, key)
-            return self.kind.generator_loss(
-                self.criticise(networks.critic, networks.directions, fake)
-            )
+        def loss(generator: Layers) -> jax.Array:
+            fake = _generate(generator, key, self.batch)
+            outputs = self.criticise(networks.critic, networks.directions, fake)
+            return self.kind.generator_loss(outputs)
 
         value, slopes = jax.value_and_grad(loss)(networks.generator)
         updates, moments = self.of_generator.update(slopes, networks.generator_moments)
@@ -436,12 +341,7 @@ class Trainer:
 def train(
     training: Training, seed: int, say: Callable[[str], None] = lambda words: None
 ) -> dict[str, Any]:
-    """Trains the networks of all seeds together.
-
-    Args:
-      training: what is trained.
-      seed: of every random choice; network i depends on it and on i alone.
-      say: called at each point of the trace.
+    """Trains the networks of all seeds together; network i depends on the seed and on i alone.
 
     Returns:
       `generator`, parameters of all seeds on a leading axis; `trace`, of `[points]` the `step` and
@@ -449,32 +349,26 @@ def train(
       and the share of `good` samples; `seconds`.
     """
     mixture, kind = MIXTURES[training.mixture], KINDS[training.kind]
-    trainer = Trainer(
-        kind, mixture, width=training.width, batch=training.batch, steps=training.steps
-    )
+    trainer = Trainer(kind, mixture, training)
     kernel = cv.Gaussian(mixture.counting_bandwidth())
 
-    def steps(networks: Networks, key: jax.Array, first: jax.Array, count: int) -> Networks:
+    @functools.partial(jax.jit, donate_argnums=0)
+    @functools.partial(jax.vmap, in_axes=(0, 0, None))
+    def advance(networks: Networks, key: jax.Array, indices: jax.Array) -> Networks:
         def step(networks: Networks, index: jax.Array) -> tuple[Networks, None]:
             return trainer.step(networks, jax.random.fold_in(key, index))[0], None
 
-        return lax.scan(step, networks, first + jnp.arange(count))[0]
+        return lax.scan(step, networks, indices)[0]
 
-    every = jax.jit(
-        jax.vmap(steps, in_axes=(0, 0, None, None)), static_argnames="count", donate_argnums=0
-    )
-    keys = jax.vmap(functools.partial(jax.random.fold_in, jax.random.key(seed)))(
-        jnp.arange(training.seeds)
-    )
-    split = jax.vmap(functools.partial(jax.random.split, num=3), out_axes=1)
-    start_keys, step_keys, trace_keys = split(keys)
+    keys = jnp.stack([jax.random.fold_in(jax.random.key(seed), i) for i in range(training.seeds)])
+    start_keys, step_keys, trace_keys = jax.vmap(lambda k: jax.random.split(k, 3))(keys).T
     started = time.perf_counter()
     networks = jax.vmap(trainer.start)(start_keys)
     ends = np.linspace(0, training.steps, training.points + 1).round().astype(int)
     trace = []
     for first, last in zip(ends, ends[1:], strict=False):
-        networks = every(networks, step_keys, first, int(last - first))
-        params = parameters(networks.generator)
+        networks = advance(networks, step_keys, jnp.arange(first, last))
+        params = {"layers": jax.tree.map(np.asarray, networks.generator)}
         drawn = np.stack([sample(one(params, i), k, _TRACED) for i, k in enumerate(trace_keys)])
         shares = mixture.good_shares(drawn)
         found = [float(cv.rke(points, kernel=kernel)) for points in drawn]
@@ -488,46 +382,27 @@ def train(
     }
 
 
-def parameters(state: nnx.State) -> dict[Any, Any]:
-    """A network's parameters as nested dictionaries of NumPy arrays."""
-    return jax.tree.map(np.asarray, nnx.to_pure_dict(state))
-
-
 def one(params: Mapping[Any, Any], index: int) -> Any:
     """The parameters of one of the networks that were trained side by side."""
     return jax.tree.map(lambda leaf: leaf[index], params)
 
 
+def _generate(layers: Layers, key: jax.Array, n: int) -> jax.Array:
+    return apply(layers, jax.random.normal(key, (n, NOISE)))
+
+
 @functools.partial(jax.jit, static_argnames="n")
 def sample(params: Any, key: jax.Array, n: int) -> jax.Array:
-    """Draws points of a generator.
-
-    Args:
-      params: of one network, nested dictionaries.
-      key: of the noise.
-      n: how many.
-
-    Returns:
-      `[n, 2]`.
-    """
-    layers = params["layers"]
-    sizes = (NOISE, *(len(layers[i]["bias"]) for i in sorted(layers)))
-    shapes = nnx.eval_shape(lambda: Network(sizes, rngs=nnx.Rngs(0)))
-    graph, state = nnx.split(shapes)
-    nnx.replace_by_pure_dict(state, params)
-    return nnx.merge(graph, state)(jax.random.normal(key, (n, NOISE)))
+    """Draws n points `[n, 2]` of one generator."""
+    return _generate(params["layers"], key, n)
 
 
 def settled(values: np.ndarray) -> float:
-    """How far a trace still moves: the change of its mean between its last two tenths.
+    """How far a trace `[seeds, points]` still moves between its last two tenths.
 
-    Args:
-      values: `[seeds, points]`.
-
-    Returns:
-      The absolute change of the mean over seeds, in standard deviations over the seeds of their
-      means over the last fifth; the training has stopped moving where it is below 1. Where the
-      seeds agree to rounding: 0 without a change.
+    The absolute change of the mean over seeds, in standard deviations over the seeds of their means
+    over the last fifth; the training has stopped moving where it is below 1. Where the seeds agree
+    to rounding: 0 without a change.
     """
     tenth = max(1, values.shape[1] // 10)
     before, last = values[:, -2 * tenth : -tenth].mean(1), values[:, -tenth:].mean(1)
@@ -572,20 +447,16 @@ def main(argv: list[str]) -> None:
     """Trains what the folder does not have."""
     command.no_words(argv[1:])
     folder = pathlib.Path(flags.FLAGS.output)
-
-    def say(words: str) -> None:
-        sys.stderr.write(f"{words}\n")
-
-    for kind in flags.FLAGS.kinds or KINDS:
-        for mixture in MIXTURES:
-            training = Training(mixture, kind, KINDS[kind].steps)
-            found = trained(training, cache=folder, shipped=folder, say=say)
-            moves = {name: settled(found["trace"][name]) for name in TRACES}
-            words = ", ".join(f"{name} {move:.2f}" for name, move in moves.items())
-            print(f"{mixture} {kind}: {found['seconds']:.0f} s; still moves by {words}")
+    for (kind, of), mixture in itertools.product(KINDS.items(), MIXTURES):
+        training = Training(mixture, kind, of.steps)
+        found = trained(
+            training, cache=folder, shipped=folder, say=lambda words: print(words, file=sys.stderr)
+        )
+        moves = {name: settled(found["trace"][name]) for name in TRACES}
+        words = ", ".join(f"{name} {move:.2f}" for name, move in moves.items())
+        print(f"{mixture} {kind}: {found['seconds']:.0f} s; still moves by {words}")
 
 
 if __name__ == "__main__":
     flags.DEFINE_string("output", str(checkpoints.SHIPPED), "Folder of the trained parameters.")
-    flags.DEFINE_multi_enum("kinds", [], list(KINDS), "Those that are trained; all if unset.")
     command.run(main)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -24,38 +23,26 @@ from flax import nnx
 
 from experiments import records
 from experiments.data import pictures
-from experiments.generators import checkpoints, fitting, latent_diffusion
+from experiments.generators import checkpoints, fitting, networks
 
 VERSION = 1
 SEED = 0
 _SHIFT = 2  # Pixels by which a training picture is moved at most.
 _SCALES = 10.0, 100.0  # Of cosines as logits, at first and at most.
-_AT_ONCE = 500  # Pictures.
 
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """What is trained on.
+    """How large an encoder is, and how it is trained."""
 
-    Attributes:
-      collection: of pictures, one of `pictures.COLLECTIONS`.
-      channels: of the pictures.
-      hidden: channels at 16 x 16 positions; at 8 x 8 it is twice as many.
-      features: of the embedding, and channels at 4 x 4 positions.
-      steps: updates.
-      batch: pictures an update.
-      rate: largest rate of Adam.
-      prompt: entries of a prompt's embedding.
-    """
-
-    collection: str
-    channels: int
-    hidden: int
-    features: int
-    steps: int
-    batch: int = 128
-    rate: float = 3e-3
-    prompt: int = 384
+    collection: str  # Of pictures, one of `pictures.COLLECTIONS`.
+    channels: int  # Of the pictures.
+    hidden: int  # Channels at 16 x 16 positions; at 8 x 8 it is twice as many.
+    features: int  # Of the embedding, and channels at 4 x 4 positions.
+    steps: int  # Updates.
+    batch: int = 128  # Pictures an update.
+    rate: float = 3e-3  # The largest of Adam.
+    prompt: int = 384  # Entries of a prompt's embedding.
 
 
 TRAININGS = {
@@ -67,20 +54,13 @@ TRAININGS = {
 class PictureEncoder(nnx.Module):
     """Pictures `[b, 32, 32, channels]` in [0, 1] and prompts `[k, p]` to unit rows `[., d]`."""
 
-    def __init__(
-        self,
-        training: Training,
-        *,
-        rngs: nnx.Rngs,
-        convolve: latent_diffusion.Convolve = jax.lax.conv_general_dilated,
-    ):
+    def __init__(self, training: Training, *, rngs: nnx.Rngs):
         widths = training.hidden, 2 * training.hidden, training.features
         depths = 4 * training.channels, 4 * widths[0], 4 * widths[1]
         self.narrow = nnx.List(
             nnx.Linear(*of, rngs=rngs) for of in zip(depths, widths, strict=True)
         )
-        residual = functools.partial(latent_diffusion.Residual, rngs=rngs, convolve=convolve)
-        self.blocks = nnx.List(residual(width) for width in widths)
+        self.blocks = nnx.List(networks.Residual(width, rngs=rngs) for width in widths)
         self.norm = nnx.LayerNorm(training.features, rngs=rngs)
         self.words = nnx.Linear(training.prompt, training.features, use_bias=False, rngs=rngs)
         self.scale = nnx.Param(jnp.log(_SCALES[0]))
@@ -89,11 +69,11 @@ class PictureEncoder(nnx.Module):
         """The directions of pictures."""
         x = 2 * pixels - 1
         for narrow, block in zip(self.narrow, self.blocks, strict=True):
-            x = block(narrow(latent_diffusion.to_depth(x, 2)))
+            x = block(narrow(networks.to_depth(x, 2)))
         return unit(jnp.mean(self.norm(x), axis=(1, 2)))
 
     def logits(self, features: jax.Array, prompts: jax.Array) -> jax.Array:
-        """How well pictures go with prompts, `[b, k]`."""
+        """How well pictures' directions go with prompts, `[b, k]`."""
         scale = jnp.minimum(jnp.exp(self.scale[...]), _SCALES[1])
         return scale * jnp.matmul(features, unit(self.words(prompts)).T)
 
@@ -113,62 +93,38 @@ def shifted(pixels: jax.Array, key: jax.Array) -> jax.Array:
     return wide[picture, rows[:, :, None], columns[:, None, :]]
 
 
-def _loss(batch: int) -> Callable[[Any, Any, jax.Array], jax.Array]:
+def _loss(model: PictureEncoder, arrays: Any, key: jax.Array, *, batch: int) -> jax.Array:
     """Cross-entropy of the right prompt among those of all kinds, in nats."""
-
-    def loss(model: PictureEncoder, arrays: Any, key: jax.Array) -> jax.Array:
-        pixels, kinds, prompts = arrays
-        rows, moves = jax.random.split(key)
-        rows = jax.random.randint(rows, (batch,), 0, len(pixels))
-        moved = shifted(pixels[rows], moves).astype(jnp.float32) / 255
-        logs = jax.nn.log_softmax(model.logits(model(moved), prompts))
-        return -jnp.mean(jnp.take_along_axis(logs, kinds[rows][:, None], axis=1))
-
-    return loss
+    pixels, kinds, prompts = arrays
+    rows, moves = jax.random.split(key)
+    rows = jax.random.randint(rows, (batch,), 0, len(pixels))
+    moved = shifted(pixels[rows], moves).astype(jnp.float32) / 255
+    logs = jax.nn.log_softmax(model.logits(model(moved), prompts))
+    return -jnp.mean(jnp.take_along_axis(logs, kinds[rows][:, None], axis=1))
 
 
 @dataclasses.dataclass(frozen=True)
 class Encoder:
-    """A trained encoder.
-
-    Attributes:
-      training: how it was trained.
-      prompts: that it tells apart, one for each kind, `[kinds, p]`.
-      params: of the network.
-    """
+    """A trained encoder."""
 
     training: Training
-    prompts: jax.Array
-    params: Any
+    prompts: jax.Array  # That it tells apart, one for each kind, [kinds, p].
+    network: PictureEncoder
 
     def features(self, pixels: jax.Array) -> jax.Array:
         """Unit rows `[b, d]` of pictures in [0, 1]; differentiable."""
-        return _features(self.training, self.params, pixels)
+        return _features(self.network, pixels)
 
     def logits(self, features: jax.Array) -> jax.Array:
         """How well features `[b, d]` go with the prompt of every kind, `[b, kinds]`."""
-        return _logits(self.training, self.params, features, self.prompts)
+        return _logits(self.network, features, self.prompts)
 
 
-@functools.cache
-def _graph(training: Training) -> nnx.GraphDef:
-    return nnx.graphdef(nnx.eval_shape(lambda: _make(training, latent_diffusion.as_product)))
+_features, _logits = jax.jit(PictureEncoder.__call__), jax.jit(PictureEncoder.logits)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _features(training: Training, params: Any, pixels: jax.Array) -> jax.Array:
-    return nnx.merge(_graph(training), params)(pixels)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _logits(training: Training, params: Any, features: jax.Array, prompts: jax.Array) -> jax.Array:
-    return nnx.merge(_graph(training), params).logits(features, prompts)
-
-
-def _make(
-    training: Training, convolve: latent_diffusion.Convolve = jax.lax.conv_general_dilated
-) -> PictureEncoder:
-    return PictureEncoder(training, rngs=nnx.Rngs(SEED), convolve=convolve)
+def _make(training: Training) -> PictureEncoder:
+    return PictureEncoder(training, rngs=nnx.Rngs(SEED))
 
 
 def prompts_of(collection: str) -> np.ndarray:
@@ -200,20 +156,14 @@ def provenance(training: Training) -> list[str]:
     ]
 
 
-def train(
-    training: Training,
-    pixels: np.ndarray,
-    kinds: np.ndarray,
-    prompts: np.ndarray,
-    places: fitting.Places,
-) -> dict[str, Any]:
-    """Trains on pictures uint8 `[n, 32, 32, channels]`, their kinds, and a prompt for each kind."""
-    graph, params = nnx.split(_make(training))
-    loss = _loss(training.batch)
-    trainer = fitting.Trainer(graph, loss, steps=training.steps, rate=training.rate)
+def train(training: Training, places: fitting.Places) -> dict[str, Any]:
+    """Trains on the pictures that are not held out, with a prompt for each kind."""
+    pixels, kinds = places.seen(training.collection)
+    prompts = prompts_of(training.collection)
+    loss = functools.partial(_loss, batch=training.batch)
+    trainer = fitting.Trainer(_make(training), loss, steps=training.steps, rate=training.rate)
     found = fitting.fit(
         trainer,
-        params,
         (jnp.asarray(pixels), jnp.asarray(kinds), jnp.asarray(prompts)),
         jax.random.key(SEED),
         identity=identity(training),
@@ -222,49 +172,27 @@ def train(
     return {"encoder": fitting.halves(found)}
 
 
-def load(
-    name: str, places: fitting.Places | None = None, *, training: Training | None = None
-) -> Encoder:
-    """A trained encoder: the shipped one, or that of the cache, or one that is trained now.
-
-    Args:
-      name: of the collection.
-      places: of its pictures and of parameters; the project's and the user's where None.
-      training: another one than the collection's own.
+def load(name: str, places: fitting.Places | None = None) -> Encoder:
+    """The encoder of a collection: the shipped one, that of the cache, or one trained now.
 
     Raises:
       ValueError: an unknown collection, or something is to be trained and there are no pictures.
     """
     if name not in TRAININGS:
         raise ValueError(f"encoder: expected one of {', '.join(TRAININGS)}, received {name!r}.")
-    training = TRAININGS[name] if training is None else training
-    places = fitting.Places() if places is None else places
-    prompts = prompts_of(name)
-
-    def trained() -> dict[str, Any]:
-        found = pictures.COLLECTIONS[name].load(places.pictures)
-        own = ~found.held_out
-        return train(training, found.pixels[own], found.kinds[own], prompts, places)
-
-    stored = places.trained(identity(training), trained)
-    state = nnx.state(nnx.eval_shape(lambda: _make(training)))
-    return Encoder(training, jnp.asarray(prompts), checkpoints.restore(state, stored["encoder"]))
+    training, places = TRAININGS[name], places or fitting.Places()
+    stored = places.trained(identity(training), lambda: train(training, places))
+    network = checkpoints.restore(lambda: _make(training), stored["encoder"])
+    return Encoder(training, jnp.asarray(prompts_of(name)), networks.looped(network))
 
 
 def features_of(encoder: Encoder, pixels: np.ndarray) -> np.ndarray:
     """Features `[n, d]` of pictures in [0, 1], some at a time."""
-    parts = np.array_split(pixels, -(-len(pixels) // _AT_ONCE))
-    return np.concatenate([encoder.features(jnp.asarray(part)) for part in parts])
+    return fitting.in_parts(lambda part: encoder.features(jnp.asarray(part)), pixels)
 
 
 def found_among(logits: np.ndarray, kinds: np.ndarray, best: int) -> np.ndarray:
-    """Whether the right kind is among the `best` of all kinds, bool `[n]`.
-
-    Args:
-      logits: of features with every kind `[n, kinds]`.
-      kinds: what each shows, `[n]`.
-      best: how many kinds are looked at; ties count against.
-    """
+    """Whether logits `[n, kinds]` put the right kind `[n]` among the `best`; ties count against."""
     own = np.take_along_axis(logits, kinds[:, None], axis=1)
     return np.sum(logits >= own, axis=1) <= best
 
@@ -273,7 +201,7 @@ def main(name: str, places: fitting.Places) -> None:
     """Trains what is not there, and says what it is worth on held-out pictures."""
     started = time.perf_counter()
     encoder = load(name, places)
-    count = sum(leaf.size for leaf in jax.tree.leaves(encoder.params))
+    count = sum(leaf.size for leaf in jax.tree.leaves(encoder.network))
     print(f"{name}: {count:,} parameters, {time.perf_counter() - started:.0f} s")
     if places.pictures is not None:
         pixels, kinds = pictures.COLLECTIONS[name].load(places.pictures).part(held_out=True)

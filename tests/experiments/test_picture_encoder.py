@@ -1,7 +1,9 @@
 """The encoder of pictures: its network, its loss, its training, and what is shipped of it."""
 
 import dataclasses
+import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,8 +11,7 @@ import pytest
 from flax import nnx
 
 from experiments.data import load, pictures
-from experiments.data.sets import FOLDER
-from experiments.generators import checkpoints, latent_diffusion, picture_encoder
+from experiments.generators import networks, picture_encoder
 from experiments.generators.fitting import Places
 from experiments.generators.picture_encoder import Training
 
@@ -25,56 +26,38 @@ def optax_promotes():
         yield
 
 
-def stirred(training, seed=0):
-    """A network none of whose parameters is zero."""
-    shapes = nnx.state(nnx.eval_shape(lambda: picture_encoder._make(training)))
-    leaves, tree = jax.tree.flatten(shapes)
-    keys = jax.random.split(jax.random.key(seed), len(leaves))
-    moved = [
-        0.3 * jax.random.normal(key, leaf.shape, leaf.dtype)
-        for leaf, key in zip(leaves, keys, strict=True)
-    ]
-    return jax.tree.unflatten(tree, moved)
-
-
-def plain(training, params):
-    return nnx.merge(nnx.graphdef(nnx.eval_shape(lambda: picture_encoder._make(training))), params)
-
-
-def test_a_convolution_as_a_product_is_xlas():
-    x = jax.random.normal(jax.random.key(0), (2, 5, 6, 3))
-    for sides in ((3, 3), (1, 3), (5, 1)):
-        kernel = jax.random.normal(jax.random.key(1), (*sides, 3, 4))
-        numbers = ("NHWC", "HWIO", "NHWC")
-        wanted = jax.lax.conv_general_dilated(
-            x, kernel, (1, 1), "SAME", dimension_numbers=numbers, precision="highest"
-        )
-        with jax.default_matmul_precision("highest"):
-            found = latent_diffusion.as_product(x, kernel)
-        np.testing.assert_allclose(found, wanted, atol=1e-5)
+def stirred():
+    """A network for loops none of whose parameters is zero."""
+    graph, state = nnx.split(networks.looped(picture_encoder._make(TINY)))
+    leaves, tree = jax.tree.flatten(state)
+    keys = jax.random.split(jax.random.key(0), len(leaves))
+    pairs = zip(keys, leaves, strict=True)
+    moved = [0.3 * jax.random.normal(key, leaf.shape, leaf.dtype) for key, leaf in pairs]
+    return nnx.merge(graph, jax.tree.unflatten(tree, moved))
 
 
 def test_features_are_directions_and_the_same_in_the_loops_of_a_sampler():
-    params = stirred(TINY)
+    network = stirred()
     pixels = jax.random.uniform(jax.random.key(0), (3, 32, 32, 1))
-    features = picture_encoder._features(TINY, params, pixels)
+    features = picture_encoder._features(network, pixels)
     assert features.shape == (3, 8)
     np.testing.assert_allclose(np.linalg.norm(features, axis=1), 1, atol=1e-5)
-    np.testing.assert_allclose(
-        features, jax.jit(lambda p: plain(TINY, p)(pixels))(params), atol=1e-5
-    )
     assert np.abs(features[0] - features[1]).max() > 1e-3
+    graph = nnx.graphdef(picture_encoder._make(TINY))
+    plain = nnx.merge(graph, nnx.state(network))
+    assert plain.blocks[0].first.conv_general_dilated is not networks.as_product
+    np.testing.assert_allclose(features, picture_encoder._features(plain, pixels), atol=1e-5)
 
 
 def test_logits_are_cosines_times_a_bounded_scale():
-    params = stirred(TINY)
+    network = stirred()
     prompts = jax.random.normal(jax.random.key(2), (4, 384))
     rows = picture_encoder.unit(jax.random.normal(jax.random.key(3), (2, 8)))
-    words = np.asarray(prompts @ params["words"]["kernel"][...], np.float64)
+    words = np.asarray(prompts @ network.words.kernel[...], np.float64)
     cosines = np.asarray(rows, np.float64) @ (words / np.linalg.norm(words, axis=1)[:, None]).T
     for log_scale, scale in ((0.5, np.exp(0.5)), (50.0, 100.0)):
-        params["scale"][...] = jnp.asarray(log_scale)
-        found = picture_encoder._logits(TINY, params, rows, prompts)
+        network.scale[...] = jnp.asarray(log_scale)
+        found = picture_encoder._logits(network, rows, prompts)
         np.testing.assert_allclose(found, scale * cosines, rtol=1e-3, atol=1e-3)
 
 
@@ -89,15 +72,15 @@ def test_a_shifted_picture_is_moved_whole_and_its_edge_repeated():
 
 
 def test_the_loss_is_the_cross_entropy_of_the_right_prompt():
-    params = stirred(TINY)
+    network = stirred()
     pixels = np.full((5, 32, 32, 1), 90, np.uint8)  # No shift changes it.
-    kinds = np.full(5, 2)
     prompts = jax.random.normal(jax.random.key(2), (4, 384))
-    arrays = jnp.asarray(pixels), jnp.asarray(kinds), prompts
-    loss = picture_encoder._loss(3)
-    found = jax.jit(lambda p: loss(plain(TINY, p), arrays, jax.random.key(0)))(params)
-    features = picture_encoder._features(TINY, params, jnp.asarray(pixels / np.float32(255)))
-    logits = np.asarray(picture_encoder._logits(TINY, params, features, prompts), np.float64)[0]
+    arrays = jnp.asarray(pixels), jnp.full(5, 2), prompts
+    found = jax.jit(functools.partial(picture_encoder._loss, batch=3))(
+        network, arrays, jax.random.key(0)
+    )
+    features = picture_encoder._features(network, jnp.asarray(pixels / np.float32(255)))
+    logits = np.asarray(picture_encoder._logits(network, features, prompts), np.float64)[0]
     assert float(found) == pytest.approx(np.log(np.exp(logits).sum()) - logits[2], rel=1e-4)
 
 
@@ -120,57 +103,36 @@ def of_three_kinds(n, seed):
 
 def test_a_training_learns_what_is_not_held_out_and_is_kept(tmp_path, monkeypatch):
     found = of_three_kinds(300, seed=0)
-    rng = np.random.default_rng(1)
-    embeddings = rng.normal(size=(3, 2, 384)).astype(np.float32)
-    embeddings /= np.linalg.norm(embeddings, axis=2, keepdims=True)
+    embeddings = np.random.default_rng(1).normal(size=(3, 2, 384)).astype(np.float32)
+    prompts = pictures.Prompts(np.array(["lies", "stands", "none"]), embeddings)
     collection = pictures.Collection(
-        "fashion",
-        lambda folder: found,
-        lambda: pictures.Prompts(np.array(["lies", "stands", "none"]), embeddings),
-        channels=1,
-        digest=pictures.digest_of(found),
-        source="here",
+        "fashion", lambda _: found, lambda: prompts, 1, pictures.digest_of(found), "here"
     )
     monkeypatch.setitem(pictures.COLLECTIONS, "fashion", collection)
+    monkeypatch.setitem(picture_encoder.TRAININGS, "fashion", TINY)
     places = Places(cache=tmp_path, shipped=tmp_path)
     with pytest.raises(ValueError, match="no folder of pictures is given"):
-        picture_encoder.load("fashion", places, training=TINY)
-    lines, seen, train = [], [], picture_encoder.train
-
-    def watched(*given):
-        seen.extend(given[1:3])
-        return train(*given)
-
-    monkeypatch.setattr(picture_encoder, "train", watched)
-    found_there = dataclasses.replace(places, pictures=tmp_path, say=lines.append)
-    encoder = picture_encoder.load("fashion", found_there, training=TINY)
+        picture_encoder.load("fashion", places)
+    lines, found_there = [], dataclasses.replace(places, pictures=tmp_path)
+    for seen, of in zip(found_there.seen("fashion"), (found.pixels, found.kinds), strict=True):
+        np.testing.assert_array_equal(seen, of[~found.held_out])
+    encoder = picture_encoder.load("fashion", dataclasses.replace(found_there, say=lines.append))
     assert "60 of 60" in lines[-1]
-    for given, of in zip(seen, (found.pixels, found.kinds), strict=True):
-        np.testing.assert_array_equal(given, of[~found.held_out])
-    np.testing.assert_allclose(np.linalg.norm(encoder.prompts, axis=1), 1, atol=1e-6)
     mean = embeddings.mean(axis=1)
-    np.testing.assert_allclose(
-        encoder.prompts, mean / np.linalg.norm(mean, axis=1, keepdims=True), atol=1e-6
-    )
+    unit = mean / np.linalg.norm(mean, axis=1, keepdims=True)
+    np.testing.assert_allclose(encoder.prompts, unit, atol=1e-6)
     pixels, kinds = found.part(held_out=True)
     logits = np.asarray(encoder.logits(jnp.asarray(picture_encoder.features_of(encoder, pixels))))
     assert np.mean(picture_encoder.found_among(logits, kinds, 1)) > 0.95
-
-    again = picture_encoder.load("fashion", places, training=TINY)  # Without pictures.
-    for one, other in zip(
-        jax.tree.leaves(again.params), jax.tree.leaves(encoder.params), strict=True
-    ):
-        np.testing.assert_array_equal(one, other)
-    with pytest.raises(ValueError, match="expected one of fashion, emoji, received 'cars'"):
-        picture_encoder.load("cars")
+    again = picture_encoder.load("fashion", places)  # Without pictures.
+    chex.assert_trees_all_equal(again.network, encoder.network)
 
 
 def test_the_identity_knows_every_setting_and_the_pictures(monkeypatch):
     identity = picture_encoder.identity(TINY)
-    for field in dataclasses.fields(TINY):
-        if field.name != "collection":
-            changed = dataclasses.replace(TINY, **{field.name: 2 * getattr(TINY, field.name)})
-            assert picture_encoder.identity(changed) != identity
+    for field in dataclasses.fields(TINY)[1:]:  # After the collection.
+        changed = dataclasses.replace(TINY, **{field.name: 2 * getattr(TINY, field.name)})
+        assert picture_encoder.identity(changed) != identity
     other = dataclasses.replace(pictures.COLLECTIONS["fashion"], digest="other")
     monkeypatch.setitem(pictures.COLLECTIONS, "fashion", other)
     assert picture_encoder.identity(TINY) != identity
@@ -181,14 +143,8 @@ def test_the_shipped_encoder_finds_the_prompts_of_shipped_held_out_features(name
     encoder, pairs = picture_encoder.load(name), load(f"{name}_features")
     kinds = pairs.labels["kind"]
     logits = np.asarray(encoder.logits(jnp.asarray(pairs.outputs)))
-    assert logits.shape == (len(pairs), len(encoder.prompts))
     assert np.mean(picture_encoder.found_among(logits, kinds, best)) > least
-    with np.load(FOLDER / f"{name}_features.npz") as stored:
-        file = checkpoints.file_name(picture_encoder.identity(encoder.training))
-        assert f"parameters {file}" in stored["provenance"]
     prompts = pictures.COLLECTIONS[name].prompts()
     np.testing.assert_array_equal(prompts.names[kinds], pairs.labels["types"])
     cosines = np.max(np.einsum("np,nwp->nw", pairs.prompts, prompts.embeddings[kinds]), axis=1)
     np.testing.assert_allclose(cosines, 1, atol=1e-3)  # A wording of its own kind.
-    folder = checkpoints.SHIPPED
-    assert sum(path.stat().st_size for path in folder.glob("picture_encoder-*")) < 0.8e6
