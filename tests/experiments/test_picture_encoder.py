@@ -113,11 +113,10 @@ def test_a_training_learns_what_is_not_held_out_and_is_kept(tmp_path, monkeypatc
     places = Places(cache=tmp_path, shipped=tmp_path)
     with pytest.raises(ValueError, match="no folder of pictures is given"):
         picture_encoder.load("fashion", places)
-    lines, found_there = [], dataclasses.replace(places, pictures=tmp_path)
+    found_there = dataclasses.replace(places, pictures=tmp_path)
     for seen, of in zip(found_there.seen("fashion"), (found.pixels, found.kinds), strict=True):
         np.testing.assert_array_equal(seen, of[~found.held_out])
-    encoder = picture_encoder.load("fashion", dataclasses.replace(found_there, say=lines.append))
-    assert "60 of 60" in lines[-1]
+    encoder = picture_encoder.load("fashion", found_there)
     mean = embeddings.mean(axis=1)
     unit = mean / np.linalg.norm(mean, axis=1, keepdims=True)
     np.testing.assert_allclose(encoder.prompts, unit, atol=1e-6)
