@@ -18,7 +18,7 @@ import xarray as xr
 from experiments import lab, mixture_fits
 from experiments.generators.mixtures2d import LAYOUTS, WEIGHTS, Geometry
 from experiments.lab import Cell, figures, style, tables
-from experiments.mixture_fits import NEAR, NUMBERS, PRINTED, SPREADS, Family, Panel, deviations
+from experiments.mixture_fits import NEAR, NUMBERS, PRINTED, SPREADS, Family, Panel, off
 
 _SPREADS = {"one": "one spread for all", "power": "a power of the modes", "own": "a spread each"}
 
@@ -60,12 +60,10 @@ class GmmSearch(lab.Study):
     def prepare(self, load, seed):
         """Reads the scores to be met."""
         panels = PRINTED if self.printed is None else mixture_fits.read_printed(self.printed)
-        array = np.array([dataclasses.astuple(panel) for panel in panels])
-        # A file is known by its contents, wherever it stands.
         return self.ready(
-            arrays={"printed": array},
+            arrays={"printed": np.array([dataclasses.astuple(panel) for panel in panels])},
             description="Geometries of two mixtures fitted to the scores that CV fig 11 prints",
-            printed=None,
+            printed=None,  # The file is known by its contents, wherever it stands.
             panels=panels,
         )
 
@@ -77,27 +75,25 @@ class GmmSearch(lab.Study):
         """Fits one family; where that is worse than a family in it, again from there."""
         family = Family(layout, weight, spreads)
         seeds = jax.random.bits(context.shared_key, (self.repeats + 1,)).tolist()
-        aim = mixture_fits.Aim(self.panels, self.bandwidth, self.n, self.trial)
-        parameters = mixture_fits.start(family, self.bandwidth)
-        found = mixture_fits.fit(aim, family, parameters, seeds, context.say)
+        aim = mixture_fits.Aim(self.panels, self.bandwidth, self.n, self.trial, seeds)
+        found = mixture_fits.fit(aim, family, family.start(self.bandwidth), context.say)
         contained = Cell((("layout", layout), ("weight", weight), ("spreads", "power")))
         within = context.finished.get(contained)
         if spreads != "own" or within is None or self._worst(found) <= self._worst(within):
             return found
-        parameters = np.log(within.geometry.values)
-        again = mixture_fits.fit(aim, family, parameters, seeds, context.say)
+        again = mixture_fits.fit(aim, family, np.log(within.geometry.values), context.say)
         again = again.assign(trials=found.trials + again.trials)
         return min(found, again, key=self._worst)
 
     def _worst(self, found: xr.Dataset) -> float:
-        return float(abs(deviations(found, self.panels)).max())
+        return off(found, self.panels).max().item()
 
     def tables(self, run):
         """The families from the nearest on, and by how much what was fitted could be off."""
-        found = run.found
-        families = self._families(found)
-        off = families.off.expand_dims(number=["off by, %"])
-        fitted = xr.Dataset({"value": xr.concat([off, families.geometry], "number")})
+        farthest = 100 * off(run.found, self.panels).max(("panel", "score"))
+        families = _in_a_row(run.found.assign(off=farthest), *self.axes()).sortby("off")
+        percents = families.off.expand_dims(number=["off by, %"])
+        fitted = xr.Dataset({"value": xr.concat([percents, families.geometry], "number")})
         yield tables.table(fitted, rows=("family",), columns="number", digits=3)
         own = [name for name in families.family.values.tolist() if name.endswith(", own")]
         if own:
@@ -107,33 +103,25 @@ class GmmSearch(lab.Study):
             shown = xr.Dataset({"value": 100 * widths.sel(parameter=list(NUMBERS))})
             yield tables.table(shown, rows=("family",), columns="parameter", names=names, digits=2)
 
-    def _families(self, found: xr.Dataset) -> xr.Dataset:
-        """One axis of all families, from the nearest on; `off` is the worst score's, in percent."""
-        found = found.assign(off=100 * abs(deviations(found, self.panels)).max(("panel", "score")))
-        flat = found.stack(family=("layout", "weight", "spreads"))
-        names = [", ".join(words) for words in flat.family.values.tolist()]
-        flat = flat.drop_vars(("family", "layout", "weight", "spreads"))
-        return flat.assign_coords(family=names).sortby("off")
-
     @classmethod
     def figures(cls, runs):
         """What is farthest off in every family, a panel a family of spreads."""
         run = runs[-1]
         study = run.study
-        off = 100 * abs(deviations(run.found, study.panels)).max("panel")
-        shown = off.stack(family=("layout", "weight"))
-        names = [", ".join(words) for words in shown.family.values.tolist()]
-        shown = shown.drop_vars(("family", "layout", "weight")).assign_coords(family=names)
+        farthest = 100 * off(run.found, study.panels).max("panel")
+
+        def title(_, spreads):
+            best = farthest.sel(spreads=spreads).max("score").min().item()
+            return f"{_SPREADS[spreads]}: {best:.2g}% off at best"
+
         drawn = figures.facets(
-            shown.round(1).to_dataset(name="value"),
+            _in_a_row(farthest.round(1).to_dataset(name="value"), "layout", "weight"),
             x="family",
             hue="score",
             column="spreads",
             kind="bars",
             numbers=True,
-            title=lambda _, spreads: (
-                f"{_SPREADS[spreads]}: {_best(off.sel(spreads=spreads)):.2g}% off at best"
-            ),
+            title=title,
             x_label="layout, weight of the matching",
             y_label="worst score: off by, %",
             size=(3.6, 3.1),
@@ -146,19 +134,19 @@ class GmmSearch(lab.Study):
         return {"gmm_toy_search": figures.caption(drawn, run, n=n)}
 
 
-def _best(off: xr.DataArray) -> float:
-    """The least of what is farthest off in each family."""
-    return off.max("score").min().item()
+def _in_a_row(found: xr.Dataset, *axes: str) -> xr.Dataset:
+    """With one axis `family` in the place of these."""
+    flat = found.stack(family=axes)
+    names = [", ".join(words) for words in flat.family.values.tolist()]
+    return flat.drop_vars(("family", *axes)).assign_coords(family=names)
 
 
 def nearest(run: lab.Run) -> Geometry:
     """The geometry of all families whose worst score is the least off."""
-    found = run.found
-    off = abs(deviations(found, run.study.panels)).max(("panel", "score"))
-    best = found.isel(off.argmin(("layout", "weight", "spreads")))
+    farthest = off(run.found, run.study.panels).max(("panel", "score"))
+    best = run.found.isel(farthest.argmin(("layout", "weight", "spreads")))
     extent, *spreads = best.geometry.values.tolist()
-    count = len(spreads) // 2
-    prompts, outputs = tuple(spreads[:count]), tuple(spreads[count:])
+    prompts, outputs = tuple(spreads[:3]), tuple(spreads[3:])
     return Geometry(best.layout.item(), extent, prompts, outputs, best.weight.item())
 
 

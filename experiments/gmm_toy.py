@@ -10,12 +10,10 @@ more. The geometry is the nearest that `gmm_search` found to the scores that the
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import xarray as xr
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import condvendi_jax as cv
@@ -26,7 +24,10 @@ from experiments.lab import Cell, figures, runner, scales, store, style, tables
 from experiments.mixture_fits import PRINTED
 
 SCORES = ("Conditional-Vendi", "Information-Vendi", "Conditional-RKE", "Information-RKE")
-_NEAREST = "the nearest of gmm_search"
+_VENDI = list(SCORES[:2])
+# Of CV fig 11: the modes of one mixture while those of the other vary, and those of the panels.
+_FIXED = {"prompts": 2, "outputs": 4}
+_DRAWN = (1, 2, 3, 4, 6)
 _WEIGHTS = {"distance": "distances", "squared": "squared distances"}
 
 
@@ -42,82 +43,55 @@ class GmmToy(lab.Study):
     drawings = ("gmm_toy", "gmm_toy_curves")
 
     prompt_modes: tuple[int, ...] = lab.flag(
-        (1, 2, 3, 4),
-        "Components of the prompts, beside --outputs_fixed of the outputs.",
-        at_least=1,
+        (1, 2, 3, 4), "Components of the prompts, beside four of the outputs.", at_least=1
     )
     output_modes: tuple[int, ...] = lab.flag(
-        (2, 3, 4, 5, 6),
-        "Components of the outputs, beside --prompts_fixed of the prompts.",
-        at_least=1,
+        (2, 3, 4, 5, 6), "Components of the outputs, beside two of the prompts.", at_least=1
     )
-    outputs_fixed: int = lab.flag(
-        4, "Components of the outputs while those of the prompts vary.", at_least=1
-    )
-    prompts_fixed: int = lab.flag(
-        2, "Components of the prompts while those of the outputs vary.", at_least=1
-    )
-    shown: tuple[int, ...] | None = lab.flag(
-        None, "Those of --output_modes that are scatter panels; 2, 3, 4 and 6 if unset, or all."
-    )
-    geometry: str | None = lab.flag(
-        None, "A JSON file of a geometry; the nearest of the committed search if unset."
-    )
+    geometry: str | None = lab.flag(None, "A JSON file of it; the nearest of gmm_search if unset.")
     n: int = lab.flag(1000, "Pairs.", at_least=1)
     bandwidth: float = lab.flag(0.6, "Of both kernels, in the units of the plane.", above=0)
-    scales: tuple[float, ...] = lab.flag(
-        scales.SCALES, "Multiples of it; the panels are at 1.", above=0
-    )
+    scales: tuple[float, ...] = lab.flag(scales.SCALES, "Multiples of it, 1 among them.", above=0)
     repeats: int = lab.flag(10, "Draws of every mixture.", at_least=1)
     fitted: Geometry | None = lab.resolved()
 
     def prepare(self, load, seed):
         """Checks the flags and reads the geometry."""
-        most = max(*self.prompt_modes, *self.output_modes, self.outputs_fixed, self.prompts_fixed)
+        most = max(*self.prompt_modes, *self.output_modes, *_FIXED.values())
         if self.n < most:
             raise ValueError(f"--n: expected at least one pair a mode, {most}, received {self.n}.")
-        usual = tuple(m for m in self.output_modes if m != 5)
-        shown = self.shown or (usual if len(usual) == 4 else self.output_modes)
-        if not set(shown) <= set(self.output_modes):
-            raise ValueError(
-                f"--shown: expected some of --output_modes, {_listed(self.output_modes)}, received "
-                f"{_listed(shown)}."
-            )
         if 1.0 not in self.scales:
-            raise ValueError(f"--scales: expected 1 among them, received {_listed(self.scales)}.")
+            raise ValueError(f"--scales: expected 1 among them, received {self.scales}.")
         if self.geometry is None:
-            search = GmmSearch
-            fitted = nearest(store.read_run(runner.COMMITTED / search.name, search))
+            source = "the nearest of gmm_search"
+            fitted = nearest(store.read_run(runner.COMMITTED / GmmSearch.name, GmmSearch))
         else:
-            fitted = mixture_fits.read_geometry(self.geometry)
-        # A file is known by its contents, wherever it stands.
+            source, fitted = "given", mixture_fits.read_geometry(self.geometry)
         return self.ready(
             arrays={"geometry": mixture_fits.numbers_of(fitted)},
-            description=_described(fitted, "given" if self.geometry else _NEAREST),
-            geometry=None,
-            prompt_modes=tuple(sorted(self.prompt_modes)),
-            output_modes=tuple(sorted(self.output_modes)),
-            shown=shown,
+            description=f"Two Gaussian mixtures, {fitted.layout} of extent {fitted.extent:.3g} "
+            f"({source}), matched by the least sum of {_WEIGHTS[fitted.weight]}",
+            geometry=None,  # A file is known by its contents, wherever it stands.
             fitted=fitted,
         )
 
-    def panels(self, varied: str) -> list[tuple[int, int]]:
-        """The components (of prompts, of outputs) where those of one vary."""
-        if varied == "prompts":
-            return [(modes, self.outputs_fixed) for modes in self.prompt_modes]
-        return [(self.prompts_fixed, modes) for modes in self.output_modes]
+    @property
+    def varied(self) -> dict[str, tuple[int, ...]]:
+        """The numbers of modes of each mixture while those of the other are `_FIXED`."""
+        return {"prompts": self.prompt_modes, "outputs": self.output_modes}
 
     def cells(self):
-        """The panels of both rows, each once, in every draw."""
-        panels = dict.fromkeys(self.panels("prompts") + self.panels("outputs"))
+        """The mixtures of both rows of CV fig 11, each once, in every draw."""
+        rows = self.varied.items()
+        places = [tuple((_FIXED | {name: modes}).items()) for name, row in rows for modes in row]
         return [
-            Cell((("prompts", prompts), ("outputs", outputs), ("repeat", repeat)))
-            for prompts, outputs in panels
+            Cell((*place, ("repeat", repeat)))
+            for place in dict.fromkeys(places)
             for repeat in range(self.repeats)
         ]
 
     def compute(self, state, context, *, prompts, outputs, repeat):
-        """Draws, pairs and scores one panel; the points of the first draw are kept."""
+        """Draws, pairs and scores two mixtures; the points of the first draw are kept."""
         assert self.fitted is not None  # The study is resolved.
         mixtures = self.fitted.outputs(outputs), self.fitted.prompts(prompts)
         pairs = draw_pairs(*mixtures, context.key, self.n, self.fitted.weight)
@@ -125,27 +99,23 @@ class GmmToy(lab.Study):
         for scale in self.scales:
             kernel = cv.Gaussian(scale * self.bandwidth)
             kernels = {"output_kernel": kernel, "prompt_kernel": kernel, "method": cv.Exact()}
-            found = [
-                cv.decompose(pairs.outputs, pairs.prompts, order=order, **kernels)
-                for order in (1.0, 2.0)
-            ]
-            values.append([float(s) for f in found for s in (f.conditional, f.information)])
-        points = np.stack([pairs.outputs, pairs.prompts], axis=1)
-        modes = np.stack([pairs.output_modes, pairs.prompt_modes], axis=1)
-        return as_result(self.scales, values, points, modes if repeat == 0 else None)
+            found = [cv.decompose(*pairs[:2], order=order, **kernels) for order in (1.0, 2.0)]
+            values.append([float(score) for of in found for score in of.scores[1:]])
+        labels = {"scale": list(self.scales), "score": list(SCORES), "role": ["outputs", "prompts"]}
+        found = xr.Dataset({"value": (("scale", "score"), values)}, labels)
+        if repeat > 0:
+            return found
+        points = np.stack(pairs[:2], axis=1).astype(np.float16)
+        modes = np.stack(pairs[2:], axis=1).astype(np.int8)
+        axes = ("pair", "role")
+        return found.assign(point=((*axes, "place"), points), mode=(axes, modes))
 
     def tables(self, run):
         """Means and standard deviations of one draw, beside what is printed."""
-        found = run.found
-        beside = _printed(found).sel(score=list(SCORES[:2]))
-        beside = beside.assign_coords(score=[f"{name}, printed" for name in SCORES[:2]])
-        shown = xr.concat([_over_draws(found)[["value", "error"]], beside], "score")
+        rows, names = ("scale", "varied", "modes"), {"varied": "more modes of"}
+        found = _by_modes(run)
         yield tables.table(
-            shown,
-            rows=("scale", "prompts", "outputs"),
-            columns="score",
-            error="error",
-            names={"scale": f"bandwidth, of {self.bandwidth:g}"},
+            found, rows=rows, columns="score", error="error", letters="printed", names=names
         )
 
     @classmethod
@@ -154,78 +124,62 @@ class GmmToy(lab.Study):
         return {"gmm_toy": _panels(runs[-1]), "gmm_toy_curves": _curves(runs[-1])}
 
 
-def as_result(scales, values, points, modes) -> xr.Dataset:
-    """The scores of one draw; with its points and their components where those are not None."""
-    labels = {"scale": list(scales), "score": list(SCORES), "role": ["outputs", "prompts"]}
-    found = xr.Dataset({"value": (("scale", "score"), values)}, labels)
-    if modes is None:
-        return found
-    axes = ("pair", "role")
-    points = np.asarray(points, np.float16)
-    return found.assign(point=((*axes, "place"), points), mode=(axes, np.asarray(modes, np.int8)))
-
-
-def _listed(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:g}" for value in values)
-
-
-def _described(geometry: Geometry, source: str) -> str:
-    """The data, for a caption."""
-    return (
-        f"Two Gaussian mixtures, {geometry.layout} of extent {geometry.extent:.3g} ({source}), "
-        f"matched by the least sum of {_WEIGHTS[geometry.weight]}"
-    )
-
-
-def _over_draws(found: xr.Dataset) -> xr.Dataset:
-    """Mean and standard deviation of one draw."""
-    value, several = found.value, min(1, found.sizes["repeat"] - 1)
-    spread = value.std("repeat", ddof=several, skipna=False)
-    return xr.Dataset({"value": value.mean("repeat", skipna=False), "error": spread})
-
-
-def _printed(found: xr.Dataset) -> xr.Dataset:
-    """What the paper prints, at the labels of a result; NaN elsewhere."""
-    value = xr.full_like(found.value.isel(repeat=0), np.nan)
+def _by_modes(run: lab.Run) -> xr.Dataset:
+    """The scores by which mixture's modes vary and by their number, and what is printed of them."""
+    known = xr.full_like(run.found.value.isel(repeat=0, drop=True), np.nan)
     for panel in PRINTED:
-        place = {"prompts": panel.prompts, "outputs": panel.outputs, "scale": 1.0}
-        if panel.prompts in value.prompts and panel.outputs in value.outputs:
-            value.loc[place | {"score": SCORES[0]}] = panel.conditional
-            value.loc[place | {"score": SCORES[1]}] = panel.information
-    value = value.where(found.value.isel(repeat=0).notnull())
-    return xr.Dataset({"value": value, "error": xr.full_like(value, np.nan)})
+        here = (known.prompts == panel.prompts) & (known.outputs == panel.outputs)
+        for score, value in zip(_VENDI, (panel.conditional, panel.information), strict=True):
+            known = known.where(~(here & (known.scale == 1) & (known.score == score)), value)
+    words = xr.where(known.isnull(), "", "[" + known.astype(str) + "]")
+    found = tables.spreads(run.found.value, "repeat").assign(known=known, printed=words)
+    rows = [
+        found.sel(_FIXED | {name: list(modes)}, drop=True).rename({name: "modes"})
+        for name, modes in run.study.varied.items()
+    ]
+    of = xr.DataArray(list(_FIXED), dims="varied", name="varied")
+    return xr.concat(rows, of, join="outer").sortby("modes")
+
+
+def _moves(found: xr.Dataset, varied: str, scale: float) -> list[str]:
+    """From where to where the scores of order 1 go as the modes of one mixture become more."""
+    ends = found.value.sel(varied=varied, scale=scale, score=_VENDI).dropna("modes")
+    return [
+        f"{score} {'rises' if last > first else 'falls'} from {first:.2f} to {last:.2f}"
+        for score, first, last in zip(_VENDI, ends.isel(modes=0), ends.isel(modes=-1), strict=True)
+    ]
 
 
 def _panels(run: lab.Run) -> Figure:
     """A pair of axes a panel, prompts above outputs, as CV fig 11 has them."""
-    study, found = run.study, run.found
-    rows = {"prompts": study.panels("prompts")}
-    rows["outputs"] = [(study.prompts_fixed, modes) for modes in study.shown]
-    columns = max(map(len, rows.values()))
-    means = _over_draws(found).value.sel(scale=1.0, score=list(SCORES[:2]))
-    printed = _printed(found).value.sel(scale=1.0)
-    edge = 1.05 * float(abs(found.point).max())
-    figure = Figure(figsize=(2.2 * columns, 10.6), layout="constrained")
+    study, found = run.study, _by_modes(run)
+    rows = {k: [m for m in of if m in _DRAWN] or of for k, of in study.varied.items()}
+    width = 2.2 * max(map(len, rows.values()))
+    figure = Figure(figsize=(width, 10.6), layout="constrained")
     parts: Any = figure.subfigures(2)
-    for part, (varied, panels) in zip(parts, rows.items(), strict=True):
-        moves = [_moves(means, panels, score) for score in SCORES[:2]]
-        part.suptitle(f"More modes of {varied}: {', '.join(moves)}")
-        grid = part.subplots(2, columns, squeeze=False)
-        for column, (prompts, outputs) in zip(grid.T, panels, strict=False):
-            place = {"prompts": prompts, "outputs": outputs}
-            lines = [f"T: {prompts} mode{'s' * (prompts > 1)}, X: {outputs}"]
-            for score in SCORES[:2]:
-                value, known = (of.sel(place | {"score": score}).item() for of in (means, printed))
-                lines.append(f"{score} {value:.2f}" + ("" if np.isnan(known) else f" [{known}]"))
-            column[0].set_title("\n".join(lines))
+    for part, (varied, all_modes) in zip(parts, rows.items(), strict=True):
+        part.suptitle(f"More modes of {varied}: {', '.join(_moves(found, varied, 1))}")
+        grid = part.subplots(2, len(all_modes), squeeze=False)
+        for column, modes in zip(grid.T, all_modes, strict=True):
+            place = _FIXED | {varied: modes}
+            draw = run.found.sel(place | {"repeat": 0})
+            of_prompts = draw["mode"].sel(role="prompts").astype(int)
+            colours = np.take(style.CYCLE, of_prompts, mode="wrap")
             for role, axes in zip(("prompts", "outputs"), column, strict=True):
-                _scatter(axes, found.sel(place | {"repeat": 0}), role)
-                axes.set(xlim=(-edge, edge), ylim=(-edge, edge), aspect="equal")
-        for axes, name in zip(grid[:, 0], ("prompts T", "outputs X"), strict=True):
-            axes.set_ylabel(name)
-        for axes in grid[:, len(panels) :].flat:
-            axes.remove()
-    _bar(figure.axes[0], study.bandwidth)
+                axes.scatter(*draw.point.sel(role=role).T, s=2, c=colours, linewidths=0)
+            lines = [f"modes of T: {place['prompts']}, of X: {place['outputs']}"]
+            for score in _VENDI:
+                of = found.sel(varied=varied, modes=modes, scale=1, score=score)
+                lines.append(f"{score} {of.value:.2f} {of.printed.item()}".rstrip())
+            column[0].set_title("\n".join(lines))
+        grid[0, 0].set_ylabel("prompts T")
+        grid[1, 0].set_ylabel("outputs X")
+    edge = 1.05 * float(abs(run.found.point).max())
+    for axes in figure.axes:
+        axes.set(xlim=(-edge, edge), ylim=(-edge, edge), aspect="equal", xticks=[], yticks=[])
+    first, corner = figure.axes[0], -0.92 * edge
+    first.plot([corner, corner + study.bandwidth], [corner, corner], color=style.BLACK, linewidth=2)
+    first.text(corner, corner + 0.06 * edge, f"bandwidth {study.bandwidth:g}", fontsize=7.5)
     n = (
         f"n = {study.n:,} pairs; colour: the prompt's mode. Scores: means of {study.repeats} draws "
         "[printed in the paper]; Gaussian kernel"
@@ -233,83 +187,33 @@ def _panels(run: lab.Run) -> Figure:
     return figures.caption(figure, run, n=n)
 
 
-def _moves(means: xr.DataArray, panels: Sequence[tuple[int, int]], score: str) -> str:
-    """From where to where a score goes along a row of panels."""
-    first, last = (
-        means.sel(prompts=prompts, outputs=outputs, score=score).item()
-        for prompts, outputs in (panels[0], panels[-1])
-    )
-    return f"{score} {'rises' if last > first else 'falls'} from {first:.2f} to {last:.2f}"
-
-
-def _scatter(axes: Axes, draw: xr.Dataset, role: str) -> None:
-    """The prompts or the outputs of one draw."""
-    modes = draw["mode"].sel(role="prompts").values.astype(int)
-    colours = np.array(style.CYCLE)[modes % len(style.CYCLE)]
-    points = draw.point.sel(role=role).values.astype(float)
-    axes.scatter(*points.T, s=2, c=colours.tolist(), linewidths=0)
-    axes.set(xticks=[], yticks=[])
-
-
-def _bar(axes: Axes, width: float) -> None:
-    """A bar as long as the bandwidth, in the lower left corner."""
-    left, bottom = 0.92 * axes.get_xlim()[0], 0.92 * axes.get_ylim()[0]
-    axes.plot([left, left + width], [bottom, bottom], color=style.BLACK, linewidth=2)
-    axes.annotate(
-        f"bandwidth {width:g}", (left, bottom), (0, 4), textcoords="offset points", fontsize=7.5
-    )
-
-
 def _curves(run: lab.Run) -> Figure:
-    """Scores against the number of modes: a row a family of mixtures, a column a bandwidth."""
-    study, found = run.study, run.found
-    drawn = _over_draws(found)
-    drawn = xr.Dataset(
-        {"value": drawn.value, "error": 2 * drawn.error, "printed": _printed(found).value}
-    )
-    rows = {
-        "prompts": drawn.sel(outputs=study.outputs_fixed, prompts=list(study.prompt_modes)),
-        "outputs": drawn.sel(prompts=study.prompts_fixed, outputs=list(study.output_modes)),
-    }
-    rows = [of.drop_vars(_other(name)).rename({name: "modes"}) for name, of in rows.items()]
-    shown = xr.concat(
-        rows, xr.DataArray(["prompts", "outputs"], dims="varied", name="varied"), join="outer"
-    )
-    fixed = {"prompts": study.outputs_fixed, "outputs": study.prompts_fixed}
+    """Scores against the number of modes: a row a varied mixture, a column a bandwidth."""
+    study, found = run.study, _by_modes(run)
+    other = {"prompts": "outputs", "outputs": "prompts"}
 
-    def title(varied: str, scale: float) -> str:
-        words = []
-        for score in SCORES[:2]:
-            of = shown.value.sel(varied=varied, scale=scale, score=score).dropna("modes").values
-            words.append(f"{score.partition('-')[0]} {of[-1] / of[0] - 1:+.0%}")
-        return f"bandwidth {scale * study.bandwidth:g}: {', '.join(words)}"
+    def title(varied, scale):
+        return "\n".join([f"bandwidth {scale * study.bandwidth:g}", *_moves(found, varied, scale)])
 
-    def crosses(panel: Axes, part: xr.Dataset) -> None:
-        values = part.printed.sel(score=list(SCORES[:2])).values
-        panel.plot(part.modes, values, "x", markersize=9, color=style.BLACK)
+    def crosses(panel, part):
+        known = part.known.transpose("modes", "score")
+        panel.plot(part.modes, known, "x", markersize=9, color=style.BLACK)
 
     figure = figures.facets(
-        shown,
+        found.assign(error=2 * found.error),
         x="modes",
         hue="score",
         row="varied",
         column="scale",
         error="error",
         title=title,
-        x_label="modes",
-        y_label=lambda varied: f"more modes of {varied},\n{fixed[varied]} of {_other(varied)}",
+        x_label=lambda of: f"modes of {of}, beside {_FIXED[other[of]]} of {other[of]}",
+        size=(3.6, 3.1),
         each=crosses,
     )
-    n = (
-        f"n = {study.n:,} pairs; Gaussian kernel. Titles: Vendi scores from end to end; crosses: "
-        "printed in the paper"
-    )
+    n = f"n = {study.n:,} pairs; Gaussian kernel; crosses: printed in the paper"
     bars = f"two standard deviations over {study.repeats} draws"
     return figures.caption(figure, run, n=n, bars=bars)
-
-
-def _other(varied: str) -> str:
-    return "outputs" if varied == "prompts" else "prompts"
 
 
 if __name__ == "__main__":

@@ -51,11 +51,18 @@ def table(
     return grid
 
 
+def spreads(values: xr.DataArray, axis: str) -> xr.Dataset:
+    """The means along an axis as `value`, with the standard deviations of one draw as `error`."""
+    mean = values.mean(axis, skipna=False)
+    several = values.sizes[axis] > 1
+    spread = values.std(axis, ddof=1, skipna=False) if several else mean * np.nan
+    return xr.Dataset({"value": mean, "error": spread})
+
+
 def means(values: xr.DataArray, axis: str) -> xr.Dataset:
     """The means along an axis as `value`, with their standard errors as `error`."""
-    mean, n = values.mean(axis, skipna=False), values.sizes[axis]
-    spread = values.std(axis, ddof=1, skipna=False) if n > 1 else mean * np.nan
-    return xr.Dataset({"value": mean, "error": spread / np.sqrt(n)})
+    found = spreads(values, axis)
+    return found.assign(error=found.error / np.sqrt(values.sizes[axis]))
 
 
 def number(value: Any, error: float | None = None, digits: int = 4) -> str:

@@ -311,7 +311,7 @@ def gmm_toy(folder: pathlib.Path, seed: int) -> list[str]:
     geometry = Geometry("columns", 20.0 + seed, (1e-3,) * 3, (1e-3,) * 3, "distance")
     path = folder / "geometry.json"
     path.write_text(json.dumps(dataclasses.asdict(geometry)))
-    modes = flags(prompt_modes="1,2,4", output_modes="2,4,6", shown="2,6")
+    modes = flags(prompt_modes="1,2,4", output_modes="2,4,6")
     return flags(geometry=path, n=24, repeats=2) + modes
 
 

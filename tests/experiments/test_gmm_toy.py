@@ -5,7 +5,9 @@ import json
 
 import numpy as np
 import pytest
-from oracles import gaussian_gram
+import studies
+import xarray as xr
+from oracles import gaussian_gram, scores
 from small import small_run
 from studies import execute
 
@@ -14,24 +16,31 @@ from experiments.generators.mixtures2d import Geometry, draw_pairs
 from experiments.gmm_search import GmmSearch, nearest
 from experiments.gmm_toy import GmmToy
 from experiments.lab import runner
-from experiments.mixture_fits import Family, Panel
+from experiments.mixture_fits import Panel
 
 pytestmark = pytest.mark.slow
 
+finished = studies.finished(GmmToy)
+search = studies.finished(GmmSearch)
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("gmm")
-    return execute(GmmToy, folder, *small_run(GmmToy, folder, 0))
+test_bad_flags_are_refused = studies.refuses(
+    GmmToy,
+    ("--output_modes=0,1", "--output_modes: expected a number at least 1, received 0"),
+    ("--scales=2", "--scales: expected 1 among them"),
+    ("--bandwidth=0", "--bandwidth: expected a number above 0"),
+    ("--n=1", "--n: expected at least one pair a mode"),
+    ("--repeats=0", "--repeats"),
+    ("--geometry=missing.json", "--geometry: missing.json: expected layout"),
+)
 
 
 def test_separate_points_have_the_scores_of_counting(finished):
     """Prompts of k points and outputs of m: the model adds m / k, the prompt says k of them."""
     expected = {(1, 4): (4, 1), (2, 4): (2, 2), (4, 4): (1, 4), (2, 2): (1, 2), (2, 6): (3, 2)}
-    for (prompts, outputs), scores in expected.items():
+    for (prompts, outputs), known in expected.items():
         found = finished.found.value.sel(prompts=prompts, outputs=outputs)
         assert found.shape == (2, 3, 4)
-        np.testing.assert_allclose(found, np.broadcast_to(scores * 2, found.shape), rtol=1e-3)
+        np.testing.assert_allclose(found, np.broadcast_to(known * 2, found.shape), rtol=1e-3)
     assert finished.found.value.sel(prompts=1, outputs=2).isnull().all()
 
 
@@ -45,64 +54,29 @@ def test_scores_are_those_of_the_pairs(tmp_path):
     key = runner.cell_key(3, "2-3-1")
     pairs = draw_pairs(geometry.outputs(3), geometry.prompts(2), key, 30, "squared")
     for scale, width in ((1, 0.5), (3, 1.5)):
-        k_x, k_t = (gaussian_gram(points, width) for points in (pairs.outputs, pairs.prompts))
-        spectra = [np.linalg.eigvalsh(k / 30) for k in (k_x, k_t, k_x * k_t)]
-        expected = []
-        for entropy in (shannon, collision):
-            h_x, h_t, h_joint = map(entropy, spectra)
-            expected += [h_joint - h_t, h_x + h_t - h_joint]
-        scores = found.value.sel(repeat=1, scale=scale)
-        np.testing.assert_allclose(scores, np.exp(expected), rtol=1e-4)
+        grams = [gaussian_gram(points, width) for points in (pairs.outputs, pairs.prompts)]
+        known = [scores(*grams, order=order) for order in (1, 2)]
+        expected = [of[score] for of in known for score in ("conditional", "information")]
+        np.testing.assert_allclose(found.value.sel(repeat=1, scale=scale), expected, rtol=1e-4)
     first = found.sel(repeat=0)
     assert first.point.shape == (30, 2, 2)
     assert set(first["mode"].sel(role="outputs").values) == {0, 1, 2}
     assert found.point.sel(repeat=1).isnull().all()
 
 
-def shannon(values):
-    kept = values[values > 1e-12]
-    return -np.sum(kept * np.log(kept))
-
-
-def collision(values):
-    return -np.log(np.sum(values**2))
-
-
 def test_what_is_printed_stands_beside_the_scores_of_its_bandwidth(finished):
     (grid,) = finished.study.tables(finished)
-    columns = [list(column.cells) for column in grid.columns]
-    rows = list(zip(*columns, strict=True))
-    (row,) = (row for row in rows if row[:3] == ("1", "2", "6"))
-    assert row[3].startswith("3 ± ") and row[-2:] == ("2.46", "3.42")
-    assert columns[-1].count("-") == len(rows) - 4  # Printed at one bandwidth only.
+    rows = list(zip(*(column.cells for column in grid.columns), strict=True))
+    (row,) = (row for row in rows if row[:3] == ("1", "outputs", "6"))
+    assert row[3].startswith("3 ± ") and row[3].endswith(" [2.46]")
+    assert row[4].endswith(" [3.42]") and "[" not in row[5]
+    assert sum("[" in cell for row in rows for cell in row) == 8  # At one bandwidth only.
     figures = GmmToy.figures([finished])
     titles = [axes.get_title() for axes in figures["gmm_toy"].axes]
     assert any("X: 6\nConditional-Vendi 3.00 [2.46]" in title for title in titles)
     parts = [part.get_suptitle() for part in figures["gmm_toy"].subfigs]
     assert "prompts: Conditional-Vendi falls from 4.00 to 1.00" in parts[0]
-    curves = figures["gmm_toy_curves"]
-    assert "2 draws" in curves._supxlabel.get_text().replace("\n", " ")
-    assert curves.axes[1].get_title() == "bandwidth 0.6: Conditional -75%, Information +300%"
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("--prompt_modes=2,2",), "--prompt_modes: 2 is given twice"),
-        (("--output_modes=0,1",), "--output_modes: expected a number at least 1, received 0"),
-        (("--shown=7",), "--shown: expected some of --output_modes"),
-        (("--scales=2",), "--scales: expected 1 among them, received 2"),
-        (("--bandwidth=0",), "--bandwidth: expected a number above 0"),
-        (("--n=0",), "--n"),
-        (("--n=1",), "--n: expected at least one pair a mode"),
-        (("--repeats=0",), "--repeats"),
-        (("--geometry=missing.json",), "--geometry: missing.json: expected layout"),
-    ],
-)
-def test_bad_flags_are_refused(tmp_path, flags, message):
-    with pytest.raises(ValueError, match=message) as caught:
-        execute(GmmToy, tmp_path, *small_run(GmmToy, tmp_path, 0), *flags)
-    assert "\n" not in str(caught.value)
+    assert "2 draws" in figures["gmm_toy_curves"].get_supxlabel()
 
 
 @pytest.mark.parametrize(
@@ -117,16 +91,10 @@ def test_a_file_that_is_no_geometry_is_refused(tmp_path, changed):
         mixture_fits.read_geometry(str(path))
 
 
-@pytest.fixture(scope="module")
-def search(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("search")
-    return execute(GmmSearch, folder, *small_run(GmmSearch, folder, 0))
-
-
 def test_the_search_meets_scores_that_a_geometry_has(search):
     fit = search.found.sel(layout="polygon", weight="distance", spreads="power")
-    off = abs(mixture_fits.deviations(fit, search.study.panels))
-    assert off.max() < 0.12  # Of 60 points: another draw differs by as much.
+    # Of 60 points: another draw differs by as much.
+    assert mixture_fits.off(fit, search.study.panels).max() < 0.12
     assert fit.trials > 10
     numbers = fit.geometry.to_series()
     power = np.log(numbers["prompts 1"] / numbers["prompts 2"]) / np.log(2)
@@ -134,37 +102,32 @@ def test_the_search_meets_scores_that_a_geometry_has(search):
     # A spread weighs on the scores; where centres are that are far apart does not.
     widths = mixture_fits.widths(fit)
     assert widths.sel(parameter="prompts") < 1 < widths.sel(parameter="extent")
+    one = search.found.geometry.sel(layout="polygon", weight="distance", spreads="one")
+    assert len(set(one[1:4].values)) == len(set(one[4:].values)) == 1
 
 
 def test_the_nearest_family_comes_first_in_the_table_and_is_named_in_the_title(search):
-    off = 100 * abs(mixture_fits.deviations(search.found, search.study.panels))
+    off = 100 * mixture_fits.off(search.found, search.study.panels)
     worst = off.max(("panel", "score")).sel(layout="polygon", weight="distance")
     best = worst.idxmin("spreads").item()
     (grid,) = search.study.tables(search)
-    rows = list(zip(*(column.cells for column in grid.columns), strict=True))
-    assert rows[0][:2] == (f"polygon, distance, {best}", f"{worst.min().item():.3g}")
-    chosen = nearest(search)
+    first = [next(iter(column.cells)) for column in grid.columns]
+    assert first[:2] == [f"polygon, distance, {best}", f"{worst.min().item():.3g}"]
     numbers = search.found.geometry.sel(layout="polygon", weight="distance", spreads=best)
-    assert mixture_fits.numbers_of(chosen).tolist() == numbers.values.tolist()
+    assert mixture_fits.numbers_of(nearest(search)).tolist() == numbers.values.tolist()
     (figure,) = GmmSearch.figures([search]).values()
     for panel, spreads in zip(figure.axes, ("one", "power"), strict=True):
         assert f"{worst.sel(spreads=spreads).item():.2g}% off at best" in panel.get_title()
 
 
-def test_a_family_of_one_spread_has_one(search):
-    fit = search.found.geometry.sel(layout="polygon", weight="distance", spreads="one")
-    assert len(set(fit[1:4].values)) == len(set(fit[4:].values)) == 1
-
-
 def test_what_is_judged_is_the_mean_of_the_draws():
-    geometry = Geometry("line", 1.0, (1.0,) * 3, (1.0,) * 3, "distance")
-    panels = [Panel(1, 4, 2.0, 3.0)]
+    axes = {"value": ("draw", "panel", "score"), "sensitivity": ("panel", "score", "parameter")}
     scores = np.array([[[2.0, 3.0]], [[2.2, 2.8]]])
-    sensitivity = np.array([[2.0, 0.0, 0.0], [0.0, 0.5, 0.0]])
-    family = Family("line", "distance", "one")
-    fit = mixture_fits.as_result(panels, family, geometry, scores, sensitivity, 1)
-    np.testing.assert_allclose(mixture_fits.deviations(fit, panels), [[0.05, -1 / 30]])
-    np.testing.assert_allclose(mixture_fits.widths(fit)[:2], [0.03 / 2, 0.03 / 0.5])
+    sensitivity = np.array([[[2.0, 0.0], [0.0, 0.5]]])
+    fit = xr.Dataset({k: (axes[k], of) for k, of in zip(axes, (scores, sensitivity), strict=True)})
+    fit = fit.assign_coords(parameter=["extent", "prompts"])
+    np.testing.assert_allclose(mixture_fits.off(fit, [Panel(1, 4, 2.0, 3.0)]), [[0.05, 1 / 30]])
+    np.testing.assert_allclose(mixture_fits.widths(fit), [0.03 / 2, 0.03 / 0.5])
 
 
 def test_the_last_step_makes_the_largest_residual_least():
@@ -177,16 +140,19 @@ def test_the_last_step_makes_the_largest_residual_least():
 
 def test_scores_of_a_panel_are_of_its_mixtures():
     geometry = Geometry("polygon", 20.0, (1e-3,) * 3, (1e-3,) * 3, "distance")
-    panel = Panel(2, 4, 1.0, 1.0)
-    found = mixture_fits.log_scores(geometry, panel, n=24, seed=0, bandwidth=0.6)
-    np.testing.assert_allclose(found, np.log([2, 2]), atol=1e-3)
+    found = mixture_fits.log_scores(geometry, Panel(1, 4, 1.0, 1.0), n=24, seed=0, bandwidth=0.6)
+    np.testing.assert_allclose(found, np.log([4, 1]), atol=1e-3)
 
 
 @pytest.mark.parametrize(
-    "content", ["{", "[]", '[{"prompts": 1}]',
-    '[{"prompts": 1, "outputs": 5, "conditional": 1, "information": 1}]',
-    '[{"prompts": 1, "outputs": 4, "conditional": 0, "information": 1}]'],
-)  # fmt: skip
+    "content",
+    [
+        "[]",
+        '[{"prompts": 1}]',
+        '[{"prompts": 1, "outputs": 5, "conditional": 1, "information": 1}]',
+        '[{"prompts": 1, "outputs": 4, "conditional": 0, "information": 1}]',
+    ],
+)
 def test_scores_that_no_panel_has_are_refused(tmp_path, content):
     path = tmp_path / "printed.json"
     path.write_text(content)
