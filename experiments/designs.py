@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
@@ -52,10 +51,6 @@ class Designs(lab.Study):
     draws: int = lab.flag(
         5, "Random choices of the models (or outputs) and of the prompts.", at_least=1
     )
-    rows: int | None = lab.flag(
-        None,
-        "Pairs, the same whatever the number of outputs a prompt; as many as prompts if unset.",
-    )
     prompts: int = lab.resolved(0)
     apart: float | None = lab.resolved()
     models: tuple[str, ...] = lab.resolved(())
@@ -67,30 +62,21 @@ class Designs(lab.Study):
         counts = np.bincount(prompt)
         most = known_counts.most_of(counts) if self.most is None else self.most
         kept = np.flatnonzero(counts >= most)
-        if len(kept) < most:
+        if len(kept) < 2 * most:
             raise ValueError(
                 f"--most={most}: {len(kept)} prompts have so many outputs, expected at least "
-                f"{most}."
+                f"{2 * most}."
             )
-        rows = len(kept) if self.rows is None else self.rows
-        if not most * 2 <= rows <= len(kept):
-            raise ValueError(
-                f"--rows: expected a number between {2 * most} (two prompts of --most) and the "
-                f"{len(kept)} prompts that have {most} outputs, received {rows}."
-            )
-        chosen = np.isin(prompt, kept)
-        pairs = loaded.rows(chosen)
-        prompt = np.searchsorted(kept, prompt[chosen])
+        pairs = loaded.rows(np.isin(prompt, kept))
         cosine = self.bandwidths.kernel == "cosine"
         return self.ready(
             loaded,
-            state=(pairs, prompt),
+            state=pairs,
             bandwidths=self.bandwidths.resolve(pairs, seed),
             most=most,
-            rows=rows,
             prompts=len(kept),
             apart=None if cosine else known_counts.apart(pairs.prompts),
-            models=known_counts.models_of(pairs, prompt),
+            models=known_counts.models_of(pairs),
         )
 
     def axes(self):
@@ -101,40 +87,35 @@ class Designs(lab.Study):
     def compute(self, state, context, *, scale, prompts, draw):
         """The scores of every number k of outputs a prompt.
 
-        Returns:
-          With the axes `curve` and `k`: `value`; `error`, by the jackknife over prompts, of the
-          scores of order 2; `n` of the scores of one n. WHOLE is there in the first draw only.
-          With `model` and `other`: `alike`, the mean over all prompts of the squared kernel of two
-          models' outputs, where every model has one output of each prompt.
+        With the axes `curve` and `k`: `value`; `error`, by the jackknife over prompts, of the
+        scores of order 2; `n` of the scores of one n. WHOLE is there in the first draw only.
+        With `model` and `other`: `alike`, the mean over all prompts of the squared kernel of two
+        models' outputs, where every model has one output of each prompt.
         """
-        (pairs, prompt), most, rows = state, self.most or 0, self.rows or 0
+        pairs, most = state, self.most or 0
         generator = np.random.default_rng((int(jax.random.bits(context.shared_key)), draw))
-        designs = known_counts.in_random_order(pairs, prompt, generator)[:, :most]
+        designs = known_counts.in_random_order(pairs, generator)[:, :most]
         if prompts == APART:
             scale = dataclasses.replace(scale, prompts=self.apart)
-        grams = known_counts.grams_of(
-            jnp.asarray(pairs.outputs[designs]), scale.kernels["output_kernel"]
+        grams = known_counts.grams_of(pairs.outputs[designs], scale.kernels["output_kernel"])
+        curves, sizes = (
+            [*NAMES, WHOLE, VENDI, RKE],
+            [self.prompts // k * k for k in range(1, most + 1)],
         )
-        curves, sizes = [*NAMES, WHOLE, VENDI, RKE], []
-        values, errors = (np.full((len(curves), most), np.nan) for _ in range(2))
-        for place in range(most):
-            k = place + 1
+        axes = {"curve": curves, "k": np.arange(1, most + 1)}
+        value, error = (xr.DataArray(np.nan, axes, tuple(axes)) for _ in range(2))
+        for k in range(1, most + 1):
             context.say(f"{k} outputs a prompt")
-            few, every = designs[: rows // k, :k], designs[:, :k]
+            few, every = designs[: self.prompts // k, :k], designs[:, :k]
             points = known_counts.points_of(pairs, few, scale)
-            sizes.append(points.n)
-            values[:3, place] = known_counts.conditional(points)
-            errors[1, place] = known_counts.order_two(points, few, context.shared_key)[1]
+            value.loc[list(NAMES), k] = known_counts.conditional(points)
+            error.loc[NAMES[1], k] = known_counts.order_two(points, few, context.shared_key)[1]
             if draw == 0:
                 points = known_counts.points_of(pairs, every, scale)
                 whole = known_counts.order_two(points, every, context.shared_key)
-                values[3, place], errors[3, place] = whole
-            values[4:, place] = known_counts.means_within(grams[:, :k, :k])
-        axes = {"curve": curves, "k": np.arange(1, most + 1)}
-        found = xr.Dataset(
-            {"value": (tuple(axes), values), "error": (tuple(axes), errors), "n": (("k",), sizes)},
-            axes,
-        )
+                value.loc[WHOLE, k], error.loc[WHOLE, k] = whole
+            value.loc[[VENDI, RKE], k] = known_counts.means_within(grams[:, :k, :k])
+        found = xr.Dataset({"value": value, "error": error, "n": (("k",), sizes)})
         if not self.models:
             return found
         models = pairs.labels["models"][designs[0]].astype(str)
@@ -145,8 +126,7 @@ class Designs(lab.Study):
 
     def tables(self, run):
         """How much of the known counts each score finds, ± the deviation over the draws."""
-        found = run.found
-        means = over_draws(found).sel(k=sorted({2, self.most or 2}))
+        means = over_draws(run.found).sel(k=sorted({2, self.most or 2}))
         rows = ("scale", "prompts", "curve")
         yield tables.table(means, rows=rows, columns="k", error="error")
 
@@ -163,11 +143,8 @@ class Designs(lab.Study):
 
 def over_draws(found: xr.Dataset) -> xr.Dataset:
     """Means over the draws, and their standard deviation; of WHOLE, the jackknife's error."""
-    several = found.value.count("draw") > 1
-    filled = found.value.fillna(0) if found.sizes["draw"] > 1 else xr.zeros_like(found.value)
-    spread = filled.std("draw", ddof=min(1, found.sizes["draw"] - 1)).where(several)
-    error = xr.where(found.curve == WHOLE, found.error.isel(draw=0), spread)
-    return xr.Dataset({"value": found.value.mean("draw"), "error": error})
+    first = found[["value", "error"]].isel(draw=0, drop=True)
+    return tables.spreads(found.value, "draw").where(found.curve != WHOLE, first)
 
 
 def _counts(run: lab.Run) -> Figure:
@@ -190,7 +167,7 @@ def _counts(run: lab.Run) -> Figure:
         title=title, each=known, x_label="known count: outputs a prompt (grey: score = count)",
     )  # fmt: skip
     bars = f"deviation over {study.draws} choices of models and prompts; all prompts: jackknife"
-    n = f"the {study.prompts:,} prompts with {study.most} outputs or more, n = {study.rows:,}"
+    n = f"the {study.prompts:,} prompts with {study.most} outputs or more, n = {study.prompts:,}"
     return figures.caption(drawn, run, n=n, bars=bars)
 
 

@@ -29,10 +29,9 @@ def prompts_of(pairs: PairedEmbeddings) -> np.ndarray:
     Raises:
       ValueError: labels and embeddings do not agree on which pairs have one prompt.
     """
-    label = np.unique(pairs.labels["prompt"], return_inverse=True)[1]
+    label = pairs.prompt_numbers
     count, embedded = validation.distinct_rows(pairs.prompts)
-    together = len(np.unique(np.stack([label, embedded]), axis=1).T)
-    if not together == count == label.max() + 1:
+    if not len(np.unique(label * count + embedded)) == count == label.max() + 1:
         raise ValueError(
             f"--prompt: {label.max() + 1} labels for {count} different rows of the prompts; pairs "
             "of one prompt have one label and identical rows."
@@ -52,29 +51,29 @@ def apart(prompts: np.ndarray) -> float:
     return float(distance.pdist(distinct).min()) / DISTANCE
 
 
-def models_of(pairs: PairedEmbeddings, prompt: np.ndarray) -> tuple[str, ...]:
+def models_of(pairs: PairedEmbeddings) -> tuple[str, ...]:
     """The models, where each of them has one output of every prompt; none otherwise."""
     if "models" not in pairs.labels:
         return ()
     names, model = np.unique(pairs.labels["models"], return_inverse=True)
-    counts = np.zeros((prompt.max() + 1, len(names)), int)
-    np.add.at(counts, (prompt, model), 1)
-    return tuple(map(str, names)) if np.all(counts == 1) else ()
+    prompt = pairs.prompt_numbers
+    different = len(np.unique(prompt * len(names) + model))
+    whole = different == len(pairs) == len(names) * (prompt.max() + 1)
+    return tuple(map(str, names)) if whole else ()
 
 
-def in_random_order(
-    pairs: PairedEmbeddings, prompt: np.ndarray, generator: np.random.Generator
-) -> np.ndarray:
+def in_random_order(pairs: PairedEmbeddings, generator: np.random.Generator) -> np.ndarray:
     """The rows of every prompt, prompts and models in random orders, `[prompts, least count]`.
 
     Where outputs have models, their order is the same for every prompt.
     """
-    order = generator.permutation(prompt.max() + 1)
+    prompt = pairs.prompt_numbers
+    counts = np.bincount(prompt)
+    order = generator.permutation(len(counts))
     names, model = np.unique(pairs.labels.get("models", np.zeros(len(pairs))), return_inverse=True)
     rank = generator.permutation(len(names))[model] + generator.uniform(size=len(pairs))
-    least = np.bincount(prompt).min()
-    by_prompt = np.split(np.lexsort((rank, prompt)), np.cumsum(np.bincount(prompt))[:-1])
-    return np.stack([by_prompt[p][:least] for p in order])
+    starts = np.cumsum(counts) - counts
+    return np.lexsort((rank, prompt))[starts[order, None] + np.arange(counts.min())]
 
 
 def conditional(points: Pairs) -> list[float]:
@@ -85,12 +84,10 @@ def conditional(points: Pairs) -> list[float]:
 
 def points_of(pairs: PairedEmbeddings, designs: np.ndarray, bandwidths: Bandwidths) -> Pairs:
     """The pairs of some designs `[prompts, k]`, prompt by prompt."""
-    arrays = [jnp.asarray(a[designs.ravel()]) for a in (pairs.outputs, pairs.prompts)]
-    suited = [
-        kernel.suited_to(array)
-        for kernel, array in zip(bandwidths.kernels.values(), arrays, strict=True)
-    ]
-    return Pairs.trusted(tuple(arrays), tuple(suited), n=designs.size)
+    arrays = tuple(jnp.asarray(a[designs.ravel()]) for a in (pairs.outputs, pairs.prompts))
+    kernels = zip(bandwidths.kernels.values(), arrays, strict=True)
+    # Without the checks, which warn of prompts that are told apart: here they are meant to be.
+    return Pairs.trusted(arrays, tuple(k.suited_to(a) for k, a in kernels), n=designs.size)
 
 
 def order_two(points: Pairs, designs: np.ndarray, key: jax.Array) -> tuple[float, float]:
@@ -102,14 +99,15 @@ def order_two(points: Pairs, designs: np.ndarray, key: jax.Array) -> tuple[float
     return float(found.decomposition.conditional), float(found.errors().conditional)
 
 
-def grams_of(designs: jax.Array, kernel: cv.Kernel) -> np.ndarray:
+def grams_of(designs: np.ndarray, kernel: cv.Kernel) -> np.ndarray:
     """The kernel among the outputs of each prompt `[prompts, k, d]`, `[prompts, k, k]`."""
     pairwise = jax.vmap(jax.vmap(kernel, (None, 0)), (0, None))
-    return np.asarray(jax.lax.map(lambda own: pairwise(own, own), designs), np.float64)
+    grams = jax.lax.map(lambda own: pairwise(own, own), jnp.asarray(designs))
+    return np.asarray(grams, np.float64)
 
 
-def means_within(grams: np.ndarray) -> tuple[float, float]:
+def means_within(grams: np.ndarray) -> list[float]:
     """The means over prompts of the Vendi and the RKE of Grams `[prompts, k, k]`."""
     values = np.linalg.eigvalsh(grams / grams.shape[1])
     vendi = np.exp(np.sum(special.entr(np.maximum(values, 0)), axis=1))
-    return float(vendi.mean()), float(np.mean(1 / np.sum(values**2, axis=1)))
+    return [float(vendi.mean()), float(np.mean(1 / np.sum(values**2, axis=1)))]

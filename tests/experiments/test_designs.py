@@ -1,12 +1,12 @@
 """The count of designs a prompt: where it is known, where it is not reached, and why."""
 
 import dataclasses
-import math
 
 import numpy as np
 import pytest
+import studies
 from oracles import gaussian_gram, scores
-from small import small_run
+from small import small_run, write
 from studies import execute
 
 from experiments import known_counts
@@ -15,16 +15,19 @@ from experiments.designs import APART, BLENDED, NAMES, RKE, VENDI, WHOLE, Design
 
 pytestmark = pytest.mark.slow
 
+finished = studies.finished(Designs)
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("designs")
-    return execute(Designs, folder, *small_run(Designs, folder, 0))
+test_bad_flags_are_refused = studies.refuses(
+    Designs,
+    ("--most=5", "--most=5: 0 prompts have so many outputs, expected at least 10"),
+    ("--most=1", "--most"),
+    ("--draws=0", "--draws"),
+)
 
 
 def test_outputs_that_have_nothing_in_common_are_counted(finished):
     assert finished.study.most == 4
-    assert len(finished.results) == 8
+    assert finished.study.apart == pytest.approx(10 / 6)
     found = finished.found
     for curve in (*NAMES, VENDI, RKE):
         told = found.value.sel(curve=curve) / found.k
@@ -44,24 +47,21 @@ def overlapping(tmp_path_factory):
         "prompts": generator.normal(size=(12, 2)).astype(np.float32)[prompt],
         "prompt": prompt,
     }
-    for name, array in arrays.items():
-        np.save(folder / f"{name}.npy", array)
-    flags = [f"--{name}={folder / f'{name}.npy'}" for name in arrays]
     widths = ("--output_bandwidth=0.8", "--prompt_bandwidth=0.7", "--scales=1", "--draws=2")
-    return execute(Designs, folder, *flags, *widths), arrays
+    return execute(Designs, folder, *write(folder, **arrays), *widths), arrays
 
 
-def test_scores_are_those_of_the_oracle(overlapping):
+def test_blended_the_score_is_the_oracles_and_draws_differ(overlapping):
     run, arrays = overlapping
-    gram_x, gram_t = (
-        gaussian_gram(arrays[name], width) for name, width in (("outputs", 0.8), ("prompts", 0.7))
-    )
-    expected = scores(gram_x, gram_t, order=2)["conditional"]
+    grams = (gaussian_gram(arrays[of], width) for of, width in (("outputs", 0.8), ("prompts", 0.7)))
+    expected = scores(*grams, order=2)["conditional"]
     whole = run.found.value.sel(prompts=BLENDED, curve=WHOLE, k=3).values[0]
     assert whole[0] == pytest.approx(expected, rel=1e-5)
     assert np.isnan(whole[1])  # In the first draw only.
-    # Fewer prompts at more outputs a prompt: n stays.
-    assert (run.found.n == 12).all()
+    assert (run.found.n == 12).all()  # Fewer prompts at more outputs a prompt.
+    drawn = run.found.sel(curve=NAMES[0], prompts=APART, k=[2, 3]).value
+    assert (drawn.sel(draw=0) != drawn.sel(draw=1)).any()
+    assert (run.found.error.sel(curve=NAMES[1], k=[2, 3]) > 0).all()
 
 
 def test_told_apart_the_scores_are_means_over_prompts(overlapping):
@@ -79,30 +79,16 @@ def test_told_apart_the_scores_are_means_over_prompts(overlapping):
     assert expected[0] < expected[2]
 
 
-def test_draws_differ_and_apart_is_not_blended(overlapping):
-    run, _ = overlapping
-    found = run.found.sel(scale=1, k=[2, 3])
-    drawn = found.value.sel(curve=NAMES[0], prompts=APART)
-    assert (drawn.sel(draw=0) != drawn.sel(draw=1)).any()
-    whole = found.value.sel(curve=WHOLE, k=3, draw=0)
-    assert whole.sel(prompts=BLENDED).item() != pytest.approx(
-        whole.sel(prompts=APART).item(), rel=1e-3
-    )
-    assert run.study.apart < run.study.bandwidths.prompt_bandwidth
-    assert (found.error.sel(curve=NAMES[1]) > 0).all()
-    assert "alike" not in found  # There are no models.
-
-
 def test_models_come_in_one_order_for_all_prompts():
     prompt = np.tile(np.arange(6), 3)
     models = np.repeat(["a", "b", "c"], 6)
     labels = {"models": models, "prompt": prompt}
     pairs = PairedEmbeddings("own", prompt[:, None], prompt[:, None], "", labels)
-    chosen = known_counts.in_random_order(pairs, prompt, np.random.default_rng(0))
+    chosen = known_counts.in_random_order(pairs, np.random.default_rng(0))
     assert all(len(set(column)) == 1 for column in models[chosen].T)
     assert sorted(prompt[chosen][:, 0].tolist()) == [0, 1, 2, 3, 4, 5]
     alone = dataclasses.replace(pairs, labels={"prompt": prompt})
-    mixed = known_counts.in_random_order(alone, prompt, np.random.default_rng(0))
+    mixed = known_counts.in_random_order(alone, np.random.default_rng(0))
     assert any(len(set(column)) > 1 for column in models[mixed].T)
 
 
@@ -141,27 +127,8 @@ def test_the_table_and_the_caption(finished):
     assert row[4].startswith("4 ± ")
     figures = Designs.figures([finished])
     assert set(figures) == {"designs", "designs_pairs"}
-    caption = figures["designs"]._supxlabel.get_text().replace("\n", " ")
-    for part in ("12 prompts with 4 outputs", "n = 12", "seed 0", "2 choices", "given"):
-        assert part in caption
-    assert math.isclose(finished.study.apart, 10 / 6, rel_tol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("--most=5",), "--most=5: 0 prompts have so many outputs"),
-        (("--most=1",), "--most"),
-        (("--draws=0",), "--draws"),
-        (("--rows=7",), "--rows: expected a number between 8"),
-        (("--rows=13",), "the 12 prompts that have 4 outputs, received 13"),
-        (("--kernel=cosine", "--scales=1"), "--scales means nothing with --kernel=cosine"),
-    ],
-)
-def test_bad_flags_are_refused(tmp_path, flags, message):
-    own = small_run(Designs, tmp_path, 0)[:4]
-    with pytest.raises(ValueError, match=message):
-        execute(Designs, tmp_path, *own, *flags)
+    caption = " ".join(figures["designs"].get_supxlabel().split())
+    assert "12 prompts with 4 outputs or more, n = 12" in caption
 
 
 def test_labels_and_embeddings_agree_on_the_prompts(tmp_path):
