@@ -20,19 +20,12 @@ _ROUNDS = 1000
 
 
 class Drawn(NamedTuple):
-    """Rows of one draw.
+    """Rows of one draw: some are scored, others are what MID and the map are fitted to."""
 
-    Attributes:
-      rows: that are scored, `[n]`.
-      partners: another output of each one's prompt, none twice, `[n]`.
-      order: in which the outputs are replaced, `[n]`.
-      reference: rows of the other half of the prompts, that MID and the map are fitted to.
-    """
-
-    rows: np.ndarray
-    partners: np.ndarray
-    order: np.ndarray
-    reference: np.ndarray
+    rows: np.ndarray  # That are scored, `[n]`.
+    partners: np.ndarray  # Another output of each one's prompt, none twice, `[n]`.
+    order: np.ndarray  # In which the outputs are replaced, `[n]`.
+    reference: np.ndarray  # All rows of the other half of the prompts.
 
 
 def draw_rows(prompt: np.ndarray, scored: int, generator: np.random.Generator) -> Drawn:
@@ -82,14 +75,12 @@ def by_others(
 
 
 def information(
-    prompts: np.ndarray, kernels: Mapping[str, cv.Kernel], outputs: np.ndarray
+    outputs: np.ndarray, prompts: np.ndarray, kernels: Mapping[str, Any]
 ) -> list[float]:
     """Information-Vendi and Information-RKE."""
-    given: dict[str, Any] = dict(kernels)
-    return [
-        float(cv.decompose(outputs, prompts, order=order, method=cv.Exact(), **given).information)
-        for order in (1, 2)
-    ]
+    given = {"method": cv.Exact(), **kernels}
+    found = [cv.decompose(outputs, prompts, order=order, **given) for order in (1, 2)]
+    return [float(of.information) for of in found]
 
 
 def alignment(
@@ -111,11 +102,11 @@ def alignment(
 
     def measure(outputs: np.ndarray) -> list[float]:
         turned = turn_outputs(outputs)
+        given, fitted_x, fitted_t = (
+            points.astype(np.float32) for points in (prompts, reference, targets)
+        )
         mid = cv.baselines.mutual_information_divergence(
-            turned.astype(np.float32),
-            prompts.astype(np.float32),
-            reference_outputs=reference.astype(np.float32),
-            reference_prompts=targets.astype(np.float32),
+            turned.astype(np.float32), given, reference_outputs=fitted_x, reference_prompts=fitted_t
         )
         mapped = turned @ linear
         norms = np.linalg.norm(mapped, axis=1) * np.linalg.norm(prompts, axis=1)
@@ -132,22 +123,17 @@ def leading(points: np.ndarray, dimensions: int) -> Callable[[np.ndarray], np.nd
     return lambda others: (others - mean) @ directions
 
 
-def _range(found: xr.Dataset) -> xr.DataArray:
-    """By how much replacing all outputs by others' lowers each metric of each draw."""
-    other = found.value.sel(replaced=OTHER, drop=True)
-    return other.sel(share=0, drop=True) - other.sel(share=1, drop=True)
+def left(found: xr.Dataset) -> xr.DataArray:
+    """How much is left of the range of each metric, of each draw.
 
-
-def moves(found: xr.Dataset) -> xr.DataArray:
-    """Whether that is more than chance of a draw."""
-    of_draws = _range(found)
-    return abs(of_draws.mean("repeat")) > _MOVES * of_draws.std("repeat", ddof=1)
-
-
-def scaled(found: xr.Dataset) -> xr.DataArray:
-    """1 where nothing is replaced, 0 where all outputs are others', of each draw."""
-    end = found.value.sel(replaced=OTHER, share=1, drop=True)
-    return (found.value - end) / _range(found).where(_range(found) != 0)
+    1 where nothing is replaced, 0 where all outputs are others'; NaN where the range is within
+    chance of a draw.
+    """
+    of_other = found.value.sel(replaced=OTHER, drop=True)
+    end = of_other.sel(share=1, drop=True)
+    span = of_other.sel(share=0, drop=True) - end
+    moves = abs(span.mean("repeat")) > _MOVES * span.std("repeat", ddof=1)
+    return (found.value - end) / span.where(moves & (span != 0))
 
 
 def saturates(curves: xr.DataArray) -> xr.DataArray:

@@ -41,9 +41,7 @@ class Substitution(lab.Study):
 
     bandwidths: lab.Scales = lab.Scales()
     pairs: int = lab.flag(300, "Pairs that are scored, at most.", at_least=4)
-    shares: tuple[float, ...] = lab.flag(
-        tuple(k / 10 for k in range(11)), "Shares of the outputs that are replaced, from 0 to 1."
-    )
+    steps: int = lab.flag(10, "Steps from no output replaced to all of them.", at_least=1)
     dimensions: int = lab.flag(
         32,
         "Leading directions of outputs and of prompts that MID and the linear map see; at most a "
@@ -52,36 +50,28 @@ class Substitution(lab.Study):
     )
     repeats: int = lab.flag(5, "Draws of prompts, outputs and replacements.", at_least=2)
     data_name: str = lab.resolved("")
-    prompts: int = lab.resolved(0)
     scored: int = lab.resolved(0)
 
     def prepare(self, load, seed):
         """Counts the prompts of several outputs, and chooses the bandwidths."""
-        shares = tuple(sorted(set(self.shares)))
-        if len(shares) < 2 or shares[0] != 0 or shares[-1] != 1:
-            raise ValueError(
-                f"--shares: expected numbers from 0 to 1, both among them, received {self.shares}."
-            )
         pairs = load()
         prompt = pairs.prompt_numbers
-        several = np.sort((count := np.bincount(prompt))[count > 1])
+        counts = np.bincount(prompt)
+        several = np.sort(counts[counts > 1])
         if len(several) < _FEWEST_PROMPTS:
             raise ValueError(
                 f"--prompt: expected at least {_FEWEST_PROMPTS} prompts of several outputs each, "
                 f"received {len(several)}."
             )
         half = len(several) // 2
-        most = max(1, (len(several) - half) // _PROMPTS_A_DIMENSION)
-        widths = (pairs.outputs.shape[1], pairs.prompts.shape[1])
+        most = (len(several) - half) // _PROMPTS_A_DIMENSION
         return self.ready(
             pairs,
             state=pairs,
             arrays={"outputs": pairs.outputs, "prompts": pairs.prompts, "prompt": prompt},
             bandwidths=self.bandwidths.resolve(pairs, seed),
-            shares=shares,
-            dimensions=min(self.dimensions, most, *widths),
+            dimensions=min(self.dimensions, most, pairs.outputs.shape[1], pairs.prompts.shape[1]),
             data_name=pairs.name,
-            prompts=len(several),
             # As many whichever prompts are drawn.
             scored=min(self.pairs, int(np.sum(several[:half] // 2))),
         )
@@ -100,34 +90,32 @@ class Substitution(lab.Study):
 
         def measure(rows):
             outputs, prompts = state.outputs[rows], state.prompts[drawn.rows]
-            informed = exchanged_outputs.information(prompts, scale.kernels, outputs)
+            informed = exchanged_outputs.information(outputs, prompts, scale.kernels)
             return [*informed, *fitted(outputs)]
 
-        values = []
-        for share in self.shares:
+        shares, values = [step / self.steps for step in range(self.steps + 1)], []
+        for share in shares:
             replaced = round(share * self.scored)
             context.say(f"{replaced:,} of {self.scored:,} replaced")
             same = measure(exchanged_outputs.by_partners(drawn, replaced))
             rows = exchanged_outputs.by_others(drawn, prompt, replaced, generator)
             values.append([same, measure(rows) if replaced else same])
-        axes = {"share": list(self.shares), "replaced": [SAME, OTHER], "metric": list(METRICS)}
+        axes = {"share": shares, "replaced": [SAME, OTHER], "metric": list(METRICS)}
         return xr.Dataset({"value": (tuple(axes), values)}, axes)
 
     def tables(self, run):
         """Each metric at both ends; how much of its range SAME takes, and where it saturates."""
-        found = run.found
-        rows, none = ("scale", "metric"), found.value.sel(share=0, replaced=OTHER, drop=True)
-        full = [found.value.sel(share=1, replaced=r, drop=True) for r in (SAME, OTHER)]
-        ends = xr.concat([none, *full], "at")
-        ends = ends.assign_coords(at=["none replaced", f"all, {SAME}", f"all, {OTHER}"])
-        yield tables.table(over_draws(ends), rows=rows, columns="at", error="error")
-        curves = exchanged_outputs.scaled(found).where(exchanged_outputs.moves(found))
+        ends = tables.spreads(run.found.value.sel(share=[0, 1]), "repeat")
+        rows = ("scale", "metric", "share")
+        yield tables.table(ends, rows=rows, columns="replaced", error="error")
+        curves = exchanged_outputs.left(run.found)
         lost = 1 - curves.sel(replaced=SAME, share=1, drop=True)
-        both = xr.concat(
-            [lost, exchanged_outputs.saturates(curves.sel(replaced=OTHER, drop=True))], "of"
+        reached = exchanged_outputs.saturates(curves.sel(replaced=OTHER, drop=True))
+        of = xr.DataArray(
+            [f"{SAME}, of the range", f"{SATURATED:.0%} changed from"], dims="of", name="of"
         )
-        both = both.assign_coords(of=[f"{SAME}, of the range", f"{SATURATED:.0%} changed from"])
-        yield tables.table(over_draws(both), rows=rows, columns="of", error="error")
+        both = tables.spreads(xr.concat([lost, reached], of), "repeat")
+        yield tables.table(both, rows=("scale", "metric"), columns="of", error="error")
 
     @classmethod
     def figures(cls, runs):
@@ -137,12 +125,12 @@ class Substitution(lab.Study):
         figure, axes = style.panels(columns * len(runs), columns=columns, size=(2.9, 3.0))
         for place, run in enumerate(runs):
             first, *row = axes[place * columns : (place + 1) * columns]
-            study, found = run.study, run.found
-            _raw(first, found.sel(scale=study.bandwidths.shown), study.data_name)
-            for panel, scale in zip(row, found.scale.values, strict=False):
-                _scaled(panel, found.sel(scale=scale), f"bandwidths x {scale:g}")
+            _raw(first, run)
+            curves = exchanged_outputs.left(run.found)
+            for panel, scale in zip(row, curves.scale.values, strict=False):
+                _scaled(panel, curves.sel(scale=scale), f"bandwidths x {scale:g}")
             row[0].set_ylabel("share of the range left")
-            for panel in row[found.sizes["scale"] :]:
+            for panel in row[curves.sizes["scale"] :]:
                 panel.remove()
         for panel in axes[-columns:]:
             panel.set_xlabel("share replaced, %")
@@ -154,48 +142,41 @@ class Substitution(lab.Study):
         return {"substitution": figures.caption(figure, runs, n=n, bars=bars)}
 
 
-def over_draws(values: xr.DataArray) -> xr.Dataset:
-    """Means over the draws, and their standard deviations."""
-    return xr.Dataset({"value": values.mean("repeat"), "error": values.std("repeat", ddof=1)})
-
-
-def _raw(panel: Axes, found: xr.Dataset, name: str) -> None:
-    for metric in INFORMATION:
-        _lines(panel, found.value.sel(metric=metric), metric)
-    left = over_draws(found.value).value.sel(metric=INFORMATION[0], replaced=OTHER)
-    low, high = left.sel(share=1).item(), left.sel(share=0).item()
+def _raw(panel: Axes, run: lab.Run) -> None:
+    """Information-Vendi and -RKE of a run themselves."""
+    values = run.found.value.sel(scale=run.study.bandwidths.shown, metric=list(INFORMATION))
+    _lines(panel, values)
+    ends = values.sel(metric=INFORMATION[0], replaced=OTHER).mean("repeat")
+    falls = f"falls from {ends.sel(share=0):.3g} to {ends.sel(share=1):.3g}"
+    panel.set_title(f"{run.study.data_name}: Information-Vendi\n{falls}")
     panel.set_ylabel("effective number of modes")
-    panel.set_title(f"{name}: Information-Vendi\nfalls from {high:.3g} to {low:.3g}")
     panel.set_ylim(bottom=0)
 
 
-def _scaled(panel: Axes, found: xr.Dataset, words: str) -> None:
-    shown = exchanged_outputs.scaled(found)
-    for metric in METRICS:
-        if exchanged_outputs.moves(found).sel(metric=metric):
-            _lines(panel, shown.sel(metric=metric), metric)
+def _scaled(panel: Axes, curves: xr.DataArray, words: str) -> None:
+    """What is left of the range of each metric that moves."""
+    _lines(panel, curves.dropna("metric", how="all"))
     panel.axhline(1 - SATURATED, color=style.BLACK, linewidth=0.6, linestyle=":")
     panel.set_ylim(-0.25, 1.6)
-    if exchanged_outputs.moves(found).sel(metric=INFORMATION[0]):
-        reached = (
-            exchanged_outputs.saturates(shown.sel(metric=INFORMATION[0], replaced=OTHER))
-            .mean()
-            .item()
-        )
+    vendi = curves.sel(metric=INFORMATION[0], replaced=OTHER)
+    if vendi.notnull().any():
+        reached = exchanged_outputs.saturates(vendi).mean()
         words = f"{words}: Information-Vendi\nhas fallen by {SATURATED:.0%} at {reached:.0%}"
     panel.set_title(words)
 
 
-def _lines(panel: Axes, values: xr.DataArray, metric: str) -> None:
-    """Means and deviations of one metric: whole lines by OTHER, dashed by SAME."""
-    colour = _COLOURS.get(metric) or style.score_colour(metric)
-    # MID is wide, so that it is seen where the cosine lies on it.
-    width = 3.5 if metric == "MID" else 1.5
-    for replaced, dashes, label in ((OTHER, "-", metric), (SAME, "--", None)):
-        found, x = over_draws(values.sel(replaced=replaced)), 100 * values.share
-        panel.plot(x, found.value, dashes, color=colour, linewidth=width, label=label)
-        low, high = found.value - found.error, found.value + found.error
-        panel.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+def _lines(panel: Axes, values: xr.DataArray) -> None:
+    """Means and deviations of metrics: whole lines by OTHER, dashed by SAME."""
+    x = 100 * values.share
+    for metric in values.metric.values.tolist():
+        colour = _COLOURS.get(metric) or style.score_colour(metric)
+        # MID is wide, so that it is seen where the cosine lies on it.
+        width = 3.5 if metric == "MID" else 1.5
+        for replaced, dashes, label in ((OTHER, "-", metric), (SAME, "--", None)):
+            found = tables.spreads(values.sel(metric=metric, replaced=replaced), "repeat")
+            panel.plot(x, found.value, dashes, color=colour, linewidth=width, label=label)
+            low, high = found.value - found.error, found.value + found.error
+            panel.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
 
 
 if __name__ == "__main__":

@@ -417,7 +417,7 @@ def substitution(folder: pathlib.Path, seed: int) -> list[str]:
     """Prompts far apart, eight outputs of each, of three models with 1, 2 and 4 modes a prompt."""
     files = write_uneven_models(folder, seed)
     files = [flag for flag in files if "--models" not in flag]
-    return [*files, *widths(0.5), *flags(scales=1, repeats=2, shares="0,0.5,1")]
+    return [*files, *widths(0.5), *flags(scales=1, repeats=2, steps=2)]
 
 
 def temperature(folder: pathlib.Path, seed: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import studies
 import xarray as xr
 from small import small_run
 from studies import computed, execute
@@ -13,11 +14,15 @@ from experiments.substitution import INFORMATION, METRICS, OTHER, SAME, Substitu
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("substitution")
-    return execute(Substitution, folder, *small_run(Substitution, folder, 0))
+finished = studies.finished(Substitution)
 
+test_bad_flags_are_refused = studies.refuses(
+    Substitution,
+    ("--steps=0", "--steps"),
+    ("--pairs=2", "--pairs"),
+    ("--repeats=1", "--repeats"),
+    ("--dimensions=0", "--dimensions"),
+)
 
 PROMPTS, SAMPLES = 16, 60
 
@@ -39,8 +44,7 @@ def told():
     outputs = 2 * generator.normal(size=(PROMPTS, 12))[prompt]
     outputs += 0.02 * generator.normal(size=outputs.shape)
     prompts = (2 * generator.normal(size=(PROMPTS, 8)))[prompt]
-    shares = (0.0, 0.25, 0.5, 1.0)
-    return result(outputs, prompts, prompt, pairs=240, shares=shares, dimensions=2)
+    return result(outputs, prompts, prompt, pairs=240, steps=3, dimensions=2)
 
 
 def test_information_is_the_number_of_prompts_and_falls_to_independence(told):
@@ -65,7 +69,7 @@ def test_mid_and_cosine_fall_with_others_and_stay_with_the_same_prompt():
     prompt = np.repeat(np.arange(120), 6)
     prompts = generator.normal(size=(120, 4))[prompt]
     outputs = prompts @ generator.normal(size=(4, 6)) + 0.5 * generator.normal(size=(720, 6))
-    found = result(outputs, prompts, prompt, pairs=180, shares=(0.0, 0.5, 1.0), dimensions=4)
+    found = result(outputs, prompts, prompt, pairs=180, steps=2, dimensions=4)
     same, other = found.sel(replaced=SAME), found.sel(replaced=OTHER).sel(metric=["MID", "cosine"])
     np.testing.assert_allclose(same.sel(share=0, metric=other.metric), other.sel(share=0))
     same = same.sel(metric=other.metric)
@@ -78,8 +82,8 @@ def test_mid_and_cosine_fall_with_others_and_stay_with_the_same_prompt():
     np.testing.assert_allclose(other.sel(share=0.5), middle, atol=0.1 * np.ptp(mid))
 
 
-def drawn_of(prompt, scored, seed=0):
-    generator = np.random.default_rng(seed)
+def drawn_of(prompt, scored):
+    generator = np.random.default_rng(0)
     return exchanged_outputs.draw_rows(prompt, scored, generator), generator
 
 
@@ -98,12 +102,11 @@ def test_draws_part_prompts_and_give_partners_of_the_same_prompt():
 def test_replacements_touch_the_first_of_the_order_alone(replaced):
     prompt = np.random.default_rng(3).integers(0, 20, 300)
     drawn, generator = drawn_of(prompt, 40)
-    rest = drawn.order[replaced:]
+    chosen, rest = drawn.order[:replaced], drawn.order[replaced:]
     same = exchanged_outputs.by_partners(drawn, replaced)
     other = exchanged_outputs.by_others(drawn, prompt, replaced, generator)
     for rows in (same, other):
         np.testing.assert_array_equal(rows[rest], drawn.rows[rest])
-    chosen = drawn.order[:replaced]
     np.testing.assert_array_equal(same[chosen], drawn.partners[chosen])
     assert sorted(other) == sorted(drawn.rows)
     if replaced > 2:
@@ -127,14 +130,17 @@ def draws(*rows):
 
 
 def test_saturation_is_read_between_the_shares():
-    linear = draws([1, 0.75, 0.5, 0], [3, 2.5, 2, 1])
-    left = exchanged_outputs.scaled(linear).sel(replaced=OTHER)
-    np.testing.assert_allclose(left, [[1, 0.75, 0.5, 0]] * 2)
-    assert exchanged_outputs.saturates(left).values == pytest.approx([0.9, 0.9])
-    early = exchanged_outputs.scaled(draws([1, 0.2, 0, 0], [1, 0, 0.2, 0])).sel(replaced=OTHER)
+    linear = exchanged_outputs.left(draws([1, 0.75, 0.5, 0], [3, 2.5, 2, 1])).sel(replaced=OTHER)
+    np.testing.assert_allclose(linear, [[1, 0.75, 0.5, 0]] * 2)
+    assert exchanged_outputs.saturates(linear).values == pytest.approx([0.9, 0.9])
+    early = exchanged_outputs.left(draws([1, 0.2, 0, 0], [1, 0, 0.2, 0])).sel(replaced=OTHER)
     assert exchanged_outputs.saturates(early).values == pytest.approx([0.375, 0.75])
-    assert exchanged_outputs.moves(linear)
-    assert not exchanged_outputs.moves(draws([1, 1, 1, 0.9], [1, 1, 1, 1.05]))
+
+
+def test_of_a_metric_that_moves_by_chance_nothing_is_said():
+    chance = exchanged_outputs.left(draws([1, 1, 1, 0.9], [1, 1, 1, 1.05]))
+    assert chance.isnull().all()
+    assert exchanged_outputs.saturates(chance).isnull().all()
 
 
 def test_the_tables_say_what_each_replacement_takes(finished):
@@ -142,25 +148,9 @@ def test_the_tables_say_what_each_replacement_takes(finished):
     for grid in (ends, ranges):
         assert set(grid.columns[1].cells) <= set(METRICS)
     first = finished.found.value.sel(metric=METRICS[0], share=0, replaced=OTHER).mean().item()
-    assert next(ends.columns[2].cells).startswith(f"{first:.4g} ± ")
-    figure = Substitution.figures([finished])["substitution"]
-    caption = figure._supxlabel.get_text().replace("\n", " ")
-    assert "64 pairs" in caption and "seed 0" in caption and "2 draws" in caption
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("--shares=0,0.5",), "--shares: expected numbers from 0 to 1, both among them"),
-        (("--shares=0,1,2",), "--shares: expected numbers from 0 to 1"),
-        (("--pairs=2",), "--pairs"),
-        (("--repeats=1",), "--repeats"),
-        (("--dimensions=0",), "--dimensions"),
-    ],
-)
-def test_bad_flags_are_refused(tmp_path, flags, message):
-    with pytest.raises(ValueError, match=message):
-        execute(Substitution, tmp_path, *small_run(Substitution, tmp_path, 0), *flags)
+    assert next(ends.columns[-1].cells).startswith(f"{first:.4g} ± ")
+    caption = Substitution.figures([finished])["substitution"].get_supxlabel()
+    assert "64 pairs" in caption and "2 draws" in caption
 
 
 def test_prompts_of_one_output_each_are_refused(tmp_path):
@@ -171,12 +161,7 @@ def test_prompts_of_one_output_each_are_refused(tmp_path):
 
 
 def test_options_are_heeded(tmp_path, finished):
-    run = execute(
-        Substitution,
-        tmp_path,
-        *small_run(Substitution, tmp_path, 0),
-        "--pairs=20",
-        "--dimensions=1",
-    )
+    flags = small_run(Substitution, tmp_path, 0)
+    run = execute(Substitution, tmp_path, *flags, "--pairs=20", "--dimensions=1")
     assert (run.study.scored, finished.study.scored) == (20, 64)
     assert run.study.dimensions == 1
