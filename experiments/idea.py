@@ -38,24 +38,13 @@ def toy() -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
     return kinds, prompts, {"A": first, "B": second}
 
 
-def score(
-    prompts: np.ndarray, models: Mapping[str, np.ndarray]
-) -> tuple[dict[str, cv.scores.Decomposition], dict[str, float]]:
-    """The scores of each model at order 2, and the bandwidths, which the rule chooses for A."""
-    chosen = cv.evaluate(models["A"], prompts, orders=[2], errors="none").bandwidths
-    widths = {name: rule.bandwidth for name, rule in chosen.items() if rule.bandwidth is not None}
-    kernel_x, kernel_t = cv.Gaussian(widths["outputs"]), cv.Gaussian(widths["prompts"])
-    found = {
-        name: cv.decompose(x, prompts, output_kernel=kernel_x, prompt_kernel=kernel_t, order=2)
-        for name, x in models.items()
-    }
-    return found, widths
-
-
 def draw() -> tuple[Figure, dict[str, cv.scores.Decomposition]]:
-    """The picture, and the scores that it shows."""
+    """The picture, and the scores of each model; the rule chooses the bandwidths on model A."""
     kinds, prompts, models = toy()
-    found, widths = score(prompts, models)
+    chosen = cv.evaluate(models["A"], prompts, orders=[2], errors="none").bandwidths
+    of_x, of_t = (float(chosen[role].bandwidth or 0) for role in ("outputs", "prompts"))
+    kernels = {"output_kernel": cv.Gaussian(of_x), "prompt_kernel": cv.Gaussian(of_t)}
+    found = {name: cv.decompose(x, prompts, order=2, **kernels) for name, x in models.items()}
     figure = Figure(figsize=(9.6, 3.2), layout="constrained")
     left, middle, right = figure.subplots(1, 3, width_ratios=(1, 1, 1.1))
     _outputs(left, "Model A: the prompt decides", models["A"], kinds)
@@ -66,9 +55,8 @@ def draw() -> tuple[Figure, dict[str, cv.scores.Decomposition]]:
     style.caption(
         figure,
         f"A toy: {_N:,} prompts of four kinds, one output each. Each point is an output in the "
-        f"colour of its prompt; {_SHOWN} are shown. Gaussian kernels, bandwidths "
-        f"{widths['outputs']:.2f} (outputs) and {widths['prompts']:.2f} (prompts) from the "
-        f"variance rule; seed {_SEED}.",
+        f"colour of its prompt; {_SHOWN} are shown. Gaussian kernels, bandwidths {of_x:.2f} "
+        f"(outputs) and {of_t:.2f} (prompts) from the variance rule; seed {_SEED}.",
     )
     return figure, found
 

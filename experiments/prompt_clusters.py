@@ -10,7 +10,6 @@ bandwidths by rule, half and double.
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 import jax
 import numpy as np
@@ -26,8 +25,7 @@ from experiments.lab import figures, style, tables
 _POINTS, _COARSEST = 6, 40
 _SHARE = 0.5
 ALL = "all outputs"
-_ORDERS = (1.0, 2.0)
-# In the order of the scores of a decomposition, order by order.
+# In the order of the scores of a decomposition, first those of order 1, then those of order 2.
 SCORES = tuple(
     f"{of}{name}" for name in ("Vendi", "RKE") for of in ("", "Conditional-", "Information-")
 )
@@ -50,6 +48,7 @@ class PromptClusters(lab.Study):
     counts: tuple[int, ...] | None = lab.flag(
         None,
         "Numbers of clusters k; by default six, from a fortieth of the prompts to all of them.",
+        at_least=1,
     )
     largest: int = lab.flag(
         400, "This many prompts are drawn at random where there are more.", at_least=2
@@ -64,10 +63,11 @@ class PromptClusters(lab.Study):
         pairs = load()
         kinds, kind = validation.distinct_rows(pairs.prompts)
         models = np.asarray(pairs.labels.get("models", np.full(len(pairs), ALL))).astype(str)
-        having = {m: np.unique(kind[models == m]) for m in np.unique(models).tolist()}
-        kept = {m: found for m, found in having.items() if len(found) >= _SHARE * kinds}
-        every = [set(found.tolist()) for found in kept.values()] or [set()]
-        shared = np.array(sorted(set.intersection(*every)))
+        names, model = np.unique(models, return_inverse=True)
+        has = np.zeros((len(names), kinds), bool)
+        has[model, kind] = True
+        kept = has.mean(axis=1) >= _SHARE
+        shared = np.flatnonzero(has[kept].all(axis=0) & kept.any())
         if len(shared) < 4:
             raise ValueError(
                 f"the models have {len(shared)} prompts in common; at least 4 are needed."
@@ -75,25 +75,30 @@ class PromptClusters(lab.Study):
         if len(shared) > self.largest:
             generator = np.random.default_rng(seed)
             shared = np.sort(generator.choice(shared, self.largest, replace=False))
-        counts = _counts(self.counts, len(shared))
+        n = len(shared)
+        spaced = np.geomspace(max(2, n / _COARSEST), n, _POINTS).round().astype(int)
+        counts = tuple(sorted(self.counts or set(spaced.tolist())))
+        if counts[-1] > n:
+            raise ValueError(f"--counts: expected at most the {n} prompts, received {counts}.")
         rows = {
-            m: [np.flatnonzero((kind == p) & (models == m)) for p in shared.tolist()] for m in kept
+            name: [np.flatnonzero((kind == p) & (models == name)) for p in shared]
+            for name in names[kept].tolist()
         }
-        prompts = pairs.prompts[[of_prompt[0] for of_prompt in next(iter(rows.values()))]]
+        prompts = pairs.prompts[np.unique(kind, return_index=True)[1][shared]]
         keys = jax.random.split(jax.random.key(seed), len(counts))
-        clusterings = {
-            count: cv.clusters.k_means(prompts, count, key=key, restarts=self.repeats)
+        clusterings = [
+            cv.clusters.k_means(prompts, count, key=key, restarts=self.repeats)
             for count, key in zip(counts, keys, strict=True)
-        }
+        ]
         return self.ready(
             pairs,
             state=(pairs.outputs, prompts, rows, clusterings),
             arrays={"outputs": pairs.outputs, "prompts": pairs.prompts, "models": models},
             bandwidths=self.bandwidths.resolve(pairs, seed),
             counts=counts,
-            prompts=len(shared),
-            models=tuple(kept),
-            left_out=tuple(m for m in having if m not in kept),
+            prompts=n,
+            models=tuple(rows),
+            left_out=tuple(names[~kept].tolist()),
         )
 
     def axes(self):
@@ -107,29 +112,25 @@ class PromptClusters(lab.Study):
         """
         outputs, prompts, rows, clusterings = state
         generator = np.random.default_rng(np.asarray(jax.random.key_data(context.shared_key)))
-        values = np.empty((len(_ORDERS), 3, len(clusterings), self.repeats))
+        axes = {"score": list(SCORES), "k": list(self.counts or ()), "repeat": range(self.repeats)}
+        values = np.empty(tuple(map(len, axes.values())))
         for repeat in range(self.repeats):
             drawn = outputs[[generator.choice(of_prompt) for of_prompt in rows[model]]]
-            for index, clusters in enumerate(clusterings.values()):
+            for index, clusters in enumerate(clusterings):
                 answered = drawn[answers(prompts, clusters.alternatives[repeat])]
-                decompose = functools.partial(cv.decompose, answered, prompts, **scale.kernels)
-                for order, value in enumerate(_ORDERS):
-                    values[order, :, index, repeat] = decompose(order=value).scores
-        agreement = [clusters.agreement for clusters in clusterings.values()]
-        return xr.Dataset(
-            {
-                "value": (("score", "k", "repeat"), values.reshape(len(SCORES), *values.shape[2:])),
-                "agreement": (("k",), agreement),
-            },
-            {"score": list(SCORES), "k": list(clusterings), "repeat": range(self.repeats)},
-        )
+                found = [
+                    cv.decompose(answered, prompts, order=order, **scale.kernels).scores
+                    for order in (1.0, 2.0)
+                ]
+                values[:, index, repeat] = np.ravel(found)
+        agreement = [clusters.agreement for clusters in clusterings]
+        return xr.Dataset({"value": (tuple(axes), values), "agreement": ("k", agreement)}, axes)
 
     def tables(self, run):
         """Each score at every k, with its spread over the starts."""
-        found = run.found
         names = {k: f"k = {k:,}" for k in self.counts or ()}
         rows = ("scale", "model", "score")
-        yield tables.table(_averaged(found), rows=rows, columns="k", error="error", names=names)
+        yield tables.table(_over_starts(run), rows=rows, columns="k", error="error", names=names)
 
     @classmethod
     def figures(cls, runs):
@@ -138,25 +139,8 @@ class PromptClusters(lab.Study):
         return {run.folder.name.replace("-", "_"): _figure(run) for run in runs}
 
 
-def _counts(given: tuple[int, ...] | None, prompts: int) -> tuple[int, ...]:
-    if given is None:
-        spaced = np.geomspace(max(2, prompts / _COARSEST), prompts, _POINTS)
-        return tuple(sorted(set(spaced.round().astype(int).tolist())))
-    counts = tuple(sorted(set(given)))
-    if counts[0] < 1 or counts[-1] > prompts:
-        raise ValueError(
-            f"--counts: expected numbers between 1 and the {prompts} prompts, received {counts}."
-        )
-    return counts
-
-
 def answers(prompts: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """For each prompt the number of its cluster's medoid, whose output it gets, `[n]`.
-
-    Args:
-      prompts: `[n, d]`.
-      labels: the cluster of each, `[n]`.
-    """
+    """Of prompts `[n, d]` in clusters `[n]`: whose output each gets, its cluster's medoid's."""
     medoid = np.empty(len(prompts), int)
     for cluster in np.unique(labels):
         members = np.flatnonzero(labels == cluster)
@@ -166,16 +150,19 @@ def answers(prompts: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return medoid
 
 
-def _averaged(found: xr.Dataset) -> xr.Dataset:
+def _over_starts(run: lab.Run) -> xr.Dataset:
     """The scores of the figures: means and standard deviations over the starts."""
-    values = found.value.sel(score=list(PANELS))
-    return xr.Dataset({"value": values.mean("repeat"), "error": values.std("repeat", ddof=1)})
+    return tables.spreads(run.found.value.sel(score=list(PANELS)), "repeat")
 
 
 def _figure(run: lab.Run) -> Figure:
     """Scores from left to right, bandwidths from above to below."""
-    study, found = run.study, _averaged(run.found)
-    cosine = study.bandwidths.kernel == "cosine"
+    study, found = run.study, _over_starts(run)
+
+    def y_label(scale):
+        cosine = study.bandwidths.kernel == "cosine"
+        return ("cosine kernel" if cosine else f"bandwidths x {scale:g}") + "\nnumber of modes"
+
     drawn = figures.facets(
         found,
         x="k",
@@ -185,9 +172,7 @@ def _figure(run: lab.Run) -> Figure:
         error="error",
         title=lambda scale, score: f"{score} {trend(found.sel(scale=scale, score=score).value)}",
         x_label="clusters of prompts, k",
-        y_label=lambda s: (
-            ("cosine kernel" if cosine else f"bandwidths x {s:g}") + "\nnumber of modes"
-        ),
+        y_label=y_label,
         size=(2.9, 2.4),
         sharey=False,
         each=lambda panel, _: style.log_counts(panel, study.counts),
@@ -196,9 +181,8 @@ def _figure(run: lab.Run) -> Figure:
     n += "with an output of its cluster's medoid"
     if study.left_out:
         n += f"; without {', '.join(study.left_out)} (less than half of the prompts)"
-    return figures.caption(
-        drawn, run, n=n, bars=f"one standard deviation over {study.repeats} starts"
-    )
+    bars = f"one standard deviation over {study.repeats} starts"
+    return figures.caption(drawn, run, n=n, bars=bars)
 
 
 def trend(values: xr.DataArray) -> str:

@@ -42,7 +42,6 @@ class PromptModes(lab.Study):
 
     bandwidths: lab.Scales = lab.Scales()
     modes: int = lab.flag(4, "How many prompt modes.", at_least=1)
-    directions: int = lab.flag(3, "How many output modes of each.", at_least=1)
     largest: int = lab.flag(1500, "Whole prompts are drawn up to so many pairs.", at_least=20)
     pictures: str | None = lab.flag(
         None, "A folder of the outputs as pictures, one a row in the order of their names."
@@ -57,11 +56,8 @@ class PromptModes(lab.Study):
         rows = whole_prompts.whole_prompts(pairs.prompts, self.largest, seed)
         chosen = pairs.rows(rows)
         kinds, kind = validation.distinct_rows(chosen.prompts)
-        if self.modes > kinds or self.directions > len(rows):
-            raise ValueError(
-                f"--modes and --directions: expected at most the {kinds} prompts and {len(rows)} "
-                f"pairs, received {self.modes} and {self.directions}."
-            )
+        if self.modes > kinds:
+            raise ValueError(f"--modes: expected at most the {kinds} prompts, got {self.modes}.")
         first = np.unique(kind, return_index=True)[1]
         pictures = whole_prompts.read_pictures(self.pictures, len(pairs), rows)
         source = SETS.get(pairs.name)
@@ -83,27 +79,21 @@ class PromptModes(lab.Study):
     def compute(self, state, context, *, scale):
         """The modes at one bandwidth, by falling eigenvalue.
 
-        Returns:
-          With the axes `mode`, `other` (mode), `score`, `place` and `direction`: `share`, the
-          eigenvalue; `size`, how many pairs carry it, effectively; `value` of a score of the
-          outputs that it weights, and `covariance` of the scores' logarithms between modes, over
-          prompts; `prompts`, the numbers of those that carry it most; `output_share`, the leading
-          eigenvalues of K_X o v v^T, and `output_prompt` of the pair that carries each most;
-          `pictures`, an output of each of `prompts`, where there are pictures.
+        With the axes `mode`, `other` (mode), `score` and `place`: `share`, the eigenvalue; `size`,
+        how many pairs carry it, effectively; `value` of a score of the outputs that it weights,
+        and `covariance` of the scores' logarithms between modes, over prompts; `prompts`, the
+        numbers of those that carry it most; `pictures`, an output of each, where there are any.
         """
         pairs, pictures = state
-        kernels = scale.kernels
         modes = cv.clusters.prompt_modes(
-            pairs.outputs, pairs.prompts, **kernels, count=self.modes, directions=self.directions
+            pairs.outputs, pairs.prompts, **scale.kernels, count=self.modes
         )
-        _, kind = validation.distinct_rows(pairs.prompts)
-        gram = np.asarray(cv.gram(kernels["output_kernel"], pairs.outputs).dense().matrix)
+        count, kind = validation.distinct_rows(pairs.prompts)
+        gram = np.asarray(cv.gram(scale.kernels["output_kernel"], pairs.outputs).dense().matrix)
         weights = [mode.weights for mode in modes]
         effects = np.array([whole_prompts.influences(gram, w, kind) for w in weights])
-        count = effects.shape[2]
         of_prompt = np.array([np.bincount(kind, w) for w in weights])
         prompts = np.argsort(-of_prompt, axis=1, kind="stable")[:, :_SHOWN]
-        most = np.array([mode.output_pairs(1)[:, 0] for mode in modes])
         covariance = np.einsum("aop,bop->oab", effects, effects) * count / (count - 1)
         numbers = np.arange(1, self.modes + 1)
         found = xr.Dataset(
@@ -113,8 +103,6 @@ class PromptModes(lab.Study):
                 "value": (("score", "mode"), [[m.vendi for m in modes], [m.rke for m in modes]]),
                 "covariance": (("score", "mode", "other"), covariance),
                 "prompts": (("mode", "place"), prompts),
-                "output_share": (("mode", "direction"), [mode.output_shares for mode in modes]),
-                "output_prompt": (("mode", "direction"), kind[most]),
             },
             {"score": list(SCORES), "mode": numbers, "other": numbers},
         )
@@ -124,11 +112,12 @@ class PromptModes(lab.Study):
         return found.assign(pictures=(("mode", "place", "height", "width", "colour"), shown))
 
     def tables(self, run):
-        """Each mode: its scores with errors, its share and size, and the prompts that carry it."""
-        found = run.found
-        rows = ("scale", "mode")
-        scores = found.assign(error=standard_errors(found))
+        """Each mode: its scores, share, size and prompts; how far apart every two modes are."""
+        found, rows = run.found, ("scale", "mode")
+        scores = found.assign(error=standard_errors(found), standard_errors=differences(found))
         yield tables.table(scores, rows=rows, columns="score", error="error")
+        of_pairs = {"columns": "other", "value": "standard_errors", "digits": 2}
+        yield tables.table(scores, rows=("scale", "score", "mode"), **of_pairs)
         for one, digits in (("share", 3), ("size", 4)):
             yield tables.table(found, rows=rows, value=one, digits=digits)
         words = xr.apply_ufunc(np.vectorize(lambda p: self.names[p]), found.prompts)
@@ -143,17 +132,19 @@ class PromptModes(lab.Study):
 
 def standard_errors(found: xr.Dataset) -> xr.DataArray:
     """Of the scores, by score and mode."""
-    own = found.covariance.where(found.mode == found.other, 0).sum("other")
-    return found.value * np.sqrt(own)
+    return found.value * np.sqrt(_variances(found))
 
 
 def differences(found: xr.Dataset) -> xr.DataArray:
     """The ratio of two modes' scores in their standard errors, by score, mode and other."""
-    logs, covariance = np.log(found.value), found.covariance
-    own = covariance.where(found.mode == found.other, 0)
-    variance, of_other = own.sum("other"), own.sum("mode")
-    between = np.sqrt((variance + of_other - 2 * covariance).where(found.mode != found.other, 1))
-    return (logs - logs.rename(mode="other")) / between
+    logs, variances = np.log(found.value), _variances(found)
+    both = variances + variances.rename(mode="other") - 2 * found.covariance
+    return (logs - logs.rename(mode="other")) / np.sqrt(both.where(found.mode != found.other, 1))
+
+
+def _variances(found: xr.Dataset) -> xr.DataArray:
+    """Of the scores' logarithms, by score and mode."""
+    return found.covariance.where(found.mode == found.other, 0).sum("other")
 
 
 def _figure(run: lab.Run) -> Figure:
@@ -166,14 +157,11 @@ def _figure(run: lab.Run) -> Figure:
         *panels, last = axes[row * columns : (row + 1) * columns]
         part = found.sel(scale=scale)
         for mode, panel in enumerate(panels, start=1):
-            _words(panel, study, part.sel(mode=mode), mode)
-        for shift, score in zip((-0.07, 0.07), SCORES, strict=True):
-            of_score = part.sel(score=score)
-            last.errorbar(
-                part.mode + shift, of_score.value, 1.96 * of_score.error, linestyle="",
-                color=style.score_colour(score), label=score,
-                marker=style.MARKERS[SCORES.index(score)],
-            )  # fmt: skip
+            _words(panel, study, part.sel(mode=mode))
+        for shift, score, marker in zip((-0.07, 0.07), SCORES, style.MARKERS, strict=False):
+            of, look = part.sel(score=score), {"color": style.score_colour(score), "label": score}
+            x, bars = part.mode + shift, 1.96 * of.error
+            last.errorbar(x, of.value, bars, linestyle="", marker=marker, **look)
         last.set_xticks(part.mode)
         if part.value.max() > _WIDE * part.value.min():
             last.set_yscale("log")
@@ -185,34 +173,26 @@ def _figure(run: lab.Run) -> Figure:
         panels[0].set_ylabel(f"bandwidths x {scale:g}")
     style.legend_above(figure, axes[study.modes])
     n = f"{study.n:,} pairs of {len(study.names):,} prompts"
-    bars = "95% over prompts"
-    if study.credit is not None:
-        bars += f". Pictures: {study.credit}"
-    return figures.caption(figure, run, n=n, bars=bars)
+    credit = "" if study.credit is None else f". Pictures: {study.credit}"
+    return figures.caption(figure, run, n=n, bars=f"95% over prompts{credit}")
 
 
-def _words(panel: Axes, study: PromptModes, found: xr.Dataset, mode: int) -> None:
-    """A panel of one mode: its scores, and the prompts that carry it."""
-    panel.set_xticks([])
-    panel.set_yticks([])
-    panel.grid(visible=False)
-    panel.set_title(f"mode {mode}: share {found.share.item():.2f}")
-    scores = [(score, found.sel(score=score)) for score in SCORES]
-    lines = [
-        f"{name} {_short(of.value.item(), 3)} ± {_short(of.error.item(), 2)}" for name, of in scores
-    ]
-    lines += [f"{found['size'].item():.0f} pairs carry it", ""]
+def _words(panel: Axes, study: PromptModes, found: xr.Dataset) -> None:
+    """A panel of one mode: its scores, and the prompts that carry it, with pictures of them."""
+    panel.set(xticks=[], yticks=[], title=f"mode {found.mode:d}: share {found.share:.2f}")
+    lines = []
+    for score in SCORES:
+        of = found.sel(score=score)
+        # Rounded to some digits first, so that thousands are not written as powers of ten.
+        value, error = float(f"{of.value:.3g}"), float(f"{of.error:.2g}")
+        lines.append(f"{score} {value:g} ± {error:g}")
+    lines += [f"{found['size']:.0f} pairs carry it", ""]
     lines += [study.names[number][:_LETTERS] for number in found.prompts.values]
     panel.text(0.03, 0.97, "\n".join(lines), fontsize=6.5, va="top", transform=panel.transAxes)
     for index, picture in enumerate(found.pictures.values if "pictures" in found else ()):
         inset = panel.inset_axes((0.02 + index / _SHOWN, 0.02, 0.9 / _SHOWN, 0.2))
         inset.imshow(picture)
         inset.set_axis_off()
-
-
-def _short(value: float, digits: int) -> str:
-    """A number to some digits, never in powers of ten."""
-    return f"{float(f'{value:.{digits}g}'):g}"
 
 
 if __name__ == "__main__":

@@ -53,19 +53,12 @@ def one_of_each(prompts: np.ndarray, kind: np.ndarray) -> np.ndarray:
 
 
 def influences(gram: np.ndarray, weights: np.ndarray, units: np.ndarray) -> np.ndarray:
-    """How the entropies of orders 1 and 2 of weighted points move with the weight of each unit.
+    """How the entropies of orders 1 and 2 move with the weight of each unit, `[2, units]`.
 
     d H / d log w summed over the points of a unit, at weights that are scaled to one again: the
     infinitesimal jackknife, of one spectrum. The sum of its squares is the variance of H where
-    units are drawn at random.
-
-    Args:
-      gram: K, `[n, n]`.
-      weights: w, `[n]`, of sum one.
-      units: the unit of each point, `[n]`, from 0.
-
-    Returns:
-      `[2, units]`.
+    units are drawn at random. Of the Gram K `[n, n]`, the weights w `[n]` of sum one and the unit
+    of each point `[n]`, from 0.
     """
     root = np.sqrt(weights)
     values, vectors = scipy.linalg.eigh(gram * np.outer(root, root))

@@ -48,10 +48,3 @@ def test_outputs_have_the_colours_of_their_prompts(drawn):
 
 def test_picture_is_in_the_readme():
     assert "(figures/idea.png)" in (ROOT / "README.md").read_text(encoding="utf-8")
-    for suffix in (".png", ".pdf"):
-        assert (ROOT / "figures" / f"idea{suffix}").stat().st_size > 5000
-
-
-def test_words_are_refused():
-    with pytest.raises(ValueError, match="unexpected argument 'big'"):
-        idea.main(["idea", "big"])
