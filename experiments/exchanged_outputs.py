@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -74,15 +74,6 @@ def by_others(
     return rows
 
 
-def information(
-    outputs: np.ndarray, prompts: np.ndarray, kernels: Mapping[str, Any]
-) -> list[float]:
-    """Information-Vendi and Information-RKE."""
-    given = {"method": cv.Exact(), **kernels}
-    found = [cv.decompose(outputs, prompts, order=order, **given) for order in (1, 2)]
-    return [float(of.information) for of in found]
-
-
 def alignment(
     pairs: PairedEmbeddings, drawn: Drawn, dimensions: int
 ) -> Callable[[np.ndarray], list[float]]:
@@ -92,19 +83,16 @@ def alignment(
     the reference; the map is the least-squares one from outputs to prompts there, and MID's
     Gaussian is that of the reference.
     """
-    turn_outputs, turn_prompts = (
-        leading(points[drawn.reference], dimensions) for points in (pairs.outputs, pairs.prompts)
-    )
+    turn_outputs = leading(pairs.outputs[drawn.reference], dimensions)
+    turn_prompts = leading(pairs.prompts[drawn.reference], dimensions)
     reference = turn_outputs(pairs.outputs[drawn.reference])
     targets = turn_prompts(pairs.prompts[drawn.reference])
     prompts = turn_prompts(pairs.prompts[drawn.rows])
     linear = np.linalg.lstsq(reference, targets)[0]
+    given, fitted_x, fitted_t = (a.astype(np.float32) for a in (prompts, reference, targets))
 
     def measure(outputs: np.ndarray) -> list[float]:
         turned = turn_outputs(outputs)
-        given, fitted_x, fitted_t = (
-            points.astype(np.float32) for points in (prompts, reference, targets)
-        )
         mid = cv.baselines.mutual_information_divergence(
             turned.astype(np.float32), given, reference_outputs=fitted_x, reference_prompts=fitted_t
         )
@@ -142,10 +130,9 @@ def saturates(curves: xr.DataArray) -> xr.DataArray:
     def reached(left: np.ndarray) -> float:
         if np.isnan(left).any():
             return np.nan
-        changed = 1 - left
-        last = int(np.flatnonzero(changed < SATURATED)[-1])
-        step = (SATURATED - changed[last]) / (changed[last + 1] - changed[last])
-        return float(shares[last] + step * (shares[last + 1] - shares[last]))
+        last = np.flatnonzero(1 - left < SATURATED)[-1]
+        around = slice(last, last + 2)
+        return np.interp(SATURATED, 1 - left[around], shares[around])
 
     shares = curves.share.values
     return xr.apply_ufunc(reached, curves, input_core_dims=[["share"]], vectorize=True)

@@ -36,8 +36,7 @@ class GmmSearch(lab.Study):
 
     layouts: tuple[str, ...] = lab.flag(
         ("polygon", "line", "columns"),
-        "Where the centres are: a polygon or a line of fixed extent, with fixed gaps (side, "
-        "chain), or two columns.",
+        "The centres: a polygon or a line, of fixed extent or gaps (side, chain), or two columns.",
         choices=tuple(LAYOUTS),
     )
     weights: tuple[str, ...] = lab.flag(
@@ -48,8 +47,7 @@ class GmmSearch(lab.Study):
     )
     printed: str | None = lab.flag(
         None,
-        "A JSON file of the scores to be met, a list of {prompts, outputs, conditional, "
-        "information}; those that the paper prints if unset.",
+        "A JSON file: [{prompts, outputs, conditional, information}, ...]; the paper's if unset.",
     )
     bandwidth: float = lab.flag(0.6, "Of both kernels.", above=0)
     n: int = lab.flag(1000, "Pairs of a mixture.", at_least=12)
@@ -95,12 +93,15 @@ class GmmSearch(lab.Study):
         percents = families.off.expand_dims(number=["off by, %"])
         fitted = xr.Dataset({"value": xr.concat([percents, families.geometry], "number")})
         yield tables.table(fitted, rows=("family",), columns="number", digits=3)
-        own = [name for name in families.family.values.tolist() if name.endswith(", own")]
-        if own:
-            sharp = [mixture_fits.widths(families.sel(family=name)) for name in own]
-            widths = xr.concat(sharp, xr.DataArray(own, dims="family", name="family"))
+        sharp = [
+            mixture_fits.widths(families.sel(family=name)).expand_dims(family=[name])
+            for name in families.family.values.tolist()
+            if name.endswith(", own")
+        ]
+        if sharp:
             names = {name: f"{name}, ± %" for name in NUMBERS}
-            shown = xr.Dataset({"value": 100 * widths.sel(parameter=list(NUMBERS))})
+            widths = xr.concat(sharp, "family").sel(parameter=list(NUMBERS))
+            shown = xr.Dataset({"value": 100 * widths})
             yield tables.table(shown, rows=("family",), columns="parameter", names=names, digits=2)
 
     @classmethod

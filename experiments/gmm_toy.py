@@ -24,7 +24,7 @@ from experiments.lab import Cell, figures, runner, scales, store, style, tables
 from experiments.mixture_fits import PRINTED
 
 SCORES = ("Conditional-Vendi", "Information-Vendi", "Conditional-RKE", "Information-RKE")
-_VENDI = list(SCORES[:2])
+_VENDI = list(mixture_fits.SCORES)
 # Of CV fig 11: the modes of one mixture while those of the other vary, and those of the panels.
 _FIXED = {"prompts": 2, "outputs": 4}
 _DRAWN = (1, 2, 3, 4, 6)
@@ -48,7 +48,6 @@ class GmmToy(lab.Study):
     output_modes: tuple[int, ...] = lab.flag(
         (2, 3, 4, 5, 6), "Components of the outputs, beside two of the prompts.", at_least=1
     )
-    geometry: str | None = lab.flag(None, "A JSON file of it; the nearest of gmm_search if unset.")
     n: int = lab.flag(1000, "Pairs.", at_least=1)
     bandwidth: float = lab.flag(0.6, "Of both kernels, in the units of the plane.", above=0)
     scales: tuple[float, ...] = lab.flag(scales.SCALES, "Multiples of it, 1 among them.", above=0)
@@ -56,22 +55,17 @@ class GmmToy(lab.Study):
     fitted: Geometry | None = lab.resolved()
 
     def prepare(self, load, seed):
-        """Checks the flags and reads the geometry."""
+        """Checks the flags and reads the geometry from the committed search."""
         most = max(*self.prompt_modes, *self.output_modes, *_FIXED.values())
         if self.n < most:
             raise ValueError(f"--n: expected at least one pair a mode, {most}, received {self.n}.")
         if 1.0 not in self.scales:
             raise ValueError(f"--scales: expected 1 among them, received {self.scales}.")
-        if self.geometry is None:
-            source = "the nearest of gmm_search"
-            fitted = nearest(store.read_run(runner.COMMITTED / GmmSearch.name, GmmSearch))
-        else:
-            source, fitted = "given", mixture_fits.read_geometry(self.geometry)
+        fitted = nearest(store.read_run(runner.COMMITTED / GmmSearch.name, GmmSearch))
         return self.ready(
             arrays={"geometry": mixture_fits.numbers_of(fitted)},
             description=f"Two Gaussian mixtures, {fitted.layout} of extent {fitted.extent:.3g} "
-            f"({source}), matched by the least sum of {_WEIGHTS[fitted.weight]}",
-            geometry=None,  # A file is known by its contents, wherever it stands.
+            f"(the nearest of gmm_search), matched by the least sum of {_WEIGHTS[fitted.weight]}",
             fitted=fitted,
         )
 

@@ -77,13 +77,11 @@ def _bars(axes: Axes, found: Mapping[str, cv.scores.Decomposition]) -> None:
     labels = {}
     for top, (model, scores) in zip((0, 4.4), found.items(), strict=True):
         axes.text(0.05, top - 0.75, f"Model {model}", va="center", fontweight="bold")
-        for place, (field, name), sign in zip(
-            range(3), _SCORES.items(), ("", "= ", "× "), strict=True
-        ):
+        for place, (field, name) in enumerate(_SCORES.items()):
             value = float(getattr(scores, field))
             axes.barh(top + place, value, height=0.75, color=style.score_colour(name))
             axes.text(value + 0.08, top + place, f"{value:.2f}", va="center")
-            labels[top + place] = sign + name
+            labels[top + place] = ("", "= ", "× ")[place] + name
     axes.set_yticks(list(labels), list(labels.values()))
     axes.tick_params(axis="y", length=0)
     axes.set(ylim=(7.0, -1.2), xlim=(0, 4.9), xticks=range(5), xlabel="effective number of modes")

@@ -24,11 +24,7 @@ DISTANCE = 6.0
 
 
 def prompts_of(pairs: PairedEmbeddings) -> np.ndarray:
-    """The number of every pair's prompt, `[n]`.
-
-    Raises:
-      ValueError: labels and embeddings do not agree on which pairs have one prompt.
-    """
+    """The number of every pair's prompt, `[n]`; labels and embeddings must agree on it."""
     label = pairs.prompt_numbers
     count, embedded = validation.distinct_rows(pairs.prompts)
     if not len(np.unique(label * count + embedded)) == count == label.max() + 1:

@@ -17,7 +17,7 @@ from scipy.optimize import least_squares, linprog
 import condvendi_jax as cv
 from experiments import records
 from experiments.generators import mixtures2d
-from experiments.generators.mixtures2d import LAYOUTS, OUTPUT_MODES, PROMPT_MODES, WEIGHTS, Geometry
+from experiments.generators.mixtures2d import OUTPUT_MODES, PROMPT_MODES, Geometry
 
 SCORES = ("Conditional-Vendi", "Information-Vendi")
 NEAR = 0.03
@@ -44,13 +44,6 @@ class Panel:
     outputs: int
     conditional: float
     information: float
-
-    def __post_init__(self) -> None:
-        """Check that a geometry can have such a panel."""
-        if self.prompts not in PROMPT_MODES or self.outputs not in OUTPUT_MODES:
-            raise ValueError(f"prompts of {PROMPT_MODES}, outputs of {OUTPUT_MODES}")
-        if not (self.conditional > 0 and self.information > 0):
-            raise ValueError("scores above 0")
 
 
 PRINTED = (
@@ -94,61 +87,32 @@ class Family(NamedTuple):
 
 
 class Aim(NamedTuple):
-    """The scores to be met.
-
-    Attributes:
-      printed: the scores.
-      bandwidth: of both kernels.
-      n: pairs, on which a fit is judged.
-      trial: pairs in the trials of a fit.
-      seeds: of the draw of the trials, and of every draw on which the fit is judged.
-    """
+    """The scores to be met."""
 
     printed: Sequence[Panel]
-    bandwidth: float
-    n: int
-    trial: int
-    seeds: Sequence[int]
+    bandwidth: float  # Of both kernels.
+    n: int  # Pairs, on which a fit is judged.
+    trial: int  # Pairs in the trials of a fit.
+    seeds: Sequence[int]  # Of the draw of the trials, and of every draw on which a fit is judged.
 
 
 def read_printed(path: str) -> tuple[Panel, ...]:
-    """The scores of a file.
-
-    Raises:
-      ValueError: it is no list of panels that a geometry can have.
-    """
-    wanted = "a list of {prompts, outputs, conditional, information}"
-    panels = _read(path, "printed", tuple[Panel, ...], wanted)
-    if not panels:
-        raise ValueError(f"--printed: {path}: expected {wanted}, received none.")
-    return panels
-
-
-def read_geometry(path: str) -> Geometry:
-    """The geometry of a file.
-
-    Raises:
-      ValueError: the file is no geometry.
-    """
-    wanted = "layout, extent, prompt_spreads, output_spreads and weight"
-    geometry = _read(path, "geometry", Geometry, wanted)
-    numbers = numbers_of(geometry)
-    known = geometry.layout in LAYOUTS and geometry.weight in WEIGHTS
-    positive = np.all(np.isfinite(numbers) & (numbers > 0))
-    if not known or not positive or len(numbers) != len(NUMBERS):
-        raise ValueError(
-            f"--geometry: {path}: expected {wanted}: a layout of {', '.join(LAYOUTS)}, a weight of "
-            f"{', '.join(WEIGHTS)}, an extent and twice three spreads above 0; received {geometry}."
-        )
-    return geometry
-
-
-def _read(path: str, flag: str, kind: Any, wanted: str) -> Any:
-    """What a JSON file holds of this kind; ValueError where it is not `wanted`."""
+    """The scores of a file, which must be a list of panels that a geometry can have."""
     try:
-        return records.typed(kind, json.loads(pathlib.Path(path).read_text(encoding="utf-8")))
+        content = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+        panels = records.typed(tuple[Panel, ...], content)
+        known = all(p.prompts in PROMPT_MODES and p.outputs in OUTPUT_MODES for p in panels)
+        positive = all(p.conditional > 0 and p.information > 0 for p in panels)
+        if not (panels and known and positive):
+            raise ValueError(
+                f"prompts of {PROMPT_MODES}, outputs of {OUTPUT_MODES}, scores above 0"
+            )
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"--{flag}: {path}: expected {wanted} ({error}).") from error
+        raise ValueError(
+            f"--printed: {path}: expected a list of {{prompts, outputs, conditional, "
+            f"information}} ({error})."
+        ) from error
+    return panels
 
 
 def numbers_of(geometry: Geometry) -> np.ndarray:
@@ -163,10 +127,9 @@ def fit(aim: Aim, family: Family, parameters: np.ndarray, say: Callable[[str], N
     farthest off counts for most. A family that comes within twice `NEAR` is then moved, on all
     draws of n points, to where its worst score is the least off.
 
-    Returns:
-      `value`, the scores of every draw at every panel; `geometry`, its `NUMBERS`; `trials`, how
-      many geometries were tried; `sensitivity`, how the logarithms of the scores change with those
-      of the fitted parameters.
+    Gives `value`, the scores of every draw at every panel; `geometry`, its `NUMBERS`; `trials`, how
+    many geometries were tried; `sensitivity`, how the logarithms of the scores change with those of
+    the fitted parameters.
     """
     first, *seeds = aim.seeds
     wanted = np.log(np.array([(p.conditional, p.information) for p in aim.printed]))
@@ -234,12 +197,12 @@ def least_worst(residuals: np.ndarray, sensitivity: np.ndarray) -> np.ndarray:
 
     A linear program, of residuals `[...]` that change by `[..., parameters]`.
     """
-    slopes = sensitivity.reshape(-1, sensitivity.shape[-1])
+    slopes, residuals = sensitivity.reshape(residuals.size, -1), residuals.ravel()
     worst, count = -np.ones((len(slopes), 1)), slopes.shape[1]
     found = linprog(
         np.append(np.zeros(count), 1.0),
         A_ub=np.block([[slopes, worst], [-slopes, worst]]),
-        b_ub=np.concatenate([-residuals.ravel(), residuals.ravel()]),
+        b_ub=np.concatenate([-residuals, residuals]),
         bounds=[(-_FARTHEST, _FARTHEST)] * count + [(0, None)],
     )
     return found.x[:count]

@@ -69,9 +69,7 @@ class PromptClusters(lab.Study):
         kept = has.mean(axis=1) >= _SHARE
         shared = np.flatnonzero(has[kept].all(axis=0) & kept.any())
         if len(shared) < 4:
-            raise ValueError(
-                f"the models have {len(shared)} prompts in common; at least 4 are needed."
-            )
+            raise ValueError(f"expected 4 prompts or more that all models have, got {len(shared)}.")
         if len(shared) > self.largest:
             generator = np.random.default_rng(seed)
             shared = np.sort(generator.choice(shared, self.largest, replace=False))

@@ -118,8 +118,8 @@ class PromptModes(lab.Study):
         yield tables.table(scores, rows=rows, columns="score", error="error")
         of_pairs = {"columns": "other", "value": "standard_errors", "digits": 2}
         yield tables.table(scores, rows=("scale", "score", "mode"), **of_pairs)
-        for one, digits in (("share", 3), ("size", 4)):
-            yield tables.table(found, rows=rows, value=one, digits=digits)
+        carried = xr.Dataset({"value": found[["share", "size"]].to_array("of")})
+        yield tables.table(carried, rows=rows, columns="of")
         words = xr.apply_ufunc(np.vectorize(lambda p: self.names[p]), found.prompts)
         named = xr.Dataset({"prompt": words.isel(place=slice(3))})
         yield tables.table(named, rows=rows, columns="place", value="prompt")

@@ -16,6 +16,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
+import condvendi_jax as cv
 from experiments import exchanged_outputs, lab
 from experiments.exchanged_outputs import OTHER, SAME, SATURATED
 from experiments.lab import figures, style, tables
@@ -44,8 +45,7 @@ class Substitution(lab.Study):
     steps: int = lab.flag(10, "Steps from no output replaced to all of them.", at_least=1)
     dimensions: int = lab.flag(
         32,
-        "Leading directions of outputs and of prompts that MID and the linear map see; at most a "
-        "quarter of the prompts that they are fitted to.",
+        "Leading directions that MID and the map see; at most a quarter of the prompts fitted to.",
         at_least=1,
     )
     repeats: int = lab.flag(5, "Draws of prompts, outputs and replacements.", at_least=2)
@@ -87,11 +87,12 @@ class Substitution(lab.Study):
         generator = np.random.default_rng(np.asarray(jax.random.bits(key, (4,))))
         drawn = exchanged_outputs.draw_rows(prompt, self.scored, generator)
         fitted = exchanged_outputs.alignment(state, drawn, self.dimensions)
+        kernels = {"method": cv.Exact(), **scale.kernels}
 
         def measure(rows):
             outputs, prompts = state.outputs[rows], state.prompts[drawn.rows]
-            informed = exchanged_outputs.information(outputs, prompts, scale.kernels)
-            return [*informed, *fitted(outputs)]
+            found = [cv.decompose(outputs, prompts, order=k, **kernels) for k in (1, 2)]
+            return [*(float(of.information) for of in found), *fitted(outputs)]
 
         shares, values = [step / self.steps for step in range(self.steps + 1)], []
         for share in shares:
@@ -111,17 +112,15 @@ class Substitution(lab.Study):
         curves = exchanged_outputs.left(run.found)
         lost = 1 - curves.sel(replaced=SAME, share=1, drop=True)
         reached = exchanged_outputs.saturates(curves.sel(replaced=OTHER, drop=True))
-        of = xr.DataArray(
-            [f"{SAME}, of the range", f"{SATURATED:.0%} changed from"], dims="of", name="of"
-        )
-        both = tables.spreads(xr.concat([lost, reached], of), "repeat")
+        names = [f"{SAME}, of the range", f"{SATURATED:.0%} changed from"]
+        both = xr.concat([lost, reached], "of").assign_coords(of=names)
+        both = tables.spreads(both, "repeat")
         yield tables.table(both, rows=("scale", "metric"), columns="of", error="error")
 
     @classmethod
     def figures(cls, runs):
         """A row a data set: Information-Vendi as in CV fig 12, then all metrics on one scale."""
-        runs = sorted(runs, key=lambda run: run.study.data_name != cls.data)
-        columns = 1 + max(len(run.study.bandwidths.axis) for run in runs)
+        columns = 1 + max(run.found.sizes["scale"] for run in runs)
         figure, axes = style.panels(columns * len(runs), columns=columns, size=(2.9, 3.0))
         for place, run in enumerate(runs):
             first, *row = axes[place * columns : (place + 1) * columns]
@@ -130,8 +129,6 @@ class Substitution(lab.Study):
             for panel, scale in zip(row, curves.scale.values, strict=False):
                 _scaled(panel, curves.sel(scale=scale), f"bandwidths x {scale:g}")
             row[0].set_ylabel("share of the range left")
-            for panel in row[curves.sizes["scale"] :]:
-                panel.remove()
         for panel in axes[-columns:]:
             panel.set_xlabel("share replaced, %")
         style.legend_above(figure, axes[1], columns=6)

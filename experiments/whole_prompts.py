@@ -30,11 +30,7 @@ def names_of(pairs: PairedEmbeddings, first: np.ndarray) -> tuple[str, ...]:
 
 
 def read_pictures(folder: str | None, n: int, rows: np.ndarray) -> np.ndarray:
-    """The pictures of some rows, uint8 `[rows, side, side, 3]`; of no size where there are none.
-
-    Raises:
-      ValueError: the folder has not one picture for each of the n outputs, or one is damaged.
-    """
+    """The pictures of some of n outputs, uint8 `[rows, side, side, 3]`; none without a folder."""
     if folder is None:
         return np.zeros((0, _SIDE, _SIDE, 3), np.uint8)
     paths = list_images(folder)

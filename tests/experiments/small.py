@@ -307,12 +307,7 @@ def gmm_search(folder: pathlib.Path, seed: int) -> list[str]:
 
 
 def gmm_toy(folder: pathlib.Path, seed: int) -> list[str]:
-    """Components so far apart and so narrow that each is one mode."""
-    geometry = Geometry("columns", 20.0 + seed, (1e-3,) * 3, (1e-3,) * 3, "distance")
-    path = folder / "geometry.json"
-    path.write_text(json.dumps(dataclasses.asdict(geometry)))
-    modes = flags(prompt_modes="1,2,4", output_modes="2,4,6")
-    return flags(geometry=path, n=24, repeats=2) + modes
+    return flags(n=24, repeats=2, prompt_modes="1,2,4", output_modes="2,4,6")
 
 
 def guidance_cost(folder: pathlib.Path, seed: int) -> list[str]:

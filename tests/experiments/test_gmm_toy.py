@@ -1,6 +1,5 @@
 """Mixtures whose scores are known, and the search for the paper's geometry."""
 
-import dataclasses
 import json
 
 import numpy as np
@@ -11,7 +10,7 @@ from oracles import gaussian_gram, scores
 from small import small_run
 from studies import execute
 
-from experiments import mixture_fits
+from experiments import gmm_toy, mixture_fits
 from experiments.generators.mixtures2d import Geometry, draw_pairs
 from experiments.gmm_search import GmmSearch, nearest
 from experiments.gmm_toy import GmmToy
@@ -20,8 +19,22 @@ from experiments.mixture_fits import Panel
 
 pytestmark = pytest.mark.slow
 
-finished = studies.finished(GmmToy)
 search = studies.finished(GmmSearch)
+
+
+def toy(folder, geometry, *flags):
+    """The run of the study with this geometry in the place of the committed search's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gmm_toy, "nearest", lambda run: geometry)
+        return execute(GmmToy, folder, *small_run(GmmToy, folder), *flags)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Components so far apart and so narrow that each is one mode."""
+    geometry = Geometry("columns", 20.0, (1e-3,) * 3, (1e-3,) * 3, "distance")
+    return toy(tmp_path_factory.mktemp("gmm"), geometry)
+
 
 test_bad_flags_are_refused = studies.refuses(
     GmmToy,
@@ -30,7 +43,6 @@ test_bad_flags_are_refused = studies.refuses(
     ("--bandwidth=0", "--bandwidth: expected a number above 0"),
     ("--n=1", "--n: expected at least one pair a mode"),
     ("--repeats=0", "--repeats"),
-    ("--geometry=missing.json", "--geometry: missing.json: expected layout"),
 )
 
 
@@ -46,10 +58,8 @@ def test_separate_points_have_the_scores_of_counting(finished):
 
 def test_scores_are_those_of_the_pairs(tmp_path):
     geometry = Geometry("polygon", 1.0, (0.5, 0.4, 0.3), (0.3, 0.25, 0.2), "squared")
-    path = tmp_path / "geometry.json"
-    path.write_text(json.dumps(dataclasses.asdict(geometry)))
-    flags = [f"--geometry={path}", "--n=30", "--repeats=2", "--bandwidth=0.5", "--scales=1,3"]
-    run = execute(GmmToy, tmp_path, *flags, "--prompt_modes=2", "--output_modes=3", "--seed=3")
+    modes = ("--prompt_modes=2", "--output_modes=3")
+    run = toy(tmp_path, geometry, *modes, "--n=30", "--bandwidth=0.5", "--scales=1,3", "--seed=3")
     found = run.found.sel(prompts=2, outputs=3)
     key = runner.cell_key(3, "2-3-1")
     pairs = draw_pairs(geometry.outputs(3), geometry.prompts(2), key, 30, "squared")
@@ -72,23 +82,10 @@ def test_what_is_printed_stands_beside_the_scores_of_its_bandwidth(finished):
     assert row[4].endswith(" [3.42]") and "[" not in row[5]
     assert sum("[" in cell for row in rows for cell in row) == 8  # At one bandwidth only.
     figures = GmmToy.figures([finished])
-    titles = [axes.get_title() for axes in figures["gmm_toy"].axes]
-    assert any("X: 6\nConditional-Vendi 3.00 [2.46]" in title for title in titles)
-    parts = [part.get_suptitle() for part in figures["gmm_toy"].subfigs]
-    assert "prompts: Conditional-Vendi falls from 4.00 to 1.00" in parts[0]
+    above, below = figures["gmm_toy"].subfigs
+    assert "X: 6\nConditional-Vendi 3.00 [2.46]" in below.axes[2].get_title()
+    assert "prompts: Conditional-Vendi falls from 4.00 to 1.00" in above.get_suptitle()
     assert "2 draws" in figures["gmm_toy_curves"].get_supxlabel()
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [{"layout": "star"}, {"weight": "cubed"}, {"extent": -1.0}, {"prompt_spreads": [1.0]}],
-)
-def test_a_file_that_is_no_geometry_is_refused(tmp_path, changed):
-    small_run(GmmToy, tmp_path, 0)
-    path = tmp_path / "geometry.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
-    with pytest.raises(ValueError, match=r"--geometry: .*geometry\.json: expected layout"):
-        mixture_fits.read_geometry(str(path))
 
 
 def test_the_search_meets_scores_that_a_geometry_has(search):
@@ -145,23 +142,19 @@ def test_scores_of_a_panel_are_of_its_mixtures():
 
 
 @pytest.mark.parametrize(
-    "content",
-    [
-        "[]",
-        '[{"prompts": 1}]',
-        '[{"prompts": 1, "outputs": 5, "conditional": 1, "information": 1}]',
-        '[{"prompts": 1, "outputs": 4, "conditional": 0, "information": 1}]',
-    ],
+    "numbers", [(), (1,), (1, 5, 1, 1), (3, 4, 1, 1), (1, 4, 0, 1), (1, 4, 1, -1)]
 )
-def test_scores_that_no_panel_has_are_refused(tmp_path, content):
+def test_scores_that_no_panel_has_are_refused(tmp_path, numbers):
+    names = ("prompts", "outputs", "conditional", "information")
+    panels = [dict(zip(names, numbers, strict=False))] if numbers else []
     path = tmp_path / "printed.json"
-    path.write_text(content)
+    path.write_text(json.dumps(panels))
     with pytest.raises(ValueError, match=r"--printed: .*printed\.json: expected a list"):
         mixture_fits.read_printed(str(path))
 
 
-def test_without_a_file_the_geometry_is_that_of_the_committed_search():
+def test_the_geometry_is_that_of_the_committed_search():
     settings = GmmToy().prepare(None, 0).study
     assert settings.fitted.layout == "columns"
     assert settings.fitted.extent == pytest.approx(1.7497, rel=1e-4)
-    assert settings.geometry is None and "nearest of gmm_search" in settings.description
+    assert "nearest of gmm_search" in settings.description

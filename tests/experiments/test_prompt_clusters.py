@@ -5,7 +5,7 @@ import pytest
 import studies
 import xarray as xr
 from oracles import gaussian_gram, scores
-from small import small_run, write
+from small import small_run, widths, write
 from studies import execute
 
 from experiments import prompt_clusters
@@ -29,7 +29,7 @@ def write_groups(folder):
     rows = np.r_[np.tile(np.arange(n), 2), :3]
     names = [f"model {i}" for i in np.repeat(np.arange(2), n)] + ["small"] * 3
     flags = write(folder, outputs=outputs[rows], prompts=prompts[rows], models=names)
-    return [*flags, "--output_bandwidth=0.35", "--prompt_bandwidth=1", "--scales=1"]
+    return [*flags, *widths(0.35, 1), "--scales=1", "--counts=2,4,20", "--repeats=2"]
 
 
 test_bad_flags_are_refused = studies.refuses(
@@ -44,8 +44,7 @@ test_bad_flags_are_refused = studies.refuses(
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("groups")
-    flags = write_groups(folder)
-    return execute(PromptClusters, folder, *flags, "--counts=2,4,20", "--repeats=2")
+    return execute(PromptClusters, folder, *write_groups(folder))
 
 
 def test_scores_against_k_are_those_of_the_population(run):
@@ -77,26 +76,16 @@ def test_a_prompt_gets_the_output_of_the_member_nearest_to_its_centre():
 
 
 def test_at_k_of_all_prompts_the_scores_are_the_oracles(tmp_path):
-    flags = small_run(PromptClusters, tmp_path, 0)[:2]
-    flags += ["--output_bandwidth=0.9", "--prompt_bandwidth=0.8", "--scales=0.5,1", "--repeats=2"]
-    run = execute(PromptClusters, tmp_path, *flags)
-    outputs, prompts = (np.load(flag.partition("=")[2]) for flag in flags[:2])
-    distinct, single = np.unique(prompts, axis=0, return_index=True)
+    generator = np.random.default_rng(4)
+    outputs, prompts = generator.normal(size=(10, 3)), generator.normal(size=(10, 4))
+    flags = [*write(tmp_path, outputs=outputs, prompts=prompts), *widths(0.9, 0.8)]
+    run = execute(PromptClusters, tmp_path, *flags, "--scales=0.5,1", "--repeats=2")
     assert run.study.counts == (2, 3, 4, 5, 7, 10)
-    assert run.study.prompts == len(distinct) == 10
-    # The outputs are drawn, one a prompt, and differ between repeats; so does their Vendi score.
-    last = run.found.value.sel(score=["Vendi", "RKE"], k=10)
-    assert (last.sel(repeat=0) != last.sel(repeat=1)).all()
-    for role, rows in (("x", outputs), ("t", prompts)):
-        np.save(tmp_path / f"{role}.npy", rows[single])
-    found = execute(PromptClusters, tmp_path / "alone", *flags).found.value.isel(model=0)
     for scale in (0.5, 1):
-        pairs = zip((outputs[single], distinct), (0.9, 0.8), strict=True)
-        grams = [gaussian_gram(p.astype(float), scale * b) for p, b in pairs]
+        grams = gaussian_gram(outputs, scale * 0.9), gaussian_gram(prompts, scale * 0.8)
         expected = [value for order in (1, 2) for value in scores(*grams, order=order).values()]
-        for repeat in range(2):
-            got = found.sel(scale=scale, k=10, repeat=repeat)
-            np.testing.assert_allclose(got, expected, rtol=1e-4)
+        got = run.found.value.sel(scale=scale, k=10).isel(model=0, repeat=1)
+        np.testing.assert_allclose(got, expected, rtol=1e-4)
 
 
 def test_a_figure_has_the_panels_of_the_paper_and_says_what_it_shows(run):
@@ -110,6 +99,10 @@ def test_a_figure_has_the_panels_of_the_paper_and_says_what_it_shows(run):
     caption = " ".join(figure.get_supxlabel().split())
     for part in ("20 prompts that all models have", "2 starts", "without small"):
         assert part in caption
+    (grid,) = run.study.tables(run)
+    columns = [list(column.cells) for column in grid.columns]
+    assert columns[2] == list(prompt_clusters.PANELS) * 2
+    assert columns[-1][0].startswith(("5 ± ", "4.99"))
 
 
 def test_a_trend_is_that_of_the_mean_over_models():
@@ -121,23 +114,17 @@ def test_a_trend_is_that_of_the_mean_over_models():
     assert told([3, 9, 1], [1, 1, 1]) == "is highest at k = 4"
 
 
-def test_the_table_has_a_row_a_score(run):
-    (grid,) = run.study.tables(run)
-    columns = [list(column.cells) for column in grid.columns]
-    assert columns[2] == list(prompt_clusters.PANELS) * 2
-    assert columns[-1][0].startswith(("5 ± ", "4.99"))
-
-
-def test_fewer_prompts_are_drawn_where_asked(tmp_path):
-    flags = [flag for flag in write_groups(tmp_path) if not flag.startswith("--models")]
-    run = execute(PromptClusters, tmp_path, *flags, "--largest=8", "--counts=4")
-    assert run.study.prompts == 8
-    assert run.study.models == (prompt_clusters.ALL,)
+def test_fewer_prompts_are_drawn_and_an_output_of_each_in_every_start(tmp_path):
+    flags = small_run(PromptClusters, tmp_path, 0)
+    run = execute(PromptClusters, tmp_path, *flags, "--largest=8", "--counts=8")
+    assert (run.study.prompts, run.study.models) == (8, (prompt_clusters.ALL,))
+    vendi = run.found.value.sel(score="Vendi", scale=1)
+    assert (vendi.sel(repeat=0) != vendi.sel(repeat=1)).all()
 
 
 def test_models_without_common_prompts_are_refused(tmp_path):
     flags = write_groups(tmp_path)
     for names in (["a", "b"] * 22, [str(number) for number in range(44)]):
         write(tmp_path, models=names[:43])
-        with pytest.raises(ValueError, match="0 prompts in common; at least 4"):
+        with pytest.raises(ValueError, match="4 prompts or more that all models have, got 0"):
             execute(PromptClusters, tmp_path, *flags)

@@ -7,10 +7,11 @@ import pytest
 import studies
 from oracles import gaussian_gram
 from PIL import Image
-from small import write
+from small import widths, write
 from studies import execute
 
-from experiments import whole_prompts
+from experiments import lab, whole_prompts
+from experiments.data import PairedEmbeddings
 from experiments.prompt_modes import PromptModes, differences, standard_errors
 
 pytestmark = pytest.mark.slow
@@ -23,7 +24,7 @@ def write_groups(folder):
     prompts = np.stack([10.0 * group, 1e-3 * prompt], 1)
     outputs = 100 * group + np.arange(54) % np.array([8, 2, 1])[group]
     flags = write(folder, outputs=1.0 * outputs[:, None], prompts=prompts)
-    return [*flags, "--output_bandwidth=0.1", "--prompt_bandwidth=1", "--scales=1,0.5", "--modes=3"]
+    return [*flags, *widths(0.1, 1), "--scales=1,0.5", "--modes=3"]
 
 
 test_bad_flags_are_refused = studies.refuses(
@@ -51,13 +52,21 @@ def test_modes_of_known_groups_have_their_shares_sizes_and_scores(run):
     assert [b.outputs for b in run.study.bandwidths.axis] == pytest.approx([0.1, 0.05])
 
 
-def test_modes_of_different_diversity_are_told_apart(run):
-    """All 27 prompts differ; the groups' scores by many standard errors, in the right direction."""
-    found = run.found.sel(scale=1)
-    apart = differences(found)
-    assert (apart.sel(mode=1, other=2) > 4).all()
-    np.testing.assert_allclose(apart, -apart.transpose("score", "other", "mode"))
-    assert (standard_errors(found) < found.value).all()
+def test_covariances_are_sums_over_prompts():
+    """Of influences under the weights v^2, by the eigenvectors v of the prompts' Gram."""
+    rng = np.random.default_rng(2)
+    kind = np.arange(40) % 20
+    outputs, prompts = rng.normal(size=(40, 2)), rng.normal(size=(20, 2))[kind]
+    pairs = PairedEmbeddings("own", outputs.astype("f4"), prompts.astype("f4"), "")
+    scales = lab.Scales(output_bandwidth=0.8, prompt_bandwidth=0.9, scales=(1.0,))
+    found = studies.computed(PromptModes(bandwidths=scales, modes=2), pairs)[1]
+    vectors = np.linalg.eigh(gaussian_gram(prompts, 0.9))[1][:, ::-1]
+    gram = gaussian_gram(outputs, 0.8)
+    first, second = (whole_prompts.influences(gram, v**2, kind) for v in vectors[:, :2].T)
+    for other, effects in ((1, first), (2, second)):
+        expected = np.sum(first * effects, axis=1) * 20 / 19
+        covariance = found.covariance.sel(mode=1, other=other)
+        np.testing.assert_allclose(covariance, expected, rtol=1e-3, atol=1e-6)
 
 
 def test_a_difference_of_modes_that_share_prompts_is_paired(run):
@@ -65,8 +74,9 @@ def test_a_difference_of_modes_that_share_prompts_is_paired(run):
     covariance = np.tile([[0.04, 0.05, 0], [0.05, 0.09, 0], [0, 0, 0.01]], (2, 1, 1))
     found = run.found.sel(scale=1)
     found["covariance"] = (("score", "mode", "other"), covariance)
-    apart = differences(found).sel(score="Vendi", mode=1, other=2)
-    assert apart.item() == pytest.approx(np.log(4) / np.sqrt(0.03), rel=1e-3)
+    apart = differences(found).sel(score="Vendi")
+    assert apart.sel(mode=1, other=2) == pytest.approx(np.log(4) / np.sqrt(0.03), rel=1e-3)
+    np.testing.assert_allclose(apart, -apart.transpose("other", "mode"))
     error = standard_errors(found).sel(score="Vendi", mode=2)
     assert error.item() == pytest.approx(2 * 0.3, rel=1e-3)
 
@@ -93,22 +103,6 @@ def test_influences_are_derivatives_in_the_weights_of_units():
     np.testing.assert_allclose(found.sum(axis=1), 0, atol=1e-12)
 
 
-def test_errors_are_those_of_samples_of_prompts():
-    """Against the spread of the entropy over samples: outputs of four kinds, 0.55 ... 0.1."""
-    rng = np.random.default_rng(1)
-    chance = np.array([0.55, 0.25, 0.1, 0.1])
-    found, errors = [], []
-    for _ in range(300):
-        kinds = rng.choice(4, 120, p=chance)
-        gram = (kinds[:, None] == kinds[None, :]).astype(float)
-        weights = np.full(120, 1 / 120)
-        found.append(entropies_of(gram, weights))
-        if len(errors) < 20:
-            effects = whole_prompts.influences(gram, weights, np.arange(120))
-            errors.append(np.sqrt(np.sum(effects**2, axis=1)))
-    np.testing.assert_allclose(np.mean(errors, axis=0), np.std(found, axis=0), rtol=0.12)
-
-
 def test_whole_prompts_are_drawn(tmp_path):
     flags = write_groups(tmp_path)
     prompts = np.load(tmp_path / "t.npy")
@@ -121,7 +115,7 @@ def test_whole_prompts_are_drawn(tmp_path):
     assert (run.study.n, len(run.study.names)) == (20, 10)
 
 
-def test_a_figure_shows_each_mode_with_its_prompts_and_says_what_the_errors_are(run):
+def test_figure_and_tables_show_each_mode_with_its_prompts_and_errors(run):
     settings = dataclasses.replace(run.study, names=tuple(f"dog {i}" for i in range(27)))
     (figure,) = PromptModes.figures([dataclasses.replace(run, study=settings)]).values()
     assert len(figure.axes) == 2 * 4
@@ -131,25 +125,21 @@ def test_a_figure_shows_each_mode_with_its_prompts_and_says_what_the_errors_are(
     assert figure.axes[3].get_title() == "mode 1 is most diverse"
     caption = " ".join(figure.get_supxlabel().split())
     assert "54 pairs of 27 prompts" in caption and "95% over prompts" in caption
-
-
-def test_the_tables_name_modes_errors_and_prompts(run):
-    scores, apart, shares, _, prompts = run.study.tables(run)
-    assert [*scores.columns[1].cells] == ["1", "2", "3"] * 2
+    assert "Pictures" not in caption and not figure.axes[0].child_axes
+    scores, apart, carried, prompts = run.study.tables(run)
     assert " ± " in next(scores.columns[2].cells)
     assert next(apart.columns[3].cells) == "0"
-    assert next(shares.columns[2].cells) == "0.444"
+    assert [next(column.cells) for column in carried.columns[2:]] == ["0.4444", "24"]
     assert next(prompts.columns[2].cells).startswith("prompt ")
 
 
-def test_a_picture_of_each_prompt_that_is_named_is_kept(tmp_path):
+def test_a_picture_of_each_prompt_that_is_named_is_kept_and_drawn_with_its_licence(tmp_path):
     """A picture's colour is its row; of the prompts that carry a mode, one row each."""
-    flags = write_groups(tmp_path)
     folder = tmp_path / "pictures"
     folder.mkdir()
     for row in range(54):
         Image.new("RGB", (30, 20), (row, 2 * row, 0)).save(folder / f"{row}.png")
-    flags += ["--scales=1", f"--pictures={folder}"]
+    flags = [*write_groups(tmp_path), "--scales=1", f"--pictures={folder}"]
     found = execute(PromptModes, tmp_path, *flags)
     (modes,) = found.results.values()
     assert modes.pictures.shape == (3, 6, 40, 40, 3) and modes.pictures.dtype == np.uint8
@@ -157,20 +147,10 @@ def test_a_picture_of_each_prompt_that_is_named_is_kept(tmp_path):
     np.testing.assert_array_equal(modes.pictures[:, :, 20, 20, 1], 2 * rows)
     np.testing.assert_array_equal(rows // 2, modes.prompts)
     assert {0, 1} == set((rows % 2).ravel())
+    credited = dataclasses.replace(found.study, credit="CC-BY, by a designer")
+    (figure,) = PromptModes.figures([dataclasses.replace(found, study=credited)]).values()
+    assert [len(panel.child_axes) for panel in figure.axes] == [6, 6, 6, 0]
+    assert "Pictures: CC-BY, by a designer" in " ".join(figure.get_supxlabel().split())
     (folder / "7.png").unlink()
     with pytest.raises(ValueError, match="one for each of 54 outputs, found 53"):
         execute(PromptModes, tmp_path / "fewer", *flags)
-
-
-def test_pictures_are_drawn_with_their_licence(run):
-    picture = np.full((3, 6, 40, 40, 3), 99, np.uint8)
-    axes = ("mode", "place", "height", "width", "colour")
-    credited = dataclasses.replace(run.study, credit="CC-BY, by a designer")
-    results = {cell: found.assign(pictures=(axes, picture)) for cell, found in run.results.items()}
-    pictured = dataclasses.replace(run, study=credited, results=results)
-    for shown, count in ((run, 0), (pictured, 2 * 18)):
-        (figure,) = PromptModes.figures([shown]).values()
-        images = [i for axes in figure.axes for child in axes.child_axes for i in child.images]
-        assert len(images) == count
-        words = " ".join(figure.get_supxlabel().split())
-        assert ("Pictures: CC-BY, by a designer" in words) == bool(count)

@@ -24,8 +24,6 @@ test_bad_flags_are_refused = studies.refuses(
     ("--dimensions=0", "--dimensions"),
 )
 
-PROMPTS, SAMPLES = 16, 60
-
 
 def result(outputs, prompts, prompt, **fields):
     """The values of the first draw on these pairs, at bandwidths of 0.5."""
@@ -36,24 +34,20 @@ def result(outputs, prompts, prompt, **fields):
     return computed(Substitution(bandwidths=scales, **fields), pairs)[1].value
 
 
-@pytest.fixture(scope="module")
-def told():
-    """Of sixteen prompts, far apart, sixty outputs of each near a place of its own."""
-    generator = np.random.default_rng(0)
-    prompt = np.repeat(np.arange(PROMPTS), SAMPLES)
-    outputs = 2 * generator.normal(size=(PROMPTS, 12))[prompt]
-    outputs += 0.02 * generator.normal(size=outputs.shape)
-    prompts = (2 * generator.normal(size=(PROMPTS, 8)))[prompt]
-    return result(outputs, prompts, prompt, pairs=240, steps=3, dimensions=2)
-
-
-def test_information_is_the_number_of_prompts_and_falls_to_independence(told):
+def test_information_is_the_number_of_prompts_and_falls_to_independence():
     """Eight prompts of thirty: information 8 for outputs of their own, 1 for independent ones.
 
-    Eight by seven cells are left by outputs of other prompts, and 240 pairs counted in 56 equal
-    cells have an entropy less than theirs by 55 / 480 in expectation.
+    Of sixteen prompts, far apart, sixty outputs of each lie near a place of its own. Eight by seven
+    cells are left by outputs of other prompts, and 240 pairs counted in 56 equal cells have an
+    entropy less than theirs by 55 / 480 in expectation.
     """
-    found = told.sel(metric=list(INFORMATION))
+    generator = np.random.default_rng(0)
+    prompt = np.repeat(np.arange(16), 60)
+    outputs = 2 * generator.normal(size=(16, 12))[prompt]
+    outputs += 0.02 * generator.normal(size=outputs.shape)
+    prompts = (2 * generator.normal(size=(16, 8)))[prompt]
+    found = result(outputs, prompts, prompt, pairs=240, steps=3, dimensions=2)
+    found = found.sel(metric=list(INFORMATION))
     same, other = found.sel(replaced=SAME), found.sel(replaced=OTHER)
     np.testing.assert_allclose(same, 8, rtol=0.03)
     np.testing.assert_allclose(other.sel(share=0), 8, rtol=0.03)
@@ -158,10 +152,3 @@ def test_prompts_of_one_output_each_are_refused(tmp_path):
     np.save(tmp_path / "prompt.npy", np.arange(272))
     with pytest.raises(ValueError, match="at least 8 prompts of several outputs each, received 0"):
         execute(Substitution, tmp_path, *flags)
-
-
-def test_options_are_heeded(tmp_path, finished):
-    flags = small_run(Substitution, tmp_path, 0)
-    run = execute(Substitution, tmp_path, *flags, "--pairs=20", "--dimensions=1")
-    assert (run.study.scored, finished.study.scored) == (20, 64)
-    assert run.study.dimensions == 1
