@@ -1,7 +1,5 @@
 """The count of designs a prompt: where it is known, where it is not reached, and why."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import studies
@@ -34,6 +32,14 @@ def test_outputs_that_have_nothing_in_common_are_counted(finished):
         np.testing.assert_allclose(told, 1, rtol=2e-3)
     assert (found.n == 12).all()
     np.testing.assert_allclose(found.alike - np.eye(4), 0, atol=1e-3)
+    (grid,) = finished.study.tables(finished)
+    rows = zip(*(column.cells for column in grid.columns), strict=True)
+    (row,) = (row for row in rows if row[:3] == ("1", APART, "Conditional-RKE"))
+    assert row[4].startswith("4 ± ")
+    figures = Designs.figures([finished])
+    assert set(figures) == {"designs", "designs_pairs"}
+    caption = " ".join(figures["designs"].get_supxlabel().split())
+    assert "12 prompts with 4 outputs or more, n = 12" in caption
 
 
 @pytest.fixture(scope="module")
@@ -79,17 +85,14 @@ def test_told_apart_the_scores_are_means_over_prompts(overlapping):
     assert expected[0] < expected[2]
 
 
-def test_models_come_in_one_order_for_all_prompts():
-    prompt = np.tile(np.arange(6), 3)
-    models = np.repeat(["a", "b", "c"], 6)
-    labels = {"models": models, "prompt": prompt}
+@pytest.mark.parametrize("known", [True, False])
+def test_models_come_in_one_order_for_all_prompts_where_they_are_known(known):
+    prompt, models = np.tile(np.arange(6), 3), np.repeat(["a", "b", "c"], 6)
+    labels = {"prompt": prompt} | ({"models": models} if known else {})
     pairs = PairedEmbeddings("own", prompt[:, None], prompt[:, None], "", labels)
     chosen = known_counts.in_random_order(pairs, np.random.default_rng(0))
-    assert all(len(set(column)) == 1 for column in models[chosen].T)
     assert sorted(prompt[chosen][:, 0].tolist()) == [0, 1, 2, 3, 4, 5]
-    alone = dataclasses.replace(pairs, labels={"prompt": prompt})
-    mixed = known_counts.in_random_order(alone, np.random.default_rng(0))
-    assert any(len(set(column)) > 1 for column in models[mixed].T)
+    assert all(len(set(column)) == 1 for column in models[chosen].T) == known
 
 
 def test_models_of_one_house_are_alike(tmp_path):
@@ -118,17 +121,6 @@ def test_the_number_of_outputs_is_what_enough_prompts_have():
     assert known_counts.most_of(np.array([9] * 100 + [5] * 900)) == 9
     assert known_counts.most_of(np.array([9] * 99 + [5] * 901)) == 5
     assert known_counts.most_of(np.array([4, 4, 2, 1])) == 4
-
-
-def test_the_table_and_the_caption(finished):
-    (grid,) = finished.study.tables(finished)
-    rows = zip(*(column.cells for column in grid.columns), strict=True)
-    (row,) = (row for row in rows if row[:3] == ("1", APART, "Conditional-RKE"))
-    assert row[4].startswith("4 ± ")
-    figures = Designs.figures([finished])
-    assert set(figures) == {"designs", "designs_pairs"}
-    caption = " ".join(figures["designs"].get_supxlabel().split())
-    assert "12 prompts with 4 outputs or more, n = 12" in caption
 
 
 def test_labels_and_embeddings_agree_on_the_prompts(tmp_path):

@@ -46,16 +46,6 @@ test_bad_flags_are_refused = studies.refuses(
 )
 
 
-def test_separate_points_have_the_scores_of_counting(finished):
-    """Prompts of k points and outputs of m: the model adds m / k, the prompt says k of them."""
-    expected = {(1, 4): (4, 1), (2, 4): (2, 2), (4, 4): (1, 4), (2, 2): (1, 2), (2, 6): (3, 2)}
-    for (prompts, outputs), known in expected.items():
-        found = finished.found.value.sel(prompts=prompts, outputs=outputs)
-        assert found.shape == (2, 3, 4)
-        np.testing.assert_allclose(found, np.broadcast_to(known * 2, found.shape), rtol=1e-3)
-    assert finished.found.value.sel(prompts=1, outputs=2).isnull().all()
-
-
 def test_scores_are_those_of_the_pairs(tmp_path):
     geometry = Geometry("polygon", 1.0, (0.5, 0.4, 0.3), (0.3, 0.25, 0.2), "squared")
     modes = ("--prompt_modes=2", "--output_modes=3")
@@ -79,7 +69,7 @@ def test_what_is_printed_stands_beside_the_scores_of_its_bandwidth(finished):
     rows = list(zip(*(column.cells for column in grid.columns), strict=True))
     (row,) = (row for row in rows if row[:3] == ("1", "outputs", "6"))
     assert row[3].startswith("3 ± ") and row[3].endswith(" [2.46]")
-    assert row[4].endswith(" [3.42]") and "[" not in row[5]
+    assert row[4].startswith("2 ± ") and row[4].endswith(" [3.42]")
     assert sum("[" in cell for row in rows for cell in row) == 8  # At one bandwidth only.
     figures = GmmToy.figures([finished])
     above, below = figures["gmm_toy"].subfigs
@@ -92,7 +82,6 @@ def test_the_search_meets_scores_that_a_geometry_has(search):
     fit = search.found.sel(layout="polygon", weight="distance", spreads="power")
     # Of 60 points: another draw differs by as much.
     assert mixture_fits.off(fit, search.study.panels).max() < 0.12
-    assert fit.trials > 10
     numbers = fit.geometry.to_series()
     power = np.log(numbers["prompts 1"] / numbers["prompts 2"]) / np.log(2)
     assert numbers["outputs 2"] / numbers["outputs 4"] == pytest.approx(2**power, rel=1e-4)
