@@ -98,16 +98,14 @@ class Designs(lab.Study):
         if prompts == APART:
             scale = dataclasses.replace(scale, prompts=self.apart)
         grams = known_counts.grams_of(pairs.outputs[designs], scale.kernels["output_kernel"])
-        curves, sizes = (
-            [*NAMES, WHOLE, VENDI, RKE],
-            [self.prompts // k * k for k in range(1, most + 1)],
-        )
+        curves, sizes = [*NAMES, WHOLE, VENDI, RKE], []
         axes = {"curve": curves, "k": np.arange(1, most + 1)}
         value, error = (xr.DataArray(np.nan, axes, tuple(axes)) for _ in range(2))
         for k in range(1, most + 1):
             context.say(f"{k} outputs a prompt")
             few, every = designs[: self.prompts // k, :k], designs[:, :k]
             points = known_counts.points_of(pairs, few, scale)
+            sizes.append(points.n)
             value.loc[list(NAMES), k] = known_counts.conditional(points)
             error.loc[NAMES[1], k] = known_counts.order_two(points, few, context.shared_key)[1]
             if draw == 0:

@@ -48,7 +48,6 @@ def test_modes_of_known_groups_have_their_shares_sizes_and_scores(run):
     np.testing.assert_allclose(found.value, [[8, 2, 1]] * 2, rtol=1e-3)
     for mode, prompts in enumerate(((0, 12), (12, 21), (21, 27))):
         assert set(found.prompts.values[mode]) <= set(range(*prompts))
-    assert run.study.names[3] == "prompt 3"
 
 
 def test_covariances_are_sums_over_prompts():

@@ -52,6 +52,7 @@ def test_information_is_the_number_of_prompts_and_falls_to_independence():
     np.testing.assert_allclose(same, 8, rtol=0.03)
     np.testing.assert_allclose(other.sel(share=0), 8, rtol=0.03)
     assert (other.diff("share") < 0).all()
+    assert other.isel(share=1).diff("metric") > 0.5  # RKE falls more slowly.
     # At order 2: the expected sum of squared shares.
     expected = [64 / 56 * np.exp(55 / 480), 64 * (1 / 56 + 1 / 240)]
     np.testing.assert_allclose(other.sel(share=1), expected, atol=0.15)
@@ -67,6 +68,7 @@ def test_mid_and_cosine_fall_with_others_and_stay_with_the_same_prompt():
     found = found.sel(metric=["MID", "cosine"])
     same, other = found.sel(replaced=SAME), found.sel(replaced=OTHER)
     np.testing.assert_allclose(same.sel(share=1), other.sel(share=0), rtol=0.1)
+    assert (same.sel(share=1) != other.sel(share=0)).all()
     mid, cosine = (other.sel(metric=metric).values for metric in ("MID", "cosine"))
     assert cosine[0] > 0.8 and cosine[2] == pytest.approx(0, abs=0.15)
     assert mid[0] > 1 and mid[2] < 0
