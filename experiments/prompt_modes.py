@@ -159,9 +159,9 @@ def _figure(run: lab.Run) -> Figure:
         for mode, panel in enumerate(panels, start=1):
             _words(panel, study, part.sel(mode=mode))
         for shift, score, marker in zip((-0.07, 0.07), SCORES, style.MARKERS, strict=False):
-            of, look = part.sel(score=score), {"color": style.score_colour(score), "label": score}
+            of, colour = part.sel(score=score), style.score_colour(score)
             x, bars = part.mode + shift, 1.96 * of.error
-            last.errorbar(x, of.value, bars, linestyle="", marker=marker, **look)
+            last.errorbar(x, of.value, bars, ls="", marker=marker, color=colour, label=score)
         last.set_xticks(part.mode)
         if part.value.max() > _WIDE * part.value.min():
             last.set_yscale("log")
