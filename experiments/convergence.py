@@ -23,16 +23,15 @@ from rich.table import Table
 
 import condvendi_jax as cv
 from condvendi_jax import bandwidth, spectra, validation
-from condvendi_jax.entropies import log_scores
 from condvendi_jax.grams import _memory as memory
 from experiments import lab
 from experiments.lab import figures, style
+from experiments.settling import SCORES, deviation, entropies, over_orders, settled_from
 
 # Spectra at these sizes and at all pairs, or where there are more, at the last of them.
 _SIZES = (250, 500, 1000, 2000, 4000, 7000)
 _LARGEST = 20_000
-# In the figure, about the width of a line.
-_RTOL = 0.01
+_RTOL = 0.01  # In the figure, about the width of a line.
 # Up to here all eigenvalues take less time than an estimate.
 _EXACT_UP_TO = 1000
 # CV truncates at 10,000 of 25,000 samples.
@@ -45,8 +44,6 @@ _STARTING = 4000
 # A curve has settled where it stays this near to its last value.
 _NEAR = 0.02
 _PREFIXES = {"conditional": "Conditional-", "information": "Information-", "vendi": ""}
-_TERMS = ("outputs", "prompts", "joint")
-SCORES = ("vendi", "conditional", "information")
 # The committed results have more than the default run, which is to take a minute.
 _ALL_RULES = f"--rules={','.join(bandwidth.RULES)}"
 _FINE = ("--repeated_up_to=12000", "--rtol=0.005")
@@ -68,17 +65,13 @@ class Convergence(lab.Study):
         ("--data=captions", "--kernel=gaussian", _ALL_RULES, *_FINE),
         ("--data=captions", "--kernel=cosine", *_FINE),
     )
-    drawings = (
-        "convergence",
-        "convergence_information",
-        "convergence_vendi",
-        "convergence_captions",
-        "convergence_information_captions",
-        "convergence_vendi_captions",
+    drawings = tuple(
+        f"convergence{score}{data}"
+        for data in ("", "_captions")
+        for score in ("", "_information", "_vendi")
     )
 
     bandwidths: lab.Rules = lab.Rules()
-    orders: tuple[float, ...] = lab.flag((1.0, 2.0), "Renyi orders of the untruncated scores.")
     truncation: tuple[str, ...] = lab.flag(
         (_SCALED, "200"),
         "Eigenvalues kept by truncated Conditional-Vendi; 'scaled' is 0.4 of the largest size, as "
@@ -96,35 +89,34 @@ class Convergence(lab.Study):
     )
     method: str = lab.flag(
         "auto",
-        "How spectra are computed: all eigenvalues (exact), or estimated with 95% intervals "
-        f"(stored, matrix-free); auto takes eigenvalues up to n = {_EXACT_UP_TO:,}.",
-        choices=tuple(name for name, of in spectra.BY_NAME.items() if not of.approximates),
+        "How spectra are computed: by all eigenvalues (exact), or (auto) estimated with 95% "
+        f"intervals above n = {_EXACT_UP_TO:,}.",
+        choices=("auto", "exact"),
     )
     rtol: float | None = lab.flag(
         None,
         f"Half width of the intervals of estimated scores, relatively; {_RTOL:g} if unset.",
+        needs={"method": "auto"},
         above=0,
         below=1,
     )
+    orders: tuple[float, ...] = lab.resolved((1.0, 2.0))  # Of the untruncated scores.
     n: int = lab.resolved(0)
 
     def prepare(self, load, seed):
         """Chooses sizes, truncations and bandwidths by the pairs."""
-        orders = tuple(map(validation.check_order, self.orders))
-        exact = self.method == "exact"
-        if exact and self.rtol is not None:
-            raise ValueError("--rtol means nothing with --method=exact, which estimates nothing.")
         pairs = load()
         sizes = sizes_of(self.sizes, len(pairs))
+        once = sizes[0] == len(pairs) or sizes[0] > self.repeated_up_to
         return self.ready(
             pairs,
             state=pairs,
             arrays={"outputs": pairs.outputs, "prompts": pairs.prompts},
             bandwidths=self.bandwidths.resolve(pairs, seed),
-            orders=orders,
             truncation=tuple(_truncation(word, sizes[-1]) for word in self.truncation),
             sizes=sizes,
-            rtol=None if exact else self.rtol or _RTOL,
+            repeats=1 if once else self.repeats,
+            rtol=None if self.method == "exact" else self.rtol or _RTOL,
             n=len(pairs),
         )
 
@@ -144,82 +136,60 @@ class Convergence(lab.Study):
     @property
     def curves(self) -> dict[str, cv.Entropy]:
         """The entropies by the name of their score without prompts."""
-        named = {1.0: "Vendi", 2.0: "RKE"}
-        found = {named.get(o, f"Vendi, order {o:g}"): cv.Entropy(order=o) for o in self.orders}
         kept = {f"Vendi, t = {int(t):,}": cv.truncated(int(t)) for t in self.truncation}
-        last = {name: found.pop(name) for name in ("RKE",) if name in found}
-        return found | kept | last
+        return {"Vendi": cv.von_neumann, **kept, "RKE": cv.renyi(2)}
 
     def compute(self, state, context, *, rule, repeat):
         """The entropies of every size for one rule and one random order of the pairs.
 
-        Returns:
-          With the axes `curve`, `term` (outputs, prompts, joint) and `n`: `entropy` in nats; with
-          `curve`, `score`, `end` and `n`: `interval` at 95% in effective numbers of modes, of no
-          width where all eigenvalues were taken; `method`, how the spectra of each size were
-          computed. NaN where a curve does not have a size.
+        `entropy` in nats by curve, term and n; `interval` at 95% in effective numbers of modes by
+        curve, score, end and n, of no width where all eigenvalues were taken; `method` of the
+        spectra by n. NaN where a curve lacks a size.
         """
         order_key, probe_key = jax.random.split(context.key)
         order = np.asarray(jax.random.permutation(order_key, len(state)))
         curve = functools.partial(
             cv.convergence_curve, state.outputs[order], state.prompts[order], **rule.kernels
         )
-        spectral = {name: e for name, e in self.curves.items() if name != "RKE"}
+        *spectral, rke = self.curves
         sizes, whole = self.spectra_of(repeat), self.cost(rule=rule, repeat=repeat)
-        entropies, intervals, methods = [], [], []
+        parts: list[xr.Dataset] = []
         for index, size in enumerate(sizes):
             context.say(f"spectra of {size:,} pairs", _work(sizes[:index]) / whole)
             method = spectra.named(method_of(self.method, size), key=probe_key, rtol=self.rtol)
-            results = curve([size], entropies=list(spectral.values()), method=method)
-            entropies.append([_entropies(result) for result in results])
-            intervals.append([np.array(result.intervals) for result in results])
-            methods.append(method.name)
-        found = xr.Dataset(
-            {
-                "entropy": (("curve", "term", "n"), np.concatenate(entropies, axis=-1)),
-                "interval": (("curve", "score", "end", "n"), np.concatenate(intervals, axis=-1)),
-                "method": (("n",), methods),
-            },
-            {"curve": list(spectral), "term": list(_TERMS), "score": list(SCORES), "n": sizes},
-        )
-        order_two = self.order_two_sizes(repeat)
-        if not order_two:
-            return found
+            results = curve([size], entropies=[self.curves[c] for c in spectral], method=method)
+            intervals = [np.array(result.intervals) for result in results]
+            part = entropies(results, spectral, [size]).assign_coords(score=list(SCORES))
+            part["interval"] = ("curve", "score", "end", "n"), intervals
+            parts.append(part.assign(method=("n", [method.name])))
         context.say("order 2", _work(sizes) / whole)
-        (result,) = curve(order_two, entropies=[cv.renyi(2)])
-        rke = xr.Dataset(
-            {"entropy": (("curve", "term", "n"), [_entropies(result)])},
-            {"curve": ["RKE"], "term": list(_TERMS), "n": order_two},
-        )
-        return xr.merge([found, rke], join="outer", compat="no_conflicts").sel(
-            curve=list(self.curves)
-        )
+        sizes = self.order_two_sizes(repeat)
+        last = entropies(curve(sizes, entropies=[self.curves[rke]]), [rke], sizes)
+        found = xr.merge([xr.concat(parts, "n"), last], join="outer", compat="no_conflicts")
+        return found.sel(curve=list(self.curves))
 
     def order_two_sizes(self, repeat: int) -> list[int]:
-        """Sizes of equal ratio up to all pairs, and those of the spectra; none without order 2."""
-        if 2 not in self.orders or not self.sizes:
-            return []
-        spaced = np.geomspace(self.sizes[0], self.n, _ORDER_TWO_POINTS)
-        found = sorted({*spaced.round().astype(int).tolist(), *self.sizes})
+        """Sizes of equal ratio up to all pairs, and those of the spectra."""
+        sizes = self.sizes or (self.n,)
+        spaced = np.geomspace(sizes[0], self.n, _ORDER_TWO_POINTS).round().astype(int)
+        found = np.union1d(spaced, sizes).tolist()
         return [size for size in found if repeat == 0 or size <= self.repeated_up_to]
 
     def tables(self, run):
         """Where each curve ends, from which size on it stays near its end, and its spread."""
-        found = run.found
-        means, spreads = over_orders(found)
+        found = over_orders(run.found)
         near = f"within {_NEAR:.0%} from"
         grid = Table("bandwidths", "score", "last n", "there", near, "largest spread")
-        for rule, score, curve in itertools.product(
-            found.rule.values, _PREFIXES, found.curve.values
-        ):
-            place = {"rule": rule, "score": score, "curve": curve}
-            mean, spread = means.sel(place).dropna("n"), (spreads / means).sel(place).max().item()
-            start = settled_from(mean)
+        axes = found.rule.values, _PREFIXES, found.curve.values
+        for rule, score, curve in itertools.product(*axes):
+            line = found.sel(rule=rule, score=score, curve=curve)
+            last, spread = line.value.dropna("n")[-1], (line.error / line.value).max().item()
+            start = settled_from(line.value, _NEAR)
             grid.add_row(
                 rule,
                 _PREFIXES[score] + curve,
-                f"{mean.n.values[-1]:,}",
-                f"{mean.values[-1]:.4g}",
+                f"{last.n.item():,}",
+                f"{last.item():.4g}",
                 "not settled" if start is None else f"{start:,}",
                 "-" if np.isnan(spread) else f"{spread:.2%}",
             )
@@ -269,77 +239,35 @@ def _work(sizes: Sequence[int]) -> float:
 
 def method_of(method: str, n: int) -> str:
     """How a spectrum of this size is computed."""
-    if method != "auto":
-        return method
-    if n <= _EXACT_UP_TO:
+    if method == "exact" or n <= _EXACT_UP_TO:
         return "exact"
     return "stored" if memory.fits(n, validation.compute_dtype()) else "matrix-free"
 
 
-def _entropies(result: cv.inference.ConvergenceCurve) -> np.ndarray:
-    """H(X), H(T) and H(X, T) of each size, `[3, m]`."""
-    return np.stack([result.entropy_outputs, result.entropy_prompts, result.entropy_joint])
-
-
-def scores_of(found: xr.Dataset) -> xr.DataArray:
-    """The scores out of the three entropies, in effective numbers of modes."""
-    terms = [found.entropy.astype(float).sel(term=term, drop=True) for term in _TERMS]
-    logs = log_scores(*terms)
-    scores = xr.concat([np.exp(getattr(logs, score)) for score in SCORES], "score")
-    return scores.assign_coords(score=list(SCORES))
-
-
-def over_orders(found: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
-    """The mean of each score over the random orders that have a size, and its deviation.
-
-    The standard deviation is NaN where one order has the size, and at all pairs.
-    """
-    scores = scores_of(found)
-    everything = scores.n == scores.n.max()
-    return scores.mean("repeat"), scores.std("repeat", ddof=1).where(~everything)
-
-
-def settled_from(curve: xr.DataArray) -> int | None:
-    """The size from which a curve stays near its end; None where it does not."""
-    curve = curve.dropna("n")
-    if not curve.size:  # A curve of another run.
-        return None
-    return cv.inference.settled_from(curve.n.values.tolist(), curve.values, tolerance=_NEAR)
-
-
-def _settling(curve: xr.DataArray) -> str:
-    """From which size a curve stays near its end, in words; of how many if that is late."""
-    start = settled_from(curve)
-    if start is None:
-        return "does not settle"
-    last = curve.dropna("n").n.values[-1]
-    return f"within {_NEAR:.0%} from {start:,}" + (f" of {last:,}" if start > last / 2 else "")
-
-
 def _figure(runs: Sequence[lab.Run], score: str, exact: Sequence[lab.Run]) -> Figure:
     """A panel a rule: means over the orders, and a circle where a curve settles."""
-    averaged = [over_orders(run.found) for run in runs]
-    parts = [xr.Dataset({"value": mean, "error": spread}) for mean, spread in averaged]
-    names = dict.fromkeys(name for part in parts for name in part.curve.values)
-    found = xr.concat(parts, "rule", join="outer").sel(score=score, curve=list(names), drop=True)
-    prefix, settings = _PREFIXES[score], [run.study for run in runs]
+    parts, settings = [over_orders(run.found) for run in runs], [run.study for run in runs]
+    names = list(dict.fromkeys(name for study in settings for name in study.curves))
+    found = xr.concat(parts, "rule", join="outer").sel(score=score, curve=names, drop=True)
+    prefix = _PREFIXES[score]
     found = found.assign_coords(curve=[prefix + name for name in names])
     sizes = sorted({size for study in settings for size in (*study.sizes, study.n)})
 
-    def start(rule, curve):
-        return settled_from(found.value.sel(rule=rule, curve=curve))
-
     def title(_, rule):
-        names = [prefix + name for name in ("RKE", "Vendi") if prefix + name in found.curve]
-        words = [f"{name} {_settling(found.value.sel(rule=rule, curve=name))}" for name in names]
+        words = []
+        for name in (f"{prefix}RKE", f"{prefix}Vendi"):
+            curve = found.value.sel(rule=rule, curve=name).dropna("n")
+            start, last = settled_from(curve, _NEAR), curve.n.values[-1]
+            late = f" of {last:,}" if start and start > last / 2 else ""
+            settled = f"within {_NEAR:.0%} from {start:,}{late}" if start else "does not settle"
+            words.append(f"{name} {settled}")
         return f"{rule}{'' if rule in ('cosine', 'given') else ' rule'}: " + ";\n".join(words)
 
     def circles(panel, part):
-        for curve in part.curve.values:
-            if (n := start(part.rule, curve)) is not None:
-                height = found.value.sel(rule=part.rule, curve=curve, n=n)
-                look = {"color": style.score_colour(curve), "markerfacecolor": "none"}
-                panel.plot(n, height, "o", markersize=10, **look)
+        for curve in found.value.sel(rule=part.rule).transpose("curve", "n"):
+            if (start := settled_from(curve, _NEAR)) is not None:
+                look = {"color": style.score_colour(curve.curve.item()), "markerfacecolor": "none"}
+                panel.plot(start, curve.sel(n=start), "o", markersize=10, **look)
         style.log_axis(panel)
         style.log_counts(panel, ticks(max(sizes)))
 
@@ -351,32 +279,14 @@ def _figure(runs: Sequence[lab.Run], score: str, exact: Sequence[lab.Run]) -> Fi
     n, bars = "one random order", ""
     if orders > 1:
         n, bars = f"means over {orders} random orders", "one standard deviation over the orders"
-    words = f"circles: within {_NEAR:.0%} of the end from here"
-    estimated = [n for run in runs for n in _estimated(run.found)]
+    n += f"; circles: within {_NEAR:.0%} of the end from here"
+    estimates = [run.found.method.isin(("stored", "matrix-free")) for run in runs]
+    estimated = [n for of_run in estimates for n in of_run.n.values[of_run.any(("rule", "repeat"))]]
     if estimated:
-        words += f"; spectra of {min(estimated):,} pairs or more are estimated"
+        n += f"; spectra of {min(estimated):,} pairs or more are estimated"
         if (error := deviation(runs, exact, score)) is not None:
-            words += f", within {error:.1%} of all eigenvalues"
-    return figures.caption(drawn, runs, n=f"{n}; {words}", bars=bars)
-
-
-def _estimated(found: xr.Dataset) -> list[int]:
-    """The sizes whose spectra are estimated in some cell."""
-    is_estimate = found.method.isin(["stored", "matrix-free"]).any(("rule", "repeat"))
-    return found.n.values[is_estimate].tolist()
-
-
-def deviation(runs: Sequence[lab.Run], exact: Sequence[lab.Run], score: str) -> float | None:
-    """The largest relative error of estimated scores, where other runs know the eigenvalues."""
-    errors = []
-    for run, known in itertools.product(runs, exact):
-        if (run.identity["arrays"], run.seed) != (known.identity["arrays"], known.seed):
-            continue
-        for rule in set(run.study.bandwidths.axis) & set(known.study.bandwidths.axis):
-            parts = (r.found.sel(rule=rule.coordinate) for r in (run, known))
-            one, other = (scores_of(part).sel(score=score) for part in parts)
-            errors += np.abs(np.ravel(one / other - 1)).tolist()
-    return max((error for error in errors if np.isfinite(error)), default=None)
+            n += f", within {error:.1%} of all eigenvalues"
+    return figures.caption(drawn, runs, n=n, bars=bars)
 
 
 def ticks(n: int) -> list[int]:

@@ -21,14 +21,13 @@ from rich.table import Table
 import condvendi_jax as cv
 from condvendi_jax import _extras, bandwidth
 from experiments import lab
-from experiments.data import PairedEmbeddings
 from experiments.lab import figures, scales, style
-from experiments.neighbour_metrics import coverage, expected_coverage, recall
+from experiments.neighbour_metrics import coverage, expected_coverage, recall, split
+from experiments.settling import settled_from
 
 METRICS = ("Recall", "Coverage", "RKE-MC")
-_LARGEST = 2000
-_SMALLEST = 50
-_SIZES = 8
+# So many numbers of samples, between these or as far as the data go.
+_SIZES, _SMALLEST, _LARGEST = 8, 50, 2000
 # A curve has settled where it stays this near to its last value.
 _NEAR = 0.05
 
@@ -63,22 +62,16 @@ class Coverage(lab.Study):
     kept: tuple[int, ...] | None = lab.flag(
         None, "Types that the samples have; a fifth, half and all of them if unset."
     )
-    sizes: tuple[int, ...] | None = lab.flag(
-        None,
-        "Numbers of samples, and of references; up to half of the outputs, or "
-        f"{_LARGEST:,}, if unset.",
-    )
     repeats: int = lab.flag(5, "Random halves, orders and choices of types.", at_least=1)
+    sizes: tuple[int, ...] = lab.resolved(())
     described: str = lab.resolved("")
     types: int = lab.resolved(0)
 
     def prepare(self, load, seed):
         """Chooses the types that are kept, the sizes and the bandwidth."""
-        if len(self.neighbours) != len(self.scales):
-            raise ValueError(
-                f"--neighbours: expected as many as scales, {len(self.scales)}, received "
-                f"{len(self.neighbours)}."
-            )
+        count, scales = len(self.neighbours), len(self.scales)
+        if count != scales:
+            raise ValueError(f"--neighbours: expected as many as scales, {scales}, not {count}.")
         if self.output_bandwidth is not None and self.rule != Coverage.rule:
             raise ValueError(f"--rule={self.rule} means nothing beside --output_bandwidth.")
         pairs = load()
@@ -93,6 +86,13 @@ class Coverage(lab.Study):
         key = jax.random.key(seed)
         cells = itertools.product(kept, range(self.repeats))
         fewest = min(len(split(pairs, *cell, key)[0]) for cell in cells)
+        most, largest = max(self.neighbours), min(len(pairs) // 2, _LARGEST)
+        if fewest <= most:
+            raise ValueError(
+                f"--neighbours: {most} are not fewer than the {fewest} samples of the types kept."
+            )
+        smallest = min(max(_SMALLEST, most + 1), fewest, largest)
+        sizes = np.geomspace(smallest, largest, _SIZES).round().astype(int)
         chosen = bandwidth.RuledBandwidth(self.output_bandwidth, "given")
         if self.output_bandwidth is None:
             chosen = bandwidth.bandwidth_by_rule(pairs.outputs, self.rule, key=key, partitions=1)
@@ -102,7 +102,7 @@ class Coverage(lab.Study):
             arrays={"outputs": pairs.outputs, "types": types},
             output_bandwidth=chosen.bandwidth,
             kept=kept,
-            sizes=_sizes(self.sizes, len(pairs) // 2, max(self.neighbours), fewest),
+            sizes=tuple(np.unique(sizes).tolist()),
             described=chosen.rule,
             types=count,
         )
@@ -114,15 +114,12 @@ class Coverage(lab.Study):
     def compute(self, state, context, *, kept, repeat):
         """The metrics of one random half with some of the types against the other half.
 
-        Returns:
-          `value` with the axes `metric`, `width` (the place among the numbers of neighbours, or
-          among the scales) and `n`; NaN where there are not so many samples.
+        By `width` (the place among the numbers of neighbours, or among the scales) and `n`; NaN
+        where there are not so many samples.
         """
-        sizes, width = list(self.sizes or ()), self.output_bandwidth or 0.0
-        samples, references = (
-            state.outputs[rows[: sizes[-1]]]
-            for rows in split(state, kept, repeat, context.shared_key)
-        )
+        sizes, width = list(self.sizes), self.output_bandwidth or 0.0
+        halves = split(state, kept, repeat, context.shared_key)
+        samples, references = (state.outputs[rows[: sizes[-1]]] for rows in halves)
         with _extras.needed("clusters", package="scikit-learn", purpose="this study"):
             from sklearn import metrics
         context.say("distances")
@@ -146,30 +143,28 @@ class Coverage(lab.Study):
 
     def tables(self, run):
         """Where each curve ends, its spread there, and from how many samples on it stays near."""
-        found = run.found
         near = f"within {_NEAR:.0%} from"
         grid = Table("metric", "with", "types", "samples", "mean", "sd", near)
-        curves = over_repeats(found)
-        places = itertools.product(range(len(self.scales)), self.kept or ())
-        for metric, (width, kept) in itertools.product(METRICS, places):
+        curves = over_repeats(run.found)
+        axes = METRICS, range(len(self.scales)), self.kept or ()
+        for metric, width, kept in itertools.product(*axes):
             curve = curves.sel(metric=metric, width=width, kept=kept).dropna("n")
-            sizes, last = curve.n.values.tolist(), curve.isel(n=-1)
-            settled = cv.inference.settled_from(sizes, curve.value.values, tolerance=_NEAR)
-            start = "not settled" if settled is None else f"{settled:,}"
-            shown = (
-                f"{sizes[-1]:,}",
+            last, start = curve.isel(n=-1), settled_from(curve.value, _NEAR)
+            grid.add_row(
+                metric,
+                self.words(width),
+                str(kept),
+                f"{last.n.item():,}",
                 f"{last.value.item():.3g}",
                 f"{last.error.item():.2g}",
-                start,
+                "not settled" if start is None else f"{start:,}",
             )
-            grid.add_row(metric, self.words(metric, width), str(kept), *shown)
         yield grid
 
-    def words(self, metric: str, width: int) -> str:
-        """How many neighbours a metric takes, or which bandwidth."""
-        if metric != "RKE-MC":
-            return f"k = {self.neighbours[width]}"
-        return f"bandwidth {self.scales[width] * (self.output_bandwidth or 0):.3g}"
+    def words(self, width: int) -> str:
+        """How many neighbours recall and coverage take, and the bandwidth of RKE-MC."""
+        bandwidth = self.scales[width] * (self.output_bandwidth or 0)
+        return f"k = {self.neighbours[width]}, bandwidth {bandwidth:.3g}"
 
     @classmethod
     def figures(cls, runs):
@@ -177,46 +172,9 @@ class Coverage(lab.Study):
         return {run.folder.name: _figure(run) for run in runs}
 
 
-def _sizes(
-    given: tuple[int, ...] | None, half: int, neighbours: int, fewest: int
-) -> tuple[int, ...]:
-    """The numbers of samples, ascending: the least of them for every number of types."""
-    if given is None:
-        largest = min(half, _LARGEST)
-        smallest = min(max(_SMALLEST, neighbours + 1), fewest, largest)
-        given = tuple(np.geomspace(smallest, largest, _SIZES).round().astype(int).tolist())
-    sizes = tuple(sorted(set(given)))
-    if sizes[0] <= neighbours or sizes[-1] > half:
-        raise ValueError(
-            f"--sizes: expected numbers above {neighbours} neighbours and up to half of the "
-            f"outputs, {half}, received {', '.join(map(str, sizes))}."
-        )
-    if sizes[0] > fewest:
-        raise ValueError(
-            f"--sizes: {fewest} samples are left where types are, the least size is {sizes[0]}."
-        )
-    return sizes
-
-
-def split(
-    pairs: PairedEmbeddings, kept: int, repeat: int, key: jax.Array
-) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of the samples, some types of a random half, and of the references, the other half.
-
-    The halves and the order of the types are those of the repeat, whatever the number of types.
-    """
-    generator = np.random.default_rng((int(jax.random.bits(key)), repeat))
-    order = generator.permutation(len(pairs))
-    half = len(pairs) // 2
-    labels = pairs.labels["types"]
-    types = generator.permutation(np.unique(labels))[:kept]
-    return order[:half][np.isin(labels[order[:half]], types)], order[half:]
-
-
 def over_repeats(found: xr.Dataset) -> xr.Dataset:
     """Means and standard deviations where every repeat has so many samples."""
-    values = found.value
-    mean, spread = (getattr(values, of)("repeat", skipna=False) for of in ("mean", "std"))
+    mean, spread = (getattr(found.value, of)("repeat", skipna=False) for of in ("mean", "std"))
     return xr.Dataset({"value": mean, "error": spread})
 
 
@@ -232,9 +190,6 @@ def _figure(run: lab.Run) -> Figure:
         share = (curves.sel(kept=least) / curves.sel(kept=most)).dropna("n").values[-1]
         return f"{metric} keeps {share:.0%} with {least} of {most} types"
 
-    def label(width):
-        return f"{study.words('Recall', width)}, {study.words('RKE-MC', width)}"
-
     def limits(panel, part):
         metric, width = part.metric.item(), part.width.item()
         if metric == "Coverage":
@@ -247,7 +202,7 @@ def _figure(run: lab.Run) -> Figure:
     drawn = figures.facets(
         found, x="n", hue="kept", row="width", column="metric", error="error", title=title,
         names={j: f"samples of {j} of {study.types} types" for j in study.kept}, each=limits,
-        x_label="number of samples", y_label=label, size=(3.8, 2.4), sharey=False,
+        x_label="number of samples", y_label=study.words, size=(3.8, 2.4), sharey=False,
     )  # fmt: skip
     rule = "given" if study.described == "given" else f"{study.rule} rule"
     n = f"a random half is the reference; bandwidth {study.output_bandwidth:.3g} ({rule})"

@@ -247,7 +247,7 @@ def coverage(folder: pathlib.Path, seed: int) -> list[str]:
     types = generator.integers(0, 4, 240)
     outputs = generator.normal(size=(240, 3)) + 100 * types[:, None]
     files = write(folder, outputs=outputs, types=types)
-    return files + flags(output_bandwidth=10, kept="1,4", sizes="16,24,120", repeats=2)
+    return files + flags(output_bandwidth=10, kept="1,4", repeats=2)
 
 
 def designs(folder: pathlib.Path, seed: int) -> list[str]:
@@ -466,7 +466,7 @@ FLAGS = {
     "captioning": captioning,
     "bandwidth": bandwidth,
     "convergence": small_pairs(
-        "--sizes=40,80", "--repeats=2", "--rules=median", "--truncation=scaled,10"
+        "--sizes=40,80,150", "--repeats=2", "--rules=median", "--truncation=scaled,10"
     ),
     "coverage": coverage,
     "designs": designs,

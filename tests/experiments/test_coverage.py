@@ -5,22 +5,18 @@ import math
 import jax
 import numpy as np
 import pytest
+import studies
 from oracles import gaussian_gram
 from scipy.spatial.distance import cdist
 from small import small_run
 from studies import execute
 
-from experiments import coverage, neighbour_metrics
+from experiments import neighbour_metrics
 from experiments.coverage import Coverage
 from experiments.data import PairedEmbeddings
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("coverage")
-    return execute(Coverage, folder, *small_run(Coverage, folder, 0))
+finished = studies.finished(Coverage)
 
 
 def brute_force(references, samples, k):
@@ -57,9 +53,8 @@ def test_coverage_of_equal_distributions_is_the_expected_one():
     found = []
     for _ in range(trials):
         references, samples = generator.normal(size=(2, n, 3))
-        found.append(
-            neighbour_metrics.coverage(cdist(references, samples), cdist(references, references), k)
-        )
+        across, within = cdist(references, samples), cdist(references, references)
+        found.append(neighbour_metrics.coverage(across, within, k))
     (expected,) = neighbour_metrics.expected_coverage(np.array([n]), k)
     assert expected == pytest.approx(1 - math.comb(n - 1, k) / math.comb(2 * n - 1, k))
     error = np.std(found) / math.sqrt(trials)
@@ -68,17 +63,16 @@ def test_coverage_of_equal_distributions_is_the_expected_one():
 
 def test_lost_types_show_in_every_metric(finished):
     """Four types far apart: samples of one recall a quarter, and are one mode."""
-    assert finished.study.types == 4
-    assert list(map(str, finished.results)) == ["1-0", "1-1", "4-0", "4-1"]
     one, every = (finished.found.value.sel(kept=kept) for kept in (1, 4))
     assert np.isnan(one.sel(n=120)).all()  # A quarter of a half is not so many.
     assert np.isfinite(every).all()
+    few = finished.study.sizes[0]
     # More neighbours than references of a type reach into another type.
     shares = ["Recall", "Coverage"]
-    np.testing.assert_allclose(one.sel(metric=shares, width=0, n=24), 0.25, atol=0.15)
+    np.testing.assert_allclose(one.sel(metric=shares, width=0, n=few), 0.25, atol=0.15)
     assert (every.sel(metric=shares, n=120) > 0.8).all()
     # At the middle scale a type is one mode, and the four of them four.
-    np.testing.assert_allclose(one.sel(metric="RKE-MC", width=1, n=24), 1, atol=0.1)
+    np.testing.assert_allclose(one.sel(metric="RKE-MC", width=1, n=few), 1, atol=0.1)
     np.testing.assert_allclose(every.sel(metric="RKE-MC", width=1, n=120), 4, atol=0.3)
 
 
@@ -86,80 +80,59 @@ def test_scores_are_those_of_the_split(finished, tmp_path):
     flags = small_run(Coverage, tmp_path, 0)
     outputs, types = (np.load(flag.partition("=")[2]) for flag in flags[:2])
     pairs = PairedEmbeddings("own", outputs, outputs[:, :1], "", {"types": types})
-    samples, references = (outputs[rows] for rows in coverage.split(pairs, 4, 1, jax.random.key(0)))
-    assert len(samples) == len(references) == 120
-    assert not {*map(tuple, samples)} & {*map(tuple, references)}
-    found = finished.found.value.sel(kept=4, repeat=1, n=24)
+    rows = neighbour_metrics.split(pairs, 4, 1, jax.random.key(0))
+    assert sorted(np.concatenate(rows)) == list(range(240))
+    n = finished.study.sizes[1]
+    samples, references = (outputs[part][:n] for part in rows)
+    found = finished.found.value.sel(kept=4, repeat=1, n=n)
     for width, scale in enumerate(finished.study.scales):
-        gram = gaussian_gram(samples[:24], 10 * scale)
         rke = found.sel(metric="RKE-MC", width=width).item()
-        assert rke == pytest.approx(24**2 / np.sum(gram**2), rel=1e-4)
-    few = [part[:24] for part in (samples, references)]
-    expected = brute_force(few[1], few[0], finished.study.neighbours[1])
-    np.testing.assert_allclose(found.sel(metric=["Recall", "Coverage"], width=1), expected)
+        gram = gaussian_gram(samples, 10 * scale)
+        assert rke == pytest.approx(n**2 / np.sum(gram**2), rel=1e-4)
+        expected = brute_force(references, samples, finished.study.neighbours[width])
+        told = found.sel(metric=["Recall", "Coverage"], width=width)
+        np.testing.assert_allclose(told, expected)
 
 
 def test_types_of_a_repeat_are_nested():
     types = np.repeat(np.arange(6), 20)
     pairs = PairedEmbeddings("own", types[:, None] * 1.0, types[:, None], "", {"types": types})
     key = jax.random.key(3)
-    kept = [{*types[coverage.split(pairs, j, 0, key)[0]].tolist()} for j in (1, 3, 6)]
+    kept = [{*types[neighbour_metrics.split(pairs, j, 0, key)[0]].tolist()} for j in (1, 3, 6)]
     assert [len(k) for k in kept] == [1, 3, 6]
     assert kept[0] < kept[1] < kept[2]
-    one, other = (coverage.split(pairs, 6, repeat, key)[0] for repeat in (0, 1))
+    one, other = (neighbour_metrics.split(pairs, 6, repeat, key)[0] for repeat in (0, 1))
     assert one.tolist() != other.tolist()
 
 
 def test_the_table_and_the_figure_say_what_is_seen(finished):
     (grid,) = finished.study.tables(finished)
-    columns = [list(column.cells) for column in grid.columns]
-    assert columns[0].count("RKE-MC") == 6
-    row = next(i for i, words in enumerate(zip(*columns, strict=True)) if words[0] == "RKE-MC")
-    ends = finished.found.value.sel(metric="RKE-MC", width=0, kept=1, n=24).values
-    assert columns[1][row : row + 2] == ["bandwidth 5"] * 2
-    assert columns[3][row] == "24"
-    assert columns[4][row : row + 1] == [f"{np.mean(ends):.3g}"]
-    assert columns[5][row] == f"{np.std(ends):.2g}"
+    rows = list(zip(*(column.cells for column in grid.columns), strict=True))
+    one = finished.found.value.sel(metric="RKE-MC", kept=1).dropna("n")
+    ends = one.sel(width=0).isel(n=-1)
+    shown = (str(ends.n.item()), f"{ends.mean().item():.3g}", f"{ends.std().item():.2g}")
+    assert ("RKE-MC", "k = 3, bandwidth 5", "1", *shown) in [row[:6] for row in rows]
     figure = Coverage.figures([finished])["coverage"]
     caption = figure._supxlabel.get_text().replace("\n", " ")
     for part in ("240 outputs", "2 random halves", "seed 0", "bandwidth 10 (given)"):
         assert part.lower() in caption.lower()
     assert figure.axes[0].get_ylabel() == "k = 3, bandwidth 5"
-    middle = finished.found.value.sel(metric="RKE-MC", width=1, n=24).mean("repeat")
-    share = (middle.sel(kept=1) / middle.sel(kept=4)).item()
+    every = finished.found.value.sel(metric="RKE-MC", kept=4, n=ends.n, width=1).mean()
+    share = (one.sel(width=1).isel(n=-1).mean() / every).item()
     assert figure.axes[5].get_title() == f"RKE-MC keeps {share:.0%} with 1 of 4 types"
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("--kept=5",), "between 1 and the 4 types, received 5"),
-        (("--sizes=10,20",), "above 10 neighbours and up to half of the outputs, 120"),
-        (("--sizes=16,121",), "up to half of the outputs, 120, received 16, 121"),
-        (("--neighbours=5",), "as many as scales, 3, received 1"),
-        (("--neighbours=0,1,2",), "--neighbours"),
-        (("--rule=median",), "--rule=median means nothing beside --output_bandwidth"),
-        (("--output_bandwidth=0",), "--output_bandwidth: expected a number above 0"),
-        (("--repeats=0",), "--repeats"),
-        (("--scales=1,0,2",), "--scales: expected a number above 0"),
-        (("--kept=1", "--sizes=110"), "samples are left where types are, the least size is 110"),
-        (("--prompts=t.npy",), "Unknown command line flag 'prompts'"),
-    ],
+test_bad_flags_are_refused = studies.refuses(
+    Coverage,
+    ("--kept=5", "between 1 and the 4 types, received 5"),
+    ("--neighbours=5", "as many as scales, 3, not 1"),
+    ("--neighbours=3,5,100 --kept=1", "100 are not fewer than the .* samples"),
+    ("--neighbours=0,1,2", "--neighbours"),
+    ("--rule=median", "--rule=median means nothing beside --output_bandwidth"),
+    ("--output_bandwidth=0", "--output_bandwidth: expected a number above 0"),
+    ("--repeats=0", "--repeats"),
+    ("--prompts=t.npy", "Unknown command line flag 'prompts'"),
 )
-def test_bad_flags_are_refused(tmp_path, flags, message):
-    own = small_run(Coverage, tmp_path, 0)[:2]
-    if not any("output_bandwidth" in flag for flag in flags):
-        flags = ("--output_bandwidth=10", *flags)
-    with pytest.raises(ValueError, match=message):
-        execute(Coverage, tmp_path, *own, *flags)
-
-
-def test_outputs_need_types(tmp_path):
-    own = small_run(Coverage, tmp_path, 0)
-    with pytest.raises(ValueError, match="--types: the study coverage needs types"):
-        execute(Coverage, tmp_path, own[0], *own[2:])
-    with pytest.raises(ValueError, match="--outputs: one's own data need a file of outputs"):
-        execute(Coverage, tmp_path, own[1], *own[2:])
 
 
 def test_options_have_defaults_of_the_data(tmp_path):
