@@ -23,8 +23,9 @@ from rich.table import Table
 
 from condvendi_jax import validation
 from experiments import bandwidth_surfaces, lab
-from experiments.bandwidth_surfaces import ENDS, LEAST_PROMPTS, ORDERS, SCORES, SWEEPS
+from experiments.bandwidth_surfaces import ENDS, LEAST_PROMPTS, ORDERS, SCORES, SWEEPS, other
 from experiments.lab import figures, style
+from experiments.lab.scales import SCALES
 
 _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)))
 
@@ -36,7 +37,7 @@ class Bandwidth(lab.Study):
     name = "bandwidth"
     reproduces = "CV-early figs 25, 26"
     duration = "2 minutes"
-    takes = ("models",)
+    needs = ("models",)
     runs = ((),)
     drawings = ("bandwidth_prompts", "bandwidth_outputs", "bandwidth_map")
 
@@ -46,7 +47,7 @@ class Bandwidth(lab.Study):
     )
     per_octave: int = lab.flag(2, "Bandwidths of a sweep to a factor of two.", at_least=1)
     least: float = lab.flag(
-        0.5, "Models that answer a smaller share of all prompts than this are left out."
+        0.5, "Models that answer a smaller share of all prompts than this are left out.", above=0
     )
     rows: int = lab.flag(
         400, "Pairs of each model at most, of prompts drawn at random.", at_least=LEAST_PROMPTS
@@ -60,8 +61,6 @@ class Bandwidth(lab.Study):
         """Matches the models' prompts and chooses the bandwidths that the sweeps are around."""
         if self.bandwidths.kernel != "gaussian":
             raise ValueError("--kernel: expected gaussian, whose bandwidth is swept.")
-        if not 0 < self.least <= 1:
-            raise ValueError(f"--least: expected a share between 0 and 1, received {self.least}.")
         multiples = self._multiples()
         loaded = load()
         pairs = bandwidth_surfaces.matched(loaded, least=self.least, rows=self.rows, seed=seed)
@@ -84,13 +83,12 @@ class Bandwidth(lab.Study):
                 "--reach: expected a multiple below 1 and one above, received "
                 f"{', '.join(f'{m:g}' for m in self.reach)}."
             )
-        scales = self.bandwidths.scales or (1.0, 0.5, 2.0)
-        if 1.0 not in scales:
-            raise ValueError(f"--scales: expected 1 among them, received {scales}.")
-        low, high = self.reach
+        held, (low, high) = self.bandwidths.scales or SCALES, self.reach
+        if 1.0 not in held:
+            raise ValueError(f"--scales: expected 1 among them, received {held}.")
         count = 1 + math.ceil(self.per_octave * math.log2(high / low) - 1e-9)
-        spaced = np.geomspace(low, high, count).round(6).tolist()
-        return tuple(sorted({*spaced, *(round(scale, 6) for scale in scales)}))
+        spaced = np.geomspace(low, high, count).round(6)
+        return tuple(np.union1d(spaced, np.round(held, 6)).tolist())
 
     @property
     def held(self) -> list[float]:
@@ -102,57 +100,54 @@ class Bandwidth(lab.Study):
         return {"model": self.models}
 
     def compute(self, state, context, *, model):
-        """Every score of one model.
+        """Every score of one model by the multiples of both bandwidths, and the curves' limits.
 
-        Returns:
-          `value`, with the axes `order`, `score`, `left_out` (0: nothing; of order 2, each group of
-          prompts), `outputs` and `prompts` (multiples of the bandwidths; of order 1, NaN where
-          neither is held); `limit` of the curves, with `sweep`, `scale`, `order`, `score`, `end`.
+        By `left_out`: 0 is nothing, the others are groups of prompts, of order 2 alone. Of order 1
+        NaN where neither bandwidth is held.
         """
         whole = self.bandwidths.axis[self.held.index(1.0)]
-        widths = [np.array(self.multiples) * w for w in (whole.outputs, whole.prompts)]
+        multiples = list(self.multiples)
         values, limits = bandwidth_surfaces.scores(
             state.rows(state.labels["models"] == model),
-            (widths[0], widths[1]),
-            [self.multiples.index(scale) for scale in self.held],
+            (whole.outputs * np.array(multiples), whole.prompts * np.array(multiples)),
+            [multiples.index(scale) for scale in self.held],
             context.shared_key,
             context.say,
         )
-        return self.labelled(values, limits)
-
-    def labelled(self, values: np.ndarray, limits: np.ndarray) -> xr.Dataset:
-        """What `bandwidth_surfaces.combine` gives, with its axes."""
-        of_values = ("order", "score", "left_out", "outputs", "prompts")
-        of_limits = ("sweep", "scale", "order", "score", "end")
         labels = {
             "order": list(ORDERS),
             "score": list(SCORES),
             "left_out": np.arange(values.shape[2]),
-            "outputs": list(self.multiples),
-            "prompts": list(self.multiples),
+            "outputs": multiples,
+            "prompts": multiples,
             "sweep": list(SWEEPS),
             "scale": self.held,
             "end": list(ENDS),
         }
-        return xr.Dataset({"value": (of_values, values), "limit": (of_limits, limits)}, labels)
+        of_limits = ("sweep", "scale", "order", "score", "end")
+        return xr.Dataset(
+            {"value": (tuple(labels)[:5], values), "limit": (of_limits, limits)}, labels
+        )
 
     def tables(self, run):
         """How far the ranking of the models at the rule's bandwidths reaches."""
         found = run.found
         heads = ("swept", "score", "the other at", "scores at the rule's", "least tau")
         grid = Table(*heads, "ranking unchanged", "pairs reversed beyond 2 errors")
-        for sweep, order, score in itertools.product(SWEEPS, ORDERS, SCORES):
-            for scale in self.held:
-                place = {_other(sweep): scale, sweep: 1.0, "left_out": 0}
-                ends = np.sort(found.value.sel(order=order, score=score, **place))[[0, -1]]
-                row = [sweep, f"{score}-{order}", f"{scale:g}", "{:.4g} to {:.4g}".format(*ends)]
-                if len(self.models) > 1:
-                    agreed = bandwidth_surfaces.agreement(found, order, score, sweep, scale)
-                    least = np.fmin.reduce(agreed.taus)  # NaN where every one is.
-                    row += [f"{least:.2f}", "{:.2g} to {:.2g}".format(*agreed.same)]
-                    if agreed.reversed is not None:
-                        row.append(f"{agreed.reversed} of {agreed.pairs}")
-                grid.add_row(*row)
+        for sweep, order, score, scale in itertools.product(SWEEPS, ORDERS, SCORES, self.held):
+            place = {other(sweep): scale, sweep: 1.0, "left_out": 0}
+            ends = np.sort(found.value.sel(order=order, score=score, **place))[[0, -1]]
+            taus = bandwidth_surfaces.taus(found, order, score, sweep, scale)
+            same = bandwidth_surfaces.same_ranking(taus, np.array(self.multiples))
+            grid.add_row(
+                sweep,
+                f"{score}-{order}",
+                f"{scale:g}",
+                "{:.4g} to {:.4g}".format(*ends),
+                f"{np.fmin.reduce(taus):.2f}",  # NaN where every one is.
+                "{:.2g} to {:.2g}".format(*same),
+                bandwidth_surfaces.reversals(found, score, sweep, scale) if order == "RKE" else "",
+            )
         yield grid
 
     @classmethod
@@ -166,28 +161,19 @@ class Bandwidth(lab.Study):
         return drawn
 
 
-def _other(sweep: str) -> str:
-    return next(side for side in SWEEPS if side != sweep)
-
-
 def _sweep(run: lab.Run, sweep: str) -> Figure:
     """Conditional and Information side by side as in the papers, and the ranking beside them."""
-    several = len(run.study.models) > 1
-    columns = 3 if several else 2
-    figure, axes = style.panels(2 * columns, columns=columns, size=(4.0, 3.0), sharex=True)
-    panels = np.array(axes, object).reshape(2, columns)
+    figure, axes = style.panels(6, columns=3, size=(4.0, 3.0), sharex=True)
+    panels = np.array(axes, object).reshape(2, 3)
     for row, order in zip(panels, ORDERS, strict=True):
         for panel, score in zip(row[:2], SCORES, strict=True):
             _curves(panel, run, order, score, sweep)
-        if several:
-            _rankings(row[2], run, order, sweep)
+        _rankings(row[2], run, order, sweep)
     for panel in panels[1]:
         _octaves(panel)
         panel.set_xlabel(f"bandwidth of the {sweep}, multiples of the rule's")
-    handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=5)
-    if several:
-        panels[0, 2].legend(loc="lower right", fontsize=6.5)
+    style.legend_above(figure, axes[0], columns=5)
+    axes[2].legend(loc="lower right", fontsize=6.5)
     return _caption(figure, run, "one standard error over prompts (RKE); triangles: the limits")
 
 
@@ -201,9 +187,7 @@ def _octaves(axes: Axes) -> None:
 def _curves(panel: Axes, run: lab.Run, order: str, score: str, sweep: str) -> None:
     """A curve a model, the other bandwidth as the rule has it, and the limits at both ends."""
     place = {"order": order, "score": score}
-    values = run.found.value.sel({**place, _other(sweep): 1.0}).transpose(
-        "model", "left_out", sweep
-    )
+    values = run.found.value.sel({**place, other(sweep): 1.0}).transpose("model", "left_out", sweep)
     ends = run.found.limit.sel({**place, "sweep": sweep, "scale": 1.0})
     x = values[sweep].values
     models = values.model.values.tolist()
@@ -229,43 +213,36 @@ def _curves(panel: Axes, run: lab.Run, order: str, score: str, sweep: str) -> No
 
 def _rankings(panel: Axes, run: lab.Run, order: str, sweep: str) -> None:
     """Kendall's tau with the ranking at the rule's bandwidths, for every held multiple."""
-    least = 1.0
     for score, (place, scale) in itertools.product(SCORES, enumerate(run.study.held)):
-        found = bandwidth_surfaces.agreement(run.found, order, score, sweep, scale)
-        if score == SCORES[0] and scale == 1:
-            least = np.fmin.reduce(found.taus)
+        taus = bandwidth_surfaces.taus(run.found, order, score, sweep, scale)
         panel.plot(
             run.study.multiples,
-            found.taus,
+            taus,
             color=style.score_colour(f"{score}-{order}"),
             linestyle=_DASHES[place % len(_DASHES)],
-            label=f"{score}, {_other(sweep)} at {scale:g}",
+            label=f"{score}, {other(sweep)} at {scale:g}",
             linewidth=1.1,
         )
     panel.axvline(1, color=style.GREY, linewidth=0.8)
+    least = np.fmin.reduce(bandwidth_surfaces.taus(run.found, order, SCORES[0], sweep, 1.0))
     title = f"ranking by Conditional-{order}: tau down to {least:.2f}"
     panel.set(ylim=(-1.05, 1.05), title=title, ylabel="Kendall's tau with the rule's")
 
 
 def _map(run: lab.Run) -> Figure:
     """Order 2 at all bandwidths: the mean over the models, and its ranking."""
-    several = len(run.study.models) > 1
-    figure, axes = style.panels(4 if several else 2, columns=2, size=(4.2, 3.6), sharex=True)
+    figure, axes = style.panels(4, columns=2, size=(4.2, 3.6), sharex=True)
     found = run.found.value.sel(order="RKE", left_out=0)
     for index, score in enumerate(SCORES):
-        values = found.sel(score=score).transpose("model", "outputs", "prompts")
+        values = found.sel(score=score).transpose("outputs", "prompts", "model")
         mean = np.exp(np.log(values).mean("model"))
         title = f"{score}-RKE is {mean.min().item():.3g} to {mean.max().item():.3g}"
         _mesh(axes[index], mean, f"{title}\n(geometric mean over the models)", log=True)
-        if several:
-            at_rule = values.sel(outputs=1.0, prompts=1.0).values
-            flat = values.values.reshape(len(at_rule), -1).T
-            taus = mean.copy(
-                data=bandwidth_surfaces.kendall(at_rule, flat, 2.0).reshape(mean.shape)
-            )
-            kept = f"{np.isclose(taus, 1).mean():.0%}"
-            title = f"{score}-RKE keeps the rule's ranking\nat {kept} of the bandwidths (tau = 1)"
-            _mesh(axes[2 + index], taus, title, log=False)
+        at_rule = values.sel(outputs=1.0, prompts=1.0).values
+        taus = bandwidth_surfaces.kendall(at_rule, values.values.reshape(-1, len(at_rule)), 2.0)
+        kept = f"{np.isclose(taus, 1).mean():.0%}"
+        title = f"{score}-RKE keeps the rule's ranking\nat {kept} of the bandwidths (tau = 1)"
+        _mesh(axes[2 + index], mean.copy(data=taus.reshape(mean.shape)), title, log=False)
     for panel in axes[-2:]:
         panel.set_xlabel("bandwidth of the prompts, multiples of the rule's")
     for panel in axes[::2]:

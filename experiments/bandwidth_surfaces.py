@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import math
@@ -24,7 +23,6 @@ ORDERS = {"Vendi": 1.0, "RKE": 2.0}
 SCORES = ("Conditional", "Information")
 SWEEPS = ("prompts", "outputs")
 ENDS = ("narrow", "wide")
-_ALL = "all pairs"
 # Fewer prompts make no groups for a jackknife.
 LEAST_PROMPTS = 10
 # A difference of two models beyond so many standard errors is one.
@@ -32,28 +30,20 @@ _SIGNIFICANT = 2.0
 
 
 def matched(pairs: PairedEmbeddings, *, least: float, rows: int, seed: int) -> PairedEmbeddings:
-    """The prompts that all models answer, as many outputs of each by every model.
+    """The prompts that all models answer, as many outputs of each by every model, model by model.
 
     Args:
-      pairs: those of equal prompt embeddings are of one prompt; without the label `models` they are
-        taken for one model's.
+      pairs: those of equal prompt embeddings are of one prompt.
       least: models that answer a smaller share of all prompts are left out.
       rows: of each model at most, of prompts drawn at random by the seed.
-
-    Returns:
-      Model by model, the prompts in the same order.
-
-    Raises:
-      ValueError: fewer than two models are left, or they share too few prompts.
     """
-    names = pairs.labels.get("models", np.full(len(pairs), _ALL))
-    models, model = np.unique(names, return_inverse=True)
+    models, model = np.unique(pairs.labels["models"], return_inverse=True)
     kinds, prompt = validation.distinct_rows(pairs.prompts)
     counts = np.zeros((len(models), kinds), int)
     np.add.at(counts, (model, prompt), 1)
     kept = np.flatnonzero(np.mean(counts > 0, axis=1) >= least)
-    if len(kept) < min(2, len(models)):
-        raise ValueError(f"--least={least:g}: {len(kept)} of {len(models)} models are left.")
+    if len(kept) < 2:
+        raise ValueError(f"--least={least:g} leaves {len(kept)} models, expected two or more.")
     shared = counts[kept].min(axis=0)
     if np.sum(shared > 0) < LEAST_PROMPTS:
         raise ValueError(
@@ -62,15 +52,16 @@ def matched(pairs: PairedEmbeddings, *, least: float, rows: int, seed: int) -> P
         )
     order = np.random.default_rng(seed).permutation(kinds)
     chosen = [
-        of_prompt[: shared[p]]
+        np.flatnonzero((model == m) & (prompt == p))[: shared[p]]
         for m, p in itertools.product(kept, order)
-        if (of_prompt := np.flatnonzero((model == m) & (prompt == p))).size and shared[p]
     ]
     per_model = min(rows, int(shared.sum()))
-    by_model = np.concatenate(chosen).reshape(len(kept), -1)[:, :per_model]
-    found = pairs.rows(by_model.ravel())
-    labels = {**found.labels, "models": np.repeat(models[kept], per_model)}
-    return dataclasses.replace(found, labels=labels)
+    return pairs.rows(np.concatenate(chosen).reshape(len(kept), -1)[:, :per_model].ravel())
+
+
+def other(sweep: str) -> str:
+    """The side whose bandwidth is held in a sweep."""
+    return next(side for side in SWEEPS if side != sweep)
 
 
 def scores(
@@ -80,14 +71,20 @@ def scores(
     key: jax.Array,
     say: Callable[[str], None],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Every score of one model's pairs, and what the curves tend to; see `combine`.
+    """Conditional-* and Information-* of one model at all bandwidths, and their limits.
+
+    Wide prompts are forgotten: Conditional-Vendi tends to Vendi and Information-Vendi to 1. Wide
+    outputs are all alike: both tend to 1. For narrow ones see `_narrow`.
 
     Args:
       pairs: of the model.
       widths: of outputs and of prompts, `[m]` each.
-      held: the numbers of those that are held while the other is swept.
-      key: draws the groups of prompts that are left out in turn.
+      held: the numbers of the S of those that are held while the other is swept.
+      key: draws the g groups of prompts that are left out in turn.
       say: takes a few words before each step.
+
+    Returns:
+      Scores `[orders, scores, 1 + g, m, m]`; limits `[sweeps, S, orders, scores, ends]`.
     """
     outputs, prompts = (
         _Side(jnp.asarray(points), of)
@@ -100,58 +97,19 @@ def scores(
     rke, conditional_rke, prompts_rke = _order_two(outputs, prompts, groups)
     say("spectra")
     vendi, conditional, prompts_vendi = _order_one(outputs, prompts, held)
-    narrow = [
-        [_narrow(outputs, prompts, index), _narrow(prompts, outputs, index)] for index in held
-    ]
-    of_prompts = np.stack([prompts_vendi, prompts_rke])
-    at_ends = np.moveaxis(np.array(narrow), 0, -1)
-    return combine(vendi, conditional, rke, conditional_rke, of_prompts, at_ends, held)
-
-
-def combine(
-    vendi: np.ndarray,
-    conditional: np.ndarray,
-    rke: np.ndarray,
-    conditional_rke: np.ndarray,
-    of_prompts: np.ndarray,
-    narrow: np.ndarray,
-    held: Sequence[int],
-) -> tuple[np.ndarray, np.ndarray]:
-    """Conditional-* and Information-* at all bandwidths, and their limits at both ends.
-
-    Wide prompts are forgotten: Conditional-Vendi tends to Vendi and Information-Vendi to 1. Wide
-    outputs are all alike: both tend to 1.
-
-    Args:
-      vendi: `[m]`, of order 1.
-      conditional: `[m, m]`, of order 1, by output and prompt bandwidth; NaN where neither is held.
-      rke: `[1 + g, m]`, of order 2; behind the first row those without each of g groups.
-      conditional_rke: `[1 + g, m, m]`.
-      of_prompts: `[2, m]`, the Vendi and the RKE of the prompts.
-      narrow: `[2, 2, 2, S]`, exp H of orders 1 and 2 (last axis but one) in the limit of a narrow
-        bandwidth of the prompts and of the outputs (first axis), the other being held: of the
-        joint, and of the narrow ones alone (second axis).
-      held: the S numbers of the bandwidths that are held.
-
-    Returns:
-      Scores `[orders, scores, 1 + g, m, m]`, of order 1 without groups NaN; limits `[sweeps, S,
-      orders, scores, ends]`.
-    """
     values = np.full((2, 2, *conditional_rke.shape), np.nan)
     values[0, :, 0] = conditional, vendi[:, None] / conditional
     values[1] = conditional_rke, rke[..., None] / conditional_rke
-    limits = np.empty((2, len(held), 2, 2, 2))
-    for (at, index), (order, whole) in itertools.product(
-        enumerate(held), enumerate((vendi, rke[0]))
-    ):
-        joint, alone = narrow[:, :, order, at].T
-        ends = {
-            0: ((whole[index], joint[0] / alone[0]), (whole[index], whole[index])),
-            1: ((alone[1], joint[1] / of_prompts[order, index]), (1.0, 1.0)),
-        }
-        for sweep, of_sweep in ends.items():
-            limits[sweep, at, order] = np.transpose([(c, v / c) for v, c in of_sweep])
-    return values, limits
+    limits = []
+    for index in held:  # All of both orders, `[2]`.
+        whole = np.array([vendi[index], rke[0, index]])
+        of_prompts = np.array([prompts_vendi[index], prompts_rke[index]])
+        joint, alone = _narrow(outputs, prompts, index)
+        joint_x, alone_x = _narrow(prompts, outputs, index)
+        unconditional = np.array([[whole, whole], [alone_x, np.ones(2)]])
+        limit = np.array([[joint / alone, whole], [joint_x / of_prompts, np.ones(2)]])
+        limits.append([limit, unconditional / limit])
+    return values, np.transpose(limits, (2, 0, 4, 1, 3))
 
 
 class _Side:
@@ -161,7 +119,7 @@ class _Side:
     """
 
     def __init__(self, points: jax.Array, widths: np.ndarray):
-        self.points, self.widths = points, jnp.asarray(widths, points.dtype)
+        self.widths = jnp.asarray(widths, points.dtype)
         self.unit = cv.Gaussian(float(widths.min())).suited_to(points).unit
         self.kinds = validation.distinct_rows(np.asarray(points))[1]
         kernel = cv.Gaussian(1.0, unit=self.unit)
@@ -230,68 +188,51 @@ def _von_neumann(*grams: jax.Array) -> jax.Array:
     return cv.von_neumann(DenseGram.trusted(functools.reduce(jnp.multiply, grams)))
 
 
-def _narrow(other: _Side, narrow: _Side, held: int) -> np.ndarray:
+def _narrow(side: _Side, narrow: _Side, held: int) -> np.ndarray:
     """exp H of the joint and of the narrow side alone, at orders 1 and 2, `[2, 2]`.
 
     A Gram whose bandwidth goes to zero tends to that of equality, and the joint to the other Gram,
     zero between what differs. As prompts narrow, Conditional-Vendi so tends to a geometric mean
     over the prompts and Conditional-RKE to a harmonic one, and both to 1 where each occurs once.
     """
-    gram = np.asarray(other.gram(held), np.float64)
-    return np.exp([_within(gram, narrow.kinds), _within(np.ones_like(gram), narrow.kinds)])
+    equal = np.equal.outer(narrow.kinds, narrow.kinds).astype(np.float64)
+    found = []
+    for gram in (equal * np.asarray(side.gram(held)), equal):
+        values = np.linalg.eigvalsh(gram) / len(gram)
+        positive = values[values > 0]
+        found.append([-np.sum(positive * np.log(positive)), -np.log(values @ values)])
+    return np.exp(found)
 
 
-def _within(gram: np.ndarray, kinds: np.ndarray) -> np.ndarray:
-    """The entropies of orders 1 and 2, in nats, of a Gram set to zero between different kinds."""
-    rows = [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
-    values = np.concatenate([np.linalg.eigvalsh(gram[np.ix_(r, r)]) for r in rows]) / len(gram)
-    positive_values = values[values > 0]
-    return np.array([-np.sum(positive_values * np.log(positive_values)), -np.log(values @ values)])
+def taus(found: xr.Dataset, order: str, score: str, sweep: str, scale: float) -> np.ndarray:
+    """Kendall's tau of the models' ranking in a sweep with that at the rule's bandwidths, `[m]`.
 
-
-@dataclasses.dataclass(frozen=True)
-class Agreement:
-    """How the ranking of the models in one sweep agrees with that at the rule's bandwidths.
-
-    Attributes:
-      taus: Kendall's tau at each multiple, `[m]`.
-      same: the least and the largest multiple about 1 between which no pair of models changes
-        places.
-      reversed: how many pairs of models somewhere in the sweep stand the other way round, both
-        there and at the rule beyond two standard errors of the paired jackknife; None at order 1,
-        which has no errors.
-      pairs: how many pairs there are.
+    The other bandwidth is held at a multiple of the rule's, the scale.
     """
+    values = found.value.sel(order=order, score=score, left_out=0)
+    curves = values.sel({other(sweep): scale}).transpose(sweep, "model")
+    at_rule = values.sel(outputs=1.0, prompts=1.0)
+    return kendall(at_rule.values, curves.values, ORDERS[order])
 
-    taus: np.ndarray
-    same: tuple[float, float]
-    reversed: int | None
-    pairs: int
 
+def reversals(found: xr.Dataset, score: str, sweep: str, scale: float) -> str:
+    """How many pairs of models, of all, a sweep of order 2 turns round.
 
-def agreement(found: xr.Dataset, order: str, score: str, sweep: str, scale: float) -> Agreement:
-    """The agreement of one sweep, the other bandwidth held, with the ranking at the rule's.
-
-    Args:
-      found: the scores of all models; `value` has the axes model, order, score, left_out, outputs
-        and prompts, the last two by multiples of the rule's bandwidths.
-      order, score, sweep: some of ORDERS, SCORES and SWEEPS.
-      scale: the multiple at which the other bandwidth is held.
+    Those that somewhere stand the other way round, both there and at the rule's bandwidths beyond
+    two standard errors of the paired jackknife.
     """
-    other = next(side for side in SWEEPS if side != sweep)
-    values = found.value.sel(order=order, score=score).transpose("model", "left_out", ...)
-    curves = values.sel({other: scale}).values
-    at_rule = values.sel(outputs=1.0, prompts=1.0).values
-    taus = kendall(at_rule[:, 0], curves[:, 0].T, ORDERS[order])
-    first, second = np.triu_indices(len(at_rule), 1)
-    reversed_pairs = None
-    if order == "RKE":
-        there = _strengths(curves[first], curves[second])
-        here = _strengths(at_rule[first], at_rule[second])[:, None]
-        opposite = (np.abs(there) > _SIGNIFICANT) & (np.abs(here) > _SIGNIFICANT)
-        reversed_pairs = int(np.any(opposite & (there * here < 0), axis=1).sum())
-    same = same_ranking(taus, values[sweep].values)
-    return Agreement(taus, same, reversed_pairs, len(first))
+    values = found.value.sel(order="RKE", score=score).transpose("model", "left_out", ...)
+    first, second = np.triu_indices(values.sizes["model"], 1)
+    there, here = (
+        _strengths(scores[first], scores[second])
+        for scores in (
+            values.sel({other(sweep): scale}).values,
+            values.sel(outputs=1.0, prompts=1.0).values[..., None],
+        )
+    )
+    significant = (np.abs(there) > _SIGNIFICANT) & (np.abs(here) > _SIGNIFICANT)
+    turned = np.any(significant & (there * here < 0), axis=1)
+    return f"{turned.sum()} of {len(turned)}"
 
 
 def kendall(at_rule: np.ndarray, others: np.ndarray, order: float) -> np.ndarray:
@@ -321,9 +262,9 @@ def jackknife(values: np.ndarray) -> np.ndarray:
 
 def same_ranking(taus: np.ndarray, multiples: np.ndarray) -> tuple[float, float]:
     """The least and largest multiple about 1 between which tau is 1."""
-    same, reference = np.isclose(taus, 1), int(np.flatnonzero(multiples == 1)[0])
-    if not same[reference]:  # Held at another scale, the ranking may differ everywhere.
+    same = np.isclose(taus, 1)
+    if not same[multiples == 1]:  # Held at another scale, the ranking may differ everywhere.
         return math.nan, math.nan
-    low = reference - int(np.argmin(np.append(same[reference::-1], False))) + 1
-    high = reference + int(np.argmin(np.append(same[reference:], False))) - 1
-    return float(multiples[low]), float(multiples[high])
+    breaks = np.cumsum(~same)
+    unbroken = multiples[same & (breaks == breaks[multiples == 1])]
+    return float(unbroken.min()), float(unbroken.max())

@@ -4,9 +4,10 @@ import math
 
 import numpy as np
 import pytest
+import studies
 import xarray as xr
 from oracles import gaussian_gram, scores
-from small import small_run
+from small import flags, small_run, widths, write
 from studies import execute
 
 from experiments import bandwidth_surfaces
@@ -15,40 +16,30 @@ from experiments.bandwidth_surfaces import ORDERS, SCORES, SWEEPS
 from experiments.data import PairedEmbeddings
 
 pytestmark = pytest.mark.slow
-
-WIDE = ("--output_bandwidth=1", "--prompt_bandwidth=1", "--reach=0.001,20000", "--per_octave=1")
+designers = studies.finished(Bandwidth)
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """Two models, twelve prompts of three outputs, two of which may be the same."""
+    """Two models, twelve prompts of three outputs, two of which may be the same; their pairs."""
     folder = tmp_path_factory.mktemp("bandwidth")
     generator = np.random.default_rng(2)
-    outputs = generator.normal(size=(72, 2))
+    outputs = generator.normal(size=(72, 2)).astype(np.float32)
     outputs[1:36:3] = outputs[:36:3]
-    prompts = np.tile(np.repeat(2 * generator.normal(size=(12, 2)), 3, axis=0), (2, 1))
-    for name, array in {"x": outputs, "t": prompts}.items():
-        np.save(folder / f"{name}.npy", array.astype(np.float32))
-    (folder / "m.txt").write_text("\n".join(["few"] * 36 + ["many"] * 36))
-    files = [f"--outputs={folder / 'x.npy'}", f"--prompts={folder / 't.npy'}"]
-    return execute(Bandwidth, folder, *files, f"--models={folder / 'm.txt'}", *WIDE), folder
-
-
-def points(finished, model):
-    """The model's pairs, in the order in which the study draws the prompts."""
-    _, folder = finished
-    names = np.array((folder / "m.txt").read_text().split())
-    arrays = [np.load(folder / f"{name}.npy") for name in "xt"]
-    pairs = PairedEmbeddings("own", *arrays, "", {"models": names})
-    return bandwidth_surfaces.matched(pairs, least=0.5, rows=500, seed=0).rows(
-        np.repeat(["few", "many"], 36) == model
-    )
+    prompts = np.repeat(2 * generator.normal(size=(12, 2)), 3, axis=0).astype(np.float32)
+    prompts, models = np.tile(prompts, (2, 1)), np.repeat(["few", "many"], 36)
+    own = write(folder, outputs=outputs, prompts=prompts, models=models) + widths(1)
+    run = execute(Bandwidth, folder, *own, *flags(reach="0.001,20000", per_octave=1))
+    pairs = PairedEmbeddings("own", outputs, prompts, "", {"models": models})
+    # In the order in which the study draws the prompts.
+    pairs = bandwidth_surfaces.matched(pairs, least=0.5, rows=500, seed=0)
+    return run, {model: pairs.rows(pairs.labels["models"] == model) for model in ("few", "many")}
 
 
 @pytest.mark.parametrize("model", ["few", "many"])
 def test_the_study_saves_what_the_oracle_computes(finished, model):
-    run, _ = finished
-    pairs, multiples = points(finished, model), run.study.multiples
+    run, pairs = finished[0], finished[1][model]
+    multiples = run.study.multiples
     found = run.found.value.sel(model=model, left_out=0)
     held = multiples.index(1.0)
     for i, j in ((held, held), (held, held + 2), (held - 2, held), (held + 3, held)):
@@ -65,17 +56,18 @@ def test_the_study_saves_what_the_oracle_computes(finished, model):
 
 
 def test_rows_behind_the_first_leave_out_groups_of_prompts(finished):
-    """Twelve groups of one prompt each; their order is the jackknife's own affair."""
-    run, _ = finished
-    pairs = points(finished, "few")
+    """Twelve groups of one prompt each, in any order, from which the jackknife takes its error."""
+    run, pairs = finished[0], finished[1]["few"]
     place = {"model": "few", "order": "RKE", "score": "Conditional", "outputs": 1, "prompts": 1}
-    found = run.found.value.sel(place).values[1:]
+    found = run.found.value.sel(place).values
     expected = []
     for prompt in np.unique(pairs.prompts, axis=0):
         kept = np.any(pairs.prompts != prompt, axis=1)
         grams = [gaussian_gram(p[kept], 1.0) for p in (pairs.outputs, pairs.prompts)]
         expected.append(scores(*grams, order=2)["conditional"])
-    np.testing.assert_allclose(np.sort(found), np.sort(expected), rtol=1e-4)
+    np.testing.assert_allclose(np.sort(found[1:]), np.sort(expected), rtol=1e-4)
+    error = math.sqrt(11 / 12 * np.sum((expected - np.mean(expected)) ** 2))
+    assert bandwidth_surfaces.jackknife(found[None]) == pytest.approx([error], rel=1e-2)
 
 
 @pytest.mark.parametrize("sweep", SWEEPS)
@@ -93,69 +85,36 @@ def test_curves_reach_their_limits_at_both_ends(finished, sweep, order, score, s
     assert not np.allclose(narrow, wide, rtol=0.05)
 
 
-def test_limits_are_means_over_prompts_at_the_narrow_end(finished):
-    """Of the Vendi of a prompt's outputs: geometric at order 1, harmonic at order 2."""
-    run, _ = finished
-    pairs = points(finished, "few")
-    for order, mean in (
-        ("Vendi", lambda values: math.exp(np.mean(np.log(values)))),
-        ("RKE", lambda values: 1 / np.mean(1 / values)),
-    ):
-        own = [
-            scores(gaussian_gram(x, 1.0), np.ones((3, 3)), order=1 + (order == "RKE"))["vendi"]
-            for x in pairs.outputs.reshape(12, 3, 2)
-        ]
-        place = {"model": "few", "order": order, "score": "Conditional", "sweep": "prompts"}
-        narrow = run.found.limit.sel(place).sel(scale=1, end="narrow").item()
-        assert narrow == pytest.approx(mean(np.array(own)), rel=1e-4)
-
-
-def test_conditional_times_information_is_vendi(finished):
-    """Whatever the bandwidth of the prompts."""
-    run, _ = finished
-    found = run.found.value.sel(left_out=0)
-    product = found.sel(score="Conditional") * found.sel(score="Information")
-    for prompts in (0.5, 2.0):
-        told, first = (product.sel(prompts=width) for width in (prompts, 1.0))
-        np.testing.assert_allclose(told, first, rtol=1e-6)
-
-
-def test_jackknife_is_that_of_equal_groups():
-    values = np.array([[5.0, 1.0, 2.0, 3.0, 6.0]])
-    deleted = values[0, 1:]
-    expected = math.sqrt(3 / 4 * np.sum((deleted - deleted.mean()) ** 2))
-    assert bandwidth_surfaces.jackknife(values) == pytest.approx([expected])
-
-
-def ranked(taus):
+@pytest.mark.parametrize(
+    ("taus", "expected"),
+    [
+        ([1, 1, 1, 1, 1], (0.25, 4.0)),
+        ([1, 0.5, 1, 1, 0], (1.0, 2.0)),
+        ([0, 1, 1, 0, 1], (0.5, 1.0)),
+        ([1, 1, 0.9, 1, 1], (math.nan, math.nan)),
+    ],
+)
+def test_the_range_of_one_ranking_is_about_the_rule(taus, expected):
     multiples = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
-    return bandwidth_surfaces.same_ranking(np.array(taus), multiples)
+    found = bandwidth_surfaces.same_ranking(np.array(taus), multiples)
+    np.testing.assert_equal(found, expected)
 
 
-def test_the_range_of_one_ranking_is_about_the_rule():
-    assert ranked([1, 1, 1, 1, 1]) == (0.25, 4.0)
-    assert ranked([1, 0.5, 1, 1, 0]) == (1.0, 2.0)
-    assert ranked([0, 1, 1, 0, 1]) == (0.5, 1.0)
-    assert all(map(math.isnan, ranked([1, 1, 0.9, 1, 1])))
-
-
-def test_a_ranking_that_turns_round_is_found(tmp_path):
-    run = execute(Bandwidth, tmp_path, *small_run(Bandwidth, tmp_path, 0))
+def test_a_ranking_that_turns_round_is_found(designers):
+    run = designers
     assert run.study.models == ("1 designs", "2 designs", "4 designs")
-    found = bandwidth_surfaces.agreement(run.found, "Vendi", "Conditional", "prompts", 1.0)
-    held = run.study.multiples.index(1.0)
-    assert found.taus[held] == 1
-    assert found.pairs == 3
-    assert found.reversed is None
+    taus = bandwidth_surfaces.taus(run.found, "Vendi", "Conditional", "prompts", 1.0)
+    assert taus[run.study.multiples.index(1.0)] == 1
     # Narrow prompts leave the designs a prompt.
     place = {"order": "Vendi", "score": "Conditional", "outputs": 1, "left_out": 0}
     assert (run.found.value.sel(place).isel(prompts=0).diff("model") > 0).all()
-    turned = bandwidth_surfaces.agreement(run.found, "RKE", "Conditional", "outputs", 1.0)
-    assert turned.taus.min() < 1
-    assert turned.reversed is not None
+    turned = bandwidth_surfaces.taus(run.found, "RKE", "Conditional", "outputs", 1.0)
+    assert turned.min() < 1
     (grid,) = run.study.tables(run)
-    columns = [list(column.cells) for column in grid.columns]
-    assert f"{turned.reversed} of 3" in columns[6]
+    rows = list(zip(*(column.cells for column in grid.columns), strict=True))
+    row = next(r for r in rows if r[:3] == ("outputs", "Conditional-RKE", "1"))
+    assert row[4] == f"{turned.min():.2f}"
+    assert row[6] == bandwidth_surfaces.reversals(run.found, "Conditional", "outputs", 1.0)
     figures = Bandwidth.figures([run])
     assert set(figures) == {"bandwidth_prompts", "bandwidth_outputs", "bandwidth_map"}
     caption = figures["bandwidth_prompts"]._supxlabel.get_text().replace("\n", " ")
@@ -163,21 +122,21 @@ def test_a_ranking_that_turns_round_is_found(tmp_path):
         assert part in caption
 
 
-def test_reversals_are_counted_beyond_the_errors_of_both_ends(tmp_path):
+def test_reversals_are_counted_beyond_the_errors_of_both_ends(designers):
     """A pair that turns round far beyond its errors counts, one within them does not."""
-    run = execute(Bandwidth, tmp_path, *small_run(Bandwidth, tmp_path, 0), "--scales=1")
-    noise = np.random.default_rng(0).normal(size=run.found.value.shape)
+    found = designers.found
+    noise = np.random.default_rng(0).normal(size=found.value.shape)
 
-    def agreement(size):
-        values = 10 + size * run.found.value.copy(data=noise)
+    def reversals(size):
+        values = 10 + size * found.value.copy(data=noise)
         swept = xr.DataArray([[1, 2, -1], [1, -2, -3]], dims=("last", "model"))
         is_last = values.prompts == values.prompts[-1]
         shift = xr.where(is_last, swept.isel(last=0), swept.isel(last=1))
-        changed = run.found.assign(value=values + shift.where(values.outputs == 1, 0))
-        return bandwidth_surfaces.agreement(changed, "RKE", "Conditional", "prompts", 1.0)
+        changed = found.assign(value=values + shift.where(values.outputs == 1, 0))
+        return bandwidth_surfaces.reversals(changed, "Conditional", "prompts", 1.0)
 
-    assert agreement(1e-3).reversed == 1
-    assert agreement(10.0).reversed == 0
+    assert reversals(1e-3) == "1 of 3"
+    assert reversals(10.0) == "0 of 3"
 
 
 def pairs_of(counts):
@@ -201,36 +160,23 @@ def test_models_are_matched_prompt_by_prompt():
     assert not np.array_equal(fewer.prompts, other.prompts)
     with pytest.raises(ValueError, match="3 models share 4 prompts, expected 10"):
         bandwidth_surfaces.matched(pairs_of(counts), least=0.1, rows=500, seed=0)
-    with pytest.raises(ValueError, match="1 of 2 models are left"):
-        few = {"a": [1] * 12, "c": counts["c"]}
-        bandwidth_surfaces.matched(pairs_of(few), least=0.9, rows=500, seed=0)
+    few = pairs_of({"a": [1] * 12, "c": counts["c"]})
+    with pytest.raises(ValueError, match="--least=0.9 leaves 1 models"):
+        bandwidth_surfaces.matched(few, least=0.9, rows=500, seed=0)
 
 
-def test_without_models_all_pairs_are_one(tmp_path):
-    own = small_run(Bandwidth, tmp_path, 0)
-    flags = [flag for flag in own if not flag.startswith("--models")]
-    run = execute(Bandwidth, tmp_path, *flags, "--rows=30")
-    assert run.found.model.values.tolist() == ["all pairs"]
-    assert run.study.n == 30
-    assert len(Bandwidth.figures([run])["bandwidth_prompts"].axes) == 4
-    assert next(iter(run.study.tables(run))).row_count == 16
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("--reach=2,4",), "--reach: expected a multiple below 1 and one above, received 2, 4"),
-        (("--reach=0.5",), "--reach: expected a multiple below 1"),
-        (("--per_octave=0",), "--per_octave"),
-        (("--scales=0.5,2",), "--scales: expected 1 among them"),
-        (("--scales=1,1",), "--scales: 1 is given twice"),
-        (("--least=0",), "--least: expected a share between 0 and 1"),
-        (("--rows=5",), "--rows"),
-        (("--rule=variance", "--output_bandwidth=1"), "give both"),
-        (("--rule=variance", "--kernel=cosine"), "--kernel: expected gaussian"),
-    ],
+test_bad_flags_are_refused = studies.refuses(
+    Bandwidth,
+    ("--reach=2,4", "--reach: expected a multiple below 1 and one above, received 2, 4"),
+    ("--reach=0.5", "--reach: expected a multiple below 1"),
+    ("--per_octave=0", "--per_octave"),
+    ("--scales=0.5,2", "--scales: expected 1 among them"),
+    ("--least=0", "--least"),
+    ("--rows=5", "--rows"),
 )
-def test_bad_flags_are_refused(tmp_path, flags, message):
-    own = small_run(Bandwidth, tmp_path, 0)[:3]
-    with pytest.raises(ValueError, match=message):
-        execute(Bandwidth, tmp_path, *own, *flags)
+
+
+def test_only_a_kernel_with_a_bandwidth_is_swept(tmp_path):
+    files = small_run(Bandwidth, tmp_path, 0)[:3]
+    with pytest.raises(ValueError, match="--kernel: expected gaussian"):
+        execute(Bandwidth, tmp_path, *files, "--kernel=cosine")
