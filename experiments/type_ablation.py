@@ -18,26 +18,22 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 import xarray as xr
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-import condvendi_jax as cv
-from condvendi_jax import _extras, validation
-from condvendi_jax.pairs import Pairs
+from condvendi_jax import _extras
 from experiments import lab, type_draws
 from experiments.data import PairedEmbeddings
 from experiments.lab import figures, style, tables
 from experiments.type_draws import FAMILIES, KINDS, PROMPTINGS, SCORES
 
-# So many photographs of a type, if there are: ten types take seconds a draw.
-_PER_TYPE = 50
 _PROMPTS = {
     "first": ("prompts", "typed_prompts"),
     "second": ("second_prompts", "second_typed_prompts"),
 }
 _SETS = ("dogs", "fruits", "clothing", "animals", "objects")
 _MODELS = ("0.1", "0.55", "1")
-_CLUSTERS = ("Cluster", "K-means Cluster")
+_UNCLUSTERED = tuple(kind.format(family) for family in FAMILIES for kind in KINDS[:2])
 _MARKED = (2, 5, 20, 50, 200, 500)  # On logarithmic axes, between the decades.
 
 
@@ -73,11 +69,8 @@ class TypeAblation(lab.Study):
         "Draws: the order of the types, the photographs of each, and the wording of each.",
         at_least=1,
     )
-    per_type: int | None = lab.flag(
-        None,
-        f"Outputs of each type in a draw; as many as the rarest type has, up to {_PER_TYPE}, if "
-        "unset.",
-        at_least=1,
+    per_type: int = lab.flag(
+        50, "Outputs of each type in a draw, or as many as the rarest type has.", at_least=1
     )
     prompts_by: str = lab.flag(
         "first",
@@ -100,12 +93,8 @@ class TypeAblation(lab.Study):
         """Checks the types and prompts, and chooses bandwidths that hold for both promptings."""
         pairs = load()
         prompts = self._promptings(pairs)
-        pooled = PairedEmbeddings(
-            pairs.name,
-            outputs=np.concatenate([pairs.outputs] * 2),
-            prompts=np.concatenate(prompts),
-            description=pairs.description,
-        )
+        outputs = np.concatenate([pairs.outputs] * 2)
+        pooled = PairedEmbeddings(pairs.name, outputs, np.concatenate(prompts), "")
         bandwidths = self.bandwidths.resolve(pooled, seed)
         description = pairs.description
         if self.model is not None:
@@ -115,13 +104,6 @@ class TypeAblation(lab.Study):
         types, counts = np.unique(pairs.labels["types"], return_counts=True)
         if len(types) < 2:
             raise ValueError(f"--types: expected at least two types, received {len(types)}.")
-        per_type = min(int(counts.min()), _PER_TYPE) if self.per_type is None else self.per_type
-        validation.check_count(per_type, name="--per_type", minimum=1)
-        if per_type > counts.min():
-            raise ValueError(
-                f"--per_type: received {per_type}, but there are {counts.min()} of the type "
-                f"{types[counts.argmin()]}."
-            )
         labels = {role: pairs.labels[role] for role in ("types", "wording") if role in pairs.labels}
         arrays = {"outputs": pairs.outputs, "prompts": prompts[0], "typed_prompts": prompts[1]}
         return self.ready(
@@ -129,7 +111,7 @@ class TypeAblation(lab.Study):
             arrays={**arrays, **labels},
             description=description,
             bandwidths=bandwidths,
-            per_type=per_type,
+            per_type=min(self.per_type, int(counts.min())),
             data_name=pairs.name,
             n=len(pairs),
             types=tuple(map(str, types)),
@@ -138,23 +120,19 @@ class TypeAblation(lab.Study):
 
     def _promptings(self, pairs: PairedEmbeddings) -> list[np.ndarray]:
         """The prompts without the type and with it, by the encoder that is asked for."""
-        given = {"prompts": pairs.prompts, **pairs.further}
-        for role in _PROMPTS[self.prompts_by]:
+        given, roles = {"prompts": pairs.prompts, **pairs.further}, _PROMPTS[self.prompts_by]
+        for role in roles:
             if role not in given:
                 raise ValueError(
                     f"--{role}: the study needs the prompts twice, with the type unspecified and "
                     f"with the type named, by one encoder; {pairs.name} has {', '.join(given)}."
                 )
-        prompts = [given[role] for role in _PROMPTS[self.prompts_by]]
+        prompts = [given[role] for role in roles]
         if prompts[0].shape != prompts[1].shape:
-            both = " and ".join(_PROMPTS[self.prompts_by])
             raise ValueError(
-                f"{both} must be of one encoder, received shapes {prompts[0].shape} and "
-                f"{prompts[1].shape}."
+                f"{' and '.join(roles)} must be of one encoder, received shapes "
+                f"{prompts[0].shape} and {prompts[1].shape}."
             )
-        if self.bandwidths.kernel == "cosine":  # A row that is refused is named as in its file.
-            for rows in prompts:
-                Pairs(pairs.outputs, rows, output_kernel=cv.Cosine(), prompt_kernel=cv.Cosine())
         return prompts
 
     def axes(self):
@@ -164,22 +142,20 @@ class TypeAblation(lab.Study):
     def compute(self, state, context, *, repeat):
         """Every score of every number of types, for one draw at every multiple of the bandwidths.
 
-        Returns:
-          `value` by `scale`, `prompting`, `score` and `j`, effective numbers of modes; by prompting
-          `agreement`, the adjusted Rand index between the best K-means clusters of all types and
-          the types (1 where they are the same, 0 at chance), and `stability`, the mean of that
-          index between the best start of K-means and the other ones.
+        And of all types by prompting: `agreement`, the adjusted Rand index between the best K-means
+        clusters and the types (1 where they are the same, 0 at chance), and `stability`, the mean
+        of that index between the best start of K-means and the other ones.
         """
         pairs, prompts = state
         rows, prompt_rows = type_draws.draw_rows(
             pairs.labels["types"],
-            self.per_type or 0,
+            self.per_type,
             exchanged=self.exchanged,
             seed=np.asarray(jax.random.key_data(context.key)).tolist(),
         )
         outputs, texts = pairs.outputs[rows], [embeddings[prompt_rows] for embeddings in prompts]
         numbers = np.arange(1, len(self.types) + 1)
-        types, sizes = np.repeat(numbers - 1, self.per_type or 0), (self.per_type or 0) * numbers
+        types, sizes = np.repeat(numbers - 1, self.per_type), self.per_type * numbers
         with _extras.needed("clusters", package="scikit-learn", purpose="this study"):
             from sklearn.metrics import adjusted_rand_score
         context.say("K-means")
@@ -195,45 +171,26 @@ class TypeAblation(lab.Study):
             type_draws.scores_by_count(outputs, texts, types, sizes, best, scale.kernels)
             for scale in self.bandwidths.axis
         ]
-        last = [of_text[-1] for of_text in means]
-        return self.labelled(
-            np.stack(values),
-            [adjusted_rand_score(types, starts[0]) for starts in last],
-            [np.mean([adjusted_rand_score(s[0], o) for o in s[1:]] or [1]) for s in last],
-        )
-
-    def labelled(self, values, agreement, stability) -> xr.Dataset:
-        """The scores of a draw by their axes."""
-        axes = {
-            "scale": list(self.bandwidths.scales or ()),
-            "prompting": list(PROMPTINGS),
-            "score": list(SCORES),
-            "j": np.arange(1, len(self.types) + 1),
-        }
-        found = {"agreement": agreement, "stability": stability}
-        of_promptings = {name: ("prompting", value) for name, value in found.items()}
-        return xr.Dataset({"value": (tuple(axes), values), **of_promptings}, axes)
+        agreement, stability = [], []
+        for first, *others in (of_text[-1] for of_text in means):
+            agreement.append(adjusted_rand_score(types, first))
+            same = [adjusted_rand_score(first, other) for other in others]
+            stability.append(np.mean(same or [1]))
+        axes = {"scale": list(self.bandwidths.scales or ()), "prompting": list(PROMPTINGS)}
+        axes |= {"score": list(SCORES), "j": numbers}
+        indices = {"agreement": ("prompting", agreement), "stability": ("prompting", stability)}
+        return xr.Dataset({"value": (tuple(axes), np.stack(values)), **indices}, axes)
 
     def tables(self, run):
         """The scores of one and of all types, and the correlations, at every multiple."""
-        found = run.found
-        rows, ends = ("scale", "score", "j"), type_draws.over_draws(found.value.isel(j=[0, -1]))
+        found, rows = run.found, ("scale", "score", "j")
+        ends = type_draws.over_draws(found.value.isel(j=[0, -1]))
         yield tables.table(ends, rows=rows, columns="prompting", error="error")
-        places = [(family, kind) for family in FAMILIES for kind in _CLUSTERS]
-        axes = {
-            "scale": found.scale.values,
-            "correlation with": [f"{kind}-{family}" for family, kind in places],
-            "prompting": list(PROMPTINGS),
-        }
-        values = [
-            [
-                [type_draws.correlation(found.value.sel(scale=s), *of, p, 0)[0] for p in PROMPTINGS]
-                for of in places
-            ]
-            for s in axes["scale"]
-        ]
-        correlations = xr.Dataset({"value": (tuple(axes), values)}, axes)
-        yield tables.table(correlations, rows=tuple(axes)[:2], columns="prompting", digits=3)
+        together = type_draws.over_draws(type_draws.correlations(found.value, ["j"]))
+        heads = {"score": "Pearson's correlation over j"}
+        yield tables.table(
+            together, rows=rows[:2], columns="prompting", error="error", names=heads, digits=3
+        )
         indices = found[["agreement", "stability"]].mean("repeat").to_dataarray("Rand index")
         indices = xr.Dataset({"value": indices})
         yield tables.table(indices, rows=("Rand index",), columns="prompting", digits=2)
@@ -247,7 +204,10 @@ class TypeAblation(lab.Study):
     @classmethod
     def figures(cls, runs):
         """A figure of each data set, the growth and correlations of all, and models together."""
-        drawn = {f"type_ablation_{_file(run)}": _scores(run) for run in runs}
+        drawn = {}
+        for run in runs:
+            words = "type_ablation", run.study.data_name, run.study.variant().replace("-", "_")
+            drawn["_".join(filter(None, words))] = _scores(run)
         whole = [run for run in runs if run.study.model is None]
         if whole:
             drawn["type_ablation_bandwidths"] = _growth(whole)
@@ -259,13 +219,6 @@ class TypeAblation(lab.Study):
         return drawn
 
 
-def _file(run: lab.Run) -> str:
-    """What the figure of a run is called."""
-    study = run.study
-    second = "second" if study.prompts_by == "second" else None
-    return "_".join(filter(None, (study.data_name, study.model, second)))
-
-
 def _label(run: lab.Run) -> str:
     second = " (second encoder)" if run.study.prompts_by == "second" else ""
     return run.study.data_name + second
@@ -273,91 +226,57 @@ def _label(run: lab.Run) -> str:
 
 def _shown(run: lab.Run) -> xr.DataArray:
     """The scores at the one multiple of the bandwidths that is drawn."""
-    return run.found.value.sel(scale=run.study.bandwidths.shown)
+    return run.found.value.sel(scale=run.study.bandwidths.shown, drop=True)
 
 
-def _times(values: xr.DataArray) -> float:
-    """How many times the score of all types is that of one, in the mean of the draws."""
-    return type_draws.growth(values).value.item()
+def _against_types(values: xr.DataArray, runs: Sequence[lab.Run], **panels) -> Figure:
+    """Scores against the number of types, by prompts that leave the type open and that name it."""
 
+    def title(of_row, of_column):
+        place = {panels.get("row"): of_row, panels["column"]: of_column}
+        times = type_draws.growth(values.sel({k: v for k, v in place.items() if k})).value
+        both = (times.sel(prompting=prompting).item() for prompting in PROMPTINGS)
+        return "{}: x {:.2g}, named x {:.2g}".format(of_column, *both)
 
-def _line(panel: Axes, values: xr.DataArray, dashes: str, colour: str, label: str = "") -> None:
-    """The mean over the draws against j, and one standard deviation as a band."""
-    found = type_draws.over_draws(values)
-    panel.plot(found.j, found.value, dashes, color=colour, label=label or None)
-    low, high = found.value - found.error, found.value + found.error
-    panel.fill_between(found.j, low, high, alpha=0.3, linewidth=0, color=colour)
-    step = max(1, -(-found.sizes["j"] // 5))
-    panel.set_xticks(range(step, found.sizes["j"] + 1, step))
-
-
-def _scores(run: lab.Run) -> Figure:
-    """Type unspecified above, specified below; a column a score (CV figs 5 and 16-18)."""
-    found = _shown(run)
-    columns = [kind.format(family) for family in FAMILIES for kind in KINDS[:3]]
-    figure, axes = style.panels(
-        2 * len(columns), columns=len(columns), size=(2.2, 2.3), sharex=True, sharey="col"
-    )
-    for index, panel in enumerate(axes):
-        prompting, name = PROMPTINGS[index // len(columns)], columns[index % len(columns)]
-        names = [name, f"K-means {name}"] if name.startswith("Cluster") else [name]
-        for score, dashes in zip(names, ("-", "--"), strict=False):
-            values = found.sel(prompting=prompting, score=score)
-            _line(panel, values, dashes, style.score_colour(score))
-        panel.set_title(f"{name} x {_times(found.sel(prompting=prompting, score=name)):.2g}")
-        if index % len(columns) == 0:
-            panel.set_ylabel(prompting)
-        if index >= len(columns):
-            panel.set_xlabel("number of types j")
-    for panel in axes:
+    def from_zero(panel, _):
         panel.set_ylim(0, None)
-    bars = "one standard deviation; titles: all types over one; dashed: clusters by K-means"
-    return _caption(figure, [run], bars)
+        panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
 
-
-def _caption(figure: Figure, runs: Sequence[lab.Run], bars: str) -> Figure:
+    drawn = figures.facets(
+        type_draws.over_draws(values), x="j", hue="prompting", error="error", each=from_zero,
+        title=title, x_label="number of types j", **panels,
+    )  # fmt: skip
     study = runs[0].study
     n = f"{study.repeats} draws of {study.per_type} a type"
     if study.prompts_by == "second":
         n = f"prompts by the second encoder, {n}"
-    return figures.caption(figure, runs, n=n, bars=bars, scale=study.bandwidths.shown)
+    bars = "one standard deviation; titles: all types over one"
+    return figures.caption(drawn, runs, n=n, bars=bars, scale=study.bandwidths.shown)
+
+
+def _scores(run: lab.Run) -> Figure:
+    """A row a family, a column a kind of score (CV figs 5 and 16-18)."""
+    look = {"column": "score", "across": len(KINDS), "size": (3.1, 2.4), "sharey": False}
+    return _against_types(_shown(run), [run], **look)
 
 
 def _models(runs: Sequence[lab.Run]) -> Figure:
-    """A column a model, a row a score: prompts that leave the type open, and that name it."""
-    names = [kind.format(family) for family in FAMILIES for kind in KINDS[:2]]
-    figure, axes = style.panels(
-        len(names) * len(runs), columns=len(runs), size=(3.0, 2.0), sharex=True, sharey="row"
-    )
-    for index, panel in enumerate(axes):
-        run, name = runs[index % len(runs)], names[index // len(runs)]
-        found = _shown(run).sel(score=name)
-        for prompting, dashes in zip(PROMPTINGS, ("-", "--"), strict=True):
-            values = found.sel(prompting=prompting)
-            _line(panel, values, dashes, style.score_colour(name), prompting)
-        times = [f"{_times(found.sel(prompting=prompting)):.2g}" for prompting in PROMPTINGS]
-        panel.set_title(f"{run.study.model}: x {times[0]}, named x {times[1]}")
-        panel.set_ylim(0, None)
-        if index % len(runs) == 0:
-            panel.set_ylabel(name)
-        if index >= len(axes) - len(runs):
-            panel.set_xlabel("number of types j")
-    axes[0].legend()
+    """A column a model, a row a score."""
+    models = xr.DataArray([run.study.model for run in runs], dims="model", name="model")
+    values = xr.concat([_shown(run) for run in runs], models).sel(score=list(_UNCLUSTERED))
+
     # Of all models: without the words on the one that is taken alone.
     whole = runs[0].study.description.rpartition("; the ")[0]
-    shown = dataclasses.replace(runs[0].study, description=whole)
-    first = dataclasses.replace(runs[0], study=shown)
-    return _caption(figure, [first], "one standard deviation; titles: all types over one")
+    study = dataclasses.replace(runs[0].study, description=whole)
+    look = {"row": "score", "column": "model", "size": (3.0, 2.0), "y_label": str}
+    return _against_types(values, [dataclasses.replace(runs[0], study=study)], **look)
 
 
 def _growth(runs: Sequence[lab.Run]) -> Figure:
     """How many times the score of all types is that of one, against the bandwidths."""
-    names = [kind.format(family) for family in FAMILIES for kind in KINDS[:2]]
-    found = xr.concat(
-        [type_draws.growth(run.found.value.sel(score=names)) for run in runs],
-        xr.DataArray([_label(run) for run in runs], dims="set", name="set"),
-        join="outer",
-    )
+    sets = xr.DataArray([_label(run) for run in runs], dims="set", name="set")
+    scores = [run.found.value.sel(score=list(_UNCLUSTERED)) for run in runs]
+    found = xr.concat([type_draws.growth(values) for values in scores], sets, join="outer")
 
     def title(prompting, score):
         mean = found.value.sel(prompting=prompting, score=score).mean("set")
@@ -378,19 +297,20 @@ def _growth(runs: Sequence[lab.Run]) -> Figure:
 def _correlation(runs: Sequence[lab.Run]) -> Figure:
     """Conditional- against Cluster-scores, a point a number of types (CV-early figs 22 and 23)."""
     figure, axes = style.panels(4, columns=2, size=(4.4, 3.6))
-    places = [(family, kind) for family in FAMILIES for kind in _CLUSTERS]
-    for panel, (family, kind) in zip(axes, places, strict=True):
-        names = f"{kind}-{family}", f"Conditional-{family}"
-        together = []
+    together = [type_draws.correlations(_shown(run), ["prompting", "j"]) for run in runs]
+    together = xr.concat(together, "set").mean("repeat")
+    for panel, name in zip(axes, type_draws.CLUSTERED, strict=True):
+        conditional = type_draws.conditional_of(name)
         for run, colour in zip(runs, style.CYCLE, strict=False):
             means = _shown(run).mean("repeat")
             for prompting, face in zip(PROMPTINGS, (colour, "white"), strict=True):
-                x, y = (means.sel(prompting=prompting, score=name) for name in names)
+                x, y = (means.sel(prompting=prompting, score=of) for of in (name, conditional))
                 label = f"{_label(run)}, {prompting}"
                 panel.plot(x, y, "o", color=colour, markerfacecolor=face, label=label)
-            together.append(type_draws.correlation(_shown(run), family, kind, None, run.seed)[0])
-        panel.set(xlabel=names[0], ylabel=names[1], xscale="log", yscale="log")
-        panel.set_title(f"r = {min(together):.2f} to {max(together):.2f} over all prompts of a set")
+        panel.set(xlabel=name, ylabel=conditional, xscale="log", yscale="log")
+        r = together.sel(score=name)
+        low, high = r.min().item(), r.max().item()
+        panel.set_title(f"r = {low:.2f} to {high:.2f} over all prompts of a set")
         for axis in (panel.xaxis, panel.yaxis):
             style.log_numbers(axis)
             axis.set_minor_formatter(lambda value, _: f"{value:g}" if value in _MARKED else "")

@@ -18,16 +18,12 @@ PROMPTINGS = ("type unspecified", "type specified")
 FAMILIES = ("Vendi", "RKE")
 KINDS = ("Conditional-{}", "{}", "Cluster-{}", "K-means Cluster-{}")
 SCORES = tuple(kind.format(family) for family in FAMILIES for kind in KINDS)
+CLUSTERED = tuple(kind.format(family) for family in FAMILIES for kind in KINDS[2:])
 _ORDERS = (1, 2)
-_RESAMPLES = 2000
 
 
 def rows_of(model: str, pairs: PairedEmbeddings) -> np.ndarray:
-    """Which pairs are of a model, booleans `[n]`.
-
-    Raises:
-      ValueError: none are, with the models that there are.
-    """
+    """Which pairs are of a model, booleans `[n]`."""
     if "models" not in pairs.labels:
         raise ValueError(f"--model: {pairs.name} has no models; --models says whose outputs are.")
     models = pairs.labels["models"].astype(str)
@@ -46,9 +42,6 @@ def draw_rows(
       per_type: how many pairs of each type.
       exchanged: whether prompts are exchanged at random between the pairs of a type.
       seed: of the draw.
-
-    Returns:
-      Row numbers `[types * per_type]` of the outputs, and of the prompts that they get.
     """
     generator = np.random.default_rng(seed)
     outputs, prompts = [], []
@@ -96,30 +89,25 @@ def scores_by_count(
 def cluster_scores(
     outputs: np.ndarray, labelings: Sequence[np.ndarray], kernel: cv.Kernel
 ) -> np.ndarray:
-    """Cluster-Vendi and Cluster-RKE (CV G.1, the arithmetic mean) of several clusterings at once.
+    """Cluster-Vendi and Cluster-RKE (CV G.1, the arithmetic mean), `[families, labelings]`.
+
+    All clusterings at once, in a few calls.
 
     Args:
       outputs: `[n, d]`.
       labelings: the clusters of the first outputs, each of integers from 0 on.
       kernel: of the outputs.
-
-    Returns:
-      `[families, labelings]`, effective numbers of modes.
     """
     lengths = np.array([len(labels) for labels in labelings])
     rows = np.concatenate([np.arange(n) for n in lengths])
     owner = np.repeat(np.arange(len(lengths)), lengths)
     labels = owner * len(outputs) + np.concatenate(labelings)
-    found = [
-        clusters.scores_by_cluster(outputs[rows], labels, kernel=kernel, order=order)
-        for order in _ORDERS
-    ]
-    return np.stack(
-        [
-            np.bincount(f.names // len(outputs), f.sizes * np.asarray(f.scores)) / lengths
-            for f in found
-        ]
-    )
+    scores = []
+    for order in _ORDERS:
+        found = clusters.scores_by_cluster(outputs[rows], labels, kernel=kernel, order=order)
+        weighted = found.sizes * np.asarray(found.scores)
+        scores.append(np.bincount(found.names // len(outputs), weighted) / lengths)
+    return np.stack(scores)
 
 
 def by_k_means(points: np.ndarray, k: int, restarts: int, key: jax.Array) -> np.ndarray:
@@ -133,45 +121,33 @@ def by_k_means(points: np.ndarray, k: int, restarts: int, key: jax.Array) -> np.
 
 def growth(found: xr.DataArray) -> xr.Dataset:
     """How many times the score of all types is that of one: mean and spread over draws."""
-    ratio = found.isel(j=-1) / found.isel(j=0).mean("repeat")
-    return over_draws(ratio)
+    return over_draws(found.isel(j=-1) / found.isel(j=0).mean("repeat"))
 
 
 def over_draws(values: xr.DataArray) -> xr.Dataset:
     """Means over the draws and their standard deviation; NaN of one draw."""
-    mean, several = values.mean("repeat"), values.sizes["repeat"] > 1
-    error = values.std("repeat", ddof=1) if several else mean * np.nan
-    return xr.Dataset({"value": mean, "error": error})
+    return xr.Dataset({"value": values.mean("repeat"), "error": values.std("repeat", ddof=1)})
 
 
-def correlation(
-    found: xr.DataArray, family: str, kind: str, prompting: str | None, seed: int
-) -> tuple[float, float, float]:
-    """Pearson's correlation over j of the conditional score with the one by clusters.
+def conditional_of(clustered: str) -> str:
+    """The conditional score of the family of a score by clusters."""
+    return f"Conditional-{clustered.rpartition('-')[2]}"
+
+
+def correlations(found: xr.DataArray, over: list[str]) -> xr.DataArray:
+    """Pearson's correlation, in each draw, of the scores by clusters with the conditional ones.
+
+    NaN where a score does not change beyond rounding in some draw.
 
     Args:
-      found: the scores of one bandwidth, by repeat, prompting, score and j.
-      family: of `FAMILIES`.
-      kind: 'Cluster' or 'K-means Cluster'.
-      prompting: of `PROMPTINGS`; None takes the models of both together.
-      seed: of the bootstrap.
-
-    Returns:
-      The mean over the draws of the correlation within a draw, and its 95% interval by a bootstrap
-      over draws; NaN where a score does not change beyond rounding.
+      found: scores by repeat, prompting, score and j, and other axes.
+      over: the axes along which they go together: j, or both promptings' j.
     """
-    taken = found if prompting is None else found.sel(prompting=[prompting])
-    x, y = (
-        taken.sel(score=name)
-        .transpose("repeat", "prompting", "j")
-        .values.reshape(taken.sizes["repeat"], -1)
-        for name in (f"{kind}-{family}", f"Conditional-{family}")
+    x = found.sel(score=list(CLUSTERED))
+    y = found.sel(score=[conditional_of(name) for name in CLUSTERED])
+    y = y.assign_coords(score=x.score)
+    x_varies, y_varies = (
+        (v.max(over) - v.min(over) > agreement.rounding(1.0) * v.max(over)).all("repeat")
+        for v in (x, y)
     )
-    if any(agreement.levels(row).max() == 0 for row in (*x, *y)):
-        return np.nan, np.nan, np.nan
-    x, y = (v - v.mean(axis=1, keepdims=True) for v in (x, y))
-    norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
-    within = np.sum(x * y, axis=1) / norms
-    resampled = np.random.default_rng(seed).integers(len(x), size=(_RESAMPLES, len(x)))
-    low, high = np.quantile(within[resampled].mean(axis=1), (0.025, 0.975))
-    return float(within.mean()), float(low), float(high)
+    return xr.corr(x, y, over).where(x_varies & y_varies)

@@ -1,31 +1,25 @@
 """The type ablation, on types whose diversity is known."""
 
 import dataclasses
-import json
 
 import jax
 import numpy as np
 import pytest
+import studies
 import xarray as xr
-from small import small_run
+from small import flags, small_run, widths, write
 from studies import execute
 
 import condvendi_jax as cv
 from experiments import lab, type_draws
 from experiments.data import PairedEmbeddings
 from experiments.type_ablation import TypeAblation
-from experiments.type_draws import PROMPTINGS, SCORES
+from experiments.type_draws import CLUSTERED, PROMPTINGS, SCORES
 
 pytestmark = pytest.mark.slow
 
 TYPES, MODES, PER_MODE = 3, 2, 4
-AXES = ("prompting", "score", "j")
-
-
-def write(folder, **arrays):
-    for role, array in arrays.items():
-        np.save(folder / f"{role}.npy", array)
-    return [f"--{role}={folder / role}.npy" for role in arrays]
+WIDTHS = [*widths(0.5), *flags(scales=1, repeats=2)]
 
 
 def known():
@@ -33,66 +27,54 @@ def known():
     types = np.repeat(np.arange(TYPES), MODES * PER_MODE)
     modes = MODES * types + np.tile(np.repeat(np.arange(MODES), PER_MODE), TYPES)
     return {
-        "outputs": 9 * np.eye(TYPES * MODES, dtype=np.float32)[modes],
-        "prompts": np.ones((len(types), TYPES), np.float32),
-        "typed_prompts": 9 * np.eye(TYPES, dtype=np.float32)[types],
+        "outputs": 9.0 * np.eye(TYPES * MODES)[modes],
+        "prompts": np.ones((len(types), TYPES)),
+        "typed_prompts": 9.0 * np.eye(TYPES)[types],
         "types": np.array(["ape", "bee", "cow"])[types],
     }
-
-
-WIDTHS = ("--output_bandwidth=0.5", "--prompt_bandwidth=0.5", "--scales=1", "--repeats=2")
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("types")
-    wording = write(folder, wording=np.zeros(TYPES * MODES * PER_MODE, int))
-    return execute(TypeAblation, folder, *write(folder, **known()), *wording, *WIDTHS)
+    wording = np.zeros(TYPES * MODES * PER_MODE, int)
+    return execute(TypeAblation, folder, *write(folder, **known(), wording=wording), *WIDTHS)
 
 
 def test_each_type_more_is_diversity_where_the_prompt_leaves_it_open(finished):
     assert finished.study.exchanged
-    assert finished.study.per_type == MODES * PER_MODE
-    j = np.arange(1, TYPES + 1)
-    for draw in finished.found.value.sel(scale=1).transpose("repeat", *AXES).values:
-        unspecified, specified = draw
-        for index, score in enumerate(SCORES):
-            # With one wording, prompts without the type are one: no score can tell them apart.
-            np.testing.assert_allclose(unspecified[index], MODES * j, rtol=1e-4, err_msg=score)
-            whole = score in ("Vendi", "RKE")
-            expected = MODES * (j if whole else np.ones(TYPES))
-            np.testing.assert_allclose(specified[index], expected, rtol=1e-4, err_msg=score)
-    for found in finished.results.values():
-        np.testing.assert_allclose(found.agreement, [0, 1])
-        np.testing.assert_allclose(found.stability, [1, 1])
-
-
-def test_growth_and_correlation_of_the_known_scores(finished):
     draws = finished.found.value.sel(scale=1)
-    found = type_draws.growth(draws.sel(score="Conditional-Vendi"))
-    np.testing.assert_allclose(found.value, [TYPES, 1], rtol=1e-4)
-    np.testing.assert_allclose(found.error, 0, atol=1e-4)
-    for family in ("Vendi", "RKE"):
-        for kind in ("Cluster", "K-means Cluster"):
-            both = type_draws.correlation(draws, family, kind, None, seed=0)
-            np.testing.assert_allclose(both, 1, atol=1e-5)
+    for score in SCORES:
+        found = draws.sel(score=score)
+        # With one wording, prompts without the type are one: no score can tell them apart.
+        for prompting in PROMPTINGS:
+            grows = prompting == PROMPTINGS[0] or score in ("Vendi", "RKE")
+            expected = MODES * (found.j if grows else xr.ones_like(found.j))
+            told = found.sel(prompting=prompting)
+            np.testing.assert_allclose(told / expected, 1, rtol=1e-4, err_msg=score)
+    np.testing.assert_allclose(finished.found.agreement, [[0, 1]] * 2)
+    np.testing.assert_allclose(finished.found.stability, 1)
+    growth = type_draws.growth(draws.sel(score="Conditional-Vendi"))
+    np.testing.assert_allclose(growth.value, [TYPES, 1], rtol=1e-4)
+    np.testing.assert_allclose(growth.error, 0, atol=1e-4)
+    np.testing.assert_allclose(type_draws.correlations(draws, ["prompting", "j"]), 1, atol=1e-5)
 
 
-def test_correlations_have_the_sign_and_the_interval_of_their_draws():
+def test_correlations_have_the_sign_of_each_draw():
     draws = np.ones((4, 2, len(SCORES), 5))
     j = np.arange(5.0)
     draws[:, 0, SCORES.index("Conditional-RKE")] = j
     draws[:2, 0, SCORES.index("Cluster-RKE")] = 3 + 2 * j
     draws[2:, 0, SCORES.index("Cluster-RKE")] = 3 - 2 * j
+    draws[:, 0, SCORES.index("K-means Cluster-RKE")] = [0, 1, 0, 1, 0]
     labels = {"repeat": range(4), "prompting": list(PROMPTINGS), "score": list(SCORES), "j": j}
-    draws = xr.DataArray(draws, labels, tuple(labels))
-    r, low, high = type_draws.correlation(draws, "RKE", "Cluster", PROMPTINGS[0], seed=0)
-    assert r == pytest.approx(0)
-    assert (low, high) == pytest.approx((-1, 1))
+    found = type_draws.correlations(xr.DataArray(draws, labels, tuple(labels)), ["j"])
+    told = found.sel(prompting=PROMPTINGS[0])
+    np.testing.assert_allclose(told.sel(score="Cluster-RKE"), [1, 1, -1, -1])
+    np.testing.assert_allclose(told.sel(score="K-means Cluster-RKE"), 0, atol=1e-12)
     # Vendi's do not change, and those of the other prompting neither.
-    for family, prompting in (("Vendi", PROMPTINGS[0]), ("RKE", PROMPTINGS[1])):
-        found = type_draws.correlation(draws, family, "Cluster", prompting, seed=0)
-        assert np.isnan(found).all()
+    assert np.isnan(told.sel(score=list(CLUSTERED[:2]))).all()
+    assert np.isnan(found.sel(prompting=PROMPTINGS[1])).all()
 
 
 def test_a_draw_exchanges_prompts_within_types_only():
@@ -105,10 +87,8 @@ def test_a_draw_exchanges_prompts_within_types_only():
     assert len(np.unique(types[rows][:least])) == 1
     same, kept = type_draws.draw_rows(types, least, exchanged=False, seed=[1])
     np.testing.assert_array_equal(same, kept)
-    orders = {
-        tuple(types[type_draws.draw_rows(types, 1, exchanged=True, seed=[s])[0]]) for s in range(40)
-    }
-    assert len(orders) == 6
+    draws = [type_draws.draw_rows(types, 1, exchanged=True, seed=[s])[0] for s in range(40)]
+    assert len({tuple(types[rows]) for rows in draws}) == 6
 
 
 def test_several_clusterings_at_once_are_scored_as_one_by_one():
@@ -117,226 +97,141 @@ def test_several_clusterings_at_once_are_scored_as_one_by_one():
     labelings = [generator.integers(k, size=n) for k, n in ((1, 20), (3, 40), (7, 33))]
     kernel = cv.Gaussian(0.8)
     found = type_draws.cluster_scores(outputs, labelings, kernel)
-    for labels, (by_vendi, by_rke) in zip(labelings, found.T, strict=True):
-        rows = outputs[: len(labels)]
-        assert by_vendi == pytest.approx(
-            float(cv.clusters.cluster_vendi(rows, labels, kernel=kernel))
-        )
-        assert by_rke == pytest.approx(float(cv.clusters.cluster_rke(rows, labels, kernel=kernel)))
+    for labels, scores in zip(labelings, found.T, strict=True):
+        for order, score in zip((1, 2), scores, strict=True):
+            rows = outputs[: len(labels)]
+            alone = cv.clusters.cluster_vendi(rows, labels, kernel=kernel, order=order)
+            assert score == pytest.approx(float(alone))
 
 
 def test_k_means_gives_every_start_the_best_first():
     generator = np.random.default_rng(0)
     points = np.repeat(generator.normal(size=(12, 2)), 3, axis=0).astype(np.float32)
-
-    def inertia(labels):
-        return sum(
-            ((points[labels == c] - points[labels == c].mean(0)) ** 2).sum() for c in range(4)
-        )
-
     starts = type_draws.by_k_means(points, 4, 8, jax.random.key(0))
-    assert len(starts) == 8
-    found = [inertia(labels) for labels in starts]
-    assert found == pytest.approx(sorted(found), rel=1e-5)
-    assert found[0] < found[-1]
+    inertia = [
+        sum(points[labels == c].var(axis=0).sum() * (labels == c).sum() for c in range(4))
+        for labels in starts
+    ]
+    assert len(starts) == 8 and inertia == pytest.approx(sorted(inertia), rel=1e-5)
+    assert inertia[0] < inertia[-1]
     (all_points,) = type_draws.by_k_means(points, 99, 1, jax.random.key(0))
     assert len(np.unique(all_points)) == 12
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("small")
-    return folder, small_run(TypeAblation, folder, 0)
+def small_pairs(**changes):
+    """The small run's arrays, as pairs."""
+    arrays = known() | changes
+    labels = {role: arrays[role] for role in ("types", "models") if role in arrays}
+    roles = ("outputs", "prompts", "typed_prompts")
+    outputs, prompts, typed = (arrays[role].astype(np.float32) for role in roles)
+    return PairedEmbeddings("own", outputs, prompts, "own", labels, {"typed_prompts": typed})
 
 
-def test_bandwidths_are_of_both_promptings_together(small, tmp_path):
+def test_bandwidths_are_of_both_promptings_together():
     """Typed prompts lie further apart, and the median of all distances says so."""
-    _, flags = small
-    own = [flag for flag in flags if "bandwidth" not in flag and "scales" not in flag]
-    setups = {}
-    for swapped in (False, True):
-        given = TypeAblation(bandwidths=lab.Scales(rule="median"))
-        arrays = {f.partition("=")[0][2:]: np.load(f.partition("=")[2]) for f in own[:3]}
-        first, second = arrays["prompts"], arrays["typed_prompts"]
-        pairs = PairedEmbeddings(
-            "own",
-            arrays["outputs"],
-            second if swapped else first,
-            "own",
-            labels={"types": np.repeat(["ape", "bee", "cow"], 8)},
-            further={"typed_prompts": first if swapped else second},
-        )
-        setups[swapped] = given.prepare(lambda p=pairs: p, 0).study
-    widths = [setups[swapped].bandwidths.prompt_bandwidth for swapped in (False, True)]
-    assert widths[0] == pytest.approx(widths[1], rel=1e-5)
-    assert setups[False].bandwidths.scales == (0.5, 1, 2)
-    assert not setups[False].exchanged
-    assert setups[False].per_type == 8
+    prompts, typed = (np.random.default_rng(0).normal(scale=s, size=(24, 3)) for s in (1, 3))
+    given = TypeAblation(bandwidths=lab.Scales(rule="median"))
+    first, second = (
+        given.prepare(lambda p=p, t=t: small_pairs(prompts=p, typed_prompts=t), 0).study
+        for p, t in ((prompts, typed), (typed, prompts))
+    )
+    assert first.bandwidths.prompt_bandwidth == pytest.approx(
+        second.bandwidths.prompt_bandwidth, rel=1e-5
+    )
+    assert not first.exchanged
 
 
-def test_the_second_encoder_takes_its_own_prompts(small, tmp_path):
-    _, flags = small
-    shown = dict(flag[2:].split("=") for flag in flags)
-    second = ("--prompts_by=second", f"--second_prompts={shown['typed_prompts']}")
-    more = [*second, f"--second_typed_prompts={shown['prompts']}"]
-    run = execute(TypeAblation, tmp_path, *flags, *more, "--repeats=1", "--scales=1")
+def test_the_second_encoder_takes_its_own_prompts(tmp_path):
+    own = small_run(TypeAblation, tmp_path, 0)
+    shown = dict(flag[2:].split("=") for flag in own)
+    second = flags(second_prompts=shown["typed_prompts"], second_typed_prompts=shown["prompts"])
+    more = [*second, *flags(prompts_by="second", repeats=1, scales=1, per_type=5)]
+    run = execute(TypeAblation, tmp_path, *own, *more)
     unspecified, specified = run.found.value.sel(score="Conditional-Vendi").values[0, 0, :, -1]
     # The encoders are exchanged: now it is the other prompts that leave the type open.
     assert specified > 1.5 * unspecified
     assert run.folder.name == "type_ablation-second"
-    assert run.study.prompts_by == "second"
+    assert run.study.per_type == 5
+    assert np.isnan(type_draws.over_draws(run.found.value).error).all()
 
 
-def test_captions_say_data_draws_bandwidths_and_seed(finished):
+def test_figures_and_tables_say_data_draws_bandwidths_and_seed(finished):
     figures = TypeAblation.figures([finished])
-    assert set(figures) == {
-        "type_ablation_outputs",
-        "type_ablation_bandwidths",
-        "type_ablation_correlation",
+    shown = {
+        "type_ablation_x": "24 pairs|2 draws of 8 a type|seed 0|(outputs / prompts) 0.5 ",
+        "type_ablation_bandwidths": "2 draws of 8 a type|seed 0|standard deviation",
+        "type_ablation_correlation": "2 draws of 8 a type|Pearson",
     }
-    for name, parts in {
-        "type_ablation_outputs": (
-            "24 pairs",
-            "2 draws",
-            "seed 0",
-            "8 a type",
-            "(outputs / prompts) 0.5 ",
-        ),
-        "type_ablation_bandwidths": ("2 draws of 8 a type", "seed 0", "standard deviation"),
-        "type_ablation_correlation": ("2 draws of 8 a type", "Pearson"),
-    }.items():
+    assert set(figures) == set(shown)
+    for name, parts in shown.items():
         caption = figures[name]._supxlabel.get_text().replace("\n", " ")
-        assert all(part in caption for part in parts), caption
-    titles = [axes.get_title() for axes in figures["type_ablation_outputs"].axes[:6]]
-    assert titles[:3] == ["Conditional-Vendi x 3", "Vendi x 3", "Cluster-Vendi x 3"]
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("--per_type=9",), "--per_type: received 9, but there are 8 of the type ape"),
-        (("--per_type=0",), "--per_type"),
-        (("--repeats=0",), "--repeats"),
-        (("--restarts=0",), "--restarts"),
-        (("--prompts_by=second",), "--second_prompts: the study needs the prompts twice"),
-        (("--prompts_by=third",), "prompts_by"),
-        (("--scales=1,1",), "a scale is given twice"),
-    ],
-)
-def test_bad_flags_are_refused(small, tmp_path, flags, message):
-    with pytest.raises(ValueError, match=message):
-        execute(TypeAblation, tmp_path, *small[1], *flags)
-
-
-def test_files_that_do_not_fit_are_refused(small, tmp_path):
-    flags = dict(flag[2:].split("=") for flag in small[1])
-    one = np.array(["a"] * 24)
-    narrow = np.zeros((24, 2), np.float32)
-    for role, array, message in (
-        ("types", one, "--types: expected at least two types, received 1"),
-        ("typed_prompts", narrow, r"of one encoder, received shapes \(24, 3\) and \(24, 2\)"),
-    ):
-        changed = flags | {role: str(tmp_path / f"{role}.npy")}
-        np.save(changed[role], array)
-        with pytest.raises(ValueError, match=message):
-            execute(
-                TypeAblation, tmp_path, *(f"--{name}={value}" for name, value in changed.items())
-            )
-    del flags["typed_prompts"]
-    with pytest.raises(ValueError, match="--typed_prompts: the study needs the prompts twice"):
-        execute(TypeAblation, tmp_path, *(f"--{name}={value}" for name, value in flags.items()))
-
-
-@pytest.mark.filterwarnings("ignore:.*the Gram is numerically the identity")
-def test_fewer_of_each_type_are_taken_where_that_is_asked(small, tmp_path):
-    run = execute(TypeAblation, tmp_path, *small[1], "--per_type=1", "--repeats=1", "--scales=1")
-    found = run.found.value
-    np.testing.assert_allclose(found.sel(j=1), 1, rtol=1e-5)
-    assert (found.sel(j=3, score="Vendi") > 1.5).all()
-    assert np.isnan(type_draws.over_draws(found).error).all()
-
-
-def test_results_of_draws_differ_and_are_read_back(small, tmp_path):
-    run = execute(TypeAblation, tmp_path, *small[1])
-    assert run.study.per_type == 8
-    first, second = run.results.values()
-    assert first.value.shape == (2, 2, len(SCORES), 3)
-    assert (first.value != second.value).any()
-    assert json.loads((run.folder / "run.json").read_text())
-    scores, correlations, indices = run.study.tables(run)
+        assert all(part in caption for part in parts.split("|")), caption
+    titles = [axes.get_title() for axes in figures["type_ablation_x"].axes]
+    assert titles[:2] == ["Conditional-Vendi: x 3, named x 1", "Vendi: x 3, named x 3"]
+    scores, correlations, indices = finished.study.tables(finished)
     rows = set(zip(*(column.cells for column in scores.columns[:3]), strict=True))
     assert ("1", "Conditional-Vendi", "3") in rows
-    assert correlations.row_count == 8 and indices.row_count == 2
+    assert correlations.row_count == 4 and indices.row_count == 2
 
 
-@pytest.fixture(scope="module")
-def of_models(tmp_path_factory):
-    """Runs of two models in the same files: one has both modes of every type, the other one."""
-    folder = tmp_path_factory.mktemp("models")
+test_bad_flags_are_refused = studies.refuses(
+    TypeAblation,
+    ("--per_type=0", "--per_type"),
+    ("--repeats=0", "--repeats"),
+    ("--restarts=0", "--restarts"),
+    ("--prompts_by=second", "--second_prompts: the study needs the prompts twice"),
+    ("--model=0.1", "--model: x has no models"),
+)
+
+
+def test_pairs_that_do_not_fit_are_refused():
+    for pairs, message in (
+        (small_pairs(types=np.array(["a"] * 24)), "at least two types, received 1"),
+        (small_pairs(typed_prompts=np.zeros((24, 2))), r"shapes \(24, 3\) and \(24, 2\)"),
+        (dataclasses.replace(small_pairs(), further={}), "--typed_prompts: the study needs"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            TypeAblation(bandwidths=lab.Scales(rule="median")).prepare(lambda p=pairs: p, 0)
+
+
+def two_models():
+    """Two models on the same prompts: one has both modes of every type, the other one."""
     both = {role: np.concatenate([array] * 2) for role, array in known().items()}
-    half = len(both["types"]) // 2
-    both["outputs"][half:] = np.repeat(both["outputs"][half :: MODES * PER_MODE], 8, axis=0)
-    models = write(folder, models=np.repeat(["model one", "model/two"], half))
-    flags = [*write(folder, **both), *models, *WIDTHS, "--scales=1,2"]
-    names = ("model one", "model/two")
-    return flags, [
-        execute(TypeAblation, folder / str(k), *flags, f"--model={m}") for k, m in enumerate(names)
-    ]
+    both["outputs"][24:] = np.repeat(both["outputs"][24 :: MODES * PER_MODE], 8, axis=0)
+    return both | {"models": np.repeat(["model one", "model/two"], 24)}
 
 
-def test_a_model_is_taken_alone(of_models):
-    _, runs = of_models
-    for run, modes in zip(runs, (MODES, 1), strict=True):
-        assert run.study.per_type == MODES * PER_MODE
-        assert run.study.n == TYPES * MODES * PER_MODE
+def test_models_are_taken_alone_and_stand_side_by_side(finished, tmp_path):
+    own = [*write(tmp_path, **two_models()), *WIDTHS]
+    models = {"model one": MODES, "model/two": 1}
+    runs = [execute(TypeAblation, tmp_path / m[-3:], *own, f"--model={m}") for m in models]
+    for run, modes in zip(runs, models.values(), strict=True):
+        assert (run.study.per_type, run.study.n) == (8, 24)
         found = run.found.value.sel(scale=1)
         unspecified = found.sel(score="RKE", prompting=PROMPTINGS[0])
         np.testing.assert_allclose(unspecified / (modes * unspecified.j), 1, rtol=1e-4)
         conditional = found.sel(score="Conditional-RKE", prompting=PROMPTINGS[1])
         np.testing.assert_allclose(conditional, modes, rtol=1e-4)
-    assert [run.folder.name for run in runs] == [
-        "type_ablation-model_one",
-        "type_ablation-model_two",
-    ]
+    assert runs[1].folder.name == "type_ablation-model_two"
     assert runs[1].study.description.endswith("; the 24 of model/two")
-
-
-def test_models_stand_side_by_side_and_not_among_the_sets(of_models, finished):
-    _, runs = of_models
     figures = TypeAblation.figures(runs)
-    assert set(figures) == {
-        "type_ablation_outputs",
-        "type_ablation_outputs_model one",
-        "type_ablation_outputs_model/two",
-    }
-    axes = figures["type_ablation_outputs"].axes
+    alone = {"type_ablation_x_model_one", "type_ablation_x_model_two"}
+    assert set(figures) == {"type_ablation_x", *alone}
+    axes = figures["type_ablation_x"].axes
     titles = [panel.get_title().partition(":")[0] for panel in axes[:2]]
-    assert titles == ["model one", "model/two"]
-    heights = [panel.get_lines()[0].get_ydata()[-1] for panel in axes[:2]]
+    assert titles == list(models)
+    heights = [panel.containers[0][0].get_ydata()[-1] for panel in axes[:2]]
     assert heights == pytest.approx([TYPES * MODES, TYPES], rel=1e-4)
     assert "type_ablation_bandwidths" in TypeAblation.figures([finished, *runs])
 
 
-def test_bandwidths_are_those_of_all_models(of_models):
-    flags, _ = of_models
-    files = dict(flag[2:].split("=") for flag in flags[:5])
-    arrays = {role: np.load(path) for role, path in files.items()}
-    pairs = PairedEmbeddings(
-        "own",
-        arrays["outputs"],
-        arrays["prompts"] + 0.1 * arrays["typed_prompts"],
-        "own",
-        labels={role: arrays[role] for role in ("types", "models")},
-        further={"typed_prompts": arrays["typed_prompts"]},
-    )
+def test_bandwidths_are_those_of_all_models():
+    arrays = two_models()
+    pairs = small_pairs(**arrays | {"prompts": arrays["prompts"] + 0.1 * arrays["typed_prompts"]})
     found = [
         TypeAblation(model=model).prepare(lambda: pairs, 0).study
         for model in (None, "model one", "model/two")
     ]
     assert found[0].bandwidths == found[1].bandwidths == found[2].bandwidths
-    assert [settings.n for settings in found] == [48, 24, 24]
     with pytest.raises(ValueError, match="unknown 'three'; known: model one, model/two"):
         TypeAblation(model="three").prepare(lambda: pairs, 0)
-    without = dataclasses.replace(pairs, labels={"types": arrays["types"]})
-    with pytest.raises(ValueError, match="--model: own has no models"):
-        TypeAblation(model="three").prepare(lambda: without, 0)
