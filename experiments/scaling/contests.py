@@ -7,16 +7,17 @@ meets all of them, and the next cell starts when all their processes have ended.
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import math
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
+from experiments.scaling import engines, peers, reference
 from experiments.scaling.records import Record
-from experiments.scaling.worker import Cell, Worker, WorkerError
+from experiments.scaling.worker import Cell, Contestant, Worker, WorkerError
 
 # What each line is; the package imports its modules when their names are first used.
 _COLD_STARTS = {
@@ -31,7 +32,7 @@ class Entry(NamedTuple):
     """A contestant as the study knows it.
 
     Attributes:
-      module, function: where it is, under `experiments.scaling`.
+      function: makes it, of a cell, in its process.
       power: its time grows as n^power.
       arrays: how many n x n arrays of float32 it holds at the peak.
       package: what must be installed for it.
@@ -39,73 +40,69 @@ class Entry(NamedTuple):
         again however long the first call took, as that one compiles; `twice`, in fresh processes;
         `once`, for its values; once a `seed`, for its values; or once a seed, for `errors` against
         `exact`, without which it is left out.
-      largest_only: it takes part at the largest n of the mixture only.
       up_to: the largest n at which it takes part.
-      mixture_only: it takes no part on real data.
+      on: the data on which it takes part: all, the mixture only, or its largest n only.
     """
 
-    module: str
-    function: str
+    function: Callable[[Cell], Contestant]
     power: int
     arrays: float = 0
     package: str | None = None
     calls: Literal["rounds", "rounds after compiling", "twice", "once", "seed", "errors"] = "rounds"
-    largest_only: bool = False
     up_to: float = math.inf
-    mixture_only: bool = False
+    on: Literal["all", "mixture", "largest"] = "all"
 
 
+_STORED = partial(engines.decompose, "stored")
 # The first of each part is what the others are compared with.
 CONTESTANTS: dict[str, dict[str, Entry]] = {
     "order 2": {
-        "library": Entry("engines", "library_norms", 2),
-        "decompose": Entry("engines", "order_two_call", 2, up_to=4000),
-        "tiles": Entry("engines", "tile_norms", 2),
-        "all prefixes": Entry("engines", "all_prefixes", 2, largest_only=True),
-        "16 bandwidths": Entry("engines", "many_bandwidths", 2, largest_only=True),
-        "value and gradient": Entry("engines", "value_and_gradient", 2, largest_only=True),
-        "matrix product": Entry("engines", "matrix_product", 0, largest_only=True),
-        "dense JAX": Entry("engines", "dense_norms", 2, arrays=3),
-        "dense torch": Entry("peers", "torch_norms", 2, arrays=2, package="torch"),
+        "library": Entry(engines.library_norms, 2),
+        "decompose": Entry(engines.order_two_call, 2, up_to=4000),
+        "tiles": Entry(engines.tile_norms, 2),
+        "all prefixes": Entry(engines.all_prefixes, 2, on="largest"),
+        "16 bandwidths": Entry(engines.many_bandwidths, 2, on="largest"),
+        "value and gradient": Entry(engines.value_and_gradient, 2, on="largest"),
+        "matrix product": Entry(engines.matrix_product, 0, on="largest"),
+        "dense JAX": Entry(engines.dense_norms, 2, arrays=3),
+        "dense torch": Entry(peers.torch_norms, 2, arrays=2, package="torch"),
         # Its time for a pair of points does not change with n.
-        "rke-score": Entry(
-            "peers", "rke_score", 2, package="rke_score", up_to=2000, mixture_only=True
-        ),
-        "float64": Entry("reference", "norms", 2, calls="once"),
+        "rke-score": Entry(peers.rke_score, 2, package="rke-score", up_to=2000, on="mixture"),
+        "float64": Entry(reference.norms, 2, calls="once"),
     },
     "exact": {
-        "spectrum": Entry("engines", "spectrum", 3, arrays=3),
-        "jnp.linalg.eigvalsh": Entry("engines", "eigvalsh", 3, arrays=4),
-        "torch.linalg.eigvalsh": Entry("peers", "torch_eigvalsh", 3, arrays=3, package="torch"),
-        "vendi_score": Entry("peers", "vendi_score", 3, arrays=3, package="vendi_score"),
-        "float64": Entry("reference", "eigenvalues", 3, arrays=5, calls="once"),
+        "spectrum": Entry(engines.spectrum, 3, arrays=3),
+        "jnp.linalg.eigvalsh": Entry(engines.eigvalsh, 3, arrays=4),
+        "torch.linalg.eigvalsh": Entry(peers.torch_eigvalsh, 3, arrays=3, package="torch"),
+        "vendi_score": Entry(peers.vendi_score, 3, arrays=3, package="vendi-score"),
+        "float64": Entry(reference.eigenvalues, 3, arrays=5, calls="once"),
     },
     "measure": {
-        "exact": Entry("engines", "exact", 3, arrays=4),
-        "stored": Entry("engines", "stored", 2, arrays=3, calls="rounds after compiling"),
-        "matrix-free": Entry("engines", "matrix_free", 2, mixture_only=True),
-        "by tolerance": Entry("engines", "by_tolerance", 2, arrays=3, calls="errors"),
-        "by budget": Entry("engines", "by_budget", 2, arrays=3, calls="errors", up_to=4000),
+        "exact": Entry(engines.exact, 3, arrays=4),
+        "stored": Entry(_STORED, 2, arrays=3, calls="rounds after compiling"),
+        "matrix-free": Entry(partial(engines.decompose, "matrix-free"), 2, on="mixture"),
+        "by tolerance": Entry(engines.by_tolerance, 2, arrays=3, calls="errors"),
+        "by budget": Entry(engines.by_budget, 2, arrays=3, calls="errors", up_to=4000),
         "plain SLQ": Entry(
-            "peers", "plain_quadrature", 2, arrays=3, package="matfree", calls="errors", up_to=4000
+            peers.plain_quadrature, 2, arrays=3, package="matfree", calls="errors", up_to=4000
         ),
     },
     "features": {
-        "Fourier": Entry("engines", "fourier_features", 1, calls="seed"),
-        "Nystroem": Entry("engines", "nystroem_features", 1, calls="seed"),
-        "Fourier as they are": Entry("engines", "plain_features", 1, calls="seed", up_to=4000),
-        "exact": Entry("engines", "exact", 3, arrays=4, calls="once", up_to=4000),
+        "Fourier": Entry(partial(engines.decompose, "random-features"), 1, calls="seed"),
+        "Nystroem": Entry(partial(engines.decompose, "nystroem"), 1, calls="seed"),
+        "Fourier as they are": Entry(engines.plain_features, 1, calls="seed", up_to=4000),
+        "exact": Entry(engines.exact, 3, arrays=4, calls="once", up_to=4000),
     },
     "first call": {
-        "decompose": Entry("engines", "decompose", 3, arrays=4, calls="twice"),
-        "decompose, stored": Entry("engines", "stored", 2, arrays=3, calls="twice"),
+        "decompose": Entry(partial(engines.decompose, "auto"), 3, arrays=4, calls="twice"),
+        "decompose, stored": Entry(_STORED, 2, arrays=3, calls="twice"),
     },
-    "jackknife": {"evaluate": Entry("engines", "jackknife", 3, arrays=4, calls="twice")},
+    "jackknife": {"evaluate": Entry(engines.jackknife, 3, arrays=4, calls="twice")},
 }
 # The parts whose calls are the first of their processes, and what a second call is called.
 FRESH = ("first call", "jackknife")
 AGAIN = ", again"
-PACKAGES = ("torch", "rke_score", "vendi_score", "matfree")
+PACKAGES = ("torch", "rke-score", "vendi-score", "matfree")
 # Products with the matrix -> how ours spends them, and the splits that plain quadrature may choose
 # among (the best in hindsight counts): probes x steps.
 BUDGETS = {
@@ -116,50 +113,28 @@ BUDGETS = {
 SPLITS = {"160": [(20, 8), (10, 16)], "448": [(56, 8), (28, 16)], "1024": [(128, 8), (64, 16)]}
 
 
-def peer_versions(wanted: Sequence[str]) -> dict[str, str]:
-    """The versions of the packages that are installed; says on standard error which are not."""
-    found = {}
-    for package in wanted:
-        try:
-            found[package.replace("_", "-")] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            parts = CONTESTANTS.values()
-            names = [n for entries in parts for n, e in entries.items() if e.package == package]
-            sys.stderr.write(
-                f"{package} is not installed, left out: {', '.join(names)}; "
-                "pip install -e '.[bench]' installs it.\n"
-            )
-    return found
-
-
 def choose(
-    study: Any, cell: Cell, memory: int, earlier: Sequence[Record]
+    study: Any, part: str, data: str, n: int, memory: int, earlier: Sequence[Record]
 ) -> tuple[dict[str, Entry], dict[str, str]]:
     """Who takes part in a cell, and why the others do not.
 
-    Args:
-      study: whose patience limits the seconds of a call.
-      cell: its part, data and n.
-      memory: of the device, in bytes.
-      earlier: the finished records.
-
-    Returns:
-      Those who take part, and the reason by the name of those left out. Contestants that do not
-      belong to this n are in neither.
+    Contestants that do not belong to this n or these data are in neither. The memory is that of the
+    device, in bytes; earlier records say how long a call takes.
     """
-    part, n, kind = cell["part"], cell["n"], study.points[cell["data"]].kind
-    largest = kind == "mixture" and n == study.largest[part]
+    kind = study.points[data].kind
+    on = {"all", "mixture"} if kind in ("mixture", "few dimensions") else {"all"}
+    if kind == "mixture" and n == study.largest[part]:
+        on.add("largest")
     taking_part: dict[str, Entry] = {}
     left_out: dict[str, str] = {}
     for name, entry in CONTESTANTS[part].items():
-        elsewhere = entry.mixture_only and kind in ("real", "narrow")
-        if n > entry.up_to or elsewhere or (entry.largest_only and not largest):
+        if n > entry.up_to or entry.on not in on:
             continue
         needed = 4 * entry.arrays * n * n
         timed = [of for of in earlier if of.part == part and len(of.calls(name))]
         last = max(timed, key=lambda record: record.n, default=None)
         expected = last.seconds(name) * (n / last.n) ** entry.power if last else 0.0
-        if entry.package and entry.package.replace("_", "-") not in study.versions:
+        if entry.package not in (None, *study.versions):
             left_out[name] = f"{entry.package} is not there"
         elif needed > memory:
             left_out[name] = f"needs about {needed / 2**30:.0f} GiB"
@@ -177,26 +152,18 @@ def run_cell(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Starts the contestants' processes, compiles one after the other, calls all in turn.
 
-    Args:
-      entries: who takes part.
-      request: what the contestants need to know, as plain data.
-      study: whose options say how often they are called.
-      advance: called with the name of whose turn it is.
-
-    Returns:
-      The results by name, and the reason by the name of those that failed.
+    `advance` is called with the name of whose turn it is. Gives the results by name, and the reason
+    by the name of those that failed.
     """
     results: dict[str, Any] = {}
     failed: dict[str, str] = {}
     with contextlib.ExitStack() as stack:
-        workers = {
-            name: stack.enter_context(Worker(entry.module)) for name, entry in entries.items()
-        }
+        workers = {name: stack.enter_context(Worker()) for name in entries}
 
-        def attempt(name: str, do: str, **arguments: Any) -> dict[str, Any]:
+        def attempt(name: str, do: str, *arguments: Any) -> dict[str, Any]:
             advance(f"{name}: {do}")
             try:
-                return workers[name].request(do, **arguments) or {}
+                return workers[name].request(do, *arguments) or {}
             except WorkerError as error:
                 failed[name] = str(error)
                 results.pop(name, None)
@@ -204,12 +171,12 @@ def run_cell(
 
         for name, entry in entries.items():
             results[name] = {"seconds": [], "values": []}
-            attempt(name, "prepare", function=entry.function, cell=request)
+            attempt(name, "prepare", entry.function, request)
         seed = 0
         while due := [n for n in results if is_due(entries[n], results[n]["seconds"], study)]:
             for name in due:
                 of_call = 0 if entries[name].calls == "twice" else seed
-                for quantity, value in attempt(name, "run", seed=of_call).items():
+                for quantity, value in attempt(name, "run", of_call).items():
                     results[name][quantity].append(value)
             seed += 1
         for name in list(results):
@@ -220,20 +187,17 @@ def run_cell(
 
 def is_due(entry: Entry, seconds: Sequence[float], study: Any) -> bool:
     """Whether another call is wanted after calls of these seconds."""
-    if not seconds:
-        return True
+    called, taken = len(seconds), sum(seconds[1:])
     if entry.calls in ("once", "twice"):
-        return entry.calls == "twice" and len(seconds) < 2
-    taken = sum(seconds[1:])
+        return called < (1 if entry.calls == "once" else 2)
     if entry.calls in ("seed", "errors"):
-        return len(seconds) < study.seeds and taken < study.enough
+        return called < study.seeds and taken < study.enough
     # The first call warms up and counts only where it was long enough to be the last.
-    compiled = entry.calls == "rounds after compiling" and len(seconds) == 1
-    if seconds[0] >= study.enough and not compiled:
-        return False
+    if called and seconds[0] >= study.enough:
+        return called == 1 and entry.calls == "rounds after compiling"
     # What takes milliseconds is called more often: single calls of it vary twofold.
     rounds = study.repeats if taken >= _SHORT else _MANY * study.repeats
-    return len(seconds) <= rounds and taken < study.enough
+    return called <= rounds and taken < study.enough
 
 
 def first_calls(
@@ -259,7 +223,7 @@ def first_calls(
 
 def cold_starts(repeats: int) -> dict[str, Any]:
     """Seconds that fresh processes take to import JAX and the library, in turn."""
-    results: dict[str, Any] = {name: {"seconds": []} for name in _COLD_STARTS}
+    results: dict[str, Any] = {name: {"seconds": [], "values": []} for name in _COLD_STARTS}
     for name, line in [*_COLD_STARTS.items()] * (repeats + 1):
         started = time.perf_counter()
         subprocess.run([sys.executable, "-c", line], check=True, capture_output=True)

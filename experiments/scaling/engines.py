@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,9 +28,7 @@ from experiments.scaling.worker import Cell, Contestant, load_points
 
 _HIGHEST = lax.Precision.HIGHEST
 _SUBSETS = ((0,), (1,), (0, 1))
-_NAMES = ("outputs", "prompts", "joint")
 _SCORES = ("vendi", "conditional", "information")
-_BANDWIDTHS = 16
 _CPU_SIDE = 4096
 _ACCELERATOR_SIDE = 8192
 
@@ -42,12 +41,6 @@ def describe() -> dict[str, Any]:
         "memory_bytes": memory.limit(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
     }
-
-
-def device_bytes() -> tuple[int, int] | None:
-    """The bytes in use on an accelerator now and at the peak; None on a CPU."""
-    statistics = jax.local_devices()[0].memory_stats()
-    return statistics and (statistics["bytes_in_use"], statistics["peak_bytes_in_use"])
 
 
 def _points(cell: Cell) -> tuple[jax.Array, jax.Array]:
@@ -70,17 +63,23 @@ def _compiled(
     return Contestant(ready, read)
 
 
-def _read_norms(norms: Any) -> dict[str, float]:
-    return dict(zip(_NAMES, np.asarray(norms, np.float64).tolist(), strict=True))
+def _of_points(
+    cell: Cell, function: Callable[..., Any], read: Callable[[Any], dict[str, Any]]
+) -> Contestant:
+    """As `_compiled`, of outputs and prompts."""
+    points = _points(cell)
+    return _compiled(function, read, lambda seed: points)
 
 
 def _read_entropies(nats: Sequence[Any]) -> dict[str, float]:
     """The norms whose negative logarithms they are."""
-    return _read_norms(np.exp(-np.array(nats, np.float64)))
+    return reference.read_norms(np.exp(-np.array(nats, np.float64)))
 
 
-def _factors(outputs: jax.Array, prompts: jax.Array, bandwidths: Sequence[Any]) -> pairwise.Factors:
-    kernels = map(cv.Gaussian, bandwidths)
+def _factors(
+    cell: Cell, outputs: jax.Array, prompts: jax.Array, scale: Any = 1.0
+) -> pairwise.Factors:
+    kernels = [cv.Gaussian(scale * bandwidth) for bandwidth in cell["bandwidths"]]
     return tuple(
         pairwise.Factor(kernel, kernel.prepare(points))
         for kernel, points in zip(kernels, (outputs, prompts), strict=True)
@@ -107,73 +106,51 @@ def library_norms(cell: Cell) -> Contestant:
     return Contestant(lambda seed: call, _read_entropies)
 
 
-def order_two_call(cell: Cell) -> Contestant:
-    """Ours: `decompose(order=2)` from the arrays on, with the checks of its arguments."""
-    call = functools.partial(cv.decompose, *_points(cell), **_kernels(cell), order=2)
-
-    def read(found: cv.scores.Decomposition) -> dict[str, float]:
-        return _read_entropies([found.entropy_outputs, found.entropy_prompts, found.entropy_joint])
-
-    return Contestant(lambda seed: lambda: jax.block_until_ready(call()), read)
-
-
-def _on_factors(
-    cell: Cell, function: Callable[[pairwise.Factors], Any], read: Callable[[Any], dict[str, Any]]
-) -> Contestant:
-    points = _points(cell)
-
-    def on_points(outputs: jax.Array, prompts: jax.Array) -> Any:
-        return function(_factors(outputs, prompts, cell["bandwidths"]))
-
-    return _compiled(on_points, read, lambda seed: points)
-
-
 def tile_norms(cell: Cell) -> Contestant:
     """Ours: ||.||_F^2 / n^2 of K_X, K_T and their product in one pass over tiles."""
-    return _on_factors(cell, lambda f: pairwise.squared_norms(f, _SUBSETS), _read_norms)
+
+    def norms(*points: jax.Array) -> jax.Array:
+        return pairwise.squared_norms(_factors(cell, *points), _SUBSETS)
+
+    return _of_points(cell, norms, reference.read_norms)
 
 
 def all_prefixes(cell: Cell) -> Contestant:
     """Ours: the same norms of the first n' points, for every n' up to n."""
-    return _on_factors(
-        cell,
-        lambda factors: pairwise.prefix_norms(factors, _SUBSETS),
-        lambda curves: _read_norms(curves[:, -1]),
-    )
+
+    def curves(*points: jax.Array) -> jax.Array:
+        return pairwise.prefix_norms(_factors(cell, *points), _SUBSETS)
+
+    return _of_points(cell, curves, lambda found: reference.read_norms(found[:, -1]))
 
 
 def many_bandwidths(cell: Cell) -> Contestant:
     """Ours: the same norms at 16 multiples of the bandwidths; the last is 1."""
-    arguments = (*_points(cell), jnp.linspace(0.5, 1.0, _BANDWIDTHS))
 
-    def norms(outputs: jax.Array, prompts: jax.Array, scales: jax.Array) -> jax.Array:
-        def at(scale: jax.Array) -> jax.Array:
-            factors = _factors(outputs, prompts, [scale * b for b in cell["bandwidths"]])
-            return pairwise.squared_norms(factors, _SUBSETS)
+    def sweep(*points: jax.Array) -> jax.Array:
+        def norms(scale: jax.Array) -> jax.Array:
+            return pairwise.squared_norms(_factors(cell, *points, scale), _SUBSETS)
 
-        return jax.vmap(at)(scales)
+        return jax.vmap(norms)(jnp.linspace(0.5, 1.0, 16))
 
-    return _compiled(norms, lambda sweep: _read_norms(sweep[-1]), lambda seed: arguments)
+    return _of_points(cell, sweep, lambda found: reference.read_norms(found[-1]))
 
 
 def value_and_gradient(cell: Cell) -> Contestant:
     """Ours: Conditional-RKE and its gradient in the outputs."""
-    points = _points(cell)
 
-    def conditional(outputs: jax.Array, prompts: jax.Array) -> jax.Array:
-        factors = _factors(outputs, prompts, cell["bandwidths"])
-        pair = pairwise.squared_norms(factors, _SUBSETS[1:])
+    def conditional(*points: jax.Array) -> jax.Array:
+        pair = pairwise.squared_norms(_factors(cell, *points), _SUBSETS[1:])
         return pair[0] / pair[1]
 
     def read(result: Any) -> dict[str, float]:
         return {"conditional": float(result[0]), "slope": float(jnp.linalg.norm(result[1]))}
 
-    return _compiled(jax.value_and_grad(conditional), read, lambda seed: points)
+    return _of_points(cell, jax.value_and_grad(conditional), read)
 
 
 def dense_norms(cell: Cell) -> Contestant:
     """A peer: the same norms from two n x n arrays, as one would write it in JAX."""
-    points = _points(cell)
 
     def gram(points: jax.Array, bandwidth: float) -> jax.Array:
         squares = jnp.sum(jnp.square(points), axis=1)
@@ -181,12 +158,12 @@ def dense_norms(cell: Cell) -> Contestant:
         distances = squares[:, None] + squares[None, :] - 2 * products
         return jnp.exp(-jnp.maximum(distances, 0) / (2 * bandwidth**2))
 
-    def norms(outputs: jax.Array, prompts: jax.Array) -> jax.Array:
-        gram_x, gram_t = map(gram, (outputs, prompts), cell["bandwidths"])
+    def norms(*points: jax.Array) -> jax.Array:
+        gram_x, gram_t = map(gram, points, cell["bandwidths"])
         sums = [jnp.sum(jnp.square(g)) for g in (gram_x, gram_t, gram_x * gram_t)]
         return jnp.stack(sums) / cell["n"] ** 2
 
-    return _compiled(norms, _read_norms, lambda seed: points)
+    return _of_points(cell, norms, reference.read_norms)
 
 
 def matrix_product(cell: Cell) -> Contestant:
@@ -200,30 +177,29 @@ def matrix_product(cell: Cell) -> Contestant:
     )
 
 
-def _gram(cell: Cell, role: str, points: jax.Array) -> cv.grams.DenseGram:
-    bandwidth = cell["bandwidths"][_NAMES.index(role)]
-    return cv.grams.DenseGram.from_points(cv.Gaussian(bandwidth), points)
+def _grams(cell: Cell, *points: jax.Array) -> list[cv.grams.DenseGram]:
+    """The Grams of outputs and prompts, or of the outputs alone."""
+    return [
+        cv.grams.DenseGram.from_points(cv.Gaussian(bandwidth), of_role)
+        for of_role, bandwidth in zip(points, cell["bandwidths"], strict=False)
+    ]
 
 
-def _of_matrix(
-    function: Callable[[jax.Array], jax.Array], entropy: Callable[[jax.Array], Any], cell: Cell
-) -> Contestant:
+def _of_matrix(function: Callable[[jax.Array], jax.Array], cell: Cell) -> Contestant:
     """A contestant of the outputs' K / n, which is made before the clock starts."""
     outputs, _ = _points(cell)
-    scaled = jax.jit(lambda x: _gram(cell, "outputs", x).matrix / cell["n"])
-    return _compiled(
-        function, lambda v: {"vendi": [float(entropy(v))] * 3}, lambda seed: [scaled(outputs)]
-    )
+    scaled = jax.jit(lambda x: _grams(cell, x)[0].matrix / cell["n"])
+    return _compiled(function, reference.read_spectrum, lambda seed: [scaled(outputs)])
 
 
 def spectrum(cell: Cell) -> Contestant:
     """Ours: all eigenvalues of one Gram, values only."""
-    return _of_matrix(spectra.spectrum, cv.von_neumann.of_spectrum, cell)
+    return _of_matrix(spectra.spectrum, cell)
 
 
 def eigvalsh(cell: Cell) -> Contestant:
     """A peer: `jnp.linalg.eigvalsh`."""
-    return _of_matrix(jnp.linalg.eigvalsh, lambda v: reference.entropy(np.asarray(v)), cell)
+    return _of_matrix(jnp.linalg.eigvalsh, cell)
 
 
 def _quantities(cell: Cell) -> dict[str, cv.Entropy]:
@@ -231,24 +207,20 @@ def _quantities(cell: Cell) -> dict[str, cv.Entropy]:
     return {"": cv.von_neumann} | {f"-t{t}": cv.truncated(t) for t in cell["truncations"]}
 
 
-def _interval(estimate: Any) -> list[float]:
-    """The value and the ends of its interval, in nats."""
-    return [float(estimate.value), *map(float, estimate.interval)]
-
-
 def exact(cell: Cell) -> Contestant:
-    """All eigenvalues of K_X, K_T and their product; saves those of the joint for a peer."""
-    points = dict(zip(_NAMES, _points(cell), strict=False))
+    """All eigenvalues of K_X, K_T and their product."""
+    points = _points(cell)
 
-    def eigenvalues(points: dict[str, jax.Array]) -> jax.Array:
-        grams: list[cv.grams.Gram] = [_gram(cell, role, of) for role, of in points.items()]
-        return functools.reduce(lambda one, other: one * other, grams).eigenvalues()
+    def eigenvalues(subset: Sequence[int], *points: jax.Array) -> jax.Array:
+        grams = _grams(cell, *points)
+        return functools.reduce(operator.mul, [grams[term] for term in subset]).eigenvalues()
 
-    terms = [{role: of_role} for role, of_role in points.items()] + [points]
-    calls = [(jax.jit(eigenvalues).lower(term).compile(), term) for term in terms]
+    calls = [
+        jax.jit(functools.partial(eigenvalues, subset)).lower(*points).compile()
+        for subset in _SUBSETS
+    ]
 
     def read(spectra_of: list[jax.Array]) -> dict[str, Any]:
-        np.save(cell["eigenvalues"], np.asarray(spectra_of[2]))
         values = {}
         for suffix, entropy in _quantities(cell).items():
             x, t, joint = (reference.entropy(np.asarray(s), entropy.truncation) for s in spectra_of)
@@ -258,48 +230,36 @@ def exact(cell: Cell) -> Contestant:
 
     # One after the other: together their Grams would be held at the same time.
     return Contestant(
-        lambda seed: lambda: [jax.block_until_ready(call(term)) for call, term in calls], read
+        lambda seed: lambda: [jax.block_until_ready(call(*points)) for call in calls], read
     )
 
 
-def _scores(cell: Cell, method: Callable[[jax.Array], cv.spectra.Method]) -> Contestant:
-    """`decompose` by the method of a key, from points to scores with intervals."""
-    decompose = functools.partial(cv.decompose, *_points(cell), **_kernels(cell))
+def order_two_call(cell: Cell) -> Contestant:
+    """Ours: `decompose(order=2)` from the arrays on, with the checks of its arguments."""
+    call = functools.partial(cv.decompose, *_points(cell), **_kernels(cell), order=2)
+
+    def read(found: cv.scores.Decomposition) -> dict[str, float]:
+        return _read_entropies([found.entropy_outputs, found.entropy_prompts, found.entropy_joint])
+
+    return Contestant(lambda seed: lambda: jax.block_until_ready(call()), read)
+
+
+def decompose(method: str, cell: Cell) -> Contestant:
+    """Ours: `decompose` by a method, from the arrays on; 'auto' is without a key."""
+    call = functools.partial(cv.decompose, *_points(cell), **_kernels(cell))
+    # Fourier's features are a cosine and a sine of each frequency.
+    count = cell["features"] // (2 if method == "random-features" else 1)
 
     def ready(seed: int) -> Callable[[], Any]:
-        chosen = method(jax.random.key(seed))
-        return lambda: jax.block_until_ready(decompose(method=chosen))
+        settings = {"key": jax.random.key(seed), "rtol": cell["rtol"], "features": count}
+        chosen = methods.AUTO if method == "auto" else methods.named(method, **settings)
+        return lambda: jax.block_until_ready(call(method=chosen))
 
     def read(result: cv.scores.Decomposition) -> dict[str, Any]:
         found = {n: [getattr(result, n), *getattr(result.intervals, n)] for n in _SCORES}
         return {name: np.log(np.array(of, np.float64)).tolist() for name, of in found.items()}
 
     return Contestant(ready, read)
-
-
-def decompose(cell: Cell) -> Contestant:
-    """Ours: `decompose` as it is without a method or a key."""
-    return _scores(cell, lambda key: methods.AUTO)
-
-
-def stored(cell: Cell) -> Contestant:
-    """Ours: `decompose(method=Stored(...))`."""
-    return _scores(cell, lambda key: cv.Stored(key, rtol=cell["rtol"]))
-
-
-def matrix_free(cell: Cell) -> Contestant:
-    """Ours: `decompose(method=MatrixFree(...))`."""
-    return _scores(cell, lambda key: cv.MatrixFree(key, rtol=cell["rtol"]))
-
-
-def fourier_features(cell: Cell) -> Contestant:
-    """Ours: `decompose(method=RandomFeatures(...))`, a cosine and a sine of each frequency."""
-    return _scores(cell, lambda key: cv.RandomFeatures(key, count=cell["features"] // 2))
-
-
-def nystroem_features(cell: Cell) -> Contestant:
-    """Ours: `decompose(method=Nystroem(...))`."""
-    return _scores(cell, lambda key: cv.Nystroem(key, landmarks=cell["features"]))
 
 
 def plain_features(cell: Cell) -> Contestant:
@@ -333,10 +293,9 @@ def jackknife(cell: Cell) -> Contestant:
     return Contestant(ready, read)
 
 
-def _stored_grams(cell: Cell, outputs: jax.Array, prompts: jax.Array) -> list[cv.grams.Gram]:
-    """The Grams of outputs and prompts, and their product."""
-    gram_x, gram_t = _gram(cell, "outputs", outputs), _gram(cell, "prompts", prompts)
-    return jax.block_until_ready([gram_x, gram_t, gram_x * gram_t])
+def _interval(estimate: Any) -> list[float]:
+    """The value and the ends of its interval, in nats."""
+    return [float(estimate.value), *map(float, estimate.interval)]
 
 
 def by_tolerance(cell: Cell) -> Contestant:
@@ -345,7 +304,8 @@ def by_tolerance(cell: Cell) -> Contestant:
 
     def ready(seed: int) -> Callable[[], Any]:
         # Made anew for every seed: otherwise they would take memory in the turns of others.
-        of_grams = _stored_grams(cell, *points)
+        gram_x, gram_t = _grams(cell, *points)
+        of_grams = jax.block_until_ready([gram_x, gram_t, gram_x * gram_t])
         return lambda: estimators.refine(
             of_grams,
             [cv.von_neumann],
@@ -356,35 +316,28 @@ def by_tolerance(cell: Cell) -> Contestant:
 
     def read(refined: Any) -> dict[str, Any]:
         measures = [sampler.measure() for sampler in refined.samplers]
-        return {
-            name + suffix: _interval(estimate)
-            for suffix, entropy in _quantities(cell).items()
-            for name, estimate in log_scores(*(m.entropy(entropy) for m in measures))
-            ._asdict()
-            .items()
-        }
+        found = {}
+        for suffix, entropy in _quantities(cell).items():
+            scores = log_scores(*(measure.entropy(entropy) for measure in measures))
+            found |= {name + suffix: _interval(of) for name, of in scores._asdict().items()}
+        return found
 
     return Contestant(ready, read)
 
 
 def by_budget(cell: Cell) -> Contestant:
-    """Ours: the joint entropies from measures of fixed budgets of products."""
-    joint = _stored_grams(cell, *_points(cell))[2]
+    """Ours: H(X, T) from measures of fixed budgets of products."""
+    joint = jax.block_until_ready(operator.mul(*_grams(cell, *_points(cell))))
+    budgets = {products: estimators.Budget(**of) for products, of in cell["budgets"].items()}
 
     def ready(seed: int) -> Callable[[], Any]:
         key = jax.random.key(seed)
         return lambda: {
-            products: estimators.spectral_measure(
-                joint, key=key, budget=estimators.Budget(**budget)
-            )
-            for products, budget in cell["budgets"].items()
+            products: estimators.spectral_measure(joint, key=key, budget=budget)
+            for products, budget in budgets.items()
         }
 
     def read(measures: dict[str, Any]) -> dict[str, Any]:
-        return {
-            f"joint{suffix} {products}": _interval(measure.entropy(entropy))
-            for products, measure in measures.items()
-            for suffix, entropy in _quantities(cell).items()
-        }
+        return {f"joint {p}": _interval(m.entropy(cv.von_neumann)) for p, m in measures.items()}
 
     return Contestant(ready, read)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,14 +10,6 @@ import numpy as np
 
 from experiments.scaling import reference
 from experiments.scaling.worker import Cell, Contestant, load_points
-
-
-def device_bytes() -> tuple[int, int] | None:
-    """The bytes that torch has on a GPU now and had at the peak; None where it has none."""
-    torch: Any = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
-        return None
-    return torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
 
 
 def _torch_tensors(*arrays: np.ndarray) -> tuple[Any, list[Any], Callable[[], None]]:
@@ -55,8 +47,7 @@ def torch_norms(cell: Cell) -> Contestant:
         return sums
 
     def read(sums: list[Any]) -> dict[str, float]:
-        values = [float(s) / cell["n"] ** 2 for s in sums]
-        return dict(zip(("outputs", "prompts", "joint"), values, strict=True))
+        return reference.read_norms([float(s) / cell["n"] ** 2 for s in sums])
 
     return Contestant(lambda seed: norms, read)
 
@@ -77,10 +68,7 @@ def torch_eigvalsh(cell: Cell) -> Contestant:
 
         return eigenvalues
 
-    def read(values: Any) -> dict[str, Any]:
-        return {"vendi": [reference.entropy(values.cpu().numpy())] * 3}
-
-    return Contestant(ready, read)
+    return Contestant(ready, lambda values: reference.read_spectrum(values.cpu()))
 
 
 def rke_score(cell: Cell) -> Contestant:
@@ -91,10 +79,10 @@ def rke_score(cell: Cell) -> Contestant:
     bandwidth = cell["bandwidths"][0]
     engine = RKE(kernel_bandwidth=[bandwidth])
 
-    def read(norms: dict[float, float]) -> dict[str, float]:
-        return {"outputs": float(norms[bandwidth])}
-
-    return Contestant(lambda seed: lambda: engine.compute_rke_mc_frobenius_norm(outputs), read)
+    return Contestant(
+        lambda seed: lambda: engine.compute_rke_mc_frobenius_norm(outputs),
+        lambda norms: {"outputs": float(norms[bandwidth])},
+    )
 
 
 def vendi_score(cell: Cell) -> Contestant:
@@ -113,78 +101,38 @@ def vendi_score(cell: Cell) -> Contestant:
 
 
 def plain_quadrature(cell: Cell) -> Contestant:
-    """Stochastic Lanczos quadrature by `matfree`: the joint entropies at given numbers of products.
-
-    A truncated entropy is handed the exact t-th eigenvalue and the exact shift, which no one has,
-    so that a single trace is left to estimate.
-    """
+    """Stochastic Lanczos quadrature by `matfree`: H(X, T) at given numbers of products."""
     import jax
     import jax.numpy as jnp
-    from jax import lax
-    from matfree import decomp, stochtrace  # pyright: ignore[reportMissingImports] - an extra.
+    from jax.scipy.special import entr
+    from matfree import decomp, funm, stochtrace  # pyright: ignore[reportMissingImports] - an extra.
 
     import condvendi_jax as cv
 
-    outputs, prompts = load_points(cell)
-    matrices = [
+    gram_x, gram_t = (
         cv.grams.DenseGram.from_points(cv.Gaussian(bandwidth), jnp.asarray(points)).matrix
-        for points, bandwidth in zip((outputs, prompts), cell["bandwidths"], strict=True)
-    ]
-    matrix = matrices[0] * matrices[1] / cell["n"]
-    del matrices
+        for points, bandwidth in zip(load_points(cell), cell["bandwidths"], strict=True)
+    )
+    matrix = gram_x * gram_t / cell["n"]
+    del gram_x, gram_t
+    # What rounds to below zero has no entropy.
+    entropy = funm.dense_funm_sym_eigh(lambda nodes: entr(jnp.maximum(nodes, 0)))
 
-    def traces(matrix: Any, key: Any, floors: Any, shifts: Any, *, probes: int, steps: int) -> Any:
-        """Those of g(lambda) - g(floor) above the floor, g(x) = -(x + shift) log(x + shift)."""
+    @functools.partial(jax.jit, static_argnames=("probes", "steps"))
+    def trace(matrix: Any, key: Any, *, probes: int, steps: int) -> Any:
+        quadrature = funm.monte_carlo_funm_sym(entropy, decomp.tridiag_sym(steps))
+        estimate = stochtrace.estimator_monte_carlo(
+            quadrature, stochtrace.sampler_signs(matrix[0], num=probes)
+        )
+        product = functools.partial(jnp.matmul, matrix, precision=jax.lax.Precision.HIGHEST)
+        return estimate(product, key)
 
-        def g(x: Any) -> Any:
-            moved = x + shifts
-            return -moved * jnp.log(jnp.where(moved > 0, moved, 1))
+    def estimates(seed: int) -> dict[str, list[float]]:
+        key, found = jax.random.key(seed), {}
+        for products, splits in cell["splits"].items():
+            for probes, steps in splits:
+                value = trace(matrix, key, probes=probes, steps=steps)
+                found[f"joint {products} {probes}x{steps}"] = [float(value)] * 3
+        return found
 
-        def quadratures(product: Any, probe: Any) -> Any:
-            """What `funm.monte_carlo_funm_sym` computes, for all functions of one Lanczos run."""
-            length = jnp.linalg.norm(probe)
-            _, tridiagonal, *_ = decomp.tridiag_sym(steps)(product, probe / length)
-            nodes, vectors = jnp.linalg.eigh(tridiagonal)
-            nodes = nodes[:, None]
-            # Without a truncation the floor is 0: what rounds to below it has no entropy.
-            values = jnp.where(nodes > floors, g(nodes) - g(floors), 0)
-            return length**2 * (vectors[0] ** 2) @ values
-
-        def product(vector: Any) -> Any:
-            return jnp.matmul(matrix, vector, precision=lax.Precision.HIGHEST)
-
-        sampler = stochtrace.sampler_signs(matrix[0], num=probes)
-        return stochtrace.estimator_monte_carlo(quadratures, sampler)(product, key)
-
-    compiled = jax.jit(traces, static_argnames=("probes", "steps"))
-
-    def ready(seed: int) -> Callable[[], Any]:
-        names, *known = zip(*_known(cell), strict=True)
-        floors, shifts, constants = (np.array(values, np.float32) for values in known)
-
-        def estimates() -> dict[str, float]:
-            found = {}
-            for products, splits in cell["splits"].items():
-                for probes, steps in splits:
-                    sampled = compiled(
-                        matrix, jax.random.key(seed), floors, shifts, probes=probes, steps=steps
-                    )
-                    for name, value in zip(names, np.asarray(sampled) + constants, strict=True):
-                        found[f"{name} {products} {probes}x{steps}"] = float(value)
-            return found
-
-        return estimates
-
-    return Contestant(ready, lambda found: {name: [value] * 3 for name, value in found.items()})
-
-
-def _known(cell: Cell) -> list[tuple[str, float, float, float]]:
-    """For every entropy its name, the floor, the shift, and t g(floor), which is not estimated."""
-    found = [("joint", 0.0, 0.0, 0.0)]
-    descending = np.sort(np.load(cell["eigenvalues"]).astype(np.float64))[::-1]
-    for t in cell["truncations"]:
-        shift = float(1 - descending[:t].sum()) / t
-        floor = float(descending[t - 1])
-        moved = floor + shift
-        found.append((f"joint-t{t}", floor, shift, float(-t * moved * np.log(moved))))
-    return found
+    return Contestant(lambda seed: lambda: estimates(seed), dict)

@@ -14,7 +14,6 @@ from experiments import data as data_sets
 from experiments import records
 from experiments.data import PairedEmbeddings, mixture
 from experiments.lab import Bandwidths, scales
-from experiments.scaling.contests import FRESH
 
 if TYPE_CHECKING:
     from experiments.scaling.study import Scaling
@@ -24,13 +23,11 @@ BESIDE = {"photographs": "captions", "captions": "captioning"}
 _SMALLEST = {"order 2": 500, "exact": 500, "measure": 2000}
 # Of the median distance: about what the papers' variance rule gives, and a far harder spectrum.
 _NARROW = 0.65
-# Without --full the measure takes real data at this n and whole; and up to here order 2 takes them
-# at every size, and features are compared with all eigenvalues.
+# The measure takes real data at this n and whole; and up to here order 2 takes them at smaller
+# sizes, and features are compared with all eigenvalues.
 _MIDDLE_N = 4000
 # With more dimensions a million points would not fit beside their features.
 _FEATURES_DIMENSIONS = (64, 48)
-
-Paths = tuple[pathlib.Path, pathlib.Path]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,50 +50,74 @@ class Points:
     digests: tuple[str, str]
 
 
+def paths(folder: pathlib.Path, name: str) -> tuple[pathlib.Path, pathlib.Path]:
+    """The files of a data set's outputs and prompts; what is narrow has those of the set."""
+    word = re.sub(r"\W+", "_", name.removesuffix(", narrow"))
+    return folder / f"{word}-outputs.npy", folder / f"{word}-prompts.npy"
+
+
+def write_mixture(
+    folder: pathlib.Path, name: str, n: int, dimensions: Sequence[int], seed: int
+) -> None:
+    """Writes n outputs `[n, d_x]` and prompts `[n, d_t]` of `mixture.fill_mixture`."""
+    outputs, prompts = (
+        np.lib.format.open_memmap(path, "w+", np.float32, (n, d))
+        for path, d in zip(paths(folder, name), dimensions, strict=True)
+    )
+    mixture.fill_mixture(outputs, prompts, seed)
+    outputs.flush()
+    prompts.flush()
+
+
+def write_pairs(folder: pathlib.Path, name: str, pairs: PairedEmbeddings, seed: int) -> None:
+    """Writes the pairs in a random order, so that the first n of them are a sample."""
+    order = np.random.default_rng(seed).permutation(len(pairs))
+    for path, points in zip(paths(folder, name), (pairs.outputs, pairs.prompts), strict=True):
+        np.save(path, np.asarray(points, np.float32)[order])
+
+
 def write(
     folder: pathlib.Path, sets: Mapping[str, PairedEmbeddings], study: Scaling, seed: int
-) -> tuple[dict[str, Points], dict[str, Paths], dict[str, np.ndarray]]:
+) -> tuple[dict[str, Points], dict[str, np.ndarray]]:
     """Writes the points that the processes read.
 
     Args:
       folder: that is written into.
       sets: the real data by name.
-      study: whose parts, sizes and mixture are prepared.
+      study: whose parts and sizes are prepared.
       seed: of the points and their order.
 
     Returns:
-      The data sets by name, where their points lie on disk, and all arrays that enter.
+      The data sets by name, and all arrays that enter.
     """
     points: dict[str, Points] = {}
-    paths: dict[str, Paths] = {}
     arrays: dict[str, np.ndarray] = {}
 
-    def add(name: str, description: str, kind: str, of: Paths, bandwidths: Bandwidths) -> None:
-        outputs, prompts = (np.load(path, mmap_mode="r") for path in of)
+    def add(name: str, description: str, bandwidths: Bandwidths, kind: str) -> None:
+        outputs, prompts = (np.load(path, mmap_mode="r") for path in paths(folder, name))
+        arrays.update({f"{name} outputs": outputs, f"{name} prompts": prompts})
         digests = (records.hash_array(outputs), records.hash_array(prompts))
         points[name] = Points(description, len(outputs), bandwidths, kind, digests)
-        paths[name] = of
-        if kind != "narrow":  # Its arrays are those before it.
-            arrays.update({f"{name} outputs": outputs, f"{name} prompts": prompts})
 
     def add_mixture(name: str, kind: str, n: int, dimensions: tuple[int, int]) -> None:
-        made = write_mixture(folder, name, n, dimensions, seed)
+        write_mixture(folder, name, n, dimensions, seed)
         given = Bandwidths("given", study.bandwidth, study.bandwidth, "given")
-        add(name, mixture.describe(dimensions), kind, made, given)
+        add(name, mixture.describe(dimensions), given, kind)
 
     parts = [part for part in study.measured if part not in ("features", "cold start")]
     n = max((study.largest[part] for part in parts), default=2)
     add_mixture("mixture", "mixture", n, (study.output_dimension, study.prompt_dimension))
     for index, (name, pairs) in enumerate(sets.items()):
         median = scales.by_rule(pairs, "median", seed)
-        real = write_points(folder, name, pairs, study.real_n, seed)
-        add(name, pairs.description, "real", real, median)
+        write_pairs(folder, name, pairs, seed)
+        add(name, pairs.description, median, "real")
         if index == 0:
-            add(f"{name}, narrow", pairs.description, "narrow", real, median.scaled(_NARROW))
+            narrow = {"kind": "narrow", "bandwidths": median.scaled(_NARROW)}
+            points[f"{name}, narrow"] = dataclasses.replace(points[name], **narrow)
     if "features" in study.measured:
         name = "mixture, d = {} and {}".format(*_FEATURES_DIMENSIONS)
         add_mixture(name, "few dimensions", study.largest["features"], _FEATURES_DIMENSIONS)
-    return points, paths, arrays
+    return points, arrays
 
 
 def cells(study: Scaling) -> Iterator[tuple[str, str, int]]:
@@ -115,35 +136,34 @@ def _sizes_of(part: str, name: str, points: Points, study: Scaling) -> list[int]
     """The sizes at which a part takes a data set.
 
     The first calls and the jackknife take the mixture alone; features their own mixture, and real
-    data at a middle size. Order 2 takes real data at small sizes, every second one without --full,
-    and whole; all eigenvalues of one Gram, those of the first set only; the measure, a middle size
-    and the whole set, and what is narrow at the middle size.
+    data at a middle size. Order 2 takes real data at every second of the small sizes and whole;
+    all eigenvalues of one Gram, those of the first set only; the measure, a middle size and the
+    whole set, and what is narrow at the middle size.
     """
-    largest, kind = study.largest[part], points.kind
-    if part in FRESH:
-        return [largest] if kind == "mixture" else []
-    if part == "features":
-        middle = min(_MIDDLE_N, largest)
-        of_kind = {"few dimensions": {middle, largest}, "real": {min(points.n, middle)}}
-        return sorted(of_kind.get(kind, ()))
-    middle = min(points.n, _MIDDLE_N)
-    if kind == "mixture":
-        return sizes(part, largest)
-    if kind == "narrow":
-        return [middle] if part == "measure" else []
-    if kind != "real":
-        return []
-    if part == "measure":
-        return sizes(part, points.n) if study.full else sorted({middle, points.n})
-    whole = min(largest, points.n)
-    if part == "exact":
-        first = next(name for name, of in study.points.items() if of.kind == "real")
-        return [whole] if name == first else []
-    small = sizes(part, min(whole, _MIDDLE_N))
-    return sorted({*(small if study.full else small[1::2]), whole})
+    largest = study.largest[part]
+    whole, middle = min(largest, points.n), min(points.n, _MIDDLE_N)
+    match points.kind, part:
+        case "mixture", "first call" | "jackknife":
+            return [largest]
+        case "mixture", "order 2" | "exact" | "measure":
+            return doubling(part, largest)
+        case "few dimensions", "features":
+            return sorted({min(_MIDDLE_N, largest), largest})
+        case "narrow", "measure":
+            return [middle]
+        case "real", "order 2":
+            return sorted({*doubling(part, min(whole, _MIDDLE_N))[1::2], whole})
+        case "real", "exact":
+            first = next(of for of, other in study.points.items() if other.kind == "real")
+            return [whole] if name == first else []
+        case "real", "measure":
+            return sorted({middle, points.n})
+        case "real", "features":
+            return [min(middle, largest)]
+    return []
 
 
-def sizes(part: str, largest: int) -> list[int]:
+def doubling(part: str, largest: int) -> list[int]:
     """Doubling sizes, ending at `largest`: none lies between half of it and itself."""
     below = []
     size = _SMALLEST[part]
@@ -151,11 +171,6 @@ def sizes(part: str, largest: int) -> list[int]:
         below.append(size)
         size *= 2
     return [*below, largest]
-
-
-def truncations(n: int) -> list[int]:
-    """A few, a twentieth, and 0.4 n, which is the papers' 10,000 of 25,000."""
-    return sorted({min(10, n), max(1, n // 20), max(1, round(0.4 * n))})
 
 
 def load_sets(
@@ -173,51 +188,12 @@ def load_sets(
     pairs = load()
     if beside is None:
         beside = tuple(BESIDE) if pairs.name == "emoji" else ()
-    if "none" in beside:
-        beside = ()
+    beside = [name for name in beside if name != "none"]
     # Never the name of the mixture, nor of what is beside it.
-    taken = pairs.name == "mixture" or pairs.name in beside
+    taken = pairs.name in ("mixture", *beside)
     found = {f"{pairs.name} (set)" if taken else pairs.name: pairs}
-    for name in dict.fromkeys(beside):
+    for name in beside:
         if pairs.name == BESIDE[name]:
             raise ValueError(f"--beside={name}: --data={pairs.name} is the same set.")
         found[name] = data_sets.load(BESIDE[name])
     return found
-
-
-def _paths(folder: pathlib.Path, name: str) -> Paths:
-    word = re.sub(r"\W+", "_", name)
-    return folder / f"{word}-outputs.npy", folder / f"{word}-prompts.npy"
-
-
-def write_mixture(
-    folder: pathlib.Path, name: str, n: int, dimensions: Sequence[int], seed: int
-) -> Paths:
-    """The files of n outputs `[n, d_x]` and prompts `[n, d_t]` of `mixture.fill_mixture`."""
-    paths = _paths(folder, name)
-    outputs, prompts = (
-        np.lib.format.open_memmap(path, "w+", np.float32, (n, d))
-        for path, d in zip(paths, dimensions, strict=True)
-    )
-    mixture.fill_mixture(outputs, prompts, seed)
-    outputs.flush()
-    prompts.flush()
-    return paths
-
-
-def write_points(
-    folder: pathlib.Path, name: str, pairs: PairedEmbeddings, largest: int | None, seed: int
-) -> Paths:
-    """The files of the pairs in a random order, so that the first n of them are a sample.
-
-    Args:
-      folder, name: where, and what the files are called.
-      pairs: all of them.
-      largest: the most that are kept; all where None.
-      seed: of the order.
-    """
-    order = np.random.default_rng(seed).permutation(len(pairs))[:largest]
-    paths = _paths(folder, name)
-    for path, points in zip(paths, (pairs.outputs, pairs.prompts), strict=True):
-        np.save(path, np.asarray(points, np.float32)[order])
-    return paths

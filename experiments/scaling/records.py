@@ -10,8 +10,6 @@ import xarray as xr
 
 from experiments.lab import Run
 
-_ONCE = ("memory_bytes", "idle_share")
-
 
 def dataset(
     dimensions: Sequence[int], results: Mapping[str, Any], left_out: Mapping[str, str]
@@ -20,33 +18,32 @@ def dataset(
 
     Args:
       dimensions: d_x and d_t.
-      results: by contestant: the seconds of each call and its values, memory, time while idle.
+      results: by contestant: the seconds of each call and its values, and the memory.
       left_out: by contestant, why it took no part or failed.
 
     Returns:
       `seconds` of each call, `value` of each quantity (its estimate and the ends of its interval,
-      or a number and NaN), what is measured once of a contestant, and `left_out`, '' for those who
-      took part.
+      or a number and NaN), `memory_bytes`, and `left_out`, '' for those who took part.
     """
     names = [*results, *left_out]
-    every = [of.get("values", []) for of in results.values()]
-    quantities = list(dict.fromkeys(name for calls in every for call in calls for name in call))
-    calls = max((len(of["seconds"]) for of in results.values()), default=0)
+    quantities = list(dict.fromkeys(q for of in results.values() for v in of["values"] for q in v))
+    calls = max((len(of["seconds"]) for of in results.values()), default=1)
     seconds = np.full((len(names), calls), np.nan)
     values = np.full((*seconds.shape, len(quantities), 3), np.nan)
+    memory = np.full(len(names), np.nan)
     for row, of in enumerate(results.values()):
         seconds[row, : len(of["seconds"])] = of["seconds"]
-        for call, found in enumerate(every[row]):
+        memory[row] = of.get("memory_bytes", np.nan)
+        for call, found in enumerate(of["values"]):
             for name, numbers in found.items():
                 values[row, call, quantities.index(name), : np.size(numbers)] = numbers
-    absent = [np.nan] * len(left_out)
-    once = {name: [of.get(name, np.nan) for of in results.values()] + absent for name in _ONCE}
+    reasons = [""] * len(results) + list(left_out.values())
     return xr.Dataset(
         {
             "seconds": (("contestant", "call"), seconds),
             "value": (("contestant", "call", "quantity", "end"), values),
-            **{name: ("contestant", np.array(of, float)) for name, of in once.items()},
-            "left_out": ("contestant", np.array([""] * len(results) + [*left_out.values()], str)),
+            "memory_bytes": ("contestant", memory),
+            "left_out": ("contestant", np.array(reasons, str)),
             "dimensions": ("of", np.array(dimensions, int)),
         },
         {"contestant": np.array(names, str), "quantity": np.array(quantities, str)},
@@ -61,9 +58,13 @@ class Record(NamedTuple):
     n: int
     measured: xr.Dataset
 
+    def _of(self, variable: str, name: str) -> xr.DataArray:
+        """What there is of a contestant; NaN of one that took no part."""
+        return self.measured[variable].reindex(contestant=[name]).isel(contestant=0)
+
     def calls(self, name: str) -> np.ndarray:
         """The seconds of each call of a contestant; none where it took no part."""
-        return self._finite("seconds", name)
+        return self._of("seconds", name).dropna("call").values
 
     def seconds(self, name: str) -> float:
         """The median time of a call after the first, or of the first where there is no other."""
@@ -72,7 +73,7 @@ class Record(NamedTuple):
 
     def mebibytes(self, name: str) -> float:
         """The memory that the calls took at their peak, beyond data and runtime, in MiB."""
-        return float(self._finite("memory_bytes", name).sum()) / 2**20
+        return self._of("memory_bytes", name).item() / 2**20
 
     def ratio(self, one: str, other: str) -> float:
         """The median over the rounds that both took part in of one's time over the other's.
@@ -85,21 +86,14 @@ class Record(NamedTuple):
             return float(np.median([a / b for a, b in pairs]))
         return self.seconds(one) / self.seconds(other)
 
-    def values(self, name: str) -> dict[str, np.ndarray]:
-        """By quantity, what each call of a contestant gave, `[calls, 3]`."""
-        if name not in self.measured.contestant:
-            return {}
-        values = self.measured.value.sel(contestant=name).transpose("quantity", "call", "end")
-        found = zip(self.measured.quantity.values.tolist(), values.values, strict=True)
-        numbers = {quantity: of[np.isfinite(of[:, 0])] for quantity, of in found}
-        return {quantity: of for quantity, of in numbers.items() if len(of)}
+    def values(self, name: str) -> xr.DataArray:
+        """What each call of a contestant gave, `[quantity, call, end]`; only what it did give."""
+        found = self._of("value", name).transpose("quantity", "call", "end")
+        return found.dropna("quantity", how="all")
 
-    def _finite(self, variable: str, name: str) -> np.ndarray:
-        """What there is of a contestant."""
-        if name not in self.measured.contestant:
-            return np.empty(0)
-        found = np.atleast_1d(self.measured[variable].sel(contestant=name).values)
-        return found[np.isfinite(found)]
+    def first(self, name: str) -> xr.DataArray:
+        """What the first call of a contestant gave, `[quantity]`, without intervals."""
+        return self.values(name).isel(call=0, end=0)
 
 
 def records(run: Run) -> list[Record]:

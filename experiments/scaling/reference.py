@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.linalg
 
@@ -18,6 +20,17 @@ def entropy(eigenvalues: np.ndarray, truncation: int | None = None) -> float:
         values = values + (1 - values.sum()) / truncation
     values = values[values > 0]
     return float(-np.sum(values * np.log(values)))
+
+
+def read_norms(norms: Any) -> dict[str, float]:
+    """The three norms by name."""
+    values = np.asarray(norms, np.float64).tolist()
+    return dict(zip(("outputs", "prompts", "joint"), values, strict=True))
+
+
+def read_spectrum(eigenvalues: Any) -> dict[str, list[float]]:
+    """Their entropy; with the ends of no interval."""
+    return {"vendi": [entropy(np.asarray(eigenvalues))] * 3}
 
 
 def norms(cell: Cell) -> Contestant:
@@ -38,10 +51,7 @@ def norms(cell: Cell) -> Contestant:
                 total[index] += square[:, :rows].sum() + 2 * square[:, rows:].sum()
         return total / n**2
 
-    def read(total: np.ndarray) -> dict[str, float]:
-        return dict(zip(("outputs", "prompts", "joint"), total.tolist(), strict=True))
-
-    return Contestant(ready=lambda seed: sums, read=read)
+    return Contestant(lambda seed: sums, read_norms)
 
 
 def eigenvalues(cell: Cell) -> Contestant:
@@ -56,7 +66,7 @@ def eigenvalues(cell: Cell) -> Contestant:
         gram /= cell["n"]
         return lambda: scipy.linalg.eigvalsh(gram, overwrite_a=True, check_finite=False)
 
-    return Contestant(ready=ready, read=lambda values: {"vendi": [entropy(values)] * 3})
+    return Contestant(ready, read_spectrum)
 
 
 def gaussian(rows: np.ndarray, columns: np.ndarray, bandwidth: float) -> np.ndarray:

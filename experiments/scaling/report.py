@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import xarray as xr
 from absl import flags
 
 from condvendi_jax.cli import command
@@ -22,49 +23,36 @@ from experiments.scaling.points import Points
 from experiments.scaling.records import Record, records
 
 DEFAULT_PRODUCTS = 448
-_TOLERANCE = 0.002  # What the targets of the measure ask for.
 _DIGITS = 8  # Of a digest.
 
 
-class Accuracy(NamedTuple):
-    """How near one quantity of one contestant came to its exact value, over the seeds.
-
-    Attributes:
-      seeds: how many.
-      rms: the root mean square error, relative, of the score (the exponential).
-      within: the size of error that 95% of the seeds stay below.
-      half_width: the mean of the intervals' half widths, relative to the score.
-      coverage: the share of the intervals that held the exact value.
-    """
-
-    seeds: int
-    rms: float
-    within: float
-    half_width: float
-    coverage: float
-
-
-def accuracies(record: Record, name: str) -> dict[str, Accuracy]:
-    """The accuracy of a contestant by quantity; none where the exact value is missing.
+def accuracy(record: Record, name: str) -> xr.Dataset:
+    """How near a contestant came to the exact values over the seeds, along `quantity`.
 
     Quantities are called 'vendi', 'conditional-t200' or 'joint 448': what follows a space says how
-    it was computed and has no part in the exact value.
+    it was computed and has no part in the exact value. Those without one are left out.
+
+    Returns:
+      `seeds`, how many; `rms` and `within`, the relative error of the score (the exponential) as
+      root mean square and as what 95% of the seeds stay below; `half_width`, the mean of the
+      intervals', relative to the score; `coverage`, the share that held the exact value.
     """
-    exact = record.values("exact")
-    found = {}
-    for quantity, values in record.values(name).items():
-        known = exact.get(quantity.partition(" ")[0])
-        if known is not None:
-            truth, (value, low, high) = known[0, 0], values.T
-            errors = np.abs(np.expm1(value - truth))
-            found[quantity] = Accuracy(
-                seeds=len(values),
-                rms=float(np.sqrt(np.mean(errors**2))),
-                within=float(np.quantile(errors, 0.95)),
-                half_width=float(np.mean(np.expm1((high - low) / 2))),
-                coverage=float(np.mean((low <= truth) & (truth <= high))),
-            )
-    return found
+    exact, found = record.first("exact"), record.values(name)
+    exact_of = {q: q.partition(" ")[0] for q in found.quantity.values.tolist()}
+    known = [q for q, of in exact_of.items() if of in exact.quantity]
+    truth = exact.sel(quantity=[exact_of[q] for q in known]).drop_vars("quantity")
+    value, low, high = found.sel(quantity=known).transpose("end", ...)
+    errors = abs(np.expm1(value - truth))
+    held = (low <= truth) & (truth <= high)
+    return xr.Dataset(
+        {
+            "seeds": value.count("call"),
+            "rms": np.sqrt((errors**2).mean("call")),
+            "within": errors.reduce(np.nanquantile, "call", q=0.95),
+            "half_width": np.expm1((high - low) / 2).mean("call"),
+            "coverage": held.where(value.notnull()).mean("call"),
+        }
+    )
 
 
 def worst(record: Record) -> dict[str, float]:
@@ -73,55 +61,59 @@ def worst(record: Record) -> dict[str, float]:
     The coverage is that of all scores and seeds together: a score has few seeds where a call takes
     long, and its share alone says little.
     """
-    found = accuracies(record, "by tolerance")
-    scores = [of for quantity, of in found.items() if "-t" not in quantity]
-    truncated = [of.within for quantity, of in found.items() if "-t" in quantity]
-    if not scores:
+    found = accuracy(record, "by tolerance")
+    if not found.quantity.size:
         return {}
+    truncated = np.array(["-t" in quantity for quantity in found.quantity.values.tolist()])
+    whole, cut = (found.isel(quantity=chosen) for chosen in (~truncated, truncated))
     return {
-        "seeds": scores[0].seeds,
-        "error at 95%": max(of.within for of in scores),
-        "mean half interval": max(of.half_width for of in scores),
-        "truncated: error at 95%": max(truncated, default=np.nan),
-        "coverage": float(np.mean([of.coverage for of in found.values()])),
+        "seeds": whole.seeds[0].item(),
+        "error at 95%": whole.within.max().item(),
+        "mean half interval": whole.half_width.max().item(),
+        "truncated: error at 95%": max(cut.within.values.tolist(), default=np.nan),
+        "coverage": found.coverage.mean().item(),
     }
 
 
 def best_splits(record: Record) -> dict[str, float]:
     """By 'entropy products', the rms error of plain quadrature's best split."""
     best: dict[str, float] = {}
-    for quantity, plain in accuracies(record, "plain SLQ").items():
+    for quantity, rms in rms_errors(record, "plain SLQ").items():
         name = quantity.rpartition(" ")[0]
-        best[name] = min(plain.rms, best.get(name, math.inf))
+        best[name] = min(rms, best.get(name, math.inf))
     return best
+
+
+def rms_errors(record: Record, name: str) -> dict[str, float]:
+    """The rms error of a contestant by quantity."""
+    found = accuracy(record, name).rms
+    return dict(zip(found.quantity.values.tolist(), found.values.tolist(), strict=True))
 
 
 def plain_over_ours(record: Record) -> float:
     """The rms error of plain quadrature over that of ours, of H(X, T) by the default budget."""
     name = f"joint {DEFAULT_PRODUCTS}"
-    plain, ours = best_splits(record).get(name), accuracies(record, "by budget").get(name)
+    plain, ours = best_splits(record).get(name), rms_errors(record, "by budget").get(name)
     if plain is None or ours is None:
         return np.nan
     # Ours is exact where its Krylov space holds all of a small matrix.
-    return plain / ours.rms if ours.rms > 0 else math.inf
+    return plain / ours if ours > 0 else math.inf
 
 
 def norm_error(record: Record) -> float:
     """The largest relative error of our squared norms against float64."""
-    exact = record.values("float64")
-    ours = [record.values(name) for name in ("tiles", "library", "16 bandwidths")]
-    pairs = [(of[q][0, 0], exact[q][0, 0]) for of in ours for q in of.keys() & exact.keys()]
-    return max((abs(value / truth - 1) for value, truth in pairs), default=np.nan)
+    exact = record.first("float64")
+    ours = [record.first(name) / exact for name in ("tiles", "library", "16 bandwidths")]
+    return max((abs(ratio - 1) for of in ours for ratio in of.values.tolist()), default=np.nan)
 
 
 def share_of_peak(record: Record) -> float:
     """n^2 (d_x + d_t) operations over our time, over those of the fastest matrix product."""
-    product = record.values("matrix product")
-    if not product:
+    product, times = record.first("matrix product"), record.calls("matrix product")
+    if not product.size:
         return np.nan
-    peak = product["operations"][0, 0] / record.calls("matrix product").min()
     useful = record.n**2 * record.measured.dimensions.values.sum()
-    return float(useful / record.seconds("tiles") / peak)
+    return float(useful / record.seconds("tiles") / (product[0] / times.min()))
 
 
 class _Target(NamedTuple):
@@ -189,21 +181,12 @@ _TARGETS = (
     _Target("jackknife", (1000, 1000), "evaluate" + AGAIN, "<=", 5, " s"),
     _Target("cold start", _ANY, "import condvendi_jax / import jax", "<=", 1.2),
 )
-# What arithmetic says of one H200.
-_H200 = (
-    _Target("order 2", (25_000, 30_000), "tiles", "<=", 0.015, " s"),
-    _Target("order 2", (100_000, 120_000), "tiles", "<=", 0.25, " s"),
-    _Target("order 2", (1_000_000, 1_200_000), "tiles", "<=", 25, " s"),
-    _Target("measure", (25_000, 30_000), "stored", "<=", 3 * 0.2, " s"),
-    _Target("measure", (100_000, 120_000), "matrix-free", "<=", 3 * 2, " s"),
-)
 
 
 def rows(run: Run) -> list[dict[str, str]]:
     """The targets, each beside the worst that was measured; `met` is '' where nothing was."""
-    targets = [*_TARGETS, *(_H200 if "H200" in run.study.device else ())]
-    # What an interval of 0.2% takes on each set of real data; a wider one says nothing about it.
-    for name, points in run.study.points.items() if run.study.rtol <= _TOLERANCE else ():
+    targets = list(_TARGETS)
+    for name, points in run.study.points.items():
         for sizes, bound in (((4000, 4000), 0.6), (_LARGE, 0.15)):
             if points.kind == "real" and points.n >= sizes[0]:
                 targets.append(_Target("measure", sizes, "stored / exact", "<=", bound, "%", name))
@@ -263,13 +246,12 @@ def _table(lines: Sequence[Mapping[str, str]]) -> str:
 
 def _data(name: str, points: Points) -> dict[str, str]:
     """What the data are, and the digests that tell whose numbers a row has."""
+    digests = [digest.rpartition(" ")[2][:_DIGITS] for digest in points.digests]
     return {
         "data": f"{name}: {points.description.rstrip('.')}",
         "pairs": f"{points.n:,}",
         "bandwidths": f"{points.bandwidths.outputs:.3g}, {points.bandwidths.prompts:.3g}",
-        "sha256 of outputs, prompts": ", ".join(
-            digest.rpartition(" ")[2][:_DIGITS] for digest in points.digests
-        ),
+        "sha256 of outputs, prompts": ", ".join(digests),
     }
 
 
@@ -313,9 +295,8 @@ def _features(records: Sequence[Record], count: int) -> list[dict[str, str]]:
     names = [name for name in CONTESTANTS["features"] if name != "exact"]
     of_part = [record for record in records if record.part == "features"]
     for record, name in ((r, name) for r in of_part for name in names if len(r.calls(name))):
-        found = accuracies(record, name).values()
-        width = max((of.half_width for of in found), default=0.0)
-        coverage = float(np.mean([of.coverage for of in found])) if width > 0 else np.nan
+        found = accuracy(record, name)
+        intervals = found.where(found.half_width > 0)  # Those of no width are none.
         lines.append(
             {
                 "features": record.data,
@@ -323,12 +304,16 @@ def _features(records: Sequence[Record], count: int) -> list[dict[str, str]]:
                 "kind, how many": f"{name}, {count:,}",
                 "seconds": f"{record.seconds(name):.3g}",
                 "MiB": f"{record.mebibytes(name):,.0f}",
-                "rms error, worst score": _text(max((of.rms for of in found), default=np.nan), "%"),
-                "mean half interval": _text(width or np.nan, "%"),
-                "coverage": _text(coverage, "%"),
+                "rms error, worst score": _text(_largest(found.rms), "%"),
+                "mean half interval": _text(_largest(intervals.half_width), "%"),
+                "coverage": _text(intervals.coverage.mean().item(), "%"),
             }
         )
     return lines
+
+
+def _largest(values: xr.DataArray) -> float:
+    return max(values.values.tolist(), default=np.nan)
 
 
 def main(argv: list[str]) -> None:

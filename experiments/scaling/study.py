@@ -6,20 +6,22 @@ A cell is one part of the benchmark on one data set at one n; its contestants me
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import importlib.metadata
 import pathlib
 import re
 import tempfile
-from typing import Any
 
 import jax
 import numpy as np
 from rich.table import Table
 
 from experiments import lab
-from experiments.scaling import contests, figures, report
+from experiments.scaling import contests, engines, figures, report
+from experiments.scaling import points as sets
 from experiments.scaling.contests import FRESH, PACKAGES
-from experiments.scaling.points import BESIDE, Points, cells, load_sets, truncations, write
+from experiments.scaling.points import BESIDE, Points
 from experiments.scaling.records import Record, dataset, records
 from experiments.scaling.worker import Worker
 
@@ -32,17 +34,14 @@ _PARTS = {
     "jackknife": "jackknife",
     "start": "cold start",
 }
-# Options that some parts alone look at; the first of a size is the part whose largest n it is.
-_OF_PARTS = {
-    "order_two_n": ("order2",),
-    "exact_n": ("exact",),
-    "measure_n": ("measure",),
-    "features_n": ("features",),
-    "first_n": ("first",),
-    "jackknife_n": ("jackknife",),
-    "features": ("features",),
-    "seeds": ("measure", "features"),
-    "rtol": ("measure", "first"),
+# The field of the largest n of a part, by the part's name among the flags.
+_SIZES = {
+    "order2": "order_two_n",
+    "exact": "exact_n",
+    "measure": "measure_n",
+    "features": "features_n",
+    "first": "first_n",
+    "jackknife": "jackknife_n",
 }
 # The default sizes and limits of a device, without and with --full.
 _LIMITED = ("order_two_n", "exact_n", "measure_n", "features_n", "seeds", "patience", "enough")
@@ -83,21 +82,8 @@ class Scaling(lab.Study):
     measure_n: int | None = lab.flag(
         None, "The largest n of the spectral measure, of the mixture.", at_least=2
     )
-    real_n: int | None = lab.flag(
-        None, "The largest n of real data; whole sets if unset.", at_least=2
-    )
     features_n: int | None = lab.flag(None, "The largest n of the features.", at_least=2)
-    features: int = lab.flag(
-        512, "How many features; Fourier's are of half as many frequencies.", above=0
-    )
-    first_n: int = lab.flag(2000, "The n of the first calls.", at_least=2)
-    jackknife_n: int = lab.flag(1000, "The n of the jackknife.", at_least=2)
-    output_dimension: int = lab.flag(768, "d_x of the mixture.", at_least=2)
-    prompt_dimension: int = lab.flag(512, "d_t of the mixture.", at_least=2)
-    bandwidth: float = lab.flag(0.7, "Of the mixture's outputs and prompts.", above=0)
     repeats: int = lab.flag(5, "Rounds at most, after the first.", at_least=1)
-    seeds: int | None = lab.flag(None, "Seeds that errors and coverage are taken over.", at_least=1)
-    rtol: float = lab.flag(2e-3, "The tolerance asked of the measure.", above=0)
     patience: float | None = lab.flag(
         None, "Seconds; what should take longer for one call is left out.", above=0
     )
@@ -109,6 +95,15 @@ class Scaling(lab.Study):
         "Packages compared with; all that are installed if unset.",
         choices=(*PACKAGES, "none"),
     )
+    seeds: int | None = lab.resolved()
+    # What the targets are of.
+    features: int = lab.resolved(512)  # Fourier's are of half as many frequencies.
+    first_n: int = lab.resolved(2000)
+    jackknife_n: int = lab.resolved(1000)
+    output_dimension: int = lab.resolved(768)
+    prompt_dimension: int = lab.resolved(512)
+    bandwidth: float = lab.resolved(0.7)  # Of the mixture's outputs and prompts.
+    rtol: float = lab.resolved(2e-3)  # The tolerance asked of the measure.
     device: str = lab.resolved("")
     platform: str = lab.resolved("")
     cores: int | None = lab.resolved()
@@ -123,36 +118,33 @@ class Scaling(lab.Study):
     @property
     def largest(self) -> dict[str, int]:
         """The largest n of each part, of a study that was made ready."""
-        sizes = {
-            of[0]: getattr(self, name) for name, of in _OF_PARTS.items() if name.endswith("_n")
-        }
-        return {_PARTS[part]: n for part, n in sizes.items()}
+        return {_PARTS[part]: getattr(self, name) for part, name in _SIZES.items()}
 
     def prepare(self, load, seed):
         """Asks for the device, finds the peers, and writes the points that the processes read."""
-        for name, parts in _OF_PARTS.items():
-            if getattr(self, name) != getattr(Scaling, name) and not {*parts} & {*self.parts}:
-                words = " or ".join(parts)
-                raise ValueError(f"--{name} means nothing without {words} among --parts.")
-        if self.features % 16:
-            raise ValueError(f"--features: expected a multiple of 16, received {self.features}.")
-        peers = PACKAGES if self.peers is None else [p for p in self.peers if p != "none"]
-        versions = contests.peer_versions(peers)
+        for part, name in _SIZES.items():
+            if getattr(self, name) != getattr(Scaling, name) and part not in self.parts:
+                raise ValueError(f"--{name} means nothing without {part} among --parts.")
+        versions = {}
+        for package in [p for p in PACKAGES if self.peers is None or p in self.peers]:
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                versions[package] = importlib.metadata.version(package)
         # This process measures nothing and must not take the accelerator from those that do.
         jax.config.update("jax_platforms", "cpu")
-        sets = load_sets(load, self.beside)
-        with Worker("engines") as worker:
-            device = worker.request("ask", function="describe")
+        pairs = sets.load_sets(load, self.beside)
+        with Worker() as worker:
+            device = worker.request("ask", engines.describe)
         platform = "cpu" if device["platform"] == "cpu" else "accelerator"
         defaults = dict(zip(_LIMITED, _DEFAULTS[platform, self.full], strict=True))
         ready = dataclasses.replace(
             self, **{k: v for k, v in defaults.items() if getattr(self, k) is None}
         )
         scratch = tempfile.TemporaryDirectory()
-        points, paths, arrays = write(pathlib.Path(scratch.name), sets, ready, seed)
+        folder = pathlib.Path(scratch.name)
+        points, arrays = sets.write(folder, pairs, ready, seed)
         on = {"device": device["provenance"]["device"], "cores": device["cores"]}
         return ready.ready(
-            state=(paths, device["memory_bytes"]),
+            state=(folder, device["memory_bytes"]),
             arrays=arrays,
             setup={"provenance": on, "close": scratch.cleanup},
             **on,
@@ -164,32 +156,32 @@ class Scaling(lab.Study):
     def cells(self):
         """A part of the benchmark on one data set at one n."""
         names = ("part", "data", "n")
-        return [lab.Cell(tuple(zip(names, cell, strict=True))) for cell in cells(self)]
+        return [lab.Cell(tuple(zip(names, cell, strict=True))) for cell in sets.cells(self)]
 
     def compute(self, state, context, *, part, data, n):
         """Lets the contestants of a cell meet."""
         if part == "cold start":
             return dataset((), contests.cold_starts(self.repeats), {})
-        (paths, memory), place = state, {"part": part, "data": data, "n": n}
+        folder, memory = state
         earlier = [Record(**cell.values, measured=of) for cell, of in context.finished.items()]
-        entries, left_out = contests.choose(self, place, memory, earlier)
+        entries, left_out = contests.choose(self, part, data, n, memory, earlier)
         bandwidths = self.points[data].bandwidths
-        outputs, prompts = paths[data]
-        request: dict[str, Any] = {
+        outputs, prompts = sets.paths(folder, data)
+        request = {
             "outputs": str(outputs),
             "prompts": str(prompts),
             "n": n,
             "bandwidths": [bandwidths.outputs, bandwidths.prompts],
-            "truncations": truncations(n),
+            # A few, a twentieth, and 0.4 n, which is the papers' 10,000 of 25,000.
+            "truncations": sorted({min(10, n), max(1, n // 20), max(1, round(0.4 * n))}),
             "rtol": self.rtol,
             "features": self.features,
             "budgets": {p: b for p, b in contests.BUDGETS.items() if b["block"] * b["sweeps"] < n},
             "splits": contests.SPLITS,
-            "eigenvalues": str(outputs.with_name("eigenvalues.npy")),
         }
         run = contests.first_calls if part in FRESH else contests.run_cell
         results, failed = run(entries, request, self, context.say)
-        dimensions = [np.load(p, mmap_mode="r").shape[1] for p in (outputs, prompts)]
+        dimensions = [np.load(path, mmap_mode="r").shape[1] for path in (outputs, prompts)]
         return dataset(dimensions, results, left_out | failed)
 
     def tables(self, run):
@@ -197,14 +189,12 @@ class Scaling(lab.Study):
         grid = Table("what", "target", "measured", "met")
         for row in report.rows(run):
             grid.add_row(*row.values())
-        notes, share = [], 0.0
-        for record in records(run):
-            reasons = record.measured.left_out.to_series()
-            where = f"{record.part}, {record.data}, n = {record.n:,}"
-            notes += [f"left out: {name} ({where}): {why}" for name, why in reasons.items() if why]
-            if record.part not in FRESH:  # A process that is alone disturbs nobody.
-                share = np.nanmax([share, *record.measured.idle_share.values])
-        notes.append(f"waiting took a process at most {share:.1%} of a core")
+        notes = [
+            f"left out: {name} ({record.part}, {record.data}, n = {record.n:,}): {why}"
+            for record in records(run)
+            for name, why in record.measured.left_out.to_series().items()
+            if why
+        ]
         grid.caption = "\n".join([*notes, f"on {report.machine(run)}"])
         grid.caption_justify = "left"
         yield grid

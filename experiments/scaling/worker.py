@@ -1,6 +1,4 @@
-"""The process of a contestant, and its parent's end: a JSON request a line, a JSON reply a line.
-
-    python -m experiments.scaling.worker engines
+"""The process of a contestant, and its parent's end: requests and replies through a pipe.
 
 This module imports neither JAX nor a peer, so that a process loads what its contestant needs only.
 """
@@ -8,19 +6,16 @@ This module imports neither JAX nor a peer, so that a process loads what its con
 from __future__ import annotations
 
 import gc
-import importlib
-import json
+import multiprocessing
 import os
-import queue
-import resource
+import signal
 import statistics
-import subprocess
 import sys
-import tempfile
 import threading
 import time
-import types
+import warnings
 from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,10 +27,9 @@ _ENVIRONMENT = {
     "JAX_ENABLE_COMPILATION_CACHE": "false",
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
     "TF_CPP_MIN_LOG_LEVEL": "2",
-    "PYTHONWARNINGS": "ignore",
 }
 # Threads that wait for work spin before they sleep, OpenBLAS's for some 25 ms. That has ended when
-# the turn passes to another process; the run says what share of a core waiting took.
+# the turn passes to another process.
 _SETTLE = 0.05
 # Seconds: calls below the first are repeated until they have taken the second together.
 _SHORT, _TOGETHER = 0.1, 0.3
@@ -69,126 +63,77 @@ class WorkerError(RuntimeError):
 
 
 class Worker:
-    """A process that runs one contestant; a context manager that ends it.
+    """A process that runs one contestant; a context manager that ends it."""
 
-    Args:
-      module: which of `experiments.scaling`'s modules it imports.
-    """
-
-    def __init__(self, module: str):
-        self._errors = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 - lasts as the process does.
-        # A session of its own: Ctrl-C is for the parent, which ends its workers.
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "experiments.scaling.worker", module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            env=os.environ | _ENVIRONMENT,
-            start_new_session=True,
-        )
+    def __init__(self):
+        # Forking would copy the runtime of this process.
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self.process.start()
+        theirs.close()
 
     def __enter__(self) -> Worker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.communicate()
-        self._errors.close()
+        self.process.kill()
+        self.process.join()
+        self._pipe.close()
 
-    def request(self, do: str, **arguments: Any) -> Any:
+    def request(self, do: str, *arguments: Any) -> Any:
         """The reply to a request: a method of `Server` and its arguments.
 
         Raises:
           WorkerError: the contestant raised, or the process ended.
         """
-        assert self._process.stdin is not None and self._process.stdout is not None
         try:
-            self._process.stdin.write(json.dumps({"do": do} | arguments) + "\n")
-            self._process.stdin.flush()
-            line = self._process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        if not line:
-            raise WorkerError(self._last_words())
-        reply = json.loads(line)
-        if "error" in reply:
-            raise WorkerError(reply["error"])
-        return reply["reply"]
-
-    def _last_words(self) -> str:
-        status = self._process.wait()
-        self._errors.seek(0)
-        lines = self._errors.read().strip().splitlines()
-        cause = f"killed by signal {-status}, out of memory?" if status < 0 else f"status {status}"
-        return f"its process ended ({cause})" + (f": {lines[-1]}" if lines else "")
+            self._pipe.send((do, arguments))
+            reply = self._pipe.recv()
+        except (EOFError, OSError):
+            self.process.join()
+            status = self.process.exitcode
+            why = "; out of memory?" if status == -signal.SIGKILL else ""
+            raise WorkerError(f"its process ended with status {status}{why}") from None
+        if isinstance(reply, WorkerError):
+            raise reply
+        return reply
 
 
 class Server:
-    """Answers the requests of one process.
+    """Answers the requests of one process."""
 
-    Args:
-      module: where the contestants' functions are. Its `device_bytes()`, if there is one, gives
-        the bytes in use on an accelerator now and at the peak, or None on a CPU.
-    """
-
-    def __init__(self, module: types.ModuleType):
-        self._module = module
-        self._device_bytes = getattr(module, "device_bytes", lambda: None)
-        self._idle = np.zeros(2)
-        self._ran = False
-
-    def ask(self, function: str) -> Any:
+    def ask(self, function: Callable[[], Any]) -> Any:
         """Calls a function that needs no data."""
-        return getattr(self._module, function)()
+        return function()
 
-    def prepare(self, function: str, cell: Cell) -> None:
+    def prepare(self, function: Callable[[Cell], Contestant], cell: Cell) -> None:
         """Loads the data, compiles; memory counts from here."""
-        self._contestant: Contestant = getattr(self._module, function)(cell)
+        self._contestant = function(cell)
+        self._ran = False
         gc.collect()
         _reset_peak()
-        self._baseline = self._memory()[0]
-        self._left = _clocks()
+        self._baseline = _memory()[0]
 
     def run(self, seed: int) -> dict[str, Any]:
         """One call: its seconds, and what it gave. The median of several where they are short."""
-        self._idle += _clocks() - self._left
         call = self._contestant.ready(seed)
-        result, seconds = _timed(call)
-        taken = [seconds]
+        taken = []
         # The first after another process's turn finds cold caches and threads asleep.
-        while seconds < _SHORT and sum(taken) < _TOGETHER and self._ran:
-            taken.append(_timed(call)[1])
-        self._ran, seconds = True, statistics.median(taken)
+        while not taken or (taken[0] < _SHORT and sum(taken) < _TOGETHER and self._ran):
+            started = time.perf_counter()
+            result = call()
+            taken.append(time.perf_counter() - started)
+        self._ran = True
         values = self._contestant.read(result)
         del call, result
         gc.collect()
         time.sleep(_SETTLE)
-        self._left = _clocks()
-        return {"seconds": seconds, "values": values}
+        return {"seconds": statistics.median(taken), "values": values}
 
     def finish(self) -> dict[str, Any]:
-        """The memory that the calls took, and the share of a core that waiting took."""
-        waited, used = self._idle.tolist()
-        return {
-            "memory_bytes": max(0, self._memory()[1] - self._baseline),
-            "idle_share": used / waited if waited > 0 else 0.0,
-        }
-
-    def _memory(self) -> tuple[int, int]:
-        return self._device_bytes() or _host_bytes()
-
-
-def _clocks() -> np.ndarray:
-    """Seconds of the wall clock, and of all threads of this process on any core."""
-    return np.array([time.perf_counter(), time.process_time()])
-
-
-def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
-    """What a call gives, and its seconds."""
-    started = time.perf_counter()
-    result = call()
-    return result, time.perf_counter() - started
+        """The memory that the calls took."""
+        return {"memory_bytes": float(np.maximum(0, _memory()[1] - self._baseline))}
 
 
 def _reset_peak() -> None:
@@ -200,44 +145,46 @@ def _reset_peak() -> None:
         pass  # Then the peak of loading and compiling counts as well.
 
 
-def _host_bytes() -> tuple[int, int]:
-    """The resident bytes of this process now and at the peak."""
+def _memory() -> tuple[float, float]:
+    """The bytes now and at the peak: of an accelerator that is in use, or of this process.
+
+    NaN where the operating system does not say (no /proc).
+    """
+    torch: Any = sys.modules.get("torch")
+    if torch and torch.cuda.is_initialized():
+        return torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
+    jax: Any = sys.modules.get("jax")
+    if jax and (of := jax.local_devices()[0].memory_stats()):
+        return of["bytes_in_use"], of["peak_bytes_in_use"]
     try:
         with open("/proc/self/status") as stream:
             fields = dict(line.split(":", 1) for line in stream)
-        now, peak = (int(fields[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM"))
-        return now, peak
-    except (OSError, KeyError):
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        # In bytes on macOS, in KiB elsewhere. The present value is not known.
-        peak *= 1 if sys.platform == "darwin" else 1024
-        return peak, peak
+    except OSError:
+        return np.nan, np.nan
+    now, peak = (int(fields[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM"))
+    return now, peak
 
 
-def _receive(requests: queue.SimpleQueue[str]) -> None:
-    """Queues the requests. When the parent has gone the process ends, even during a call."""
-    for line in sys.stdin:
-        requests.put(line)
+def _end_with_parent() -> None:
+    """Ends this process when the parent has gone, even during a call."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
     os._exit(0)
 
 
-def main() -> None:
-    """Serves until standard input ends."""
-    # What a library prints is no reply.
-    replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    server = Server(importlib.import_module(f"experiments.scaling.{sys.argv[1]}"))
-    requests: queue.SimpleQueue[str] = queue.SimpleQueue()
-    threading.Thread(target=_receive, args=(requests,), daemon=True).start()
+def _serve(pipe: Connection) -> None:
+    """Answers the parent's requests until it ends this process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent.
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    os.environ.update(_ENVIRONMENT)
+    warnings.simplefilter("ignore")
+    server = Server()
     while True:
-        request = json.loads(requests.get())
+        # The first function that is received imports its module.
+        do, arguments = pipe.recv()
         try:
-            reply = {"reply": getattr(server, request.pop("do"))(**request)}
+            reply = getattr(server, do)(*arguments)
         except Exception as error:  # Whatever a contestant raises is its result.
-            reply = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
-        replies.write(json.dumps(reply) + "\n")
-        replies.flush()
-
-
-if __name__ == "__main__":
-    main()
+            reply = WorkerError(f"{type(error).__name__}: {error}".splitlines()[0])
+        pipe.send(reply)

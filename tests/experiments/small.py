@@ -482,9 +482,7 @@ FLAGS = {
     "many_devices": small_pairs("--n=100", "--rtol=0.05"),
     "prompt_clusters": small_pairs("--counts=2,5,10", "--repeats=2", "--rule=median"),
     "prompt_modes": small_pairs("--modes=3", "--rule=median"),
-    "scaling": small_pairs(
-        "--parts=exact", "--exact_n=64", "--repeats=1", "--peers=none", "--output_dimension=6"
-    ),
+    "scaling": small_pairs("--parts=exact", "--exact_n=64", "--repeats=1", "--peers=none"),
     "sketch_temperature": sketch_temperature,
     "substitution": substitution,
     "temperature": temperature,
