@@ -53,34 +53,19 @@ class GuidanceCost(lab.Study):
         f"Timings of each; fewer, but {timing.AT_LEAST}, of what takes {timing.ENOUGH_S:g} s.",
         at_least=1,
     )
-    latents: str | None = lab.flag(
-        None, "Finished latents [n, ...] that fill the window, .npy; noise of the model's shape."
-    )
-    prompts: str | None = lab.flag(None, "Their prompts [n, p], .npy; noise of unit length.")
     latent: int = lab.resolved(0)
     prompt: int = lab.resolved(0)
     bandwidths: tuple[float, float] = lab.resolved((0.0, 0.0))
     device: str = lab.resolved("")
 
     def prepare(self, load, seed):
-        """Reads or draws as many pairs as the largest window and a batch take."""
-        windows = tuple(sorted(set(self.windows)))
-        given = {"latents": self.latents, "prompts": self.prompts}
-        paths = {name: path for name, path in given.items() if path is not None}
-        if len(paths) == 1:
-            raise ValueError(
-                "--latents and --prompts are of the same pairs: expected both or none."
-            )
-        n = windows[-1] + self.batch
-        arrays = timing.read(paths, n) if paths else timing.noise(self.model, n, seed)
-        latents, prompts = arrays["latents"], arrays["prompts"]
-        # Files are known by their contents, wherever they stand.
+        """Draws as many pairs of the model's shapes as the largest window and a batch take."""
+        windows = tuple(sorted(self.windows))
+        latents, prompts = timing.noise(self.model, windows[-1] + self.batch, seed)
         return self.ready(
             state=(latents, prompts),
-            arrays=arrays,
+            arrays={"latents": latents, "prompts": prompts},
             windows=windows,
-            latents=None,
-            prompts=None,
             latent=latents.shape[1],
             prompt=prompts.shape[1],
             bandwidths=(timing.bandwidth_of(latents), timing.bandwidth_of(prompts)),
@@ -129,17 +114,17 @@ class GuidanceCost(lab.Study):
         found = run.found
         times = quartiles(found["update"] / found.step)
         columns: dict[str, Any] = {
-            "ms": 1e3 * quartiles(found["update"]).sel(quantile=0.5, drop=True),
+            "ms": 1e3 * _median(found["update"]),
             "of the sampler's step": times.sel(quantile=0.5, drop=True),
             "lower quartile": times.sel(quantile=0.25, drop=True),
             "upper quartile": times.sel(quantile=0.75, drop=True),
-            "sampler's step, ms": 1e3 * quartiles(found.step).sel(quantile=0.5, drop=True),
-            "remember, ms": 1e3 * quartiles(found.remember).sel(quantile=0.5, drop=True),
+            "sampler's step, ms": 1e3 * _median(found.step),
+            "remember, ms": 1e3 * _median(found.remember),
             "state, MiB": found.state / _MIB,
             "all, MiB": found.update_bytes / _MIB,
         }
-        value = xr.Dataset(columns).to_array("cost").to_dataset(name="value")
-        yield tables.table(_named(value), rows=("kind", "window"), columns="cost", digits=3)
+        value = _named(xr.Dataset(columns)).to_array("cost").to_dataset(name="value")
+        yield tables.table(value, rows=("kind", "window"), columns="cost", digits=3)
 
     @classmethod
     def figures(cls, runs):
@@ -154,6 +139,10 @@ def quartiles(seconds: xr.DataArray) -> xr.DataArray:
     return found.reindex({axis: seconds[axis] for axis in ("kind", "window")})
 
 
+def _median(seconds: xr.DataArray) -> xr.DataArray:
+    return quartiles(seconds).sel(quantile=0.5, drop=True)
+
+
 def _named(found: xr.Dataset) -> xr.Dataset:
     return found.assign_coords(kind=[_KINDS[kind] for kind in found.kind.values.tolist()])
 
@@ -164,18 +153,13 @@ def _figure(run: lab.Run) -> Any:
     memory = found.update_bytes / _MIB
     ends = time.sel(quantile=[0.25, 0.75]).rename(quantile="end").drop_vars("end")
     axis = xr.IndexVariable("panel", ["time", "memory"])
-    shown = _named(
-        xr.Dataset(
-            {
-                "value": xr.concat([time.sel(quantile=0.5, drop=True), memory], axis),
-                "error": xr.concat([ends, ends * np.nan], axis),
-                "own": (
-                    ("panel",),
-                    [1e3 * found.step.median().item(), found.step_bytes.max().item() / _MIB],
-                ),
-            }
-        )
-    )
+    own = [1e3 * found.step.median().item(), found.step_bytes.max().item() / _MIB]
+    values = {
+        "value": xr.concat([time.sel(quantile=0.5, drop=True), memory], axis),
+        "error": xr.concat([ends, ends * np.nan], axis),
+        "own": ("panel", own),
+    }
+    shown = _named(xr.Dataset(values))
 
     def each(panel, part):
         panel.axhline(part.own, color=style.GREY, linestyle="--", label="the sampler's own step")

@@ -14,8 +14,6 @@ import optax
 from flax import nnx
 
 import condvendi_jax as cv
-from condvendi_jax import validation
-from condvendi_jax.cli import files
 from experiments.generators import diffusion, latent_diffusion
 
 # Of classifier-free guidance; the paper's.
@@ -24,32 +22,14 @@ _SCALE = 7.5
 ENOUGH_S, AT_LEAST = 60.0, 3
 
 
-def noise(model: str, n: int, seed: int) -> dict[str, np.ndarray]:
+def noise(model: str, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Random latents `[n, d]` and prompts of unit length `[n, p]` of a model's shapes."""
     generator = np.random.default_rng(seed)
     sizes = latent_diffusion.TRAININGS[model].sizes
     latents = generator.normal(size=(n, sizes.latent * latent_diffusion.GRID**2))
     prompts = generator.normal(size=(n, sizes.prompt))
     prompts /= np.linalg.norm(prompts, axis=1, keepdims=True)
-    return {"latents": latents.astype(np.float32), "prompts": prompts.astype(np.float32)}
-
-
-def read(paths: Mapping[str, str], n: int) -> dict[str, np.ndarray]:
-    """The first n rows of the arrays of some files, in float32.
-
-    Raises:
-      ValueError: a file cannot be read, or has fewer rows.
-    """
-    arrays = {name: files.read_array(path) for name, path in paths.items()}
-    for name, array in arrays.items():
-        if array.ndim < 2 or len(array) < n:
-            raise ValueError(
-                f"--{name}: expected at least {n} rows, the largest window and a batch, received "
-                f"shape {array.shape}."
-            )
-    rows = {name: array.reshape(len(array), -1)[:n] for name, array in arrays.items()}
-    checked = validation.check_arrays(rows)
-    return {name: np.asarray(array) for name, array in zip(rows, checked, strict=True)}
+    return latents.astype(np.float32), prompts.astype(np.float32)
 
 
 def bandwidth_of(rows: np.ndarray) -> float:
@@ -62,11 +42,12 @@ def guide(
 ) -> optax.GradientTransformationExtraArgs:
     """Guidance by Conditional-RKE, or by Conditional-Vendi with a tenth of its eigenvalues."""
     latents, prompts = map(cv.Gaussian, bandwidths)
-    options: Any = {"output_kernel": latents, "prompt_kernel": prompts, "window": window}
-    options |= {"prompt_size": prompt_size}
-    if kind == "conditional_rke":
-        return cv.guidance.conditional_rke(**options)
-    return cv.guidance.conditional_vendi(**options, truncation=max(1, window // 10))
+    make: Any = cv.guidance.conditional_rke
+    if kind == "conditional_vendi":
+        make = functools.partial(cv.guidance.conditional_vendi, truncation=max(1, window // 10))
+    return make(
+        output_kernel=latents, prompt_kernel=prompts, window=window, prompt_size=prompt_size
+    )
 
 
 def update(
@@ -81,15 +62,14 @@ def sampler(model: str, batch: int, key: jax.Array) -> tuple[Any, tuple[Any, ...
     sizes = latent_diffusion.TRAININGS[model].sizes
     graph, params = nnx.split(latent_diffusion.Denoiser(sizes, rngs=nnx.Rngs(0)))
 
-    def denoise(params: Any, latents: jax.Array, time: jax.Array, prompts: jax.Array) -> jax.Array:
-        times = jnp.broadcast_to(time, latents.shape[:1])
-        velocity = nnx.merge(graph, params)(latents, times, prompts)
-        return diffusion.alpha(time) * latents - diffusion.sigma(time) * velocity
-
     def step(params: Any, latents: jax.Array, time: jax.Array, prompts: jax.Array) -> jax.Array:
-        conditional = functools.partial(denoise, params)
+        def denoise(latents: jax.Array, time: jax.Array, prompts: jax.Array) -> jax.Array:
+            times = jnp.broadcast_to(time, latents.shape[:1])
+            velocity = nnx.merge(graph, params)(latents, times, prompts)
+            return diffusion.alpha(time) * latents - diffusion.sigma(time) * velocity
+
         nothing = jnp.zeros(prompts.shape[1:])
-        clean = diffusion.guided(conditional, nothing, _SCALE)(latents, time, prompts)
+        clean = diffusion.guided(denoise, nothing, _SCALE)(latents, time, prompts)
         later = 0.9 * time
         noise = (latents - diffusion.alpha(time) * clean) / diffusion.sigma(time)
         return diffusion.alpha(later) * clean + diffusion.sigma(later) * noise

@@ -21,7 +21,6 @@ import jax
 import numpy as np
 import xarray as xr
 from jax.sharding import Mesh
-from rich.table import Table
 
 import condvendi_jax as cv
 from condvendi_jax import spectra
@@ -50,7 +49,6 @@ class ManyDevices(lab.Study):
     )
     n: int = lab.flag(4000, "How many pairs: a random sample of the data.", at_least=2)
     rtol: float = lab.flag(5e-3, "How wide an interval of order 1 may be, relatively.")
-    compare: bool = lab.flag(True, "Whether to compute it all on one device too.")
     coordinator: str | None = lab.flag(None, "host:port of process 0.")
     num_processes: int | None = lab.flag(None, "How many processes there are.")
     process_id: int | None = lab.flag(None, "Which of them this one is.")
@@ -59,7 +57,17 @@ class ManyDevices(lab.Study):
 
     def prepare(self, load, seed):
         """Connects the processes before anything asks for their devices, and spreads the points."""
-        self._connect()
+        if self.devices is not None:
+            jax.config.update("jax_platforms", "cpu")
+            jax.config.update("jax_num_cpu_devices", self.devices)
+        others = {"--num_processes": self.num_processes, "--process_id": self.process_id}
+        missing = [name for name, value in others.items() if value is None]
+        if self.coordinator is None and len(missing) < len(others):
+            raise ValueError("--coordinator: several processes need the address of the first.")
+        if self.coordinator is not None:
+            if missing:
+                raise ValueError(f"{' and '.join(missing)}: expected beside --coordinator.")
+            jax.distributed.initialize(self.coordinator, self.num_processes, self.process_id)
         pairs = load()
         chosen = np.random.default_rng(seed).permutation(len(pairs))[: self.n]
         points = {"outputs": pairs.outputs[chosen], "prompts": pairs.prompts[chosen]}
@@ -79,34 +87,16 @@ class ManyDevices(lab.Study):
             bandwidths=scales.by_rule(sample, "median", seed).scaled(_SCALE),
         )
 
-    def _connect(self) -> None:
-        """Makes the devices, before anything asks for them."""
-        if self.devices is not None:
-            jax.config.update("jax_platforms", "cpu")
-            jax.config.update("jax_num_cpu_devices", self.devices)
-        others = {"--num_processes": self.num_processes, "--process_id": self.process_id}
-        missing = [name for name, value in others.items() if value is None]
-        if self.coordinator is None:
-            if len(missing) < len(others):
-                raise ValueError("--coordinator: several processes need the address of the first.")
-            return
-        if missing:
-            raise ValueError(f"{' and '.join(missing)}: expected beside --coordinator.")
-        jax.distributed.initialize(self.coordinator, self.num_processes, self.process_id)
-
     def cells(self):
-        """Every way on all devices, then those of one device that are compared."""
-        places = [(way, "all") for way in _WAYS]
-        places += [(way, "one") for way in _WAYS_OF_ONE if self.compare]
+        """Every way on all devices, and on one those that do not take long there."""
+        places = [(way, "all") for way in _WAYS] + [(way, "one") for way in _WAYS_OF_ONE]
         return [lab.Cell((("way", way), ("devices", devices))) for way, devices in places]
 
     def compute(self, state, context, *, way, devices):
         """The scores by one way; every way has the same key, so that they can be compared.
 
-        Returns:
-          With the axis `score`: `value` in effective numbers of modes, `interval` at 95% (with the
-          axis `end`; of no width where a score is exact). `seconds` are those of a second call: the
-          first compiles.
+        Intervals are at 95%, of no width where a score is exact. The seconds are those of a second
+        call: the first compiles.
         """
         mesh, points = state
         options: dict[str, Any] = {"order": 2}
@@ -139,21 +129,16 @@ class ManyDevices(lab.Study):
     def tables(self, run):
         """The scores by every way, and the seconds that it took."""
         found = run.found
-        kind = f"{self.devices} x {self.kind}"
+        half = found.interval.diff("end").squeeze("end") / 2
+        seconds = found.seconds.round(2).expand_dims(score=["seconds"])
+        value = xr.concat([found.value, seconds], "score")
+        error = half.where(half > 0).reindex(score=value.score)
+        shown = xr.Dataset({"value": value, "error": error})
+        rows = ("way", "devices")
+        grid = tables.table(shown, rows=rows, columns="score", error="error", digits=6)
+        grid.title = f"{self.n:,} pairs, {self.devices} x {self.kind}"
         if (self.num_processes or 1) > 1:
-            kind += f" of {self.num_processes} processes"
-        grid = Table(title=f"{self.n:,} pairs, {kind}", title_justify="left")
-        for name in ("way", *_SCORES, "seconds"):
-            grid.add_column(name, justify="left" if name == "way" else "right", no_wrap=True)
-        for way, devices in (cell.values.values() for cell in self.cells()):
-            one = found.sel(way=way, devices=devices)
-            half = np.ptp(one.interval.values, axis=1) / 2
-            words = [
-                tables.number(value, error or None, 6)
-                for value, error in zip(one.value.values.tolist(), half.tolist(), strict=True)
-            ]
-            ending = ", one" if devices == "one" else ""
-            grid.add_row(way + ending, *words, f"{one.seconds.item():.2f}")
+            grid.title += f" of {self.num_processes} processes"
         yield grid
 
     def variant(self):

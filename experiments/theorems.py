@@ -35,8 +35,9 @@ REPORT = pathlib.Path(__file__).parents[1] / "docs" / "theory.json"
 _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)), (0, (8, 2)))
 # Below this only the rounding of float64 is left of a distance.
 _ROUNDING = 1e-13
+_TOLD = ("source", "verdict", "detail")
 # The axes that the arrays of a report have: what is tried, and against what it is drawn.
-_TRIED, _AGAINST = ("population", "density"), ("n", "separation", "sigma")
+_AXES = ("population", "density", "n", "separation", "sigma")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,11 +65,8 @@ class Theorems(lab.Study):
         try:
             report = json.loads(path.read_text(encoding="utf-8"))
             claims = {entry["name"]: entry for entry in report["claims"]}
-            evidence = {
-                name: {"source": claims[name]["source"], **claims[name]["stated"]}
-                for name in CLAIMS
-            }
-            budget, trial_seed = report["budget"], report["seed"]
+            evidence = {n: {"source": claims[n]["source"], **claims[n]["stated"]} for n in CLAIMS}
+            trials = {"budget": report["budget"], "trial_seed": report["seed"]}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"--report: {path.name} is no whole report of `python -m theory_checks`: {error!r}"
@@ -76,9 +74,7 @@ class Theorems(lab.Study):
         digest = hashlib.sha256(json.dumps(evidence, sort_keys=True).encode()).digest()
         arrays = {"report": np.frombuffer(digest, np.uint8)}
         # The report is known by its contents, wherever it stands.
-        return self.ready(
-            state=evidence, arrays=arrays, report=None, budget=budget, trial_seed=trial_seed
-        )
+        return self.ready(state=evidence, arrays=arrays, report=None, **trials)
 
     def axes(self):
         """The claims that are drawn."""
@@ -87,21 +83,17 @@ class Theorems(lab.Study):
     def compute(self, state, context, *, claim):
         """Takes the evidence of one claim out of the report; null becomes NaN."""
         entry = state[claim]
-        data, words = entry["data"], {k: entry[k] for k in ("source", "verdict", "detail")}
-        labels = {k: data[k] for k in (*_TRIED, *_AGAINST) if k in data}
+        data, words = entry["data"], {k: entry[k] for k in _TOLD}
+        labels = {k: data[k] for k in _AXES if k in data}
         arrays = {k: np.array(v, float) for k, v in data.items() if k not in labels}
-        axes = {
-            k: tuple(labels)[-array.ndim :] if array.ndim else () for k, array in arrays.items()
-        }
-        return xr.Dataset({k: (axes[k], array) for k, array in arrays.items()} | words, labels)
+        last = {k: list(labels)[len(labels) - array.ndim :] for k, array in arrays.items()}
+        return xr.Dataset({k: (last[k], array) for k, array in arrays.items()} | words, labels)
 
     def tables(self, run):
         """The claims with their verdicts."""
-        found = run.found
         grid = Table("claim", "source", "verdict", "evidence")
-        for claim in found.claim.values.tolist():
-            one = found.sel(claim=claim)
-            grid.add_row(claim, *(one[k].item() for k in ("source", "verdict", "detail")))
+        for cell, one in run.results.items():
+            grid.add_row(cell.values["claim"], *(one[k].item() for k in _TOLD))
         yield grid
 
     @classmethod
@@ -109,23 +101,15 @@ class Theorems(lab.Study):
         """Rates, the aggregation theorem, and the differential-entropy limit, of the last run."""
         run = runs[-1]
         evidence = {cell.values["claim"]: found for cell, found in run.results.items()}
-        figures = {
-            "theory_rates": (_rates, "Samples of populations of at most nine atoms with exact "
-                "scores; blue: 95% quantiles of the error (Theorem 6: root mean squares); red: the "
-                "range over the populations whose n meets the condition"),
-            "theory_aggregation": (_aggregation, "Populations with one prompt a mode, exact "
-                "spectra (n infinite); prompts at multiples of the separation"),
-            "theory_differential_entropy": (_differential_entropy, "Densities of unit scale, both "
-                "sides exact or by quadrature (n infinite)"),
-        }  # fmt: skip
-        drawn = {name: make(evidence) for name, (make, _) in figures.items()}
-        for name, (_, words) in figures.items():
-            of = f"budget '{run.study.budget}', seed {run.study.trial_seed}"
+        of = f"budget '{run.study.budget}', seed {run.study.trial_seed}"
+        drawn = {}
+        for name, make in zip(cls.drawings, (_rates, _aggregation, _entropy_limit), strict=True):
+            drawn[name], words = make(evidence)
             style.caption(drawn[name], f"{words}. Report of theory_checks, {of}.")
         return drawn
 
 
-def _rates(evidence: Mapping[str, xr.Dataset]) -> Figure:
+def _rates(evidence: Mapping[str, xr.Dataset]) -> tuple[Figure, str]:
     """Measured errors against the bounds of CV Theorems 1-3 and RKE Theorem 6."""
     figure, panels = style.panels(4, size=(5.0, 3.4))
     shown = (
@@ -144,7 +128,11 @@ def _rates(evidence: Mapping[str, xr.Dataset]) -> Figure:
         axes.set(xlabel="sample size n", ylabel=y_label)
     style.label_lines(*panels)
     figure.suptitle("Measured errors and the theorems' bounds at failure probability 0.05")
-    return figure
+    return figure, (
+        "Samples of populations of at most nine atoms with exact scores; blue: 95% quantiles of "
+        "the error (Theorem 6: root mean squares); red: the range over the populations whose n "
+        "meets the condition"
+    )
 
 
 def _rate_panel(axes: Axes, data: xr.Dataset) -> None:
@@ -152,8 +140,8 @@ def _rate_panel(axes: Axes, data: xr.Dataset) -> None:
 
     The printed bound is the range over those populations whose samples meet its premise.
     """
-    n, bound = data.n.values, np.ma.masked_invalid(np.atleast_2d(data.bound))
-    low, high = (np.ma.filled(end, np.nan) for end in (bound.min(axis=0), bound.max(axis=0)))
+    n = data.n.values
+    low, high = (end.reduce(np.atleast_2d(data.bound)) for end in (np.fmin, np.fmax))
     axes.fill_between(n, low, high, color=style.PRINTED, alpha=0.3, linewidth=0)
     axes.plot(n, np.sqrt(low * high), color=style.PRINTED, label="bound as printed")
     for row, dashes in zip(np.atleast_2d(data.sharp), _DASHES, strict=False):
@@ -166,81 +154,67 @@ def _rate_panel(axes: Axes, data: xr.Dataset) -> None:
     axes.set(xscale="log", yscale="log")
 
 
-def _aggregation(evidence: Mapping[str, xr.Dataset]) -> Figure:
+def _aggregation(evidence: Mapping[str, xr.Dataset]) -> tuple[Figure, str]:
     """Both sides of the aggregation theorem at order 2 as the prompt modes separate."""
     data = evidence["cv-theorem-6-corrected-point-prompts"]
     separation = data["separation"].values
     figure, panels = style.panels(2, size=(5.2, 3.6), sharex=True, sharey=True)
+    rare = "a rare prompt shows one image, the frequent one is diverse"
     titles = {
         "ordinary": "three modes of weights 1/2, 3/10, 1/5:\nthe printed bound holds",
-        "rare": "a rare prompt shows one image, the frequent one is diverse:\n"
-        "the printed bound is violated",
+        "rare": f"{rare}:\nthe printed bound is violated",
     }
     for axes, (case, title) in zip(panels, titles.items(), strict=True):
-        printed, gap = (_positive(data[f"{case}_{kind}"]) for kind in ("printed", "gap"))
+        found = (data[f"{case}_{kind}"] for kind in ("printed", "gap", "corrected"))
+        printed, gap, corrected = (of.where(of > 0).values for of in found)
         # The corrected bound can coincide with what it bounds: broad under narrow, both are seen.
-        axes.plot(
-            separation,
-            _positive(data[f"{case}_corrected"]),
-            color=style.PROVED,
-            linewidth=5,
-            alpha=0.4,
-            label="corrected bound",
-        )
+        broad = {"linewidth": 5, "alpha": 0.4}
+        axes.plot(separation, corrected, c=style.PROVED, label="corrected bound", **broad)
         axes.plot(separation, gap, color=style.MEASURED, label="distance of the two sides")
         axes.plot(separation, printed, "--", color=style.PRINTED, label="bound as printed")
         violated = np.nan_to_num(printed, nan=np.inf) < gap
         axes.fill_between(separation, printed, gap, where=violated, color=style.PRINTED, alpha=0.2)
-        axes.set(yscale="log", title=title, xlabel="separation / prompt bandwidth")
-        axes.set_ylim(1e-14, 30)
+        axes.set(yscale="log", ylim=(1e-14, 30), title=title)
+        axes.set_xlabel("separation / prompt bandwidth")
     panels[0].set_ylabel("nats")
     look = {"color": style.PRINTED, "fontsize": 7.5, "va": "center"}
+    arrow = {"arrowstyle": "->", "color": style.PRINTED}
+    words = "the bound lies below\nwhat it should bound"
     panels[0].annotate("undefined further left", (1.9, 8.0), ha="right", **look)
-    panels[1].annotate(
-        "the bound lies below\nwhat it should bound",
-        xy=(3.0, 4e-5),
-        xytext=(0.4, 1e-8),
-        arrowprops={"arrowstyle": "->", "color": style.PRINTED},
-        **look,
-    )
+    panels[1].annotate(words, (3.0, 4e-5), (0.4, 1e-8), arrowprops=arrow, **look)
     panels[0].legend(loc="lower left")
     figure.suptitle("CV Theorem 5: Conditional-RKE against the aggregate of the modes' RKE")
-    return figure
+    return figure, (
+        "Populations with one prompt a mode, exact spectra (n infinite); prompts at multiples of "
+        "the separation"
+    )
 
 
-def _positive(values: xr.DataArray) -> np.ndarray:
-    """The values that a logarithmic axis has."""
-    return values.where(values > 0).values
-
-
-def _differential_entropy(evidence: Mapping[str, xr.Dataset]) -> Figure:
+def _entropy_limit(evidence: Mapping[str, xr.Dataset]) -> tuple[Figure, str]:
     """Distance of the two sides of RKE Theorem 3 as the bandwidth shrinks."""
     data = evidence["rke-theorem-3"]
     sigma = data["sigma"].values
     figure, (axes,) = style.panels(1, size=(6.0, 3.8))
-    looks = zip(style.CYCLE, style.MARKERS, strict=True)
-    for index, (name, row, (colour, marker)) in enumerate(
-        zip(data.density.values, data.gap.values, looks, strict=False)
-    ):
-        distance = np.abs(row)
+    for index, row in enumerate(np.abs(data.gap)):
+        colour = style.CYCLE[index]
         # Two of them nearly coincide: markers at other places, open and filled, keep both visible.
         axes.plot(
             sigma,
-            np.where(distance > _ROUNDING, distance, np.nan),
+            row.where(row > _ROUNDING),
             color=colour,
-            marker=marker,
+            marker=style.MARKERS[index],
             markevery=(index % 2, 2),
             linestyle=_DASHES[index % 2],
             markerfacecolor=colour if index % 2 else "white",
-            label=name,
+            label=row.density.item(),
         )
-    axes.set(xscale="log", yscale="log", xlabel="bandwidth (unit-scale densities)")
-    axes.set(ylabel="distance of the two sides, nats")
+    axes.set(xscale="log", yscale="log", ylabel="distance of the two sides, nats")
+    axes.set_xlabel("bandwidth (unit-scale densities)")
     axes.invert_xaxis()
     style.label_lines(axes)
     last = np.abs(data.gap.values[:, -1]).max()
     axes.set_title(f"RKE Theorem 3: at bandwidth {sigma[-1]:.0g}, the sides differ by {last:.0g}")
-    return figure
+    return figure, "Densities of unit scale, both sides exact or by quadrature (n infinite)"
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.metadata
 import math
+import os
 import sys
 import time
 from functools import partial
