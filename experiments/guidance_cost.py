@@ -55,7 +55,7 @@ class GuidanceCost(lab.Study):
     )
     latent: int = lab.resolved(0)
     prompt: int = lab.resolved(0)
-    bandwidths: tuple[float, float] = lab.resolved((0.0, 0.0))
+    bandwidths: tuple[float, float] = lab.resolved(())
     device: str = lab.resolved("")
 
     def prepare(self, load, seed):
