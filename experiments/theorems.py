@@ -192,13 +192,13 @@ def _aggregation(evidence: Mapping[str, xr.Dataset]) -> tuple[Figure, str]:
 
 def _entropy_limit(evidence: Mapping[str, xr.Dataset]) -> tuple[Figure, str]:
     """Distance of the two sides of RKE Theorem 3 as the bandwidth shrinks."""
-    data = evidence["rke-theorem-3"]
+    distances = np.abs(evidence["rke-theorem-3"].gap)
     figure, (axes,) = style.panels(1, size=(6.0, 3.8))
-    for index, row in enumerate(np.abs(data.gap)):
+    for index, row in enumerate(distances):
         colour = style.CYCLE[index]
         # Two of them nearly coincide: markers at other places, open and filled, keep both visible.
         axes.plot(
-            data.sigma,
+            row.sigma,
             row.where(row > _ROUNDING),
             color=colour,
             marker=style.MARKERS[index],
@@ -211,10 +211,8 @@ def _entropy_limit(evidence: Mapping[str, xr.Dataset]) -> tuple[Figure, str]:
     axes.set_xlabel("bandwidth (unit-scale densities)")
     axes.invert_xaxis()
     style.label_lines(axes)
-    last = np.abs(data.gap.values[:, -1]).max()
-    axes.set_title(
-        f"RKE Theorem 3: at bandwidth {data.sigma[-1]:.0g}, the sides differ by {last:.0g}"
-    )
+    sigma, last = distances.sigma.values[-1], distances.values[:, -1].max()
+    axes.set_title(f"RKE Theorem 3: at bandwidth {sigma:.0g}, the sides differ by {last:.0g}")
     return figure, "Densities of unit scale, both sides exact or by quadrature (n infinite)"
 
 

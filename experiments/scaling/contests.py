@@ -31,25 +31,18 @@ _SHORT, _MANY = 0.5, 4
 class Entry(NamedTuple):
     """A contestant as the study knows it.
 
-    Attributes:
-      function: makes it, of a cell, in its process.
-      power: its time grows as n^power.
-      arrays: how many n x n arrays of float32 it holds at the peak.
-      package: what must be installed for it.
-      calls: how often it is called: in `rounds`, of which the first warms up; the same, but called
-        again however long the first call took, as that one compiles; `twice`, in fresh processes;
-        `once`, for its values; once a `seed`, for its values; or once a seed, for `errors` against
-        `exact`, without which it is left out.
-      up_to: the largest n at which it takes part.
-      on: the data on which it takes part: all, the mixture only, or its largest n only.
+    It is called in `rounds`, of which the first warms up; the same, but called again however long
+    the first call took, as that one compiles; `twice`, in fresh processes; `once` or once a `seed`,
+    for its values; or once a seed, for `errors` against `exact`, without which it is left out.
     """
 
-    function: Callable[[Cell], Contestant]
-    power: int
-    arrays: float = 0
-    package: str | None = None
+    function: Callable[[Cell], Contestant]  # Makes it, in its process.
+    power: int  # Its time grows as n^power.
+    arrays: float = 0  # So many n x n arrays of float32 it holds at the peak.
+    package: str | None = None  # What must be installed for it.
     calls: Literal["rounds", "rounds after compiling", "twice", "once", "seed", "errors"] = "rounds"
-    up_to: float = math.inf
+    up_to: float = math.inf  # The largest n at which it takes part.
+    # The data on which it takes part: all, the mixture only, or its largest n only.
     on: Literal["all", "mixture", "largest"] = "all"
 
 

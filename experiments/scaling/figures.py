@@ -132,7 +132,7 @@ def _errors(run: Run) -> Figure | None:
     Only data sets and n at which ours met plain quadrature and the exact values have a panel.
     """
     measured = [record for record in records(run) if record.part == "measure"]
-    met = [r for r in measured if report.best_splits(r) and report.rms_errors(r, "by budget")]
+    met = [r for r in measured if report.best_splits(r) and report.ours_by_budget(r)]
     compared = list({record.data: record for record in met}.values())
     if not compared:
         return None
@@ -151,7 +151,7 @@ def _errors(run: Run) -> Figure | None:
 def _against_products(axes: Axes, record: Record) -> None:
     """The rms error of the joint entropy by the number of products, of ours and of plain SLQ."""
     for errors, label, colour, dashes in (
-        (report.rms_errors(record, "by budget"), "ours: deflated,\nwith moments", style.BLUE, "-"),
+        (report.ours_by_budget(record), "ours: deflated,\nwith moments", style.BLUE, "-"),
         (report.best_splits(record), "plain SLQ,\nbest split", style.VERMILION, "--"),
     ):
         of_joint = {name: 100 * rms for name, rms in errors.items() if name.startswith("joint ")}

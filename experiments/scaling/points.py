@@ -34,20 +34,15 @@ _FEATURES_DIMENSIONS = (64, 48)
 class Points:
     """A data set of the benchmark.
 
-    Attributes:
-      description: what it is.
-      n: how many pairs there are.
-      bandwidths: of outputs and prompts.
-      kind: 'mixture', 'few dimensions' (the mixture of the features), 'real', or 'narrow' (the same
-        arrays as the real data before it, under smaller bandwidths).
-      digests: of outputs and prompts as they are measured, as the store writes them.
+    Its kind is 'mixture', 'few dimensions' (the mixture of the features), 'real', or 'narrow' (the
+    same arrays as the real data before it, under smaller bandwidths).
     """
 
     description: str
     n: int
     bandwidths: Bandwidths
     kind: str
-    digests: tuple[str, str]
+    digests: tuple[str, str]  # Of outputs and prompts, as the store writes them.
 
 
 def paths(folder: pathlib.Path, name: str) -> tuple[pathlib.Path, pathlib.Path]:
@@ -79,16 +74,9 @@ def write_pairs(folder: pathlib.Path, name: str, pairs: PairedEmbeddings, seed: 
 def write(
     folder: pathlib.Path, sets: Mapping[str, PairedEmbeddings], study: Scaling, seed: int
 ) -> tuple[dict[str, Points], dict[str, np.ndarray]]:
-    """Writes the points that the processes read.
+    """Writes the points that the processes read, the real data in the order of the seed.
 
-    Args:
-      folder: that is written into.
-      sets: the real data by name.
-      study: whose parts and sizes are prepared.
-      seed: of the points and their order.
-
-    Returns:
-      The data sets by name, and all arrays that enter.
+    Gives the data sets by name, and all arrays that enter.
     """
     points: dict[str, Points] = {}
     arrays: dict[str, np.ndarray] = {}
@@ -133,13 +121,7 @@ def cells(study: Scaling) -> Iterator[tuple[str, str, int]]:
 
 
 def _sizes_of(part: str, name: str, points: Points, study: Scaling) -> list[int]:
-    """The sizes at which a part takes a data set.
-
-    The first calls and the jackknife take the mixture alone; features their own mixture, and real
-    data at a middle size. Order 2 takes real data at every second of the small sizes and whole;
-    all eigenvalues of one Gram, those of the first set only; the measure, a middle size and the
-    whole set, and what is narrow at the middle size.
-    """
+    """The sizes at which a part takes a data set."""
     largest = study.largest[part]
     whole, middle = min(largest, points.n), min(points.n, _MIDDLE_N)
     match points.kind, part:
@@ -178,12 +160,7 @@ def load_sets(
 ) -> dict[str, PairedEmbeddings]:
     """The real data by the names that they have here: those of the user first.
 
-    Args:
-      load: gives the pairs that the user named.
-      beside: names in `BESIDE`, or 'none'; all of it beside emoji and none beside others if None.
-
-    Raises:
-      ValueError: the same set would be there twice.
+    Beside them stand names of `BESIDE`, or 'none'; if None, all of it beside emoji only.
     """
     pairs = load()
     if beside is None:

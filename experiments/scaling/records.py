@@ -16,14 +16,8 @@ def dataset(
 ) -> xr.Dataset:
     """The measurements of a cell, with the axes `contestant`, `call`, `quantity` and `end`.
 
-    Args:
-      dimensions: d_x and d_t.
-      results: by contestant: the seconds of each call and its values, and the memory.
-      left_out: by contestant, why it took no part or failed.
-
-    Returns:
-      `seconds` of each call, `value` of each quantity (its estimate and the ends of its interval,
-      or a number and NaN), `memory_bytes`, and `left_out`, '' for those who took part.
+    A `value` is an estimate and the ends of its interval, or a number and NaN. `left_out` says why
+    a contestant took no part or failed, '' where it did.
     """
     names = [*results, *left_out]
     quantities = list(dict.fromkeys(q for of in results.values() for v in of["values"] for q in v))

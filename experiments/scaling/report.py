@@ -70,34 +70,28 @@ def worst(record: Record) -> dict[str, float]:
         "seeds": whole.seeds[0].item(),
         "error at 95%": whole.within.max().item(),
         "mean half interval": whole.half_width.max().item(),
-        "truncated: error at 95%": max(cut.within.values.tolist(), default=np.nan),
+        "truncated: error at 95%": _largest(cut.within),
         "coverage": found.coverage.mean().item(),
     }
 
 
+def ours_by_budget(record: Record) -> dict[str, float]:
+    """By 'joint products', the rms error of ours."""
+    return accuracy(record, "by budget").rms.to_series().to_dict()
+
+
 def best_splits(record: Record) -> dict[str, float]:
-    """By 'entropy products', the rms error of plain quadrature's best split."""
-    best: dict[str, float] = {}
-    for quantity, rms in rms_errors(record, "plain SLQ").items():
-        name = quantity.rpartition(" ")[0]
-        best[name] = min(rms, best.get(name, math.inf))
-    return best
-
-
-def rms_errors(record: Record, name: str) -> dict[str, float]:
-    """The rms error of a contestant by quantity."""
-    found = accuracy(record, name).rms
-    return dict(zip(found.quantity.values.tolist(), found.values.tolist(), strict=True))
+    """By 'joint products', the rms error of plain quadrature's best split."""
+    errors = accuracy(record, "plain SLQ").rms.to_series()
+    return errors.groupby(lambda quantity: quantity.rpartition(" ")[0], sort=False).min().to_dict()
 
 
 def plain_over_ours(record: Record) -> float:
     """The rms error of plain quadrature over that of ours, of H(X, T) by the default budget."""
     name = f"joint {DEFAULT_PRODUCTS}"
-    plain, ours = best_splits(record).get(name), rms_errors(record, "by budget").get(name)
-    if plain is None or ours is None:
-        return np.nan
+    plain, ours = (of.get(name, np.nan) for of in (best_splits(record), ours_by_budget(record)))
     # Ours is exact where its Krylov space holds all of a small matrix.
-    return plain / ours if ours > 0 else math.inf
+    return plain / ours if ours else math.inf
 
 
 def norm_error(record: Record) -> float:
@@ -117,15 +111,10 @@ def share_of_peak(record: Record) -> float:
 
 
 class _Target(NamedTuple):
-    """A bound on what is measured of the records of a part.
+    """A bound on what is measured of the records of a part, from the smallest n to the largest.
 
-    Attributes:
-      part: of the benchmark.
-      sizes: the smallest n and the largest.
-      what: is measured: a name of `_MEASURES`, a column of `worst`, the seconds of a contestant, or
-        their ratio of two, 'one / other'.
-      sign, bound, unit: of the target.
-      data: the data set, where it is one.
+    What is measured is a name of `_MEASURES`, a column of `worst`, the seconds of a contestant, or
+    their ratio of two, 'one / other'. Some targets are of one data set only.
     """
 
     part: str
@@ -263,17 +252,17 @@ def _times(part: str, records: Sequence[Record]) -> list[dict[str, str]]:
     if part in FRESH:
         timed = [key for name in timed for key in (name, name + AGAIN)]
     names = [name for name in timed if any(len(record.calls(name)) for record in of_part)]
-
-    def time(record: Record, name: str) -> str:
-        taken = record.seconds(name)
-        return "" if math.isnan(taken) else f"{taken:.3g} ({record.mebibytes(name):,.0f})"
-
     return [
         {f"{part}: seconds (MiB)": record.data, "n": f"{record.n:,}"}
-        | {name: time(record, name) for name in names}
+        | {name: _time(record, name) for name in names}
         for record in of_part
         if names
     ]
+
+
+def _time(record: Record, name: str) -> str:
+    taken = record.seconds(name)
+    return "" if math.isnan(taken) else f"{taken:.3g} ({record.mebibytes(name):,.0f})"
 
 
 def _accuracy(records: Sequence[Record]) -> list[dict[str, str]]:
@@ -291,25 +280,28 @@ def _features(records: Sequence[Record], count: int) -> list[dict[str, str]]:
 
     The error is the root mean square over the seeds, of the worst score.
     """
-    lines = []
-    names = [name for name in CONTESTANTS["features"] if name != "exact"]
-    of_part = [record for record in records if record.part == "features"]
-    for record, name in ((r, name) for r in of_part for name in names if len(r.calls(name))):
-        found = accuracy(record, name)
-        intervals = found.where(found.half_width > 0)  # Those of no width are none.
-        lines.append(
-            {
-                "features": record.data,
-                "n": f"{record.n:,}",
-                "kind, how many": f"{name}, {count:,}",
-                "seconds": f"{record.seconds(name):.3g}",
-                "MiB": f"{record.mebibytes(name):,.0f}",
-                "rms error, worst score": _text(_largest(found.rms), "%"),
-                "mean half interval": _text(_largest(intervals.half_width), "%"),
-                "coverage": _text(intervals.coverage.mean().item(), "%"),
-            }
-        )
-    return lines
+    return [
+        _of_features(record, name, count)
+        for record in records
+        if record.part == "features"
+        for name in CONTESTANTS["features"]
+        if name != "exact" and len(record.calls(name))
+    ]
+
+
+def _of_features(record: Record, name: str, count: int) -> dict[str, str]:
+    found = accuracy(record, name)
+    intervals = found.where(found.half_width > 0)  # Those of no width are none.
+    return {
+        "features": record.data,
+        "n": f"{record.n:,}",
+        "kind, how many": f"{name}, {count:,}",
+        "seconds": f"{record.seconds(name):.3g}",
+        "MiB": f"{record.mebibytes(name):,.0f}",
+        "rms error, worst score": _text(_largest(found.rms), "%"),
+        "mean half interval": _text(_largest(intervals.half_width), "%"),
+        "coverage": _text(intervals.coverage.mean().item(), "%"),
+    }
 
 
 def _largest(values: xr.DataArray) -> float:

@@ -40,10 +40,8 @@ Cell = Mapping[str, Any]
 class Contestant(NamedTuple):
     """One way of computing something, on the data of one cell.
 
-    Attributes:
-      ready: `ready(seed)` does what is not timed and returns the call that is. The call returns
-        once its result is complete.
-      read: gives a result as numbers by name.
+    `ready(seed)` does what is not timed and returns the call that is, which returns once its result
+    is complete; `read` gives a result as numbers by name.
     """
 
     ready: Callable[[int], Callable[[], Any]]
