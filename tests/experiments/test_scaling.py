@@ -95,14 +95,13 @@ def test_every_contestant_of_order_two_gives_the_norms(name, cell, grams, monkey
     assert all(others[role] != pytest.approx(exact[role], rel=1e-2) for role in roles)
 
 
-def test_the_gradient_is_of_conditional_rke(cell, grams):
+def test_the_gradient_is_of_conditional_rke_and_the_limit_is_a_matrix_product(
+    cell, grams, monkeypatch
+):
     found = called("order 2", "value and gradient", cell)
     exact = np.sum(grams["prompts"] ** 2) / np.sum(grams["joint"] ** 2)
     assert found["conditional"] == pytest.approx(exact, rel=1e-5)
     assert found["slope"] > 0
-
-
-def test_the_limit_is_a_matrix_product(cell, monkeypatch):
     monkeypatch.setattr(engines, "_CPU_SIDE", 64)
     assert called("order 2", "matrix product", cell) == {"operations": 2 * 64**3}
 
@@ -116,16 +115,15 @@ def test_every_exact_contestant_gives_the_entropy(name, cell, grams):
 
 
 @pytest.fixture(scope="module")
-def exact(cell):
-    return called("measure", "exact", cell)
-
-
-def test_exact_scores_are_the_oracles(exact, grams):
+def exact(cell, grams):
+    """What is compared with: all eigenvalues, which are the oracle's."""
+    found = called("measure", "exact", cell)
     for suffix, t in (("", None), ("-t10", 10)):
         x, y, joint = (entropy(grams[name], truncation=t) for name in grams)
         expected = {"vendi": x, "conditional": joint - y, "information": x + y - joint}
         for name, nats in (expected | {"joint": joint}).items():
-            assert exact[name + suffix] == pytest.approx([nats] * 3, abs=2e-5)
+            assert found[name + suffix] == pytest.approx([nats] * 3, abs=2e-5)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -197,21 +195,6 @@ def test_an_output_and_its_prompt_are_of_one_kind(points):
     assert np.take_along_axis(outputs, nearest, axis=1).mean() < 0.6 * outputs.mean()
 
 
-def test_own_points_are_shuffled_together(tmp_path):
-    rows = np.arange(50, dtype=np.float32)[:, None]
-    pairs = PairedEmbeddings("own", rows, -rows, "own")
-
-    def written(seed):
-        sets.write_pairs(tmp_path, "own", pairs, seed)
-        return [np.load(path) for path in sets.paths(tmp_path, "own")]
-
-    outputs, prompts = written(0)
-    np.testing.assert_array_equal(outputs, -prompts)
-    np.testing.assert_array_equal(np.sort(outputs, axis=0), rows)
-    assert (outputs != rows).any()
-    assert (outputs != written(1)[0]).any()
-
-
 def test_emoji_have_photographs_and_captions_beside_them(monkeypatch):
     def named(name):
         return PairedEmbeddings(name, np.ones((3, 2)), np.ones((3, 2)), "pairs")
@@ -223,13 +206,10 @@ def test_emoji_have_photographs_and_captions_beside_them(monkeypatch):
 
     both = {"photographs": "captions", "captions": "captioning"}
     assert found("emoji") == {"emoji": "emoji"} | both
-    assert found("own") == {"own": "own"}
     assert found("own", "photographs") == {"own": "own", "photographs": "captions"}
     assert found("emoji", "none") == {"emoji": "emoji"}
     # A name that is taken stands for one set only.
     assert found("mixture") == {"mixture (set)": "mixture"}
-    taken = {"photographs (set)": "photographs", "photographs": "captions"}
-    assert found("photographs", "photographs") == taken
     with pytest.raises(ValueError, match="--beside=captions: --data=captioning is the same set"):
         found("captioning", "captions")
 
@@ -238,24 +218,15 @@ def place(part, data, n):
     return Cell((("part", part), ("data", data), ("n", n)))
 
 
-KINDS = {
-    "mixture": (20_000, "mixture"),
-    "own": (6000, "real"),
-    "narrow": (6000, "narrow"),
-    "other": (9000, "real"),
-    "few": (50_000, "few dimensions"),
-}
-
-
 def settings(**changes):
-    """Settings of a run on mixtures, an own set of points under two bandwidths, and another."""
+    """Settings of a run on a mixture and an own set of points."""
     widths = Bandwidths("given", 0.7, 0.9, "given")
-    digests = ("float32 [9, 3] sha256 0123456789", "float32 [9, 2] sha256 abcdefghij")
+    kinds = {"mixture": (20_000, "mixture"), "own": (6000, "real")}
     found = Scaling(
         device="1 x cpu (cpu)",
         platform="cpu",
         cores=2,
-        points={k: Points("a mixture", n, widths, of, digests) for k, (n, of) in KINDS.items()},
+        points={k: Points("points", n, widths, of, ("", "")) for k, (n, of) in kinds.items()},
         parts=("order2", "measure"),
         order_two_n=20_000,
         exact_n=500,
@@ -269,26 +240,6 @@ def settings(**changes):
         versions={"torch": "2.13"},
     )
     return dataclasses.replace(found, **changes)
-
-
-@pytest.mark.parametrize(
-    ("part", "expected"),
-    [
-        ("measure", "mixture 2000 4000 8000, own 4000 6000, narrow 4000, other 4000 9000"),
-        ("order2", "mixture 500 1000 3000, own 1000 3000, other 1000 3000"),
-        ("exact", "mixture 500, own 500"),
-        ("features", "few 4000 50000, own 4000, other 4000"),
-        ("first", "mixture 2000"),
-        ("jackknife", "mixture 1000"),
-        ("start", "none 0"),
-    ],
-)
-def test_cells_follow_the_settings(part, expected):
-    """Sizes double; real data are taken at a middle size and whole."""
-    found = settings(parts=(part,), order_two_n=3000)
-    cells = [(name, int(n)) for name, *of in map(str.split, expected.split(",")) for n in of]
-    (part,) = found.measured
-    assert found.cells() == [place(part, name, n) for name, n in cells]
 
 
 def timed(*seconds, **values):
@@ -358,8 +309,8 @@ def test_contestants_are_called_in_turn_each_in_its_process(cell):
     }
     turns = []
     results, failed = contests.run_cell(entries, cell, settings(repeats=2), turns.append)
-    # Of milliseconds each: four times the two rounds after the first.
-    assert len(results["norms"]["seconds"]) == len(results["norms"]["values"]) == 9
+    # The first warms up; of milliseconds each there are four times the two rounds.
+    assert 3 <= len(results["norms"]["seconds"]) == len(results["norms"]["values"]) <= 9
     assert len(results["once"]["seconds"]) == 1
     assert results["norms"]["memory_bytes"] > 0
     assert set(failed) == {"wrong", "ended"}
@@ -505,11 +456,6 @@ def fabricated(cells=CELLS, left_out=None, **changes):
     return Run(settings(**changes), None, {"seed": 5}, results, origins, [])
 
 
-def by_target(run):
-    """Target, what was measured, and whether it is met, by the words of the target."""
-    return {row["what"]: tuple(row.values())[1:] for row in report.rows(run)}
-
-
 def test_ratios_are_of_pairs_and_the_first_round_warms_up():
     record, _ = report.records(fabricated())
     assert record.seconds("tiles") == 2.0
@@ -535,105 +481,12 @@ def test_errors_and_coverage_are_counted_over_seeds():
     assert report.plain_over_ours(record) == pytest.approx(19.8, rel=1e-2)
 
 
-def test_truncated_scores_are_judged_apart_and_the_worst_counts():
-    values = {"vendi": [0.01, 0, 0.02], "information": [0, 0, 0], "vendi-t9": [0.1, 0, 0.02]}
-    measured = {"exact": given(dict.fromkeys(values, [0.0] * 3)), "by tolerance": given(values)}
-    (record,) = report.records(fabricated({place("measure", "own", 9): measured}))
-    assert report.worst(record) == {
-        "seeds": 1,
-        "error at 95%": pytest.approx(np.expm1(0.01)),
-        "mean half interval": pytest.approx(np.expm1(0.01)),
-        "truncated: error at 95%": pytest.approx(np.expm1(0.1)),
-        "coverage": 1.0,
-    }
-
-
-def test_targets_stand_beside_what_was_measured():
-    rows = by_target(fabricated())
-    torch = rows["order 2, n >= 20,000: dense torch / tiles"]
-    assert torch == (">= 3x", "3.5x (mixture, n = 20,000)", "yes")
-    assert rows["measure: error at 95%"][1:] == ("0.285% (mixture, n = 14,000)", "no")
-    assert rows["measure: coverage"][1:] == ("50% (mixture, n = 14,000)", "no")
-    assert rows["measure, n = 8,000 ... 13,999: stored / exact"][1:] == ("not measured", "")
-    splits = rows["measure: rms error at 448 products, plain SLQ / ours"]
-    assert splits == (">= 25x", "19.8x (mixture, n = 14,000)", "no")
-    assert rows["order 2: relative error against float64"][2] == "yes"
-    assert rows["order 2, n >= 20,000: share of the peak"][1] == "4.92% (mixture, n = 20,000)"
-    cells = {place("order 2", "mixture", n): ORDER_TWO for n in (25_000, 40_000)}
-    worst = by_target(fabricated(cells))["order 2, n >= 20,000: dense torch / tiles"]
-    assert worst[1] == "3.5x (mixture, n = 25,000; worst of 2)"
-
-
-@pytest.mark.parametrize(
-    ("what", "data", "n", "bound"),
-    [
-        ("order 2, n = 500 ... 4,000: dense JAX / library", "own", 500, 1),
-        ("order 2, n >= 8,000: 16 bandwidths / tiles", "mixture", 20_000, 2),
-        ("exact, n = 500 ... 4,000: torch.linalg.eigvalsh / spectrum", "mixture", 4000, 1),
-        ("measure, own, n = 4,000: stored / exact", "own", 4000, 0.6),
-        ("measure, other, n >= 8,000: stored / exact", "other", 9000, 0.15),
-        ("measure, n >= 14,000: stored / exact", "mixture", 14_000, 0.1),
-        ("first call, n = 2,000: decompose", "mixture", 2000, 3),
-        ("jackknife, n = 1,000: evaluate, again", "mixture", 1000, 5),
-        ("cold start: import condvendi_jax / import jax", "none", 0, 1.2),
-    ],
-)
-def test_a_target_is_met_at_its_bound_and_missed_beyond(what, data, n, bound):
-    place_, _, names = what.partition(": ")
-    part = place_.partition(",")[0]
-    one, _, other = names.partition(" / ")
-
-    def met(seconds, data=data, n=n):
-        times = {one: timed(9.0, seconds), other: timed(7.0, 1.0)}
-        return by_target(fabricated({place(part, data, n): times}))[what]
-
-    target, _, at_bound = met(bound)
-    beyond = bound * (0.9 if target.startswith(">=") else 1.1)
-    assert (at_bound, met(beyond)[2]) == ("yes", "no")
-    assert met(beyond)[1].endswith(f" ({data}, n = {n:,})")
-    if n:  # Targets are of their n and data.
-        assert met(beyond, "narrow", 5000)[1:] == ("not measured", "")
-
-
-def test_the_report_says_whose_numbers_and_what_features_give():
-    features = {
-        "Fourier": given({"vendi": [0.03, -1, 1]}, {"vendi": [-0.03, -1, 1]}),
-        "Nystroem": given({"vendi": [0.1, 0.01, 0.21]}),
-        "Fourier as they are": given({"vendi": [-0.2] * 3}),
-        "exact": timed(1.0, vendi=[0.0] * 3),
-    }
-    cells = {
-        place("features", "few", 4000): features,
-        place("features", "few", 50_000): {"Fourier": features["Fourier"]},
-        place("jackknife", "mixture", 1000): {"evaluate, again": timed(9.0, 2.0)},
-    }
-    text = report.markdown(fabricated(cells))
-    assert "| other: a mixture | 9,000 | 0.7, 0.9 | 01234567, abcdefgh |" in text
-    assert "| few | 4,000 | Fourier, 64 | 1 | 3 | 3% | 172% | 100% |" in text
-    assert "| few | 4,000 | Nystroem, 64 | 1 | 3 | 10.5% | 10.5% | 0% |" in text
-    assert "| few | 4,000 | Fourier as they are, 64 | 1 | 3 | 18.1% |  |  |" in text
-    assert "| few | 50,000 | Fourier, 64 | 1 | 3 |  |  |  |" in text
-    assert "| mixture | 1,000 | 2 (3) |" in text
-
-
-def test_markdown_and_figures_come_out_of_a_saved_result():
+def test_figures_bear_the_name_of_an_accelerator_and_show_shares():
     run = fabricated()
-    text = report.markdown(run)
-    assert "1 x cpu (cpu), 2 processor cores, Linux x86_64, float32, 2026-11-21" in text
-    assert "torch 2.13" in text
-    assert "| mixture | 20,000 | 2 (3) |" in text
     drawn = Scaling.figures([run])
-    assert set(drawn) == {"scaling_time", "scaling_memory", "scaling_real", "scaling_error"}
+    assert drawn["scaling_real"].axes[0].get_lines()[0].get_xdata() == pytest.approx([20.0])
     elsewhere = dataclasses.replace(run, study=settings(platform="accelerator", device="1 x gpu"))
     assert set(Scaling.figures([elsewhere])) == {name + "_1-x-gpu" for name in drawn}
-    caption = drawn["scaling_error"]._supxlabel.get_text().replace("\n", " ")
-    for part in ("Bandwidths of outputs, prompts: mixture 0.7, 0.9", "seed 5", "float32"):
-        assert part in caption
-    shares = drawn["scaling_real"].axes[0].get_lines()[0]
-    assert shares.get_xdata() == pytest.approx([20.0])
-    first = drawn["scaling_time"].axes[0].get_lines()[0]
-    assert first.get_ydata().tolist() == [2.0]
-    assert first.get_linestyle() == "-"
 
 
 def test_memory_that_is_not_resolved_is_not_drawn():
@@ -655,7 +508,7 @@ def test_a_cell_tells_the_contests_what_it_is_about(points, monkeypatch):
     asked = {}
 
     def run_cell(entries, request, study, advance):
-        asked.update(request=request, entries=list(entries))
+        asked.update(request, entries=list(entries))
         return {"spectrum": timed(1.0)}, {"float64": "failed"}
 
     monkeypatch.setattr(contests, "run_cell", run_cell)
@@ -664,17 +517,14 @@ def test_a_cell_tells_the_contests_what_it_is_about(points, monkeypatch):
     context, state = Context(None, None, earlier, lambda words: None), (points[2], 9e8)
     found = settings().compute(state, context, part="exact", data="mixture", n=500)
     assert asked["entries"] == ["spectrum", "torch.linalg.eigvalsh", "float64"]
-    assert asked["request"]["bandwidths"] == [0.7, 0.9]
-    assert asked["request"]["truncations"] == [10, 25, 200]
-    assert asked["request"]["features"] == 64
-    assert asked["request"]["outputs"] == str(points[1][0])
+    assert asked["bandwidths"] == [0.7, 0.9]
+    assert asked["truncations"] == [10, 25, 200]
+    assert (asked["features"], asked["outputs"]) == (64, str(points[1][0]))
     assert found.dimensions.values.tolist() == [24, 16]
-    assert found.left_out.to_series().to_dict() == {
-        "spectrum": "",
-        "vendi_score": "vendi-score is not there",
-        "jnp.linalg.eigvalsh": "a call would take about 195 s",
-        "float64": "failed",
-    }
+    reasons = found.left_out.to_series()
+    assert reasons["vendi_score"] == "vendi-score is not there"
+    assert reasons["jnp.linalg.eigvalsh"] == "a call would take about 195 s"
+    assert (reasons["float64"], reasons["spectrum"]) == ("failed", "")
 
 
 def test_imports_are_timed_in_fresh_processes():
@@ -688,18 +538,12 @@ def test_the_settings_and_arrays_follow_the_options_and_the_device(points, monke
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.0")
     pairs = PairedEmbeddings("own", *(np.load(p)[:70] for p in points[1]), "own pairs")
     options = Scaling(
-        parts=("exact", "measure", "features"),
-        exact_n=64,
-        features_n=90,
-        peers=("rke-score",),
-        output_dimension=6,
-        bandwidth=0.5,
+        parts=("exact", "measure", "features"), exact_n=64, features_n=90, peers=("rke-score",)
     )
     setup = options.prepare(lambda: pairs, 7)
     found, few = setup.study, "mixture, d = 64 and 48"
     assert (found.platform, found.seeds, found.patience) == ("cpu", 10, 30)
     assert found.versions == {"rke-score": "1.0"}
-    assert found.device.startswith("1 x cpu")
     assert setup.provenance["device"] == found.device
     largest = {"order 2": 20_000, "exact": 64, "measure": 4000, "features": 90}
     assert found.largest == largest | {"first call": 2000, "jackknife": 1000}
@@ -709,22 +553,25 @@ def test_the_settings_and_arrays_follow_the_options_and_the_device(points, monke
         ("own, narrow", "narrow", 70),
         (few, "few dimensions", 90),
     ]
-    assert found.points["mixture"].bandwidths.outputs == 0.5
     narrow, wide = (found.points[name].bandwidths.outputs for name in ("own, narrow", "own"))
     assert narrow == pytest.approx(0.65 * wide)
-    assert list(setup.arrays) == [
-        f"{name} {role}" for name in ("mixture", "own", few) for role in ("outputs", "prompts")
-    ]
-    assert setup.arrays[f"{few} prompts"].shape == (90, 48)
-    assert setup.arrays["mixture outputs"].shape == (4000, 6)
-    whole = {tuple(row) for row in pairs.prompts}
-    assert {tuple(row) for row in setup.arrays["own prompts"]} == whole
-    # The digests of the identity, by data; what is narrow has those of the set.
-    identity = records.identify("scaling", 2, found, setup.arrays, 7)
+    # What is narrow has the arrays of the set.
+    assert {name: array.shape for name, array in setup.arrays.items()} == {
+        "mixture outputs": (4000, 768),
+        "mixture prompts": (4000, 512),
+        "own outputs": (70, 24),
+        "own prompts": (70, 16),
+        f"{few} outputs": (90, 64),
+        f"{few} prompts": (90, 48),
+    }
+    rows = (setup.arrays["own outputs"], setup.arrays["own prompts"])
+    shuffled, own = np.hstack(rows), np.hstack([pairs.outputs, pairs.prompts])
+    assert not np.array_equal(shuffled, own)
+    assert {tuple(row) for row in shuffled} == {tuple(row) for row in own}
     for name, of in found.points.items():
         whose = name.removesuffix(", narrow")
-        expected = [identity["arrays"][f"{whose} {role}"] for role in ("outputs", "prompts")]
-        assert list(of.digests) == expected
+        arrays = (setup.arrays[f"{whose} {role}"] for role in ("outputs", "prompts"))
+        assert of.digests == tuple(map(records.hash_array, arrays))
     setup.close()
 
 
@@ -747,13 +594,6 @@ def test_a_worker_ends_with_its_parent_even_during_a_call(tmp_path):
         parent.communicate(timeout=90)  # The worker holds the other end of this pipe.
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"parts": ("exact",), "measure_n": 9}, "--measure_n means nothing without measure"),
-        ({"parts": ("start",), "features_n": 9}, "--features_n means nothing without features"),
-    ],
-)
-def test_options_that_are_wrong_or_would_be_ignored_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        Scaling(**options).prepare(lambda: None, 0)
+def test_a_size_of_a_part_that_is_not_measured_is_refused():
+    with pytest.raises(ValueError, match="--measure_n means nothing without measure among --parts"):
+        Scaling(parts=("exact",), measure_n=9).prepare(lambda: None, 0)
