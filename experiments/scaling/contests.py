@@ -19,11 +19,6 @@ from experiments.scaling import engines, peers, reference
 from experiments.scaling.records import Record
 from experiments.scaling.worker import Cell, Contestant, Worker, WorkerError
 
-# What each line is; the package imports its modules when their names are first used.
-_COLD_STARTS = {
-    "import jax": "import jax",
-    "import condvendi_jax": "from condvendi_jax import Gaussian, decompose, evaluate",
-}
 # A contestant whose calls after the first took less, in seconds, has so many times the rounds.
 _SHORT, _MANY = 0.5, 4
 
@@ -200,24 +195,31 @@ def first_calls(
 
     The results of the second calls have names that end in `AGAIN`.
     """
-    results: dict[str, Any] = {}
+    found: dict[str, Any] = {name: [] for name in entries}
     failed: dict[str, str] = {}
     # The first process finds nothing in the caches, and counts as a first call does.
     for name, entry in [*entries.items()] * (study.repeats + 1):
         if name not in failed:
             twice, why = run_cell({name: entry}, request, study, advance)
             failed |= why
-            for call, key in enumerate((name, name + AGAIN) if twice else ()):
-                found = results.setdefault(key, twice[name] | {"seconds": [], "values": []})
-                for quantity in ("seconds", "values"):
-                    found[quantity].append(twice[name][quantity][call])
-    return {k: v for k, v in results.items() if k.removesuffix(AGAIN) not in failed}, failed
+            found[name].append(twice.get(name))
+    return {
+        name + again: runs[-1] | {k: [of[k][call] for of in runs] for k in ("seconds", "values")}
+        for name, runs in found.items()
+        for call, again in enumerate(("", AGAIN))
+        if name not in failed
+    }, failed
 
 
 def cold_starts(repeats: int) -> dict[str, Any]:
     """Seconds that fresh processes take to import JAX and the library, in turn."""
-    results: dict[str, Any] = {name: {"seconds": [], "values": []} for name in _COLD_STARTS}
-    for name, line in [*_COLD_STARTS.items()] * (repeats + 1):
+    # The package imports its modules when their names are first used.
+    lines = {
+        "import jax": "import jax",
+        "import condvendi_jax": "from condvendi_jax import Gaussian, decompose, evaluate",
+    }
+    results: dict[str, Any] = {name: {"seconds": [], "values": []} for name in lines}
+    for name, line in [*lines.items()] * (repeats + 1):
         started = time.perf_counter()
         subprocess.run([sys.executable, "-c", line], check=True, capture_output=True)
         results[name]["seconds"].append(time.perf_counter() - started)

@@ -33,19 +33,16 @@ _CPU_SIDE = 4096
 _ACCELERATOR_SIDE = 8192
 
 
-def describe() -> dict[str, Any]:
-    """The device, its memory in bytes and the processor's cores."""
-    return {
-        "provenance": provenance.collect(),
-        "platform": jax.local_devices()[0].platform,
-        "memory_bytes": memory.limit(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
-    }
+def describe() -> tuple[str, int | None, dict[str, Any]]:
+    """'cpu' or 'accelerator', its memory in bytes, its name and the processor's cores."""
+    platform = "cpu" if jax.default_backend() == "cpu" else "accelerator"
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+    on = {"device": provenance.collect()["device"], "cores": cores}
+    return platform, memory.limit(), on
 
 
-def _points(cell: Cell) -> tuple[jax.Array, jax.Array]:
-    outputs, prompts = map(jnp.asarray, load_points(cell))
-    return outputs, prompts
+def _points(cell: Cell) -> list[jax.Array]:
+    return [jnp.asarray(points) for points in load_points(cell)]
 
 
 def _compiled(

@@ -64,8 +64,7 @@ def _resolved(record: Record, name: str) -> float:
 
 def _against_n(run: Run, measure: _Measure, unit: str, words: str) -> Figure | None:
     """A panel a part: what each contestant takes on the mixture, a line each."""
-    mixture = next(iter(run.study.points))
-    of_mixture = [record for record in records(run) if record.data == mixture]
+    of_mixture = [record for record in records(run) if record.data == "mixture"]
     parts = [part for part in _PANELS if any(r.part == part for r in of_mixture)]
     if not parts:
         return None
@@ -90,7 +89,7 @@ def _against_n(run: Run, measure: _Measure, unit: str, words: str) -> Figure | N
         axes.set_title(title)
     panels[0].set_ylabel(unit)
     style.label_lines(*panels)
-    _caption(figure, run, [mixture], f"Solid lines: ours; dashed: peers; {words}")
+    _caption(figure, run, ["mixture"], f"Solid lines: ours; dashed: peers; {words}")
     return figure
 
 

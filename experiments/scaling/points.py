@@ -60,8 +60,6 @@ def write_mixture(
         for path, d in zip(paths(folder, name), dimensions, strict=True)
     )
     mixture.fill_mixture(outputs, prompts, seed)
-    outputs.flush()
-    prompts.flush()
 
 
 def write_pairs(folder: pathlib.Path, name: str, pairs: PairedEmbeddings, seed: int) -> None:

@@ -133,25 +133,15 @@ class Scaling(lab.Study):
         jax.config.update("jax_platforms", "cpu")
         pairs = sets.load_sets(load, self.beside)
         with Worker() as worker:
-            device = worker.request("ask", engines.describe)
-        platform = "cpu" if device["platform"] == "cpu" else "accelerator"
-        defaults = dict(zip(_LIMITED, _DEFAULTS[platform, self.full], strict=True))
-        ready = dataclasses.replace(
-            self, **{k: v for k, v in defaults.items() if getattr(self, k) is None}
-        )
+            platform, memory, on = worker.request("ask", engines.describe)
+        defaults = zip(_LIMITED, _DEFAULTS[platform, self.full], strict=True)
+        limits = {name: of for name, of in defaults if getattr(self, name) is None}
+        study = dataclasses.replace(self, **limits, **on, platform=platform, versions=versions)
         scratch = tempfile.TemporaryDirectory()
         folder = pathlib.Path(scratch.name)
-        points, arrays = sets.write(folder, pairs, ready, seed)
-        on = {"device": device["provenance"]["device"], "cores": device["cores"]}
-        return ready.ready(
-            state=(folder, device["memory_bytes"]),
-            arrays=arrays,
-            setup={"provenance": on, "close": scratch.cleanup},
-            **on,
-            platform=platform,
-            points=points,
-            versions=versions,
-        )
+        points, arrays = sets.write(folder, pairs, study, seed)
+        setup = {"provenance": on, "close": scratch.cleanup}
+        return study.ready(state=(folder, memory), arrays=arrays, setup=setup, points=points)
 
     def cells(self):
         """A part of the benchmark on one data set at one n."""
@@ -165,11 +155,11 @@ class Scaling(lab.Study):
         folder, memory = state
         earlier = [Record(**cell.values, measured=of) for cell, of in context.finished.items()]
         entries, left_out = contests.choose(self, part, data, n, memory, earlier)
-        bandwidths = self.points[data].bandwidths
         outputs, prompts = sets.paths(folder, data)
+        bandwidths = self.points[data].bandwidths
         request = {
-            "outputs": str(outputs),
-            "prompts": str(prompts),
+            "outputs": outputs,
+            "prompts": prompts,
             "n": n,
             "bandwidths": [bandwidths.outputs, bandwidths.prompts],
             # A few, a twentieth, and 0.4 n, which is the papers' 10,000 of 25,000.
@@ -186,17 +176,16 @@ class Scaling(lab.Study):
 
     def tables(self, run):
         """The targets and what was measured; below them who was left out, and the machine."""
-        grid = Table("what", "target", "measured", "met")
-        for row in report.rows(run):
-            grid.add_row(*row.values())
         notes = [
             f"left out: {name} ({record.part}, {record.data}, n = {record.n:,}): {why}"
             for record in records(run)
             for name, why in record.measured.left_out.to_series().items()
             if why
         ]
-        grid.caption = "\n".join([*notes, f"on {report.machine(run)}"])
-        grid.caption_justify = "left"
+        caption = "\n".join([*notes, f"on {report.machine(run)}"])
+        grid = Table("what", "target", "measured", "met", caption=caption, caption_justify="left")
+        for row in report.rows(run):
+            grid.add_row(*row.values())
         yield grid
 
     @classmethod

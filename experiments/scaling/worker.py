@@ -48,12 +48,10 @@ class Contestant(NamedTuple):
     read: Callable[[Any], dict[str, Any]]
 
 
-def load_points(cell: Cell) -> tuple[np.ndarray, np.ndarray]:
+def load_points(cell: Cell) -> list[np.ndarray]:
     """The first n outputs and prompts, float32 `[n, d_x]` and `[n, d_t]`."""
-    outputs, prompts = (
-        np.array(np.load(cell[role], mmap_mode="r")[: cell["n"]]) for role in ("outputs", "prompts")
-    )
-    return outputs, prompts
+    maps = [np.load(cell[role], mmap_mode="r") for role in ("outputs", "prompts")]
+    return [np.array(points[: cell["n"]]) for points in maps]
 
 
 class WorkerError(RuntimeError):
