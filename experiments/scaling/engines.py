@@ -103,13 +103,13 @@ def library_norms(cell: Cell) -> Contestant:
     return Contestant(lambda seed: call, _read_entropies)
 
 
+def _norms(cell: Cell, *points: jax.Array, scale: Any = 1.0) -> jax.Array:
+    return pairwise.squared_norms(_factors(cell, *points, scale=scale), _SUBSETS)
+
+
 def tile_norms(cell: Cell) -> Contestant:
     """Ours: ||.||_F^2 / n^2 of K_X, K_T and their product in one pass over tiles."""
-
-    def norms(*points: jax.Array) -> jax.Array:
-        return pairwise.squared_norms(_factors(cell, *points), _SUBSETS)
-
-    return _of_points(cell, norms, reference.read_norms)
+    return _of_points(cell, functools.partial(_norms, cell), reference.read_norms)
 
 
 def all_prefixes(cell: Cell) -> Contestant:
@@ -125,10 +125,8 @@ def many_bandwidths(cell: Cell) -> Contestant:
     """Ours: the same norms at 16 multiples of the bandwidths; the last is 1."""
 
     def sweep(*points: jax.Array) -> jax.Array:
-        def norms(scale: jax.Array) -> jax.Array:
-            return pairwise.squared_norms(_factors(cell, *points, scale), _SUBSETS)
-
-        return jax.vmap(norms)(jnp.linspace(0.5, 1.0, 16))
+        norms = jax.vmap(lambda scale: _norms(cell, *points, scale=scale))
+        return norms(jnp.linspace(0.5, 1.0, 16))
 
     return _of_points(cell, sweep, lambda found: reference.read_norms(found[-1]))
 
@@ -137,8 +135,7 @@ def value_and_gradient(cell: Cell) -> Contestant:
     """Ours: Conditional-RKE and its gradient in the outputs."""
 
     def conditional(*points: jax.Array) -> jax.Array:
-        pair = pairwise.squared_norms(_factors(cell, *points), _SUBSETS[1:])
-        return pair[0] / pair[1]
+        return operator.truediv(*pairwise.squared_norms(_factors(cell, *points), _SUBSETS[1:]))
 
     def read(result: Any) -> dict[str, float]:
         return {"conditional": float(result[0]), "slope": float(jnp.linalg.norm(result[1]))}

@@ -153,6 +153,7 @@ def _against_products(axes: Axes, record: Record) -> None:
         (report.ours_by_budget(record), "ours: deflated,\nwith moments", style.BLUE, "-"),
         (report.best_splits(record), "plain SLQ,\nbest split", style.VERMILION, "--"),
     ):
+        # Earlier runs have truncated entropies too: 'joint-t200 448'.
         of_joint = {name: 100 * rms for name, rms in errors.items() if name.startswith("joint ")}
         products = [int(name.partition(" ")[2]) for name in of_joint]
         axes.plot(products, [*of_joint.values()], dashes, color=colour, marker="o", label=label)

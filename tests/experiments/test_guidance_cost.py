@@ -32,12 +32,16 @@ def measured():
     return lab.gather(found)
 
 
-def test_the_state_is_the_window(measured):
+def test_the_state_is_the_window_and_every_repetition_is_kept(measured):
     """Latents, prompts and filled slots; two counts and two bandwidths; two sums at order 2."""
     state = measured.state
     for kind, sums in (("conditional_rke", 2), ("conditional_vendi", 0)):
         expected = state.window * (4 * (LATENT + PROMPT + sums) + 1) + 4 * 4
         np.testing.assert_array_equal(state.sel(kind=kind), expected)
+    for name in ("step", "update", "remember"):
+        assert measured[name].sizes["repeat"] == 3
+        assert (measured[name] > 0).all()
+    assert (measured.step_bytes > 2**20).all()  # The parameters alone.
 
 
 def test_workspace_grows_with_the_window_or_with_its_square(measured):
@@ -47,13 +51,6 @@ def test_workspace_grows_with_the_window_or_with_its_square(measured):
     of_pairs = (found.update_bytes - found.state).sel(kind="conditional_rke")
     # A few blocks of the batch and the window, and a few copies of the points.
     assert of_pairs < 4 * wide * (8 * BATCH + 4 * (LATENT + PROMPT))
-
-
-def test_every_repetition_is_kept(measured):
-    for name in ("step", "update", "remember"):
-        assert measured[name].sizes["repeat"] == 3
-        assert (measured[name] > 0).all()
-    assert (measured.step_bytes > 2**20).all()  # The parameters alone.
 
 
 def test_quartiles_are_of_the_turns_and_of_the_cells_that_there_are():

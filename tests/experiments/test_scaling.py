@@ -227,11 +227,7 @@ def settings(**changes):
         platform="cpu",
         cores=2,
         points={k: Points("points", n, widths, of, ("", "")) for k, (n, of) in kinds.items()},
-        parts=("order2", "measure"),
         order_two_n=20_000,
-        exact_n=500,
-        measure_n=8000,
-        features_n=50_000,
         features=64,
         repeats=3,
         seeds=3,
@@ -481,18 +477,14 @@ def test_errors_and_coverage_are_counted_over_seeds():
     assert report.plain_over_ours(record) == pytest.approx(19.8, rel=1e-2)
 
 
-def test_figures_bear_the_name_of_an_accelerator_and_show_shares():
-    run = fabricated()
-    drawn = Scaling.figures([run])
-    assert drawn["scaling_real"].axes[0].get_lines()[0].get_xdata() == pytest.approx([20.0])
-    elsewhere = dataclasses.replace(run, study=settings(platform="accelerator", device="1 x gpu"))
-    assert set(Scaling.figures([elsewhere])) == {name + "_1-x-gpu" for name in drawn}
-
-
-def test_memory_that_is_not_resolved_is_not_drawn():
-    tiny = timed(1.0) | {"memory_bytes": 1000}
-    drawn = figures.draw(fabricated({place("order 2", "mixture", 9): ORDER_TWO | {"tiles": tiny}}))
+def test_figures_show_shares_and_memory_that_is_resolved_and_name_an_accelerator():
+    tiny = timed(9.0, 1.0) | {"memory_bytes": 1000}
+    cells = CELLS | {place("order 2", "mixture", 20_000): ORDER_TWO | {"tiles": tiny}}
+    drawn = figures.draw(fabricated(cells))
+    assert drawn["real"].axes[0].get_lines()[0].get_xdata() == pytest.approx([20.0])
     assert [line.get_label() for line in drawn["memory"].axes[0].get_lines()] == ["dense torch"]
+    elsewhere = fabricated(platform="accelerator", device="1 x gpu")
+    assert set(Scaling.figures([elsewhere])) == {f"scaling_{name}_1-x-gpu" for name in drawn}
 
 
 def test_the_table_says_who_was_left_out_and_on_what_machine():
