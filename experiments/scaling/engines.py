@@ -207,7 +207,8 @@ def exact(cell: Cell) -> Contestant:
 
     def eigenvalues(subset: Sequence[int], *points: jax.Array) -> jax.Array:
         grams = _grams(cell, *points)
-        return functools.reduce(operator.mul, [grams[term] for term in subset]).eigenvalues()
+        of_terms: list[cv.grams.Gram] = [grams[term] for term in subset]
+        return functools.reduce(lambda one, other: one * other, of_terms).eigenvalues()
 
     calls = [
         jax.jit(functools.partial(eigenvalues, subset)).lower(*points).compile()
