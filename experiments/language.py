@@ -2,9 +2,8 @@
 
 Beyond the papers: the answers of many models to the same instructions, by all scores with paired
 differences, and again with every answer cut to one number of words. There is one answer an
-instruction, so what Conditional-* measures is how far the answers to similar instructions differ:
-the prompts' bandwidth says which are similar, and as it goes to zero no two are, and Conditional-*
-is 1 for every model. The study shows that too.
+instruction, so Conditional-* measures how far the answers to similar instructions differ. The
+prompts' bandwidth says which are similar; as it goes to zero, Conditional-* goes to 1.
 
     python -m experiments.language --scales=1
 """
@@ -12,13 +11,14 @@ is 1 for every model. The study shows that too.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-import condvendi_jax as cv
 from experiments import answers, lab
 from experiments.lab import figures, models, style, tables
 
@@ -26,6 +26,7 @@ WHOLE, CUT = "whole", "cut"
 _COLOURS = {WHOLE: style.BLUE, CUT: style.ORANGE}
 _NAMES = {WHOLE: "whole answers", CUT: "answers cut to one length"}
 _SHOWN = ("Conditional-RKE", "Information-RKE", "RKE")
+_MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # Of the prompts' bandwidth.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,17 +44,7 @@ class Language(lab.Study):
     drawings = ("language", "language_length", "language_bandwidth")
 
     bandwidths: lab.Scales = lab.Scales()
-    groups: int = lab.flag(
-        20, "Groups of prompts that the jackknife leaves out, one at a time.", at_least=2
-    )
-    resamples: int = lab.flag(
-        2000, "Resamples of the models, for the correlations' intervals.", at_least=100
-    )
-    multiples: tuple[float, ...] = lab.flag(
-        tuple(2.0**power for power in range(-2, 6)),
-        "Multiples of the prompts' bandwidth at which Conditional-RKE is followed.",
-        above=0,
-    )
+    groups: int = lab.flag(20, "Groups of prompts that the jackknife leaves out.", at_least=2)
     n: int = lab.resolved()
     prompts: int = lab.resolved()
     models: tuple[str, ...] = lab.resolved()
@@ -62,21 +53,17 @@ class Language(lab.Study):
     def prepare(self, load, seed):
         """Checks that the models answered the same prompts equally often."""
         pairs = load()
-        rows = models.rows_by_model(pairs.labels["models"])
-        prompts = answers.check_shared(pairs, rows)
+        counts = models.check_shared(pairs)
         words = pairs.labels.get("words")
         if words is not None and words.dtype.kind not in "iuf":
-            raise ValueError(
-                f"--words: expected the length of each answer, received {words.dtype}."
-            )
+            raise ValueError(f"--words: expected a number for each answer, received {words.dtype}.")
         return self.ready(
             pairs,
             state=pairs,
             bandwidths=self.bandwidths.resolve(pairs, seed),
-            multiples=() if self.bandwidths.kernel == "cosine" else tuple(sorted(self.multiples)),
-            n=len(pairs) // len(rows),
-            prompts=prompts,
-            models=tuple(rows),
+            n=int(counts.sum()),
+            prompts=len(counts),
+            models=tuple(models.rows_by_model(pairs.labels["models"])),
             texts=(WHOLE, CUT) if "truncated" in pairs.further else (WHOLE,),
         )
 
@@ -90,41 +77,28 @@ class Language(lab.Study):
         `words` is the mean length of the whole answers. `swept` is Conditional-RKE at multiples of
         the prompts' bandwidth, of whole answers at the scale that the figures show.
         """
+        names, seed = state.labels["models"], context.shared_seed
         texts = state.outputs if text == WHOLE else state.further["truncated"]
-        rows = models.rows_by_model(state.labels["models"])
-        outputs = {name: texts[of] for name, of in rows.items()}
-        prompts = {name: state.prompts[of] for name, of in rows.items()}
-        seed = context.shared_seed
+        outputs, prompts = (models.by_model(rows, names) for rows in (texts, state.prompts))
         found = models.compare(
-            outputs,
-            prompts,
-            scale,
-            groups=self.groups,
-            seed=seed,
-            say=context.say,
-            method=cv.Exact(),
+            outputs, prompts, scale, groups=self.groups, seed=seed, say=context.say
         )
-        words = np.full(len(rows), np.nan)
-        correlations = np.full((len(models.SCORES), 3), np.nan)
-        if "words" in state.labels:
-            words = np.array([state.labels["words"][of].mean() for of in rows.values()])
-            correlations = answers.correlations(
-                found.value.values, words, [o for _, o in models.SCORES], self.resamples, seed
-            )
-        context.say("prompt bandwidths")
+        words = state.labels.get("words", np.full(len(names), np.nan))
+        words = np.array([of.mean() for of in models.by_model(words, names).values()])
+        correlations = answers.correlations(found.value.values, words, seed)
         shown = text == WHOLE and scale.coordinate == self.bandwidths.shown
-        multiples = self.multiples if shown else ()
+        multiples = _MULTIPLES if shown and scale.prompts is not None else ()
         swept = [
             [answers.conditional_rke(outputs[m], prompts[m], scale, times) for times in multiples]
-            for m in rows
+            for m in outputs
         ]
         return found.assign(
             words=("model", words),
             correlation=("score", correlations[:, 0]),
             interval=(("score", "end"), correlations[:, 1:]),
-            prompt_modes=("order", answers.modes(next(iter(prompts.values())), scale)),
-            swept=(("model", "multiple"), np.reshape(swept, (len(rows), len(multiples)))),
-        ).assign_coords(order=[1.0, 2.0], multiple=list(map(float, multiples)))
+            prompt_modes=("order", answers.modes(prompts[self.models[0]], scale)),
+            swept=(("model", "multiple"), np.reshape(swept, (len(outputs), len(multiples)))),
+        ).assign_coords(order=[1.0, 2.0], multiple=list(multiples))
 
     def tables(self, run):
         """The scores and lengths at the scale that figures show; the correlations with length."""
@@ -133,43 +107,36 @@ class Language(lab.Study):
         rows = ("text", "model")
         yield tables.table(base, rows=rows, columns="score", error="error", letters="letters")
         yield tables.table(base.sel(text=WHOLE), rows=("model",), value="words")
-        words = xr.apply_ufunc(
-            lambda centre, ends: f"{centre:.2f} [{ends[0]:.2f}, {ends[1]:.2f}]",
-            found.correlation,
-            found.interval,
-            input_core_dims=[[], ["end"]],
-            vectorize=True,
-        )
+        low, high = found.interval.transpose("end", ...)
+        words = xr.apply_ufunc(tables.interval, found.correlation, low, high, vectorize=True)
         yield tables.table(xr.Dataset({"value": words}), rows=("text", "scale"), columns="score")
 
     @classmethod
     def figures(cls, runs):
         """The models side by side, and what length and the bandwidths do."""
         (run,) = runs
-        study, base = run.study, run.study.bandwidths.shown
-        found = run.found.sel(scale=base)
-        each = study.n / study.prompts
-        n = f"{study.n} of each model, {each:.3g} a prompt"
-        groups = f"over {study.groups} groups of prompts"
+        study, scale = run.study, run.study.bandwidths.shown
+        found = run.found.sel(scale=scale)
+        n = f"{study.n} of each model, {study.n / study.prompts:.3g} a prompt"
+        over = f"over {study.groups} groups of prompts"
+        error = f"one standard error {over}"
         resampled = "95% intervals over resampled models; saturated scores have no correlation"
+        caption = functools.partial(figures.caption, runs=run, n=n)
         return {
-            "language": figures.caption(
-                _models(found), run, n=n, bars=f"95% intervals {groups}", scale=base
-            ),
-            "language_length": figures.caption(
-                _length(found), run, n=n, bars=f"one standard error {groups}", scale=base
-            ),
-            "language_bandwidth": figures.caption(_bandwidth(run.found), run, n=n, bars=resampled),
+            "language": caption(_models(found), bars=f"95% intervals {over}", scale=scale),
+            "language_length": caption(_length(found), bars=error, scale=scale),
+            "language_bandwidth": caption(_bandwidth(run.found), bars=resampled),
         }
 
 
 def _models(found: xr.Dataset) -> Figure:
     """A line a model, the shortest answers above; whole and cut answers."""
     words = found.words.sel(text=WHOLE)
-    found = found.isel(model=np.argsort(words.values, kind="stable"))
-    places = -np.arange(found.sizes["model"])
-    height = 0.7 + 0.2 * len(places)
-    figure, panels = style.panels(3, size=(3.6, height), sharey=True)
+    order = np.argsort(words.values, kind="stable")
+    found, words = found.isel(model=order), words.isel(model=order)
+    places = -np.arange(len(order))
+    pairs = len(order) * (len(order) - 1) // 2
+    figure, panels = style.panels(3, size=(3.6, 0.7 + 0.2 * len(order)), sharey=True)
     for panel, score in zip(panels, _SHOWN, strict=True):
         apart = []
         for offset, text in zip((0.15, -0.15), found.text.values, strict=False):
@@ -179,13 +146,10 @@ def _models(found: xr.Dataset) -> Figure:
                 elinewidth=0.8, color=_COLOURS[text], label=_NAMES[text],
             )  # fmt: skip
             apart.append(f"{(one.p_value < models.LEVEL).sum().item() // 2} {text}")
-        pairs = len(places) * (len(places) - 1) // 2
         panel.set_title(f"{score}: of {pairs} pairs told apart,\n{', '.join(apart)}")
         panel.set(xlabel="effective number", ylim=(places[-1] - 0.7, 0.7))
-    names = [
-        f"{name} ({length:.0f} words)" if length > 0 else name
-        for name, length in zip(found.model.values, found.words.sel(text=WHOLE).values, strict=True)
-    ]
+    labels = zip(found.model.values, words.values, strict=True)
+    names = [f"{name} ({length:.0f} words)" if length > 0 else name for name, length in labels]
     panels[0].set_yticks(places, names, fontsize=7.5)
     style.legend_above(figure, panels[0])
     return figure
@@ -206,32 +170,26 @@ def _length(found: xr.Dataset) -> Figure:
 
 def _scatter(panel: Axes, found: xr.Dataset, text: str) -> None:
     """The score of each model against the mean length of its whole answers; variants joined."""
-    joined = answers.variants(found.model.values.tolist())
-    variants = {name for of in joined.values() for name in of}
-    others = [name for name in found.model.values.tolist() if name not in variants]
-    looks = zip(style.CYCLE, style.MARKERS, strict=True)
-    for (name, of), (colour, marker) in zip(joined.items(), looks, strict=False):
+    names = found.model.values.tolist()
+    joined = answers.variants(names)
+    looks = zip(joined.items(), style.CYCLE, style.MARKERS, strict=False)
+    lines = [(*item, {"color": colour, "marker": marker}) for item, colour, marker in looks]
+    if others := sorted(set(names) - set(itertools.chain(*joined.values()))):
+        lines.append(("other models", others, {"color": style.GREY, "fmt": "x"}))
+    for name, of, look in lines:
         one = found.sel(model=of)
-        panel.errorbar(
-            one.words, one.value, one.error, color=colour, marker=marker, label=name, lw=1
-        )
-    if others:
-        one = found.sel(model=others)
-        look = {"color": style.GREY, "fmt": "x", "lw": 1, "label": "other models"}
-        panel.errorbar(one.words, one.value, one.error, **look)
-    low, high = found.interval.values
-    of = f"rank correlation {found.correlation.item():.2f} [{low:.2f}, {high:.2f}]"
+        panel.errorbar(one.words, one.value, one.error, label=name, lw=1, **look)
+    of = f"rank correlation {tables.interval(found.correlation, *found.interval)}"
     panel.set_title(f"{_NAMES[text]}:\n{of}")
     panel.set(xlabel="mean length of the whole answers, words", ylabel="Conditional-RKE")
 
 
 def _sweep(panel: Axes, found: xr.Dataset) -> None:
     """Conditional-RKE of all models against the prompts' bandwidth, between its two limits."""
-    swept, limits = found.swept, found.value.sel(score="RKE")
-    ends = swept.min("model"), swept.max("model")
+    ends = found.swept.min("model"), found.swept.max("model")
     panel.fill_between(found.multiple, *ends, color=style.BLUE, label="all models")
-    look = {"color": style.VERMILION, "ls": "--", "lw": 1}
-    panel.axhline(limits.mean().item(), label="their mean RKE, the limit of wide ones", **look)
+    wide = {"color": style.VERMILION, "ls": "--", "label": "their mean RKE, the limit of wide ones"}
+    panel.axhline(found.value.sel(score="RKE").mean().item(), lw=1, **wide)
     panel.axhline(1, color=style.BLACK, lw=0.8, label="1, the limit of narrow ones")
     panel.set_xscale("log", base=2)
     style.log_axis(panel)
@@ -244,29 +202,18 @@ def _sweep(panel: Axes, found: xr.Dataset) -> None:
 
 def _bandwidth(found: xr.Dataset) -> Figure:
     """Rank correlation of each score with length, a panel a scale."""
-    clear = (found.interval.isel(end=0) > 0) | (found.interval.isel(end=1) < 0)
-    counts = clear.sum("score")
+    counts = (np.sign(found.interval).prod("end", skipna=False) > 0).sum("score")
 
     def title(_: None, scale: float) -> str:
         words = [f"{counts.sel(scale=scale, text=t).item()} {t}" for t in found.text.values]
-        return f"bandwidths x {scale:g}: away from 0 are\n{', '.join(words)} of {clear.score.size}"
+        return f"bandwidths x {scale:g}: away from 0 are\n{', '.join(words)} of {found.score.size}"
 
     return figures.facets(
-        found,
-        x="score",
-        hue="text",
-        column="scale",
-        kind="points",
-        value="correlation",
-        error="interval",
-        colours=_COLOURS,
-        names=_NAMES,
-        title=title,
-        x_label="",
+        found, x="score", hue="text", column="scale", kind="points", value="correlation",
+        error="interval", colours=_COLOURS, names=_NAMES, title=title, size=(3.8, 3.3),
         y_label="rank correlation with length",
-        size=(3.8, 3.3),
         each=lambda panel, _: panel.axhline(0, color=style.GREY, linewidth=0.8),
-    )
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import xarray as xr
 
 from condvendi_jax import inference
 from experiments.data import PairedEmbeddings
+from experiments.lab import models
 
 # Below this no error is worth its name.
 FEWEST_PROMPTS = 3
@@ -25,59 +26,42 @@ class Design:
     samples: int
 
 
-def count_rows(pairs: PairedEmbeddings) -> tuple[list[str], np.ndarray]:
-    """The models, and how many pairs each has of every prompt, `[models, prompts]`.
+def match(names: Sequence[str], counts: np.ndarray, samples: int | None, most: int) -> Design:
+    """Prompts and samples that some models share: as many rows as possible, then prompts.
 
-    Raises:
-      ValueError: there are fewer than two models.
-    """
-    names, model = np.unique(pairs.labels["models"].astype(str), return_inverse=True)
-    if len(names) < 2:
-        raise ValueError(f"--models: expected at least two models, received {', '.join(names)}.")
-    prompt = pairs.prompt_numbers
-    counts = np.zeros((len(names), prompt.max() + 1), int)
-    np.add.at(counts, (model, prompt), 1)
-    return names.tolist(), counts
-
-
-@dataclasses.dataclass(frozen=True)
-class Sizes:
-    """How large a comparison may be.
-
-    Attributes:
+    Args:
+      names: of the models.
+      counts: outputs of each of every prompt, `[models, prompts]`.
       samples: of each prompt; None for as many as leave the most rows.
-      least_prompts: models are left out until the others share so many.
-      most_prompts: that are taken where models share more.
+      most: prompts that are taken where the models share more.
     """
-
-    samples: int | None
-    least_prompts: int
-    most_prompts: int
-
-
-def match(names: Sequence[str], counts: np.ndarray, rows: Sequence[int], sizes: Sizes) -> Design:
-    """Prompts and samples that some models share: as many rows as possible, then prompts."""
-    fewest = counts[list(rows)].min(axis=0)
-    tried = range(1, max(fewest.max(), 1) + 1) if sizes.samples is None else [sizes.samples]
-    shared = {k: min(int(np.sum(fewest >= k)), sizes.most_prompts) for k in tried}
+    fewest = counts.min(axis=0)
+    tried = range(1, max(fewest.max(), 1) + 1) if samples is None else [samples]
+    shared = {k: min(int(np.sum(fewest >= k)), most) for k in tried}
     samples = max(tried, key=lambda k: (k * shared[k], -k))
-    return Design(tuple(names[row] for row in rows), shared[samples], samples)
+    return Design(tuple(names), shared[samples], samples)
 
 
-def share(names: Sequence[str], counts: np.ndarray, sizes: Sizes) -> tuple[Design, tuple[str, ...]]:
-    """The comparison of as many models as share enough prompts, and who is left out of it.
+def share(
+    names: Sequence[str], counts: np.ndarray, samples: int | None, least: int, most: int
+) -> tuple[Design, tuple[str, ...]]:
+    """The comparison of as many models as share `least` prompts, and who is left out of it.
+
+    The other arguments are those of `match`.
 
     Raises:
       ValueError: the last two share fewer than three.
     """
     rows, left_out = list(range(len(names))), []
-    wanted = min(sizes.least_prompts, sizes.most_prompts)
-    while (design := match(names, counts, rows, sizes)).prompts < wanted and len(rows) > 2:
-        least = min(rows, key=lambda row: (np.sum(counts[row] > 0), -row))
-        rows.remove(least)
-        left_out.append(names[least])
+    while True:
+        design = match([names[row] for row in rows], counts[rows], samples, most)
+        if design.prompts >= min(least, most) or len(rows) == 2:
+            break
+        fewest = min(rows, key=lambda row: (np.sum(counts[row] > 0), -row))
+        rows.remove(fewest)
+        left_out.append(names[fewest])
     if design.prompts < FEWEST_PROMPTS:
-        several = "" if sizes.samples is None else f" with {sizes.samples} samples each"
+        several = "" if samples is None else f" with {samples} samples each"
         raise ValueError(
             f"--prompt: the models must share at least {FEWEST_PROMPTS} prompts{several}; "
             f"{' and '.join(design.models)} share {design.prompts}."
@@ -89,9 +73,8 @@ def draw_rows(pairs: PairedEmbeddings, design: Design, key: jax.Array) -> np.nda
     """Rows of the pairs, `[models, prompts, samples]`: the same prompts of every model."""
     generator = np.random.default_rng(np.asarray(jax.random.bits(key, (4,))))
     prompt, model = pairs.prompt_numbers.tolist(), pairs.labels["models"].astype(str).tolist()
-    order = generator.permutation(len(pairs))
     of_cell: dict[tuple[str, int], list[int]] = {}
-    for row in order.tolist():
+    for row in generator.permutation(len(pairs)).tolist():
         of_cell.setdefault((model[row], prompt[row]), []).append(row)
     shared = [
         p
@@ -103,28 +86,23 @@ def draw_rows(pairs: PairedEmbeddings, design: Design, key: jax.Array) -> np.nda
     )
 
 
-def of_pairs(compared: list[xr.Dataset]) -> xr.Dataset:
-    """Comparisons of two models each as one, with p-values adjusted for all of them by Holm."""
-    names = list(dict.fromkeys(name for one in compared for name in one.model.values.tolist()))
-    scores = compared[0].score.values
-    shape = (len(scores), len(names), len(names))
-    fields = ("of_pair", "of_pair_error", "difference", "difference_error", "p_value")
-    found = {field: np.full(shape, np.nan) for field in fields}
-    p_values = np.array([one.p_value.values[:, 0, 1] for one in compared])
-    adjusted = np.array([inference.holm(of_score.tolist()) for of_score in p_values.T]).T
+def of_pairs(compared: Sequence[xr.Dataset]) -> xr.Dataset:
+    """Comparisons of two models each as one, with p-values adjusted for all of them by Holm.
+
+    Over score, model and other: `of_pair`, the score of a model where it is compared with the
+    other, `difference` and `p_value`; NaN of a model and itself.
+    """
+    first_two = np.array([one.p_value.values[:, 0, 1] for one in compared])
+    adjusted = np.apply_along_axis(lambda p: inference.holm(p.tolist()), 0, first_two)
+    found = []
     for one, p_value in zip(compared, adjusted, strict=True):
-        first, second = (names.index(name) for name in one.model.values)
-        for side, at in ((0, (first, second)), (1, (second, first))):
-            found["of_pair"][:, *at] = one.value[:, side]
-            found["of_pair_error"][:, *at] = one.error[:, side]
-            found["difference"][:, *at] = one.difference[:, side, 1 - side]
-            found["difference_error"][:, *at] = one.difference_error[:, side, 1 - side]
-            found["p_value"][:, *at] = p_value
-    axes = {"score": scores, "model": names, "other": names}
-    return xr.Dataset({field: (tuple(axes), values) for field, values in found.items()}, axes)
+        fields = {"of_pair": one.value, "of_pair_error": one.error, "difference": one.difference}
+        fields |= {"difference_error": one.difference_error, "p_value": ("score", p_value)}
+        found.append(xr.Dataset(fields).where(one.model != one.other))
+    return xr.merge(found, join="outer", compat="no_conflicts")
 
 
-def verdicts(pairs: xr.Dataset, level: float) -> xr.DataArray:
+def verdicts(pairs: xr.Dataset) -> xr.DataArray:
     """By what share a model exceeds another where a test tells the two apart; NaN elsewhere."""
     second = pairs.of_pair.rename(model="other", other="model")
-    return (pairs.of_pair / second - 1).where(pairs.p_value <= level)
+    return (pairs.of_pair / second - 1).where(pairs.p_value <= models.LEVEL)

@@ -11,8 +11,8 @@ by prompt, and tested; a pair that no test tells apart is said to be equal.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
-from typing import Any
 
 import jax
 import numpy as np
@@ -25,8 +25,6 @@ from experiments.lab import figures, models, style, tables
 from experiments.shared_prompts import FEWEST_PROMPTS, Design
 
 TOGETHER, PAIRS = "together", "pairs"
-_POINTS: Any = {"kind": "points", "error": "error", "letters": "letters", "sharey": "none"}
-_POINTS |= {"x_label": ""}
 _BARS = "one standard error; a letter in common: not told apart"
 
 
@@ -58,7 +56,6 @@ class TextToImage(lab.Study):
     )
     most_prompts: int = lab.flag(200, "Prompts of a comparison at most.", at_least=FEWEST_PROMPTS)
     groups: int = lab.flag(20, "Groups of prompts of the jackknife, at most.", at_least=3)
-    level: float = lab.flag(0.05, "Family-wise error rate of each score.", above=0, below=1)
     data_name: str = lab.resolved("")
     together: Design = lab.resolved()
     couples: tuple[Design, ...] = lab.resolved(())
@@ -68,13 +65,16 @@ class TextToImage(lab.Study):
         """Finds what the models share, and chooses the bandwidths."""
         orders = tuple(map(validation.check_order, self.orders))
         pairs = load()
-        names, counts = shared_prompts.count_rows(pairs)
-        sizes = shared_prompts.Sizes(self.samples, self.least_prompts, self.most_prompts)
-        together, left_out = shared_prompts.share(names, counts, sizes)
-        matched = (
-            shared_prompts.match(names, counts, rows, sizes)
-            for rows in itertools.combinations(range(len(names)), 2)
+        names, counts = models.count_rows(pairs)
+        together, left_out = shared_prompts.share(
+            names, counts, self.samples, self.least_prompts, self.most_prompts
         )
+        couples = [
+            shared_prompts.match(
+                [names[i], names[j]], counts[[i, j]], self.samples, self.most_prompts
+            )
+            for i, j in itertools.combinations(range(len(names)), 2)
+        ]
         arrays = {role: pairs.arrays[role] for role in ("outputs", "prompts", "models")}
         return self.ready(
             pairs,
@@ -84,7 +84,7 @@ class TextToImage(lab.Study):
             orders=orders,
             data_name=pairs.name,
             together=together,
-            couples=tuple(design for design in matched if design.prompts >= FEWEST_PROMPTS),
+            couples=tuple(design for design in couples if design.prompts >= FEWEST_PROMPTS),
             left_out=left_out,
         )
 
@@ -111,14 +111,11 @@ class TextToImage(lab.Study):
                 scale,
                 groups=np.repeat(groups, design.samples),
                 orders=self.orders,
-                level=self.level,
             )
 
         if comparison == TOGETHER:
             return compare(0, self.together)
-        return shared_prompts.of_pairs(
-            [compare(index, design) for index, design in enumerate(self.couples)]
-        )
+        return shared_prompts.of_pairs(list(map(compare, range(len(self.couples)), self.couples)))
 
     def tables(self, run):
         """The models by each score and bandwidth; every two; whose order turns."""
@@ -126,12 +123,11 @@ class TextToImage(lab.Study):
         rows = ("scale", "score", "model")
         together = found.sel(comparison=TOGETHER, model=list(self.together.models))
         yield tables.table(together, rows=rows, error="error", letters="letters")
-        apart = shared_prompts.verdicts(found.sel(comparison=PAIRS), self.level)
+        apart = shared_prompts.verdicts(found.sel(comparison=PAIRS))
         told = (apart > 0).sum(("model", "other"))
         turned = ((apart > 0).any("scale") & (apart < 0).any("scale")).sum(("model", "other")) // 2
-        axis = xr.DataArray(["pairs told apart", "order turns"], dims="of", name="of")
-        counts = xr.concat([told, turned.broadcast_like(told)], axis)
-        counts = xr.Dataset({"value": counts.astype(float)})
+        counts = xr.Dataset({"pairs told apart": told, "order turns": turned})
+        counts = counts.to_dataarray("of").astype(float).to_dataset(name="value")
         yield tables.table(counts, rows=rows[:2], columns="of")
 
     @classmethod
@@ -139,70 +135,48 @@ class TextToImage(lab.Study):
         """The models together, at every bandwidth, and every two: three figures a run."""
         drawn = {}
         for run in runs:
-            study = run.study
+            study, shared = run.study, run.study.together
             suffix = "" if study.data_name == cls.data else f"_{study.data_name}"
-            found = run.found.sel(comparison=TOGETHER, model=list(study.together.models))
-            drawn[f"text_to_image{suffix}"] = _together(run, found)
+            found = run.found.sel(comparison=TOGETHER, model=list(shared.models))
+            n = f"{shared.samples} of each of {shared.prompts} shared prompts"
+            caption = functools.partial(figures.caption, runs=run, n=n, bars=_BARS)
+            scale = study.bandwidths.shown
+            figure = models.side_by_side(
+                found.sel(scale=scale), error="error", across=3, size=(4.6, 2.4)
+            )
+            drawn[f"text_to_image{suffix}"] = caption(figure, scale=scale)
             if len(study.bandwidths.axis) > 1:
-                drawn[f"text_to_image_bandwidth{suffix}"] = _bandwidths(run, found)
+                figure = models.side_by_side(
+                    found.sel(score=_conditional(found)), error="error", size=(4.4, 2.4)
+                )
+                drawn[f"text_to_image_bandwidth{suffix}"] = caption(figure)
             drawn[f"text_to_image_pairs{suffix}"] = _pairs(run)
         return drawn
 
 
-def _shared(run: lab.Run) -> str:
-    shared = run.study.together
-    return f"{shared.samples} of each of {shared.prompts} shared prompts"
-
-
-def _together(run: lab.Run, found: xr.Dataset) -> Figure:
-    """A panel a score at the rule's bandwidths; letters say who cannot be told apart."""
-    scale = run.study.bandwidths.shown
-    shown = found.sel(scale=scale)
-    drawn = figures.facets(
-        shown, x="model", column="score", across=3, size=(4.6, 2.4), **_POINTS,
-        title=lambda _, score: f"{score}: {models.leader(shown.sel(score=score))}",
-    )  # fmt: skip
-    return figures.caption(drawn, run, n=_shared(run), bars=_BARS, scale=scale)
-
-
-def _bandwidths(run: lab.Run, found: xr.Dataset) -> Figure:
-    """A row a conditional score, a column a multiple of the bandwidths."""
-    names = [s for s in found.score.values.tolist() if s.startswith("Conditional")]
-    shown = found.sel(score=names)
-
-    def title(score, scale):
-        return f"bandwidths x {scale:g}:\n{models.leader(shown.sel(score=score, scale=scale))}"
-
-    drawn = figures.facets(
-        shown, x="model", row="score", column="scale", y_label=str, size=(4.4, 2.4), **_POINTS,
-        title=title,
-    )  # fmt: skip
-    return figures.caption(drawn, run, n=_shared(run), bars=_BARS)
+def _conditional(found: xr.Dataset) -> list[str]:
+    return [score for score in found.score.values.tolist() if score.startswith("Conditional")]
 
 
 def _pairs(run: lab.Run) -> Figure:
     """Every two: by how much the row's conditional score exceeds the column's, where told apart."""
-    study = run.study
-    names = [s for s in run.found.score.values.tolist() if s.startswith("Conditional")]
-    apart = shared_prompts.verdicts(run.found.sel(comparison=PAIRS, score=names), study.level)
+    study, names = run.study, _conditional(run.found)
     labels = list(dict.fromkeys(model for design in study.couples for model in design.models))
-    apart = apart.sel(model=labels, other=labels)
+    apart = shared_prompts.verdicts(
+        run.found.sel(comparison=PAIRS, score=names, model=labels, other=labels)
+    ).transpose("scale", "score", "model", "other")
     base = apart.sel(scale=study.bandwidths.shown)
+    agree = (np.sign(apart) == np.sign(base)).sum("scale")
+    scales = apart.sizes["scale"]
     figure, axes = style.panels(
         len(names), size=(1.6 + 0.55 * len(labels), 1.6 + 0.4 * len(labels))
     )
     for panel, score in zip(axes, names, strict=True):
-        values = 100 * base.sel(score=score).transpose("model", "other").values
+        values = 100 * base.sel(score=score).values
         limit = max(np.nanmax(np.abs(values), initial=0), 1e-3)
-        signs = np.sign(apart.sel(score=score).transpose("scale", "model", "other").values)
-        agree = (signs == np.sign(values)).sum(axis=0)
-        words = [
-            [
-                "" if np.isnan(v) else f"{v:+.0f}\n({a}/{len(signs)})"
-                for v, a in zip(*of, strict=True)
-            ]
-            for of in zip(values, agree, strict=True)
-        ]
+        words = np.vectorize(lambda v, a: "" if np.isnan(v) else f"{v:+.0f}\n({a}/{scales})")(
+            values, agree.sel(score=score)
+        )
         look = {"aspect": "auto", "cmap": "PuOr", "vmin": -1.6 * limit, "vmax": 1.6 * limit}
         style.matrix(panel, values, labels, words, **look)
         told = int((values > 0).sum())

@@ -12,13 +12,13 @@ are scored with one of them, two and so on as well.
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-import condvendi_jax as cv
 from experiments import clips, lab
 from experiments.lab import figures, models, style, tables
 
@@ -52,9 +52,7 @@ class Video(lab.Study):
     drawings = ("video", "video_bandwidth", "video_clips")
 
     bandwidths: lab.Scales = lab.Scales()
-    groups: int = lab.flag(
-        20, "Groups of prompts that the jackknife leaves out, one at a time.", at_least=2
-    )
+    groups: int = lab.flag(20, "Groups of prompts that the jackknife leaves out.", at_least=2)
     parts: dict[str, clips.Part] = lab.resolved()
     embeddings: tuple[str, ...] = lab.resolved()
 
@@ -84,19 +82,14 @@ class Video(lab.Study):
         """The models' scores with errors, and those with fewer clips a prompt."""
         part, pairs = self.parts[source], state[source]
         embedded = pairs.outputs if embedding == CLIPS else pairs.further[embedding]
-        rows = models.rows_by_model(pairs.labels["models"])
-        outputs = {name: embedded[found] for name, found in rows.items()}
-        prompts = {name: pairs.prompts[found] for name, found in rows.items()}
-        found = models.compare(
-            outputs,
-            prompts,
-            scale,
-            groups=min(self.groups, part.prompts),
-            seed=context.shared_seed,
-            say=context.say,
-            method=cv.Exact(),
+        outputs, prompts = (
+            models.by_model(rows, pairs.labels["models"]) for rows in (embedded, pairs.prompts)
         )
-        fewer = [clips.fewer_clips(outputs[m], prompts[m], part.clips, scale) for m in rows]
+        groups = min(self.groups, part.prompts)
+        found = models.compare(
+            outputs, prompts, scale, groups=groups, seed=context.shared_seed, say=context.say
+        )
+        fewer = [clips.fewer_clips(outputs[m], prompts[m], part.clips, scale) for m in outputs]
         counts = np.arange(1, part.clips + 1)
         return found.assign(
             by_clips=(("score", "model", "clips", "start"), np.stack(fewer, axis=1))
@@ -115,69 +108,45 @@ class Video(lab.Study):
         drawn: dict[str, Figure] = {}
         for source, part in run.study.parts.items():
             found = run.found.sel(source=source, model=list(part.models), other=list(part.models))
-            own = (
-                {"video": _columns, "video_bandwidth": _bandwidths} if len(part.models) > 1 else {}
+            # The kernels in the caption are those of the source.
+            study = dataclasses.replace(run.study, bandwidths=part.bandwidths)
+            caption = functools.partial(
+                figures.caption,
+                runs=dataclasses.replace(run, study=study),
+                n=f"{source}, {part.prompts} prompts, {part.clips} of each a model",
             )
-            own |= {"video_clips": _clips} if part.clips > 1 else {}
-            for name, draw in own.items():
-                figure, bars, scale = draw(found, part.bandwidths)
-                # The kernels in the caption are those of the source.
-                settings = dataclasses.replace(run.study, bandwidths=part.bandwidths)
-                n = f"{source}, {part.prompts} prompts, {part.clips} of each a model"
-                shown = dataclasses.replace(run, study=settings)
-                figures.caption(figure, shown, n=n, bars=bars, scale=scale)
+            own = {}
+            if len(part.models) > 1:
+                columns = _columns(found.sel(scale=part.bandwidths.shown))
+                own["video"] = caption(columns, bars=_INTERVALS, scale=part.bandwidths.shown)
+                own["video_bandwidth"] = caption(_bandwidths(found), bars=_INTERVALS)
+            if part.clips > 1:
+                bars = "the standard deviation over which of the clips are taken"
+                own["video_clips"] = caption(_clips(found), bars=bars)
+            for name, figure in own.items():
                 drawn[f"{name}_{source}" if name in drawn else name] = figure
         return drawn
 
 
-def _columns(found: xr.Dataset, bandwidths: lab.Scales) -> tuple[Figure, str, float | None]:
+def _columns(found: xr.Dataset) -> Figure:
     """A column a model, as in the papers; a panel a score."""
-    scale = bandwidths.shown
-    shown = found.sel(score=_SHOWN, scale=scale)
-    whole = shown.embedding == CLIPS
-    figure = figures.facets(
-        shown.assign(interval=1.96 * shown.error, letters=shown.letters.where(whole, "")),
-        x="model",
-        hue="embedding",
-        column="score",
-        across=2,
-        kind="points",
-        error="interval",
-        letters="letters",
-        colours=_COLOURS,
-        names=_NAMES,
-        title=lambda _, score: f"{score}: {models.leader(shown.sel(score=score, embedding=CLIPS))}",
-        x_label="",
-        y_label="effective number",
-        size=(5.1, 2.3),
-        sharey="none",
-    )
-    return figure, _INTERVALS, scale
+    shown = found.sel(score=_SHOWN)
+    letters = shown.letters.where(shown.embedding == CLIPS, "")
+    return models.side_by_side(
+        shown.assign(interval=1.96 * shown.error, letters=letters),
+        hue="embedding", across=2, error="interval", colours=_COLOURS, names=_NAMES,
+        y_label="effective number", size=(5.1, 2.3),
+    )  # fmt: skip
 
 
-def _bandwidths(found: xr.Dataset, _: lab.Scales) -> tuple[Figure, str, float | None]:
+def _bandwidths(found: xr.Dataset) -> Figure:
     """A row of panels a score, a panel a scale of the bandwidths."""
     shown = found.sel(score=_SHOWN[:2], embedding=CLIPS)
-    figure = figures.facets(
-        shown.assign(interval=1.96 * shown.error),
-        x="model",
-        row="score",
-        column="scale",
-        kind="points",
-        error="interval",
-        letters="letters",
-        title=lambda score, scale: (
-            f"bandwidths x {scale:g}:\n{models.leader(shown.sel(score=score, scale=scale))}"
-        ),
-        x_label="",
-        y_label=lambda score: score,
-        size=(3.4, 2.3),
-        sharey="none",
-    )
-    return figure, _INTERVALS, None
+    shown = shown.assign(interval=1.96 * shown.error)
+    return models.side_by_side(shown, error="interval", size=(3.4, 2.3))
 
 
-def _clips(found: xr.Dataset, bandwidths: lab.Scales) -> tuple[Figure, str, float | None]:
+def _clips(found: xr.Dataset) -> Figure:
     """Scores against the clips of each prompt, at every scale; a dashed line where they are k."""
     kept = found.by_clips.sel(score=_SHOWN[::2], embedding=CLIPS).dropna("clips", how="all")
     shown = xr.Dataset({"value": kept.mean("start"), "error": kept.std("start")})
@@ -192,20 +161,10 @@ def _clips(found: xr.Dataset, bandwidths: lab.Scales) -> tuple[Figure, str, floa
         panel.plot(counts, counts, "--", color=style.GREY, label="as many as the clips")
         panel.set_xticks(counts)
 
-    figure = figures.facets(
-        shown,
-        x="clips",
-        hue="score",
-        row="model",
-        column="scale",
-        error="error",
-        title=title,
-        x_label="clips of each prompt",
-        y_label="effective number",
-        size=(3.4, 2.6),
-        each=bound,
-    )
-    return figure, "the standard deviation over which of the clips are taken", None
+    return figures.facets(
+        shown, x="clips", hue="score", row="model", column="scale", error="error", title=title,
+        x_label="clips of each prompt", y_label="effective number", size=(3.4, 2.6), each=bound,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -7,8 +7,12 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
+from scipy.stats import contingency
 
 import condvendi_jax as cv
+from experiments.data import PairedEmbeddings
+from experiments.lab import figures
 from experiments.lab.scales import Bandwidths
 
 LEVEL = 0.05
@@ -95,8 +99,64 @@ def leader(found: xr.Dataset) -> str:
     return f"{name} is highest, told apart from {apart} of {found.sizes['model'] - 1}"
 
 
+def side_by_side(found: xr.Dataset, *, hue: str | None = None, **options: Any) -> Figure:
+    """A point a model, with letters; the titles say which model leads, of the first label of `hue`.
+
+    A panel a score; where there are several scales, a row a score and a column a scale. Options are
+    those of `figures.facets`.
+    """
+    first = found if hue is None else found.isel({hue: 0})
+    options |= {"x": "model", "hue": hue, "kind": "points", "letters": "letters", "sharey": "none"}
+
+    def of_score(_: None, score: str) -> str:
+        return f"{score}: {leader(first.sel(score=score))}"
+
+    def of_scale(score: str, scale: float) -> str:
+        return f"bandwidths x {scale:g}:\n{leader(first.sel(score=score, scale=scale))}"
+
+    if "scale" in found.dims:
+        options |= {"row": "score", "column": "scale", "title": of_scale, "y_label": str}
+    else:
+        options |= {"column": "score", "title": of_score}
+    return figures.facets(found, **options)
+
+
 def rows_by_model(models: np.ndarray) -> dict[str, np.ndarray]:
     """The row numbers of each model, in the order in which the models first occur."""
     names, first = np.unique(models.astype(str), return_index=True)
     ordered = names[np.argsort(first)].tolist()
     return {name: np.flatnonzero(models.astype(str) == name) for name in ordered}
+
+
+def by_model(values: np.ndarray, models: np.ndarray) -> dict[str, np.ndarray]:
+    """The rows of each model, in the order in which the models first occur."""
+    return {name: values[rows] for name, rows in rows_by_model(models).items()}
+
+
+def count_rows(pairs: PairedEmbeddings, least: int = 2) -> tuple[list[str], np.ndarray]:
+    """The models, and how many outputs each has of every prompt, `[models, prompts]`.
+
+    Raises:
+      ValueError: there are fewer than `least` models.
+    """
+    models = pairs.labels["models"].astype(str)
+    (names, _), counts = contingency.crosstab(models, pairs.prompt_numbers)
+    if len(names) < least:
+        raise ValueError(f"--models: expected at least two models, received {', '.join(names)}.")
+    return names.tolist(), counts
+
+
+def check_shared(pairs: PairedEmbeddings, least: int = 2) -> np.ndarray:
+    """How many outputs of every prompt each of the models has, `[prompts]`.
+
+    Raises:
+      ValueError: two models differ in them, or there are fewer than `least` models.
+    """
+    names, counts = count_rows(pairs, least)
+    for name, of_model in zip(names, counts, strict=True):
+        if not np.array_equal(of_model, counts[0]):
+            raise ValueError(
+                "--models: expected the same prompts for each model, and as many outputs of each "
+                f"prompt; those of {name} are not those of {names[0]}."
+            )
+    return counts[0]

@@ -65,6 +65,11 @@ def means(values: xr.DataArray, axis: str) -> xr.Dataset:
     return found.assign(error=found.error / np.sqrt(values.sizes[axis]))
 
 
+def interval(value: float, low: float, high: float) -> str:
+    """A value with the ends of its interval; '-' where there is none."""
+    return "-" if np.isnan(value) else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+
+
 def number(value: Any, error: float | None = None, digits: int = 4) -> str:
     """A number with its error; '-' where there is none."""
     if not isinstance(value, (int, float)):

@@ -337,14 +337,14 @@ def guided_mixture(folder: pathlib.Path, seed: int) -> list[str]:
 
 
 def human(folder: pathlib.Path, seed: int) -> list[str]:
-    counts = flags(folds=2, resamples=20, contexts="1,2", draws=8, candidates=1, less="0,0.5")
+    counts = flags(folds=2, resamples=20, contexts="1,2", draws=8)
     return [*write_judged_sets(folder, seed), *counts, *widths(0.5)]
 
 
 def language(folder: pathlib.Path, seed: int) -> list[str]:
     files = write_neighbourhoods(folder, seed, {"few": 2, "some": 4, "many": 8})
     files += flags(truncated=folder / "cut.npy", words=folder / "words.npy")
-    more = flags(scales="1,2", groups=6, resamples=100, multiples="0.001,1,1000")
+    more = flags(scales="1,2", groups=6)
     return [*files, *widths(1), *more]
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import studies
 from small import small_run, write_neighbourhoods
 from studies import execute
 
@@ -14,11 +15,7 @@ pytestmark = pytest.mark.slow
 KNOWN = {"few": 2, "many": 4}
 WIDTHS = ("--output_bandwidth=1", "--prompt_bandwidth=1", "--scales=1")
 
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("video")
-    return execute(Video, folder, *small_run(Video, folder, 0))
+finished = studies.finished(Video)
 
 
 def test_the_scores_are_the_known_numbers_of_each_embedding(finished):
@@ -30,6 +27,8 @@ def test_the_scores_are_the_known_numbers_of_each_embedding(finished):
         for name, count in zip(KNOWN, known, strict=True):
             scores = found.value.sel(source="all", embedding=embedding, model=name)
             np.testing.assert_allclose(scores, [[count, 5, 5 * count] * 2] * 2, rtol=5e-3)
+    all_clips = found.by_clips.sel(clips=2, start=1)
+    np.testing.assert_allclose(all_clips, found.value, rtol=1e-4)
 
 
 def test_clips_are_fewer_in_each_prompt():
@@ -49,18 +48,12 @@ def test_clips_are_fewer_in_each_prompt():
     np.testing.assert_allclose(vendi[2], 3 / 2 ** (2 / 3), rtol=1e-3)
 
 
-def test_all_clips_give_the_scores(finished):
-    found = finished.found.sel(clips=2, start=1)
-    np.testing.assert_allclose(found.by_clips, found.value, rtol=1e-4)
-
-
 def test_sources_are_compared_by_themselves(tmp_path):
     flags = write_neighbourhoods(tmp_path, 0, {"few": 2, "many": 8, "alone": 4})
     names = (tmp_path / "models.txt").read_text().split()
-    (tmp_path / "source.txt").write_text(
-        "\n".join("one" if name == "alone" else "two" for name in names) + "\n"
-    )
-    own = (f"--source={tmp_path / 'source.txt'}", "--groups=5")
+    sources = ["one" if name == "alone" else "two" for name in names]
+    np.save(tmp_path / "source.npy", sources)
+    own = (f"--source={tmp_path / 'source.npy'}", "--groups=5")
     run = execute(Video, tmp_path, *flags, *own, *WIDTHS)
     assert run.study.parts["one"].models == ("alone",)
     assert set(run.study.parts["two"].models) == set(KNOWN)
@@ -86,19 +79,13 @@ def test_titles_and_captions_say_what_is_shown(finished):
     figure = Video.figures([finished])["video"]
     assert "many is highest, told apart from 1 of 1" in figure.axes[0].get_title()
     caption = figure._supxlabel.get_text().replace("\n", " ")
-    for part in ("seed 0", "80 prompts, 2 of each a model", "(outputs / prompts) 1 ", "given"):
-        assert part in caption
+    assert "80 prompts, 2 of each a model" in caption
 
 
 def test_what_cannot_be_compared_is_refused(tmp_path):
     flags = small_run(Video, tmp_path, 0)
     with pytest.raises(ValueError, match="--groups"):
         execute(Video, tmp_path, *flags, "--groups=1")
-    names = (tmp_path / "models.txt").read_text().split()
-    (tmp_path / "models.txt").write_text("\n".join(["other", *names[1:]]) + "\n")
-    with pytest.raises(ValueError, match="--models: expected as many clips of each, received"):
-        execute(Video, tmp_path, *flags)
-    np.save(tmp_path / "t.npy", np.repeat(np.eye(2, dtype=np.float32), 160, axis=0))
-    (tmp_path / "models.txt").write_text("\n".join(names) + "\n")
+    np.save(tmp_path / "t.npy", np.ones((320, 4), np.float32))
     with pytest.raises(ValueError, match="--prompts: expected at least 3 different prompts"):
         execute(Video, tmp_path, *flags)
