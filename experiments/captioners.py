@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+from scipy.stats import contingency
 
 from experiments.data import PairedEmbeddings
 
 OTHER, ALL = "other", "all"
-_SWAPPED, _SHUFFLED, _ONE = "swapped", "shuffled", "one for all"
 
 
-@dataclasses.dataclass(frozen=True)
-class Answers:
-    """Who says what: rows of the captions and of the photographs, `[n]` each, by captioner.
+class Answers(NamedTuple):
+    """Who says what of some photographs.
 
-    `membership` is the jackknife's group of each of the captioner's pairs.
+    Attributes:
+      captions: by captioner, rows of the pairs `[photographs, k]`.
+      photographs: a row of each photograph.
+      groups: of the jackknife, of each photograph.
     """
 
-    captions: Mapping[str, np.ndarray]
-    photographs: Mapping[str, np.ndarray]
-    membership: Mapping[str, np.ndarray]
+    captions: dict[str, np.ndarray]
+    photographs: np.ndarray
+    groups: np.ndarray
 
 
 def by_photograph(pairs: PairedEmbeddings) -> tuple[list[str], np.ndarray]:
@@ -43,9 +45,8 @@ def by_photograph(pairs: PairedEmbeddings) -> tuple[list[str], np.ndarray]:
             f"{first[photograph[row]]} and {row} of {prompt[row]}."
         )
     names = pairs.labels.get("models", np.zeros(len(pairs), int))
-    models, who = np.unique(names, return_inverse=True)
-    counts = np.zeros((len(models), len(first)), int)
-    np.add.at(counts, (who, photograph), 1)
+    who = np.unique(names, return_inverse=True)[1]
+    (models, _), counts = contingency.crosstab(names, photograph)
     shared = np.flatnonzero(counts.min(axis=0))
     if not shared.size:
         raise ValueError("--models: expected photographs that all of them captioned, found none.")
@@ -55,23 +56,13 @@ def by_photograph(pairs: PairedEmbeddings) -> tuple[list[str], np.ndarray]:
     return [str(m) for m in models], order[starts[:, shared, None] + np.arange(each)]
 
 
-def kinds_of(
-    pairs: PairedEmbeddings, rows: np.ndarray, wanted: tuple[str, ...] | None
-) -> dict[str, np.ndarray]:
-    """The photographs of each kind, by their numbers; `rows` has a row of each photograph."""
-    if "pictures" not in pairs.labels:
-        if wanted is not None:
-            raise ValueError("--kinds means nothing without --pictures.")
-        return {ALL: np.arange(len(rows))}
-    kinds = pairs.labels["pictures"][rows].astype(str)
+def kinds_of(pairs: PairedEmbeddings, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """The photographs of each kind but `OTHER`, by their numbers; `rows` has one of each."""
+    kinds = pairs.labels.get("pictures", np.full(len(pairs), ALL))[rows].astype(str)
     names = [kind for kind in np.unique(kinds).tolist() if kind != OTHER]
-    unknown = [kind for kind in wanted or () if kind not in names]
-    if unknown or not names:
-        raise ValueError(
-            f"--kinds: expected some of {', '.join(names) or 'no kinds'}, "
-            f"received {', '.join(unknown) or 'none'}."
-        )
-    return {kind: np.flatnonzero(kinds == kind) for kind in wanted or names}
+    if not names:
+        raise ValueError(f"--pictures: expected kinds of pictures, received '{OTHER}' for all.")
+    return {kind: np.flatnonzero(kinds == kind) for kind in names}
 
 
 def answers(
@@ -101,18 +92,12 @@ def answers(
     said = dict(zip(models, rows, strict=True))
     if len(models) == 1:
         said = {f"k = {k}": own[:, :k] for k in range(1, each + 1)}
-        said[_SWAPPED] = own[_others(count, rng)]
-        columns = [own[_others(count, rng), k] for k in range(each)]
-        said[_SHUFFLED] = np.stack(columns, axis=1)
+        said["swapped"] = own[_others(count, rng)]
+        said["shuffled"] = np.stack([own[_others(count, rng), k] for k in range(each)], axis=1)
         embedded = pairs.outputs[own.ravel()]
         nearest = own.ravel()[np.argmax(embedded @ embedded.sum(axis=0))]
-        said[_ONE] = np.full((count, 1), nearest)
-    per = {name: captions.shape[1] for name, captions in said.items()}
-    return Answers(
-        captions={name: captions.ravel() for name, captions in said.items()},
-        photographs={name: np.repeat(own[:, 0], k) for name, k in per.items()},
-        membership={name: np.repeat(group, k) for name, k in per.items()},
-    )
+        said["one for all"] = np.full((count, 1), nearest)
+    return Answers(said, own[:, 0], group)
 
 
 def _others(count: int, rng: np.random.Generator) -> np.ndarray:

@@ -20,12 +20,16 @@ import condvendi_jax as cv
 from condvendi_jax import inference, validation
 from condvendi_jax.pairs import Pairs
 from experiments import captioners, lab
-from experiments.captioners import ALL, OTHER
 from experiments.lab import figures, style, tables
 
 SCORES = ("vendi", "conditional", "information")
 _RTOL = 0.005
-_NAMES = {"vendi": "Vendi or RKE", "conditional": "Conditional-*", "information": "Information-*"}
+_NAMES = {"conditional": "Conditional-*", "information": "Information-*", "vendi": "Vendi or RKE"}
+_COLOURS = {
+    "conditional": style.SCORES["Conditional-Vendi"],
+    "information": style.SCORES["Information-Vendi"],
+    "vendi": style.GREY,
+}
 _FAMILIES = {1.0: "Vendi", 2.0: "RKE"}
 
 
@@ -43,16 +47,9 @@ class Captioning(lab.Study):
     drawings = ("captioning", "captioning_bandwidth")
 
     bandwidths: lab.Scales = lab.Scales()
-    kinds: tuple[str, ...] | None = lab.flag(
-        None, f"Kinds of pictures, of the labels pictures; all but '{OTHER}' if unset."
-    )
-    photographs: int = lab.flag(
-        40, "Photographs of each kind at most, drawn at random.", at_least=2
-    )
+    photographs: int = lab.flag(40, "Photographs of each kind at most, at random.", at_least=2)
     orders: tuple[float, ...] = lab.flag((1.0, 2.0), "Renyi orders of the scores.")
-    groups: int = lab.flag(
-        10, "Groups of photographs that the jackknife leaves out in turn.", at_least=2
-    )
+    groups: int = lab.flag(10, "Groups of photographs that the jackknife leaves out.", at_least=2)
     counts: dict[str, int] = lab.resolved()
     captioners: tuple[str, ...] = lab.resolved()
 
@@ -61,11 +58,11 @@ class Captioning(lab.Study):
         orders = tuple(map(validation.check_order, self.orders))
         pairs = load()
         models, rows = captioners.by_photograph(pairs)
-        kinds = captioners.kinds_of(pairs, rows[0, :, 0], self.kinds)
+        kinds = captioners.kinds_of(pairs, rows[0, :, 0])
         rng = np.random.default_rng(seed)
         drawn = {k: np.sort(rng.permutation(rows)[: self.photographs]) for k, rows in kinds.items()}
         if len(drawn) > 1:
-            drawn[ALL] = np.concatenate(list(drawn.values()))
+            drawn[captioners.ALL] = np.concatenate(list(drawn.values()))
         for kind, numbers in drawn.items():
             if len(numbers) < self.groups:
                 raise ValueError(
@@ -81,24 +78,24 @@ class Captioning(lab.Study):
             state=(pairs, said),
             bandwidths=self.bandwidths.resolve(pairs, seed),
             orders=orders,
-            kinds=tuple(drawn),
             counts={kind: len(numbers) for kind, numbers in drawn.items()},
             captioners=tuple(next(iter(said.values())).captions),
         )
 
     def axes(self):
         """Every scale of the bandwidths with every kind of picture."""
-        return {"scale": self.bandwidths.axis, "kind": self.kinds}
+        return {"scale": self.bandwidths.axis, "kind": tuple(self.counts)}
 
     def compute(self, state, context, *, scale, kind):
         """The scores of all captioners, and what each group of photographs does to them."""
         pairs, said = state[0], state[1][kind]
         values, influences = [], []
-        for captioner in self.captioners:
+        for captioner, captions in said.captions.items():
             context.say(captioner)
-            outputs = pairs.outputs[said.captions[captioner]]
-            points = Pairs(outputs, pairs.prompts[said.photographs[captioner]], **scale.kernels)
-            groups = inference.Groups(said.membership[captioner], "photographs")
+            of_each = captions.shape[1]
+            prompts = np.repeat(pairs.prompts[said.photographs], of_each, axis=0)
+            points = Pairs(pairs.outputs[captions.ravel()], prompts, **scale.kernels)
+            groups = inference.Groups(np.repeat(said.groups, of_each), "photographs")
             method = cv.Auto(context.key, rtol=_RTOL)
             found = [
                 inference.delete_groups(points, cv.Entropy(order=order), groups, method=method)
@@ -107,11 +104,9 @@ class Captioning(lab.Study):
             values.append([np.array(f.decomposition.scores) for f in found])
             influences.append([np.array(jax.tree.leaves(f.influences())) for f in found])
         axes = ("captioner", "order", "score")
-        labels = {"captioner": list(self.captioners), "order": list(self.orders)}
-        return xr.Dataset(
-            {"value": (axes, np.array(values)), "influence": ((*axes, "group"), influences)},
-            {**labels, "score": list(SCORES)},
-        )
+        labels = zip(axes, map(list, (self.captioners, self.orders, SCORES)), strict=True)
+        fields = {"value": (axes, np.array(values)), "influence": ((*axes, "group"), influences)}
+        return xr.Dataset(fields, dict(labels))
 
     def tables(self, run):
         """Every score with its error, and what Conditional-* rises by over the captioner before."""
@@ -127,26 +122,14 @@ class Captioning(lab.Study):
         """Kinds of pictures from above to below, captioners from left to right; every scale."""
         (run,) = runs
         study, found = run.study, with_errors(run.found)
-        kinds, scales = study.kinds, study.bandwidths.scales
 
         def figure(shown, row, y_label, scale=None):
             drawn = figures.facets(
-                shown.sel(score=["conditional", "information", "vendi"]),
-                x="captioner",
-                hue="score",
-                row=row,
-                column="order",
-                kind="bars",
-                error="error",
-                log_y=True,
-                numbers=True,
-                colours=COLOURS,
-                names=_NAMES,
+                shown.sel(score=list(_COLOURS)), x="captioner", hue="score", row=row,
+                column="order", kind="bars", error="error", log_y=True, numbers=True,
+                colours=_COLOURS, names=_NAMES, y_label=y_label, size=(6.2, 2.1),
                 title=lambda of_row, order: _title(shown.sel({row: of_row, "order": order})),
-                x_label="",
-                y_label=y_label,
-                size=(6.2, 2.1),
-            )
+            )  # fmt: skip
             n = f"{study.photographs} photographs of a kind"
             error = f"one jackknife standard error over {study.groups} groups of photographs"
             return figures.caption(drawn, run, n=n, bars=error, scale=scale)
@@ -154,19 +137,12 @@ class Captioning(lab.Study):
         shown = study.bandwidths.shown
         by_kind = found.sel(scale=shown)
         drawn = {"captioning": figure(by_kind, "kind", lambda k: f"{k} ({study.counts[k]})", shown)}
-        if len(scales) > 1:
-            by_scale = found.sel(kind=kinds[-1])
+        if len(study.bandwidths.axis) > 1:
+            by_scale = found.sel(kind=list(study.counts)[-1])
             drawn["captioning_bandwidth"] = figure(
-                by_scale, "scale", lambda scale: f"bandwidths x {scale:g}"
+                by_scale, "scale", lambda x: f"bandwidths x {x:g}"
             )
         return drawn
-
-
-COLOURS = {
-    "conditional": style.SCORES["Conditional-Vendi"],
-    "information": style.SCORES["Information-Vendi"],
-    "vendi": style.GREY,
-}
 
 
 def with_errors(found: xr.Dataset) -> xr.Dataset:
@@ -179,11 +155,11 @@ def _title(found: xr.Dataset) -> str:
     order = found.order.item()
     family = _FAMILIES.get(order, f"Vendi of order {order:g}")
     scores = found.value.sel(score="conditional")
-    last = [name for name in found.captioner.values.tolist() if name.startswith("k = ")][-1:]
-    if not last:
+    own = [name for name in found.captioner.values.tolist() if name.startswith("k = ")]
+    if not own:
         return family
-    times = (scores.sel(captioner=last[0]) / scores.sel(captioner="k = 1")).item()
-    return f"{family}: {last[0]} has {times:.2g} times the Conditional-{family} of k = 1"
+    times = (scores.sel(captioner=own[-1]) / scores.sel(captioner=own[0])).item()
+    return f"{family}: {own[-1]} has {times:.2g} times the Conditional-{family} of {own[0]}"
 
 
 if __name__ == "__main__":
