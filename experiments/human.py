@@ -15,7 +15,6 @@ import collections
 import dataclasses
 import functools
 import itertools
-import math
 import textwrap
 
 import jax
@@ -24,19 +23,14 @@ import xarray as xr
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from condvendi_jax import bandwidth, validation
+from condvendi_jax import validation
 from experiments import judgements, lab
-from experiments.data import PairedEmbeddings
-from experiments.judgements import DESIGNS, METRIC, SCORES, Configuration, Responses
-from experiments.lab import agreement, figures, style
+from experiments.judgements import DESIGNS, METRIC, SCORES, Responses
+from experiments.lab import agreement, figures, style, tables
 
-# Multiples of the rule's bandwidth, and of the context's embedding, that are tried.
-_CANDIDATES = (0.35, 0.5, 0.7, 1.0, 1.4, 2.0)
-_LESS = (0.0, 0.25, 0.5, 0.75)
-_KEY = 0x4D0DE5  # Of the second encoder's bandwidth.
+_MULTIPLES = (0.35, 0.5, 0.7, 1.0, 1.4, 2.0)  # Of the rule's bandwidth, that are tried.
 # What is judged beside single configurations and published metrics; the first is the answer.
 CHOSEN, ELSEWHERE, HINDSIGHT = "chosen on other folds", "chosen on other tasks", "best in hindsight"
-_ENDS = ("value", "low", "high")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,46 +48,24 @@ class Human(lab.Study):
     drawings = ("human", "human_bandwidths", "human_pools")
 
     bandwidths: lab.Scales = lab.Scales()
-    candidates: tuple[float, ...] | None = lab.flag(
-        None,
-        "Multiples of the rule's bandwidth that are tried beside those of --scales; 0.35 to 2 if "
-        "unset.",
-        above=0,
-    )
-    less: tuple[float, ...] | None = lab.flag(
-        None,
-        "How much of its context's embedding is subtracted from a response; 0, 0.25, 0.5 and 0.75 "
-        "if unset, and 0 alone where the two are not of one length.",
-        at_least=0,
-        below=1,
-    )
-    orders: tuple[float, ...] = lab.flag((1.0, 2.0, math.inf), "Renyi orders that are tried.")
-    tasks: tuple[str, ...] | None = lab.flag(None, "Some of the tasks; all if unset.")
+    orders: tuple[float, ...] = lab.flag((1.0, 2.0, float("inf")), "Renyi orders that are tried.")
     folds: int = lab.flag(
         5, "Parts of the contexts; each is judged by a choice on the others.", at_least=2
     )
-    resamples: int = lab.flag(
-        1000, "Times that contexts are resampled for the intervals.", at_least=2
-    )
+    resamples: int = lab.flag(1000, "Resamples of the contexts for the intervals.", at_least=2)
     contexts: tuple[int, ...] = lab.flag((1, 2, 4, 8, 16), "Contexts in a pool.", at_least=1)
     draws: int = lab.flag(100, "Pairs of pools that are drawn.", at_least=1)
+    less: tuple[float, ...] = lab.resolved(())
     sets: dict[str, int] = lab.resolved()
     units: dict[str, float] = lab.resolved()
     metrics: tuple[str, ...] = lab.resolved(())
 
     def prepare(self, load, seed):
         """Reads the sets, chooses the bandwidths, and lists what is tried."""
-        orders = tuple(sorted(set(map(validation.check_order, self.orders))))
-        cosine = self.bandwidths.kernel == "cosine"
-        if cosine and self.candidates is not None:
-            raise ValueError("--candidates means nothing with --kernel=cosine.")
+        orders = tuple(sorted(map(validation.check_order, self.orders)))
         pairs = load()
         responses = Responses.of(pairs)
         sets = dict(collections.Counter(responses.task.tolist()))
-        for task in self.tasks or ():
-            if task not in sets:
-                raise ValueError(f"--tasks: expected some of {', '.join(sets)}, received {task!r}.")
-        sets = {task: n for task, n in sets.items() if not self.tasks or task in self.tasks}
         for task in sets:
             contexts = len(np.unique(responses.context[responses.task == task]))
             if contexts < 2 * self.folds:
@@ -102,42 +74,37 @@ class Human(lab.Study):
                     f"task, received {contexts} in {task}."
                 )
         bandwidths = self.bandwidths.resolve(pairs, seed)
-        tried = {*(self.candidates or _CANDIDATES), *(bandwidths.scales or ())}
-        ready = dataclasses.replace(
-            self,
-            bandwidths=bandwidths,
-            candidates=None if cosine else tuple(sorted(tried)),
-            less=_less(self.less, pairs),
-            orders=orders,
-            units=_units(pairs, bandwidths, seed),
-        )
-        # Every set's score in every configuration, which all cells share.
-        given = (pairs, responses.members, ready.configurations, ready.units)
-        scores = functools.cache(lambda: judgements.scores_of_sets(*given))
-        return ready.ready(
+        setup = self.ready(
             pairs,
-            state=(pairs, responses, scores),
-            tasks=tuple(sets),
-            contexts=tuple(sorted(set(self.contexts))),
+            bandwidths=bandwidths,
+            orders=orders,
+            contexts=tuple(sorted(self.contexts)),
+            less=judgements.shares_of(pairs),
             sets=sets,
+            units=judgements.units_of(pairs, bandwidths, seed),
             metrics=tuple(role for role in responses.labels if role.startswith(METRIC)),
         )
+        # Every set's score in every configuration, which all cells share.
+        tried, units = setup.study.tried, setup.study.units
+        given = (pairs, responses.members, tried, units, self.bandwidths.kernel == "cosine")
+        scores = functools.cache(functools.partial(judgements.scores_of_sets, *given))
+        return dataclasses.replace(setup, state=(pairs, responses, scores))
 
     @property
     def tried(self) -> dict[str, list]:
         """What is tried, by its name: the axes of the configurations."""
-        encoders = [*self.units, "both"] if len(self.units) > 1 else list(self.units)
+        scales, cosine = self.bandwidths.scales or (), self.bandwidths.kernel == "cosine"
         return {
-            "encoder": encoders,
-            "less": list(self.less or ()),
-            "multiple": [None] if self.candidates is None else list(self.candidates),
+            "encoder": [*self.units, "both"] if len(self.units) > 1 else list(self.units),
+            "less": list(self.less),
+            "multiple": list(scales) if cosine else sorted({*_MULTIPLES, *scales}),
             "tried_order": list(self.orders),
         }
 
     @property
-    def configurations(self) -> list[Configuration]:
-        """All combinations of what is tried, those of several orders side by side."""
-        return list(itertools.starmap(Configuration, itertools.product(*self.tried.values())))
+    def configurations(self) -> list[tuple]:
+        """All combinations of what is tried."""
+        return list(itertools.product(*self.tried.values()))
 
     @property
     def order(self) -> float:
@@ -148,20 +115,17 @@ class Human(lab.Study):
     def plain(self) -> dict[str, int]:
         """The first encoder's score at each scale, by its name: the number of its configuration."""
         name = {1.0: "Vendi", 2.0: "RKE"}.get(self.order, f"order {self.order:g}")
-        less = (self.less or (0.0,))[0]
-        if self.candidates is None:
-            cosine = Configuration("first", less, None, self.order)
-            return {f"{name}, cosine": self.configurations.index(cosine)}
+        words = "cosine" if self.bandwidths.kernel == "cosine" else "bandwidth x {:g}"
         return {
-            f"{name}, bandwidth x {scale:g}": self.configurations.index(
-                Configuration("first", less, scale, self.order)
+            f"{name}, {words.format(scale)}": self.configurations.index(
+                ("first", self.less[0], scale, self.order)
             )
             for scale in self.bandwidths.scales or ()
         }
 
     def axes(self):
         """Every task."""
-        return {"task": self.tasks}
+        return {"task": tuple(self.sets)}
 
     def compute(self, state, context, *, task):
         """Everything that is judged of one task.
@@ -172,8 +136,8 @@ class Human(lab.Study):
           same less that of the best published metric; `temperature`; `accuracy` of the best
           threshold for the labels; NaN where there is nothing to compare with. `chosen`, the number
           of the configuration of each fold; `elsewhere`, that chosen on the other tasks, -1 where
-          there is none; `hindsight`, the best on all sets; `grid`, the correlation of every
-          configuration; `right`, as `judgements.tell_pools`.
+          there is none; `grid`, the correlation of every configuration; `right`, as
+          `judgements.tell_pools`.
         """
         pairs, responses, scores_of_all = state
         everything = scores_of_all()
@@ -183,178 +147,127 @@ class Human(lab.Study):
         people = sets.labels["people"]
         _, index = np.unique(sets.context, return_inverse=True)
         fold = generator.permutation(np.arange(index.max() + 1) % self.folds)[index]
-        orders = [configuration.order for configuration in self.configurations]
+        orders = [order for *_, order in self.configurations]
         of_folds = judgements.choose_elsewhere(scores, people, fold, orders)
         grid = agreement.spearman(scores, people, orders)
-        elsewhere = judgements.choose_on_other_tasks(self.sets, orders, responses, everything, task)
+        elsewhere = judgements.choose_on_other_tasks(orders, responses, everything, task)
         judged_by = {} if elsewhere is None else {ELSEWHERE: elsewhere}
         judged_by |= {**self.plain, HINDSIGHT: int(np.nanargmax(grid))}
         # Ranks stand for the scores: they are all that is judged, and rounding gives none.
-        rows = {CHOSEN: judgements.placed(scores, of_folds[fold], orders)}
-        rows |= {name: agreement.ranks(scores[c], orders[c]) for name, c in judged_by.items()}
-        judged = np.stack([*rows.values(), *(sets.labels[name] for name in self.metrics)])
-        of_metrics = agreement.spearman(judged[len(rows) :], people) if self.metrics else []
-        best = len(rows) + int(np.argmax(of_metrics)) if self.metrics else 0
-
+        ranked = np.stack([agreement.ranks(*of) for of in zip(scores, orders, strict=True)])
+        rows = {CHOSEN: ranked[of_folds[fold], np.arange(len(people))]}
+        rows |= {name: ranked[c] for name, c in judged_by.items()}
+        rows |= {name: sets.labels[name] for name in self.metrics}
+        judged = np.stack(list(rows.values()))
+        published = [name in self.metrics for name in rows]
+        best = np.argmax(np.where(published, agreement.spearman(judged, people), -np.inf))
         context.say("intervals")
         draws = list(agreement.resampled(sets.context, self.resamples, generator))
 
-        def interval(role, statistic):
-            wanted = sets.labels.get(role)
-            if wanted is None or not np.all(np.isfinite(wanted)) or np.ptp(wanted) == 0:
-                return np.full((len(judged), len(_ENDS)), np.nan)
-            return agreement.with_interval(
-                lambda s: statistic(judged[:, s], wanted[s]), draws, len(people)
-            )
-
         def ahead(scores, people):
             found = agreement.spearman(scores, people)
-            return found - found[best]
+            return found - (found[best] if self.metrics else np.nan)
 
-        return self.labelled(
-            names=[*rows, *self.metrics],
-            people=interval("people", agreement.spearman),
-            ahead=interval("people" if self.metrics else "", ahead),
-            temperature=interval("temperature", agreement.spearman),
-            accuracy=interval("label", agreement.best_accuracy),
-            chosen=of_folds,
-            elsewhere=-1 if elsewhere is None else elsewhere,
-            hindsight=judged_by[HINDSIGHT],
-            grid=grid,
-            right=judgements.tell_pools(
-                pairs, sets, self.bandwidths.axis, self.contexts, self.draws, generator, context.say
-            ),
+        def interval(role, statistic):
+            wanted = sets.labels.get(role, np.full(len(people), np.nan))
+            found = np.full((len(judged), 3), np.nan)
+            if np.all(np.isfinite(wanted)) and np.ptp(wanted) > 0:
+                found = agreement.with_interval(
+                    lambda s: statistic(judged[:, s], wanted[s]), draws, len(people)
+                )
+            return ("judge", "end"), found
+
+        right = judgements.tell_pools(
+            pairs, sets, self.bandwidths.axis, self.contexts, self.draws, generator, context.say
         )
-
-    def labelled(self, names, chosen, elsewhere, hindsight, grid, right, **judged) -> xr.Dataset:
-        """What is judged of a task, with its axes."""
-        tried = self.tried | {"multiple": list(self.candidates or (1.0,))}
+        tried = self.tried
         of_pools = {
             "design": list(DESIGNS),
-            "scale": list(self.bandwidths.scales or ()),
+            "scale": list(self.bandwidths.scales),
             "score": list(SCORES),
             "contexts": list(self.contexts),
         }
-        grid = np.reshape(grid, [len(values) for values in tried.values()])
         return xr.Dataset(
             {
-                **{name: (("judge", "end"), values) for name, values in judged.items()},
-                "chosen": ("fold", np.asarray(chosen)),
-                "elsewhere": elsewhere,
-                "hindsight": hindsight,
-                "grid": (tuple(tried), grid),
+                "people": interval("people", agreement.spearman),
+                "ahead": interval("people", ahead),
+                "temperature": interval("temperature", agreement.spearman),
+                "accuracy": interval("label", agreement.best_accuracy),
+                "chosen": ("fold", of_folds),
+                "elsewhere": -1 if elsewhere is None else elsewhere,
+                "grid": (tuple(tried), grid.reshape(list(map(len, tried.values())))),
                 "right": (tuple(of_pools), right),
             },
-            {"judge": list(names), "end": list(_ENDS), **tried, **of_pools},
+            {"judge": list(rows), "end": ["value", "low", "high"], **tried, **of_pools},
         )
 
     def tables(self, run):
-        """Each task: the best published metric, the scores, how far they are ahead, the pools."""
+        """Every correlation by task; then what is chosen on other folds, and the pools."""
         found = run.found
-        plain = f"{next(iter(self.plain)).rpartition(' ')[0]} {self.bandwidths.shown:g}"
-        plain = plain if plain in self.plain else next(iter(self.plain))
-        grid = Table("task", "sets", "best published", plain, CHOSEN, "ahead by", HINDSIGHT)
-        for score in SCORES[:2]:
-            grid.add_column(f"contexts, {score}")
+        value = found.people.sel(end="value").to_dataset(name="value")
+        yield tables.table(value, rows=("judge",), columns="task", digits=2)
+        scores = SCORES[:2]
+        grid = Table("task", "sets", CHOSEN, "ahead by", *(f"contexts, {s}" for s in scores))
         for task, count in self.sets.items():
-            one = found.sel(task=task)
-            value = one.people.sel(end="value").to_series().to_dict()
-            best = max(self.metrics, key=value.__getitem__, default=None)
-            ahead, low, high = one.ahead.sel(judge=CHOSEN).values
-            pools = one.right.isel(design=0).sel(scale=self.bandwidths.shown)
-            counts = [
-                judgements.enough(pools.sel(score=s).values, self.contexts) for s in SCORES[:2]
-            ]
-            grid.add_row(
-                task,
-                str(count),
-                f"{best.removeprefix(METRIC)} {value[best]:.2f}" if best else "-",
-                f"{value[plain]:.2f}",
-                f"{value[CHOSEN]:.2f}",
-                f"{ahead:+.2f} [{low:+.2f}, {high:+.2f}]" if best else "-",
-                f"{value[HINDSIGHT]:.2f}",
-                *(str(count or "more") for count in counts),
-            )
+            one = found.sel(task=task, judge=CHOSEN)
+            right = one.right.isel(design=0).sel(scale=self.bandwidths.shown)
+            counts = (judgements.enough(right.sel(score=s).values, self.contexts) for s in scores)
+            words = [tables.interval(*of.values) for of in (one.people, one.ahead)]
+            grid.add_row(task, str(count), *words, *(str(count or "more") for count in counts))
         yield grid
 
     @classmethod
     def figures(cls, runs):
         """Correlations beside the published metrics, over configurations, and the pools."""
-        run = runs[0]
+        (run,) = runs
+        scale = run.study.bandwidths.shown
+        bars = "95%; dashed: best published"
+        n = f"order {run.study.order:g}; dashed: best published"
+        pools = f"one error over {len(run.study.sets)} tasks"
         return {
-            "human": _correlations(run),
-            "human_bandwidths": _configurations(run),
-            "human_pools": _pools(run),
+            "human": figures.caption(_correlations(run), run, bars=bars, scale=scale),
+            "human_bandwidths": figures.caption(_configurations(run), run, n=n, scale=scale),
+            "human_pools": figures.caption(
+                _pools(run), run, n=f"{run.study.draws} pairs a point", bars=pools
+            ),
         }
 
 
-def _units(pairs: PairedEmbeddings, bandwidths: lab.Scales, seed: int) -> dict[str, float]:
-    """The bandwidth of each encoder, of which the scales are multiples; 1 for the cosine kernel."""
-    own = bandwidths.output_bandwidth
-    units = {"first": 1.0 if own is None else own}
-    if "second_outputs" in pairs.further:
-        key = jax.random.fold_in(jax.random.key(seed), _KEY)
-        second = pairs.further["second_outputs"]
-        ruled = bandwidth.bandwidth_by_rule(
-            second, bandwidths.rule, key=key, partitions=1
-        ).bandwidth
-        units["second"] = 1.0 if own is None or ruled is None else ruled
-    return units
-
-
-def _less(given: tuple[float, ...] | None, pairs: PairedEmbeddings) -> tuple[float, ...]:
-    """How much of the context is subtracted, ascending."""
-    widths = {"prompts": (pairs.outputs.shape[1], pairs.prompts.shape[1])}
-    if "second_outputs" in pairs.further:
-        second = pairs.further.get("second_prompts", pairs.prompts[:, :0])
-        widths["second_prompts"] = (pairs.further["second_outputs"].shape[1], second.shape[1])
-    differ = [role for role, (of_x, of_t) in widths.items() if of_x != of_t]
-    found = given or (_LESS if not differ else (0.0,))
-    if differ and any(found):
-        of_x, of_t = widths[differ[0]]
-        raise ValueError(
-            f"--less: {differ[0]} must be as long as the outputs that they are subtracted from, "
-            f"received {of_t} and {of_x}."
-        )
-    return tuple(sorted(set(found)))
-
-
 def _best_published(found: xr.Dataset) -> float:
-    """The largest correlation of a published metric with people."""
+    """The largest correlation of a published metric with people; NaN without any."""
     is_metric = found.judge.str.startswith(METRIC)
     return found.people.sel(end="value").where(is_metric).max().item()
 
 
 def _correlations(run: lab.Run) -> Figure:
     """A panel a task: every correlation with its interval, published metrics in grey."""
-    study, judges = run.study, run.found.judge.values.tolist()
-    columns = min(3, len(study.sets))
-    size = (3.0, 0.13 * len(judges) + 1.0)
-    figure, panels = style.panels(
-        len(study.sets), columns=columns, size=size, sharex=True, sharey=True
+    judges = run.found.judge.values.tolist()
+    places = -np.arange(len(judges))
+    looks = {CHOSEN: style.VERMILION, HINDSIGHT: style.SKY} | dict.fromkeys(
+        run.study.metrics, style.GREY
     )
-    for axes, task in zip(panels, study.sets, strict=True):
+    columns = min(3, len(run.study.sets))
+    figure, panels = style.panels(
+        len(run.study.sets), columns=columns, size=(3.0, 0.13 * len(judges) + 1.0),
+        sharex=True, sharey=True,
+    )  # fmt: skip
+    for panel, task in zip(panels, run.study.sets, strict=True):
         found = run.found.sel(task=task)
-        for row, judge in enumerate(judges):
-            own = {CHOSEN: style.VERMILION, HINDSIGHT: style.SKY}.get(judge, style.BLUE)
-            published = judge.startswith(METRIC)
-            colour = style.GREY if published else own
+        for place, judge in zip(places, judges, strict=True):
             value, low, high = found.people.sel(judge=judge).values
-            axes.plot([low, high], [-row, -row], color=colour, linewidth=1.2)
-            axes.plot(value, -row, "s" if published else "o", color=colour)
-        chosen = found.people.sel(judge=CHOSEN, end="value").item()
-        words = f"{task}:\n{chosen:.2f}"
-        if study.metrics:
+            colour = looks.get(judge, style.BLUE)
+            panel.plot([low, high], [place, place], color=colour, linewidth=1.2)
+            panel.plot(value, place, "s" if judge in run.study.metrics else "o", color=colour)
+        words = f"{task}:\n{found.people.sel(judge=CHOSEN, end='value').item():.2f}"
+        if run.study.metrics:
             best = _best_published(found)
-            axes.axvline(best, color=style.GREY, linewidth=0.8, linestyle="--")
+            panel.axvline(best, color=style.GREY, linewidth=0.8, linestyle="--")
             words += f" beside {best:.2f} of the best published"
-        axes.set_title(words)
-        names = [judge.removeprefix(METRIC) for judge in judges]
-        axes.set_yticks([-i for i in range(len(judges))], names, fontsize=6.5)
-    for axes in panels[-columns:]:
-        axes.set_xlabel("Spearman correlation with people")
-    bars = "95%; dashed: best published"
-    return figures.caption(figure, run, bars=bars, scale=study.bandwidths.shown)
+        panel.set_title(words)
+        panel.set_yticks(places, [judge.removeprefix(METRIC) for judge in judges], fontsize=6.5)
+    for panel in panels[-columns:]:
+        panel.set_xlabel("Spearman correlation with people")
+    return figure
 
 
 def _configurations(run: lab.Run) -> Figure:
@@ -368,14 +281,8 @@ def _configurations(run: lab.Run) -> Figure:
     shown = grid.sel(encoder=encoders).stack(line=("less", "encoder"))
     lines = [f"{encoder}, less {less:g}" for less, encoder in shown.line.values]
     shown = shown.drop_vars(("line", "less", "encoder")).assign_coords(line=lines)
-    colours = {
-        line: style.CYCLE[place // len(encoders) % len(style.CYCLE)]
-        for place, line in enumerate(lines)
-    }
-
-    def title(_, task):
-        best = shown.sel(task=task).max()
-        return f"{task}: up to {best.item():.2f}"
+    # One colour a share; facets dashes the second line of a colour.
+    colours = np.repeat(style.CYCLE[: len(study.less)], len(encoders))
 
     def published(panel, part):
         if study.metrics:
@@ -383,23 +290,18 @@ def _configurations(run: lab.Run) -> Figure:
             panel.axhline(best, color=style.GREY, linewidth=0.8, linestyle="--")
         panel.set_xticks([0.5, 1, 2], ["0.5", "1", "2"])
 
-    drawn = figures.facets(
+    return figures.facets(
         xr.Dataset({"value": shown}), x="multiple", hue="line", column="task",
-        across=min(3, len(study.sets)), colours=colours, title=title, each=published,
-        x_label="multiple of the rule's bandwidth", y_label="rank correlation",
+        across=min(3, len(study.sets)), colours=dict(zip(lines, colours, strict=True)),
+        title=lambda _, task: f"{task}: up to {shown.sel(task=task).max().item():.2f}",
+        x_label="multiple of the rule's bandwidth", y_label="rank correlation", each=published,
         size=(3.0, 2.4), sharey=True,
     )  # fmt: skip
-    n = f"order {study.order:g}; dashed: best published"
-    return figures.caption(drawn, run, n=n, scale=study.bandwidths.shown)
 
 
 def _pools(run: lab.Run) -> Figure:
     """Columns are bandwidths, rows designs: how often a score tells the pools, mean over tasks."""
-    study, right = run.study, run.found.right
-    whole = np.isfinite(right).all("task")
-    count = right.sizes["task"]
-    error = right.std("task", ddof=min(1, count - 1)) / math.sqrt(count)
-    shown = xr.Dataset({"value": right.mean("task"), "error": error}).where(whole)
+    shown = tables.means(run.found.right, "task")
 
     def title(design, scale):
         at = shown.value.sel(design=design, scale=scale, score=SCORES[0]).dropna("contexts")
@@ -409,16 +311,13 @@ def _pools(run: lab.Run) -> Figure:
     def chance(panel, part):
         panel.axhline(0.5, color=style.GREY, linewidth=0.8)
         panel.set_ylim(-0.05, 1.05)
-        style.log_counts(panel, study.contexts)
+        style.log_counts(panel, run.study.contexts)
 
-    drawn = figures.facets(
+    return figures.facets(
         shown, x="contexts", hue="score", row="design", column="scale", error="error", title=title,
         each=chance, x_label="contexts in the more diverse pool", size=(3.2, 2.5), sharey=True,
         y_label=lambda design: f"right order,\n{textwrap.fill(design, 22)}",
     )  # fmt: skip
-    n = f"{study.draws} pairs a point"
-    bars = f"one error over {count} tasks"
-    return figures.caption(drawn, run, n=n, bars=bars)
 
 
 if __name__ == "__main__":

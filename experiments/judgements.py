@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import condvendi_jax as cv
-from condvendi_jax import spectra
+from condvendi_jax import bandwidth, spectra
 from condvendi_jax.entropies import log_scores
 from condvendi_jax.pairs import Pairs
 from experiments.data import PairedEmbeddings
-from experiments.lab import Bandwidths, agreement
+from experiments.lab import Bandwidths, Scales, agreement
 
 METRIC = "metric_"
 SCORES = ("Conditional-RKE", "RKE", "Conditional-Vendi", "Vendi")
@@ -25,23 +24,8 @@ _POOLED = (cv.Entropy(order=2), cv.Entropy(order=1))
 # Contexts of the less diverse pool, as a multiple of those of the more diverse one.
 DESIGNS = {"as many contexts in both": 1, "twice the contexts in the less diverse": 2}
 _ENOUGH = 0.95
-
-
-@dataclasses.dataclass(frozen=True)
-class Configuration:
-    """A way of scoring a set.
-
-    Attributes:
-      encoder: first, second or both.
-      less: how much of the context's embedding is subtracted from each response.
-      scale: the multiple of the rule's bandwidth; None for the cosine kernel.
-      order: of the entropy.
-    """
-
-    encoder: str
-    less: float
-    scale: float | None
-    order: float
+_SHARES = (0.0, 0.25, 0.5, 0.75)  # Of the context's embedding.
+_KEY = 0x4D0DE5  # Of the second encoder's bandwidth.
 
 
 class Responses(NamedTuple):
@@ -71,12 +55,12 @@ class Responses(NamedTuple):
         context = np.unique(pairs.prompts, axis=0, return_inverse=True)[1].reshape(-1)
         known = {"prompts": context, **pairs.labels}
         for role, values in known.items():
-            same = values == values[first][index]
-            if values.dtype.kind == "f":
-                same |= np.isnan(values) & np.isnan(values[first][index])
-            if not np.all(same):
-                at = int(np.argmin(same))
-                raise ValueError(f"{role}: expected one value a set, row {at} differs in its set.")
+            words = values.astype(str)  # NaN equals NaN.
+            differ = np.flatnonzero(words != words[first][index])
+            if differ.size:
+                raise ValueError(
+                    f"{role}: expected one value a set, row {differ[0]} differs in its set."
+                )
         if (fewest := min(map(len, members))) < 2:
             raise ValueError(f"sets: expected two responses or more in each, received {fewest}.")
         people = pairs.labels["people"]
@@ -118,31 +102,59 @@ def _entropies_of_sets(
 def scores_of_sets(
     pairs: PairedEmbeddings,
     members: Sequence[np.ndarray],
-    configurations: Sequence[Configuration],
+    tried: Mapping[str, Sequence[Any]],
     units: Mapping[str, float],
+    cosine: bool = False,
 ) -> np.ndarray:
     """H(X) of each set in nats, in every configuration, `[C, S]`.
 
     Args:
       pairs: the responses.
       members: the rows of each set.
-      configurations: those that differ in their orders alone stand together.
-      units: the bandwidth of each encoder, of which the scales are multiples.
+      tried: encoders, shares of the context that are subtracted, multiples of the bandwidth, and
+        orders; their combinations are the configurations.
+      units: the bandwidth of each encoder.
+      cosine: whether the kernel is the cosine, which has no bandwidth.
     """
+    encoders, less, multiples, orders = tried.values()
     size = np.array(list(map(len, members)))
-    found = np.zeros((len(configurations), len(members)), np.float32)
-    for (encoder, less, scale), group in itertools.groupby(
-        enumerate(configurations), key=lambda item: (item[1].encoder, item[1].less, item[1].scale)
-    ):
-        numbers, same = zip(*group, strict=True)
-        outputs = representation(pairs, units, encoder, less)
-        for k in np.unique(size):
+    found = np.zeros((*map(len, tried.values()), len(members)), np.float32)
+    for (e, encoder), (c, share) in itertools.product(enumerate(encoders), enumerate(less)):
+        outputs = representation(pairs, units, encoder, share)
+        for (m, multiple), k in itertools.product(enumerate(multiples), np.unique(size)):
             sets = np.flatnonzero(size == k)
             rows = outputs[np.stack([members[s] for s in sets.tolist()])]
-            kernel = cv.Cosine() if scale is None else cv.Gaussian(scale)
-            orders = tuple(configuration.order for configuration in same)
-            found[np.ix_(numbers, sets)] = _entropies_of_sets(rows, kernel, orders=orders)
+            kernel = cv.Cosine() if cosine else cv.Gaussian(multiple)
+            found[e, c, m][:, sets] = _entropies_of_sets(rows, kernel, orders=tuple(orders))
+    return found.reshape(-1, len(members))
+
+
+def encoders_of(pairs: PairedEmbeddings) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
+    """The outputs and the contexts as the first encoder has them, and the second where there is."""
+    found = {"first": (pairs.outputs, pairs.prompts)}
+    if "second_outputs" in pairs.further:
+        found["second"] = (pairs.further["second_outputs"], pairs.further.get("second_prompts"))
     return found
+
+
+def shares_of(pairs: PairedEmbeddings) -> tuple[float, ...]:
+    """How much of the context is subtracted: nothing where it is not as long as the outputs."""
+    alike = [t is not None and t.shape == x.shape for x, t in encoders_of(pairs).values()]
+    return _SHARES if all(alike) else (0.0,)
+
+
+def units_of(pairs: PairedEmbeddings, bandwidths: Scales, seed: int) -> dict[str, float]:
+    """The bandwidth of each encoder; 1 for the cosine kernel."""
+    encoders, first = encoders_of(pairs), bandwidths.output_bandwidth
+    if first is None:
+        return dict.fromkeys(encoders, 1.0)
+    units = {"first": first}
+    if "second" in encoders:
+        key = jax.random.fold_in(jax.random.key(seed), _KEY)
+        second = encoders["second"][0]
+        chosen = bandwidth.bandwidth_by_rule(second, bandwidths.rule, key=key, partitions=1)
+        units["second"] = chosen.bandwidth
+    return units
 
 
 def representation(
@@ -153,20 +165,11 @@ def representation(
     A multiple of the prompt's embedding is subtracted, and the row scaled to its norm again. Rows
     are in units of their encoder's bandwidth; both stand side by side, so that the Gaussian kernel
     of both is the product of the two.
-
-    Args:
-      pairs: the responses and their contexts.
-      units: the bandwidth of each encoder that there is.
-      encoder: first, second or both.
-      less: the multiple.
     """
     found = []
-    for name in units if encoder == "both" else (encoder,):
-        outputs, prompts = (
-            (pairs.outputs, pairs.prompts)
-            if name == "first"
-            else (pairs.further["second_outputs"], pairs.further.get("second_prompts"))
-        )
+    for name, (outputs, prompts) in encoders_of(pairs).items():
+        if encoder not in (name, "both"):
+            continue
         if less:
             assert prompts is not None
             rest = outputs - np.float32(less) * prompts
@@ -179,50 +182,26 @@ def representation(
 def choose_elsewhere(
     scores: np.ndarray, people: np.ndarray, fold: np.ndarray, orders: Sequence[float]
 ) -> np.ndarray:
-    """What each fold is judged by: the configuration that is best on the other folds.
+    """What each fold is judged by: the number of the best configuration on the others, `[folds]`.
 
     Args:
       scores: of each set in every configuration, `[C, n]`.
       people: their scores, `[n]`; those of a fold have no part in its choice.
       fold: of each set, from 0.
       orders: the Renyi order of each configuration.
-
-    Returns:
-      The number of the configuration of each fold, `[folds]`.
     """
-    return np.array(
-        [
-            np.nanargmax(agreement.spearman(scores[:, fold != part], people[fold != part], orders))
-            for part in range(fold.max() + 1)
-        ]
-    )
-
-
-def placed(scores: np.ndarray, configuration: np.ndarray, orders: Sequence[float]) -> np.ndarray:
-    """Each set's rank among all sets in its own configuration, `[n]`, on one scale for all.
-
-    Args:
-      scores: `[C, n]`.
-      configuration: of each set, `[n]`.
-      orders: the Renyi order of each configuration.
-    """
-    found = np.zeros(scores.shape[1])
-    for c in np.unique(configuration):
-        found[configuration == c] = agreement.ranks(scores[c], orders[c])[configuration == c]
-    return found
+    others = [fold != part for part in range(fold.max() + 1)]
+    found = [agreement.spearman(scores[:, sets], people[sets], orders) for sets in others]
+    return np.nanargmax(found, axis=1)
 
 
 def choose_on_other_tasks(
-    tasks: Collection[str],
-    orders: Sequence[float],
-    responses: Responses,
-    scores: np.ndarray,
-    task: str,
+    orders: Sequence[float], responses: Responses, scores: np.ndarray, task: str
 ) -> int | None:
     """The configuration that is best on the other tasks, where they have other contexts."""
     own = np.unique(responses.context[responses.task == task])
     means = []
-    for other in tasks:
+    for other in dict.fromkeys(responses.task.tolist()):
         sets = (responses.task == other) & ~np.isin(responses.context, own)
         if other != task and np.sum(sets) > 2:
             people = responses.labels["people"][sets]
@@ -234,11 +213,8 @@ def draw_pools(
     sets: np.ndarray, context: np.ndarray, count: int, generator: np.random.Generator
 ) -> list[np.ndarray]:
     """`count` times the sets `[h]` in a random order, one of each context that there is."""
-    found = []
-    for _ in range(count):
-        order = generator.permutation(sets)
-        found.append(order[np.sort(np.unique(context[order], return_index=True)[1])])
-    return found
+    orders = [generator.permutation(sets) for _ in range(count)]
+    return [o[np.sort(np.unique(context[o], return_index=True)[1])] for o in orders]
 
 
 @jax.jit
@@ -262,7 +238,7 @@ def tell_pools(
     contexts: Sequence[int],
     draws: int,
     generator: np.random.Generator,
-    say: Callable[[str], None] = lambda words: None,
+    say: Callable[[str], None],
 ) -> np.ndarray:
     """How often the more diverse of two pools of one task scores higher.
 
@@ -315,7 +291,7 @@ def enough(right: np.ndarray, contexts: Sequence[int]) -> int | None:
       right: how often, `[contexts]`; NaN where there are too few.
       contexts: the numbers of contexts, ascending.
     """
-    known = [(m, share) for m, share in zip(contexts, right, strict=True) if share == share]
-    below = [i for i, (_, share) in enumerate(known) if share < _ENOUGH]
-    first = below[-1] + 1 if below else 0
-    return known[first][0] if first < len(known) else None
+    fine = np.array(contexts)[np.isfinite(right)]
+    wrong = np.array(contexts)[right < _ENOUGH]
+    above = fine[fine > wrong.max(initial=0)]
+    return int(above[0]) if above.size else None

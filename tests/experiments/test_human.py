@@ -1,27 +1,28 @@
 """Agreement with people: known answers, independent oracles, and no look at what is judged."""
 
 import dataclasses
+import itertools
 
 import numpy as np
+import oracles
 import pytest
+import studies
 from scipy import stats
-from small import small_run
-from studies import computed, execute
+from studies import computed
 
+import condvendi_jax as cv
 from experiments import human, judgements, lab
 from experiments.data import PairedEmbeddings
 from experiments.human import Human
-from experiments.judgements import Configuration, Responses
+from experiments.judgements import Responses
 from experiments.lab import agreement
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("human")
-    flags = small_run(Human, folder, 0)
-    return execute(Human, folder / "results", *flags), flags
+TRIED = {"encoder": ["first"], "less": [0.0], "multiple": [1.0], "tried_order": [2.0]}
+
+finished = studies.finished(Human)
 
 
 def judged_sets(seed=0, sets=20, size=4, tasks=1):
@@ -46,28 +47,27 @@ def study(kernel="gaussian", scales=None, **options):
     return Human(**{"bandwidths": scales, "folds": 2} | options)
 
 
-def prepared(pairs, **options):
-    return study(**options).prepare(lambda: pairs, 0)
+def scores_of(pairs, units=None, **options):
+    """The scores of the sets in configurations that are tried beside `TRIED`."""
+    members = Responses.of(pairs).members
+    cosine = options.pop("cosine", False)
+    tried = TRIED | options
+    return judgements.scores_of_sets(pairs, members, tried, units or {"first": 0.7}, cosine)
 
 
-def scores_of(setup):
-    return setup.state[2]()
-
-
-def tell_pools(pairs, setup, generator):
-    chosen = setup.study
-    scales = chosen.bandwidths.axis
+def tell_pools(pairs, contexts, draws, generator):
+    widths = [lab.Bandwidths(1.0, 0.7, 0.7, "given")]
+    say = lambda words: None  # noqa: E731
     sets = Responses.of(pairs)
-    return judgements.tell_pools(pairs, sets, scales, chosen.contexts, chosen.draws, generator)
+    return judgements.tell_pools(pairs, sets, widths, contexts, draws, generator, say)
 
 
 # --- known answers -------------------------------------------------------------------------------
 
 
 def test_people_who_count_modes_agree_with_every_score(finished):
-    run, _ = finished
-    assert set(run.study.sets.values()) == {48}
-    assert run.found.judge.values.tolist() == [
+    assert set(finished.study.sets.values()) == {48}
+    assert finished.found.judge.values.tolist() == [
         human.CHOSEN,
         human.ELSEWHERE,
         "RKE, bandwidth x 0.5",
@@ -75,14 +75,13 @@ def test_people_who_count_modes_agree_with_every_score(finished):
         "RKE, bandwidth x 2",
         human.HINDSIGHT,
     ]
-    np.testing.assert_allclose(run.found.people, 1, atol=0.02)
+    np.testing.assert_allclose(finished.found.people, 1, atol=0.02)
     for name in ("ahead", "temperature", "accuracy"):  # There is nothing of the kind.
-        assert np.isnan(run.found[name]).all()
+        assert np.isnan(finished.found[name]).all()
 
 
 def test_conditional_scores_tell_pools_whose_contexts_mislead_the_others(finished):
-    run, _ = finished
-    same, twice = run.found.right.sel(scale=1).mean("task").transpose("design", ...)
+    same, twice = finished.found.right.sel(scale=1).mean("task").transpose("design", ...)
     np.testing.assert_allclose(same, 1)
     twice = twice.sel(contexts=1)
     assert (twice.sel(score=["Conditional-RKE", "Conditional-Vendi"]) == 1).all()
@@ -92,17 +91,11 @@ def test_conditional_scores_tell_pools_whose_contexts_mislead_the_others(finishe
 def test_responses_that_repeat_their_context_differ_once_it_is_subtracted():
     """Two modes of rests, under a context that outweighs them."""
     pairs = judged_sets()
-    context = pairs.prompts
     rest = np.array([[1, -1, 0], [1, -1, 0], [0, 1, -1], [0, 1, -1]], np.float32)
-    outputs = 0.75 * context + np.tile(0.01 * rest, (20, 1))
-    pairs = dataclasses.replace(pairs, outputs=outputs)
-    scores = {}
-    for less in (0.0, 0.75):
-        setup = prepared(pairs, less=(less,), candidates=(1.0,), orders=(2.0,))
-        at = setup.study.configurations.index(Configuration("first", less, 1.0, 2.0))
-        scores[less] = np.exp(scores_of(setup)[at])
-    np.testing.assert_allclose(scores[0.0], 1, atol=0.01)
-    assert np.all(scores[0.75] > 1.4)
+    outputs = 0.75 * pairs.prompts + np.tile(0.01 * rest, (20, 1))
+    plain, less = np.exp(scores_of(dataclasses.replace(pairs, outputs=outputs), less=[0.0, 0.75]))
+    np.testing.assert_allclose(plain, 1, atol=0.01)
+    assert np.all(less > 1.4)
 
 
 # --- independent oracles -------------------------------------------------------------------------
@@ -110,24 +103,26 @@ def test_responses_that_repeat_their_context_differ_once_it_is_subtracted():
 
 def test_entropies_of_sets_are_those_of_numpy_at_every_order():
     pairs = judged_sets()
-    setup = prepared(pairs, less=(0.0, 0.5), candidates=(0.5,), scales=(1.0,))
-    assert len(setup.study.configurations) == 2 * 2 * 3
+    tried = {"less": [0.0, 0.5], "multiple": [0.5, 1.0], "tried_order": [1.0, 2.0, np.inf]}
     outputs, prompts = (rows.astype(np.float64) for rows in (pairs.outputs, pairs.prompts))
-    for c, found in zip(setup.study.configurations, scores_of(setup), strict=True):
-        x = outputs - c.less * prompts
+    configurations = itertools.product(*tried.values())
+    for c, found in zip(configurations, scores_of(pairs, **tried), strict=True):
+        less, multiple, order = c
+        x = outputs - less * prompts
         x = (x / np.linalg.norm(x, axis=1, keepdims=True)).reshape(20, 4, 3)
         squares = np.sum((x[:, :, None] - x[:, None]) ** 2, axis=-1)
-        gram = np.exp(-squares / (2 * (0.7 * c.scale) ** 2)) / 4
-        if c.order == 2:
-            wanted = -np.log(np.sum(gram**2, axis=(1, 2)))
-        else:
-            spectrum = np.linalg.eigvalsh(gram)
-            wanted = (
-                -np.sum(spectrum * np.log(spectrum), axis=1)
-                if c.order == 1
-                else -np.log(spectrum[:, -1])
-            )
+        gram = np.exp(-squares / (2 * (0.7 * multiple) ** 2)) / 4
+        wanted = [oracles.entropy(4 * of_set, order=order) for of_set in gram]
         np.testing.assert_allclose(found, wanted, atol=2e-5)
+
+
+def test_the_cosine_kernel_has_no_bandwidth():
+    pairs = judged_sets()
+    setup = study("cosine", orders=(1.0,)).prepare(lambda: pairs, 0)
+    assert list(setup.study.plain) == ["Vendi, cosine"] and setup.study.tried["multiple"] == [1.0]
+    grams = [x @ x.T for x in pairs.outputs.astype(np.float64).reshape(20, 4, 3)]
+    wanted = [oracles.entropy(gram, order=1) for gram in grams]
+    np.testing.assert_allclose(setup.state[2]()[0], wanted, atol=1e-4)
 
 
 def test_both_encoders_are_the_product_of_their_kernels():
@@ -149,19 +144,16 @@ def test_what_is_subtracted_leaves_the_norm_as_it_was():
 
 
 def test_pools_are_scored_as_the_library_scores_them():
-    import condvendi_jax as cv
-
     pairs = judged_sets(sets=12)
-    setup = prepared(pairs, draws=40, contexts=(2, 4), scales=(1.0,), candidates=(1.0,))
     sets = Responses.of(pairs)
-    right = tell_pools(pairs, setup, np.random.default_rng(3))
+    right = tell_pools(pairs, (2, 4), 40, np.random.default_rng(3))
     generator = np.random.default_rng(3)
     people = sets.labels["people"]
     above, below = (
         judgements.draw_pools(np.flatnonzero(part), sets.context, 40, generator)
         for part in (people > np.median(people), people < np.median(people))
     )
-    kernels = setup.study.bandwidths.axis[0].kernels
+    kernels = {"output_kernel": cv.Gaussian(0.7), "prompt_kernel": cv.Gaussian(0.7)}
 
     def scores(pool):
         rows = np.concatenate([sets.members[s] for s in pool])
@@ -178,13 +170,10 @@ def test_pools_are_scored_as_the_library_scores_them():
 
 
 def test_pools_of_more_contexts_than_there_are_say_so():
-    pairs = judged_sets(sets=12)
-    setup = prepared(pairs, draws=3, contexts=(4, 8), scales=(1.0,), candidates=(1.0,))
-    right = tell_pools(pairs, setup, np.random.default_rng(0))
+    right = tell_pools(judged_sets(sets=12), (4, 8), 3, np.random.default_rng(0))
     assert np.isfinite(right[0, ..., 0]).all() and np.isnan(right[0, ..., 1]).all()
-    assert np.isnan(
-        right[1]
-    ).all()  # Twice four are more than there are, twice eight not asked for.
+    # Twice four are more than there are, twice eight not asked for.
+    assert np.isnan(right[1]).all()
 
 
 def test_a_pool_has_one_set_of_each_context():
@@ -284,40 +273,27 @@ def test_the_choice_does_not_see_what_it_is_judged_on():
         assert chosen[part] == np.argmax(wanted)
 
 
-def test_what_folds_are_judged_by_is_on_one_scale():
-    scores = np.array([[1.0, 3.0, 2.0, 4.0], [-8.0, -6.0, -7.0, -9.0]])
-    np.testing.assert_array_equal(
-        judgements.placed(scores, np.array([0, 1, 1, 0]), [1.0, 1.0]), [1, 4, 3, 4]
-    )
-
-
 def test_the_choice_on_other_tasks_leaves_out_their_common_contexts():
     pairs = judged_sets(sets=40, tasks=2)
     prompts = pairs.prompts.copy()
     prompts[:80] = np.repeat(prompts[:80:8], 8, axis=0)  # The first ten contexts, in both tasks.
-    pairs = dataclasses.replace(pairs, prompts=prompts)
-    setup = prepared(pairs, tasks=("task 0", "task 1"))
-    responses = Responses.of(pairs)
+    responses = Responses.of(dataclasses.replace(pairs, prompts=prompts))
     generator = np.random.default_rng(0)
-    scores = generator.normal(size=(len(setup.study.configurations), 40))
+    scores = generator.normal(size=(30, 40))
 
-    orders = [configuration.order for configuration in setup.study.configurations]
-
-    def choose(responses, tasks=("task 0", "task 1")):
-        return judgements.choose_on_other_tasks(tasks, orders, responses, scores, "task 0")
-
-    chosen = choose(responses)
+    def choose(responses, scores=scores):
+        return judgements.choose_on_other_tasks([1.0] * 30, responses, scores, "task 0")
 
     def with_people(sets):
         people = responses.labels["people"].copy()
         people[sets] = generator.normal(size=len(people))[sets]
         return responses._replace(labels={"people": people})
 
-    number = np.arange(40)
+    chosen, number = choose(responses), np.arange(40)
     for unseen in (number % 2 == 0, number < 20):
         assert {choose(with_people(unseen)) for _ in range(5)} == {chosen}
     assert any(choose(with_people((number % 2 == 1) & (number >= 20))) != chosen for _ in range(5))
-    assert choose(responses, ("task 0",)) is None
+    assert choose(responses.some(number[::2]), scores[:, ::2]) is None
 
 
 def test_published_metrics_labels_and_temperatures_are_beside(tmp_path):
@@ -347,26 +323,15 @@ def test_published_metrics_labels_and_temperatures_are_beside(tmp_path):
 # --- what is refused -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("--folds=1",), "--folds"),
-        (("--folds=20",), "expected 40 contexts or more in each task, received 24 in task 0"),
-        (("--tasks=task 9",), "--tasks: expected some of task 0, task 1, received 'task 9'"),
-        (("--less=1",), "--less: expected a number at least 0 and below 1"),
-        (("--candidates=0",), "--candidates: expected a number above 0"),
-        (("--kernel=cosine", "--candidates=1"), "--candidates means nothing with --kernel=cosine"),
-        (("--contexts=0",), "--contexts: expected a number at least 1"),
-        (("--orders=0",), "order"),
-        (("--draws=0",), "--draws"),
-        (("--resamples=1",), "--resamples"),
-    ],
+test_bad_flags_are_refused = studies.refuses(
+    Human,
+    ("--folds=1", "--folds"),
+    ("--folds=20", "expected 40 contexts or more in each task, received 24 in task 0"),
+    ("--contexts=0", "--contexts: expected a number at least 1"),
+    ("--orders=0", "order"),
+    ("--draws=0", "--draws"),
+    ("--resamples=1", "--resamples"),
 )
-def test_bad_flags_are_refused(finished, tmp_path, flags, message):
-    _, own = finished
-    kept = [f for f in own if "bandwidth" not in f] if "--kernel=cosine" in flags else own
-    with pytest.raises(ValueError, match=message):
-        execute(Human, tmp_path, *kept, *flags)
 
 
 @pytest.mark.parametrize(
@@ -388,19 +353,9 @@ def test_what_differs_within_a_set_is_refused(role, row, value, message):
         Responses.of(dataclasses.replace(pairs, labels=labels))
 
 
-def test_contexts_of_another_length_cannot_be_subtracted():
+def test_contexts_of_another_length_are_not_subtracted():
     pairs = judged_sets()
-    pairs = dataclasses.replace(pairs, prompts=pairs.prompts[:, :2])
-    assert {c.less for c in prepared(pairs).study.configurations} == {0}
-    with pytest.raises(ValueError, match="as long as the outputs .* received 2 and 3"):
-        prepared(pairs, less=(0.5,))
-
-
-def test_kernels_and_orders_are_what_was_asked_for():
-    setup = prepared(judged_sets(), kernel="cosine", orders=(1.0,))
-    assert {(c.scale, c.order) for c in setup.study.configurations} == {(None, 1.0)}
-    assert list(setup.study.plain) == ["Vendi, cosine"]
-    outputs = judged_sets().outputs.astype(np.float64).reshape(20, 4, 3)
-    spectrum = np.linalg.eigvalsh(np.einsum("sid,sjd->sij", outputs, outputs) / 4)
-    wanted = -np.sum(spectrum * np.log(np.maximum(spectrum, 1e-12)), axis=1)
-    np.testing.assert_allclose(scores_of(setup)[0], wanted, atol=1e-4)
+    assert judgements.shares_of(pairs) == (0.0, 0.25, 0.5, 0.75)
+    shorter = dataclasses.replace(pairs, prompts=pairs.prompts[:, :2])
+    without = dataclasses.replace(pairs, further={"second_outputs": pairs.outputs})
+    assert judgements.shares_of(shorter) == judgements.shares_of(without) == (0.0,)
