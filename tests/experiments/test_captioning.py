@@ -27,9 +27,6 @@ def test_far_apart_captions_and_photographs_are_counted(finished):
     study, found = finished.study, finished.found
     assert study.captioners == ("k = 1", "k = 2", *CONTROLS)
     assert study.counts == {"cat": 4, "dog": 4, "all": 8}
-    assert list(map(str, finished.results)) == [
-        f"{scale}-{kind}" for scale in ("0.5", "1", "2") for kind in ("cat", "dog", "all")
-    ]
     different = xr.DataArray([2, 2, 4], {"kind": list(study.counts)})
     for k, name in ((1, "k = 1"), (2, "k = 2")):
         told = found.value.sel(captioner=name)
@@ -37,7 +34,6 @@ def test_far_apart_captions_and_photographs_are_counted(finished):
             np.testing.assert_allclose(told.sel(score=score) / known, 1, rtol=1e-3)
     wrong = found.value.sel(captioner=CONTROLS[:2], score="vendi")
     np.testing.assert_allclose(wrong / (2 * different), 1, rtol=1e-3)
-    np.testing.assert_allclose(found.value.sel(captioner="one for all"), 1, rtol=1e-3)
 
 
 def blurred(seed, *, photographs=40, captions=3):
@@ -71,7 +67,7 @@ def known():
 
 
 def test_scores_are_the_oracles(known):
-    pairs, setup, found = known
+    pairs, _, found = known
     rows = np.arange(120).reshape(40, 3)
     for k, captions in enumerate((rows[:, :1], rows[:, :2], rows), 1):
         x, t = (part[captions.ravel()].astype(float) for part in (pairs.outputs, pairs.prompts))
@@ -81,7 +77,6 @@ def test_scores_are_the_oracles(known):
             expected = np.exp([h_x, h_xt - h_t, h_x + h_t - h_xt])
             told = found.value.sel(captioner=f"k = {k}", order=order)
             np.testing.assert_allclose(told, expected, rtol=1e-4)
-    assert setup.study.counts == {"all": 40}
 
 
 def test_wrong_captions_raise_conditional_and_lower_information(known):
@@ -131,26 +126,20 @@ def test_errors_leave_out_photographs_and_are_paired(known):
 
 
 def test_several_captioners_stand_side_by_side_on_what_all_have():
-    """Of photograph p1 there is no caption by b, and of p2 only one."""
+    """Of photograph 1 there is no caption by b, and of 2 only one."""
     rng = np.random.default_rng(0)
-    plan = [(p, m) for p in range(6) for m in "aabb" if (p, m) != (1, "b")]
-    plan.remove((2, "b"))
-    prompt, models = map(np.array, zip(*rng.permutation(np.array(plan)).tolist(), strict=True))
-    pairs = PairedEmbeddings(
-        "two",
-        rng.normal(size=(len(plan), 3)).astype(np.float32),
-        np.eye(6, dtype=np.float32)[prompt.astype(int)],
-        "",
-        labels={"prompt": prompt, "models": models},
-    )
+    prompt, models = np.repeat(np.arange(6), 4), np.tile(list("aabb"), 6)
+    kept = rng.permutation(np.delete(np.arange(24), [6, 7, 10]))
+    prompt, models = prompt[kept], models[kept]
+    outputs = rng.normal(size=(21, 3)).astype(np.float32)
+    prompts = np.eye(6, dtype=np.float32)[prompt]
+    labels = {"prompt": prompt, "models": models}
+    pairs = PairedEmbeddings("two", outputs, prompts, "", labels=labels)
     names, rows = captioners.by_photograph(pairs)
     assert names == ["a", "b"] and rows.shape == (2, 5, 1)
-    for who, name in enumerate(names):
-        assert set(models[rows[who, :, 0]]) == {name}
-        assert prompt[rows[who, :, 0]].tolist() == list("02345")
-        for row in rows[who, :, 0]:
-            same = (prompt == prompt[row]) & (models == name)
-            assert row == np.flatnonzero(same)[0]
+    for of_model, name in zip(rows[..., 0], names, strict=True):
+        first = [np.flatnonzero((prompt == p) & (models == name))[0] for p in (0, 2, 3, 4, 5)]
+        assert of_model.tolist() == first
     setup, found = computed(pairs, groups=5, orders=(2.0,))
     assert setup.study.captioners == ("a", "b") and found.value.shape == (2, 1, 3)
 
@@ -202,8 +191,7 @@ def test_the_figures_have_the_papers_layout_and_say_what_they_show(finished):
     np.testing.assert_allclose(heights, finished.found.value.sel(shown))
     words = figure._supxlabel.get_text().replace("\n", " ")
     assert "40 photographs of a kind" in words and "4 groups of photographs" in words
-    scaled = figures["captioning_bandwidth"]
-    assert scaled.axes[2].get_ylabel() == "bandwidths x 1"
+    assert figures["captioning_bandwidth"].axes[2].get_ylabel() == "bandwidths x 1"
 
 
 def test_the_table_says_what_another_caption_adds(finished):

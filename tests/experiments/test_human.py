@@ -19,62 +19,31 @@ from experiments.lab import agreement
 
 pytestmark = pytest.mark.slow
 
-
-TRIED = {"encoder": ["first"], "less": [0.0], "multiple": [1.0], "tried_order": [2.0]}
-
 finished = studies.finished(Human)
+
+
+def unit_rows(generator, count):
+    rows = generator.normal(size=(count, 3)).astype(np.float32)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 def judged_sets(seed=0, sets=20, size=4, tasks=1):
     """Unit-norm random responses: nothing to find, everything to check."""
     generator = np.random.default_rng(seed)
-    rows = generator.normal(size=(sets * size, 3)).astype(np.float32)
-    prompts = np.repeat(generator.normal(size=(sets, 3)), size, axis=0).astype(np.float32)
+    rows = unit_rows(generator, sets * size)
+    prompts = np.repeat(unit_rows(generator, sets), size, axis=0)
     number = np.repeat(np.arange(sets), size)
-    labels = {
-        "sets": number,
-        "people": generator.normal(size=sets)[number],
-        "task": np.array([f"task {s % tasks}" for s in number]),
-    }
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    prompts /= np.linalg.norm(prompts, axis=1, keepdims=True)
+    people = generator.normal(size=sets)[number]
+    task = np.array([f"task {s % tasks}" for s in number])
+    labels = {"sets": number, "people": people, "task": task}
     return PairedEmbeddings("judged", rows, prompts, "judged sets", labels)
-
-
-def study(kernel="gaussian", scales=None, **options):
-    width = None if kernel == "cosine" else 0.7
-    scales = lab.Scales(kernel, output_bandwidth=width, prompt_bandwidth=width, scales=scales)
-    return Human(**{"bandwidths": scales, "folds": 2} | options)
-
-
-def scores_of(pairs, units=None, **options):
-    """The scores of the sets in configurations that are tried beside `TRIED`."""
-    members = Responses.of(pairs).members
-    cosine = options.pop("cosine", False)
-    tried = TRIED | options
-    return judgements.scores_of_sets(pairs, members, tried, units or {"first": 0.7}, cosine)
-
-
-def tell_pools(pairs, contexts, draws, generator):
-    widths = [lab.Bandwidths(1.0, 0.7, 0.7, "given")]
-    say = lambda words: None  # noqa: E731
-    sets = Responses.of(pairs)
-    return judgements.tell_pools(pairs, sets, widths, contexts, draws, generator, say)
-
-
-# --- known answers -------------------------------------------------------------------------------
 
 
 def test_people_who_count_modes_agree_with_every_score(finished):
     assert set(finished.study.sets.values()) == {48}
-    assert finished.found.judge.values.tolist() == [
-        human.CHOSEN,
-        human.ELSEWHERE,
-        "RKE, bandwidth x 0.5",
-        "RKE, bandwidth x 1",
-        "RKE, bandwidth x 2",
-        human.HINDSIGHT,
-    ]
+    plain = [f"RKE, bandwidth x {scale}" for scale in ("0.5", "1", "2")]
+    judges = [human.CHOSEN, human.ELSEWHERE, *plain, human.HINDSIGHT]
+    assert finished.found.judge.values.tolist() == judges
     np.testing.assert_allclose(finished.found.people, 1, atol=0.02)
     for name in ("ahead", "temperature", "accuracy"):  # There is nothing of the kind.
         assert np.isnan(finished.found[name]).all()
@@ -88,28 +57,17 @@ def test_conditional_scores_tell_pools_whose_contexts_mislead_the_others(finishe
     assert (twice.sel(score=["RKE", "Vendi"]) < 0.95).all()
 
 
-def test_responses_that_repeat_their_context_differ_once_it_is_subtracted():
-    """Two modes of rests, under a context that outweighs them."""
-    pairs = judged_sets()
-    rest = np.array([[1, -1, 0], [1, -1, 0], [0, 1, -1], [0, 1, -1]], np.float32)
-    outputs = 0.75 * pairs.prompts + np.tile(0.01 * rest, (20, 1))
-    plain, less = np.exp(scores_of(dataclasses.replace(pairs, outputs=outputs), less=[0.0, 0.75]))
-    np.testing.assert_allclose(plain, 1, atol=0.01)
-    assert np.all(less > 1.4)
-
-
-# --- independent oracles -------------------------------------------------------------------------
-
-
 def test_entropies_of_sets_are_those_of_numpy_at_every_order():
-    pairs = judged_sets()
-    tried = {"less": [0.0, 0.5], "multiple": [0.5, 1.0], "tried_order": [1.0, 2.0, np.inf]}
+    pairs = dataclasses.replace(judged_sets(), outputs=1.3 * judged_sets().outputs)
+    tried = {"encoder": ["first"], "less": [0.0, 0.5], "multiple": [0.5, 1.0]}
+    tried["tried_order"] = [1.0, 2.0, np.inf]
+    members = Responses.of(pairs).members
+    scores = judgements.scores_of_sets(pairs, members, tried, {"first": 0.7})
     outputs, prompts = (rows.astype(np.float64) for rows in (pairs.outputs, pairs.prompts))
-    configurations = itertools.product(*tried.values())
-    for c, found in zip(configurations, scores_of(pairs, **tried), strict=True):
-        less, multiple, order = c
+    for of, found in zip(itertools.product(*tried.values()), scores, strict=True):
+        _, less, multiple, order = of
         x = outputs - less * prompts
-        x = (x / np.linalg.norm(x, axis=1, keepdims=True)).reshape(20, 4, 3)
+        x = (1.3 * x / np.linalg.norm(x, axis=1, keepdims=True)).reshape(20, 4, 3)
         squares = np.sum((x[:, :, None] - x[:, None]) ** 2, axis=-1)
         gram = np.exp(-squares / (2 * (0.7 * multiple) ** 2)) / 4
         wanted = [oracles.entropy(4 * of_set, order=order) for of_set in gram]
@@ -118,7 +76,8 @@ def test_entropies_of_sets_are_those_of_numpy_at_every_order():
 
 def test_the_cosine_kernel_has_no_bandwidth():
     pairs = judged_sets()
-    setup = study("cosine", orders=(1.0,)).prepare(lambda: pairs, 0)
+    study = Human(bandwidths=lab.Scales("cosine"), orders=(1.0,), folds=2)
+    setup = study.prepare(lambda: pairs, 0)
     assert list(setup.study.plain) == ["Vendi, cosine"] and setup.study.tried["multiple"] == [1.0]
     grams = [x @ x.T for x in pairs.outputs.astype(np.float64).reshape(20, 4, 3)]
     wanted = [oracles.entropy(gram, order=1) for gram in grams]
@@ -136,29 +95,23 @@ def test_both_encoders_are_the_product_of_their_kernels():
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
-def test_what_is_subtracted_leaves_the_norm_as_it_was():
-    pairs = judged_sets()
-    pairs = dataclasses.replace(pairs, outputs=5 * pairs.outputs, prompts=2 * pairs.prompts)
-    found = judgements.representation(pairs, {"first": 2.0}, "first", 0.5)
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 2.5, rtol=1e-5)
-
-
 def test_pools_are_scored_as_the_library_scores_them():
     pairs = judged_sets(sets=12)
     sets = Responses.of(pairs)
-    right = tell_pools(pairs, (2, 4), 40, np.random.default_rng(3))
+    widths = [lab.Bandwidths(1.0, 0.7, 0.7, "given")]
+    generator = np.random.default_rng(3)
+    right = judgements.tell_pools(pairs, sets, widths, (2, 4, 8), 40, generator, print)
     generator = np.random.default_rng(3)
     people = sets.labels["people"]
     above, below = (
         judgements.draw_pools(np.flatnonzero(part), sets.context, 40, generator)
         for part in (people > np.median(people), people < np.median(people))
     )
-    kernels = {"output_kernel": cv.Gaussian(0.7), "prompt_kernel": cv.Gaussian(0.7)}
 
     def scores(pool):
         rows = np.concatenate([sets.members[s] for s in pool])
         found = [
-            cv.decompose(pairs.outputs[rows], pairs.prompts[rows], order=order, **kernels)
+            cv.decompose(pairs.outputs[rows], pairs.prompts[rows], order=order, **widths[0].kernels)
             for order in (2, 1)
         ]
         return np.array([float(x) for one in found for x in (one.conditional, one.vendi)])
@@ -167,13 +120,9 @@ def test_pools_are_scored_as_the_library_scores_them():
         gains = [scores(a[:2]) > scores(b[: 2 * factor]) for a, b in zip(above, below, strict=True)]
         np.testing.assert_allclose(right[design, 0, :, 0], np.mean(gains, axis=0))
         assert 0 < right[design, 0, 0, 0] < 1
-
-
-def test_pools_of_more_contexts_than_there_are_say_so():
-    right = tell_pools(judged_sets(sets=12), (4, 8), 3, np.random.default_rng(0))
-    assert np.isfinite(right[0, ..., 0]).all() and np.isnan(right[0, ..., 1]).all()
-    # Twice four are more than there are, twice eight not asked for.
-    assert np.isnan(right[1]).all()
+    # There are six contexts in a pool: no eight, and no twice four.
+    assert np.isfinite(right[0, ..., 1]).all()
+    assert np.isnan(right[1, ..., 1]).all() and np.isnan(right[..., 2]).all()
 
 
 def test_a_pool_has_one_set_of_each_context():
@@ -183,20 +132,10 @@ def test_a_pool_has_one_set_of_each_context():
 
 
 @pytest.mark.parametrize(
-    ("right", "wanted"),
-    [
-        ([0.9, 0.96, 0.99], 2),
-        ([1, 0.9, 0.95], 4),
-        ([1, 1, 0.9], None),
-        ([0.95, np.nan, np.nan], 1),
-        ([np.nan] * 3, None),
-    ],
+    ("right", "wanted"), [([1, 0.9, 0.95], 4), ([1, 1, 0.9], None), ([0.95, np.nan, np.nan], 1)]
 )
 def test_enough_contexts_are_those_from_which_on_the_order_is_right(right, wanted):
     assert judgements.enough(np.array(right), (1, 2, 4)) == wanted
-
-
-# --- agreement -----------------------------------------------------------------------------------
 
 
 def test_rank_correlation_is_that_of_scipy():
@@ -215,20 +154,6 @@ def test_rank_correlation_is_that_of_scipy():
     np.testing.assert_array_equal(agreement.levels(ladder), [0, 0, 1, 1, 2, 2])
     np.testing.assert_array_equal(agreement.levels(ladder, order=2), np.arange(6))
     np.testing.assert_array_equal(agreement.levels(np.array([np.nan, 2, 1, np.nan])), [2, 1, 0, 2])
-    missing = np.where(np.arange(40) == 3, np.nan, scores)
-    assert np.array_equal(agreement.levels(missing[0])[:3], agreement.levels(scores[0])[:3])
-
-
-def test_intervals_are_undefined_where_the_statistic_is():
-    generator = np.random.default_rng(0)
-    people = generator.normal(size=40)
-    scores = np.stack([people + generator.normal(size=40), np.ones(40)])
-    draws = list(agreement.resampled(np.arange(40), 50, generator))
-    found = agreement.with_interval(
-        lambda rows: agreement.spearman(scores[:, rows], people[rows]), draws, 40
-    )
-    assert found[0, 1] < found[0, 0] < found[0, 2]
-    assert np.isnan(found[1]).all()
 
 
 def test_accuracy_is_that_of_the_best_of_all_thresholds():
@@ -244,16 +169,16 @@ def test_accuracy_is_that_of_the_best_of_all_thresholds():
     assert agreement.best_accuracy(noise, labels)[0] == pytest.approx(most)
 
 
-def test_intervals_resample_whole_contexts():
-    groups = np.array([5, 7, 5, 9])
-    draws = list(agreement.resampled(groups, 200, np.random.default_rng(0)))
+def test_intervals_resample_whole_contexts_and_are_undefined_where_the_statistic_is():
+    draws = list(agreement.resampled(np.array([5, 7, 5, 9]), 200, np.random.default_rng(0)))
     for rows in draws:
         assert np.sum(rows == 0) == np.sum(rows == 2)
     assert {len(rows) for rows in draws} == {3, 4, 5, 6}
-    values = np.arange(4.0)
-    found = agreement.with_interval(lambda rows: values[None, rows].mean(axis=1), draws, 4)
-    means = [values[rows].mean() for rows in draws]
-    np.testing.assert_allclose(found, [[1.5, *np.percentile(means, [2.5, 97.5])]])
+    values = np.stack([np.arange(4.0), np.full(4, np.nan)])
+    found = agreement.with_interval(lambda rows: values[:, rows].mean(axis=1), draws, 4)
+    means = [rows.mean() for rows in draws]
+    np.testing.assert_allclose(found[0], [1.5, *np.percentile(means, [2.5, 97.5])])
+    assert np.isnan(found[1]).all()
 
 
 def test_the_choice_does_not_see_what_it_is_judged_on():
@@ -296,19 +221,16 @@ def test_the_choice_on_other_tasks_leaves_out_their_common_contexts():
     assert choose(responses.some(number[::2]), scores[:, ::2]) is None
 
 
-def test_published_metrics_labels_and_temperatures_are_beside(tmp_path):
+def test_published_metrics_labels_and_temperatures_are_beside():
     """A metric that is the people's scores is the best, and nothing is ahead of it."""
     pairs = judged_sets(sets=24)
     number, people = pairs.labels["sets"], pairs.labels["people"]
-    labels = {
-        **pairs.labels,
-        "metric_same": people,
-        "metric_other": np.sin(number * 7.0),
-        "label": (people > np.median(people)).astype(float),
-        "temperature": people**3,
-    }
-    pairs = dataclasses.replace(pairs, labels=labels)
-    found = computed(study(resamples=50, draws=2, contexts=(1,)), pairs)[1]
+    labels = {"metric_same": people, "metric_other": np.sin(number * 7.0), "temperature": people**3}
+    labels["label"] = (people > np.median(people)).astype(float)
+    pairs = dataclasses.replace(pairs, labels=pairs.labels | labels)
+    widths = lab.Scales(output_bandwidth=0.7, prompt_bandwidth=0.7)
+    study = Human(bandwidths=widths, folds=2, resamples=50, draws=2, contexts=(1,))
+    found = computed(study, pairs)[1]
     same = found.sel(judge="metric_same")
     for judged in (same.people, same.accuracy, same.temperature, same.ahead + 1):
         np.testing.assert_allclose(judged, 1)
@@ -318,9 +240,6 @@ def test_published_metrics_labels_and_temperatures_are_beside(tmp_path):
     assert low < value < high < 1
     assert found.elsewhere == -1 and human.ELSEWHERE not in found.judge
     assert values.people.sel(judge=human.HINDSIGHT) == pytest.approx(found.grid.max().item())
-
-
-# --- what is refused -----------------------------------------------------------------------------
 
 
 test_bad_flags_are_refused = studies.refuses(
@@ -344,11 +263,9 @@ test_bad_flags_are_refused = studies.refuses(
 )
 def test_what_differs_within_a_set_is_refused(role, row, value, message):
     pairs = judged_sets()
-    values = pairs.labels[role].copy()
-    values[row] = value
-    labels = {**pairs.labels, role: values}
-    if role == "sets":
-        labels["people"] = np.where(values == 99, 0.0, labels["people"])
+    labels = pairs.labels | {"people": np.zeros(80)}
+    labels[role] = labels[role].copy()
+    labels[role][row] = value
     with pytest.raises(ValueError, match=message):
         Responses.of(dataclasses.replace(pairs, labels=labels))
 

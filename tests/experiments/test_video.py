@@ -22,7 +22,6 @@ def test_the_scores_are_the_known_numbers_of_each_embedding(finished):
     study, found = finished.study, finished.found
     part = study.parts["all"]
     assert (part.prompts, part.clips, study.embeddings) == (80, 2, ("clips", "means"))
-    assert list(map(str, finished.results))[:2] == ["all-clips-1", "all-clips-2"]
     for embedding, known in (("clips", [2, 4]), ("means", [4, 2])):
         for name, count in zip(KNOWN, known, strict=True):
             scores = found.value.sel(source="all", embedding=embedding, model=name)
@@ -67,12 +66,6 @@ def test_sources_are_compared_by_themselves(tmp_path):
     assert len(set(both.letters.sel(model=list(KNOWN)).values)) == 2
     # One clip a prompt: there is nothing to draw against their number.
     assert set(Video.figures([run])) == {"video", "video_bandwidth"}
-
-
-def test_a_single_source_of_one_model_is_drawn_by_its_clips(tmp_path):
-    flags = write_neighbourhoods(tmp_path, 0, {"alone": 2}, clips=2)
-    run = execute(Video, tmp_path, *flags, *WIDTHS, "--groups=5")
-    assert set(Video.figures([run])) == {"video_clips"}
 
 
 def test_titles_and_captions_say_what_is_shown(finished):
