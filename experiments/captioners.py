@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import contingency
 
 from experiments.data import PairedEmbeddings
 
@@ -45,8 +44,9 @@ def by_photograph(pairs: PairedEmbeddings) -> tuple[list[str], np.ndarray]:
             f"{first[photograph[row]]} and {row} of {prompt[row]}."
         )
     names = pairs.labels.get("models", np.zeros(len(pairs), int))
-    who = np.unique(names, return_inverse=True)[1]
-    (models, _), counts = contingency.crosstab(names, photograph)
+    models, who = np.unique(names, return_inverse=True)
+    counts = np.zeros((len(models), len(first)), int)
+    np.add.at(counts, (who, photograph), 1)
     shared = np.flatnonzero(counts.min(axis=0))
     if not shared.size:
         raise ValueError("--models: expected photographs that all of them captioned, found none.")

@@ -74,21 +74,23 @@ class Human(lab.Study):
                     f"task, received {contexts} in {task}."
                 )
         bandwidths = self.bandwidths.resolve(pairs, seed)
-        setup = self.ready(
-            pairs,
+        ready = dataclasses.replace(
+            self,
             bandwidths=bandwidths,
             orders=orders,
-            contexts=tuple(sorted(self.contexts)),
             less=judgements.shares_of(pairs),
-            sets=sets,
             units=judgements.units_of(pairs, bandwidths, seed),
-            metrics=tuple(role for role in responses.labels if role.startswith(METRIC)),
         )
         # Every set's score in every configuration, which all cells share.
-        tried, units = setup.study.tried, setup.study.units
-        given = (pairs, responses.members, tried, units, self.bandwidths.kernel == "cosine")
+        given = (pairs, responses.members, ready.tried, ready.units, bandwidths.kernel == "cosine")
         scores = functools.cache(functools.partial(judgements.scores_of_sets, *given))
-        return dataclasses.replace(setup, state=(pairs, responses, scores))
+        return ready.ready(
+            pairs,
+            state=(pairs, responses, scores),
+            contexts=tuple(sorted(self.contexts)),
+            sets=sets,
+            metrics=tuple(role for role in responses.labels if role.startswith(METRIC)),
+        )
 
     @property
     def tried(self) -> dict[str, list]:
@@ -183,7 +185,7 @@ class Human(lab.Study):
         tried = self.tried
         of_pools = {
             "design": list(DESIGNS),
-            "scale": list(self.bandwidths.scales),
+            "scale": list(self.bandwidths.scales or ()),
             "score": list(SCORES),
             "contexts": list(self.contexts),
         }

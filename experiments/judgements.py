@@ -131,7 +131,7 @@ def scores_of_sets(
 
 def encoders_of(pairs: PairedEmbeddings) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
     """The outputs and the contexts as the first encoder has them, and the second where there is."""
-    found = {"first": (pairs.outputs, pairs.prompts)}
+    found: dict[str, Any] = {"first": (pairs.outputs, pairs.prompts)}
     if "second_outputs" in pairs.further:
         found["second"] = (pairs.further["second_outputs"], pairs.further.get("second_prompts"))
     return found
@@ -151,9 +151,10 @@ def units_of(pairs: PairedEmbeddings, bandwidths: Scales, seed: int) -> dict[str
     units = {"first": first}
     if "second" in encoders:
         key = jax.random.fold_in(jax.random.key(seed), _KEY)
-        second = encoders["second"][0]
-        chosen = bandwidth.bandwidth_by_rule(second, bandwidths.rule, key=key, partitions=1)
-        units["second"] = chosen.bandwidth
+        second, rule = encoders["second"][0], bandwidths.rule
+        chosen = bandwidth.bandwidth_by_rule(second, rule, key=key, partitions=1).bandwidth
+        assert chosen is not None
+        units["second"] = chosen
     return units
 
 

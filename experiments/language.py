@@ -171,14 +171,14 @@ def _length(found: xr.Dataset) -> Figure:
 def _scatter(panel: Axes, found: xr.Dataset, text: str) -> None:
     """The score of each model against the mean length of its whole answers; variants joined."""
     names = found.model.values.tolist()
-    joined = answers.variants(names)
-    looks = zip(joined.items(), style.CYCLE, style.MARKERS, strict=False)
-    lines = [(*item, {"color": colour, "marker": marker}) for item, colour, marker in looks]
-    if others := sorted(set(names) - set(itertools.chain(*joined.values()))):
-        lines.append(("other models", others, {"color": style.GREY, "fmt": "x"}))
-    for name, of, look in lines:
-        one = found.sel(model=of)
-        panel.errorbar(one.words, one.value, one.error, label=name, lw=1, **look)
+    lines = answers.variants(names)
+    if others := sorted(set(names) - set(itertools.chain(*lines.values()))):
+        lines["other models"] = others
+    for (name, of), colour, marker in zip(lines.items(), style.CYCLE, style.MARKERS, strict=False):
+        one, look = found.sel(model=of), f"-{marker}"
+        if name == "other models":
+            colour, look = style.GREY, "x"
+        panel.errorbar(one.words, one.value, one.error, fmt=look, color=colour, label=name, lw=1)
     of = f"rank correlation {tables.interval(found.correlation, *found.interval)}"
     panel.set_title(f"{_NAMES[text]}:\n{of}")
     panel.set(xlabel="mean length of the whole answers, words", ylabel="Conditional-RKE")
@@ -188,8 +188,8 @@ def _sweep(panel: Axes, found: xr.Dataset) -> None:
     """Conditional-RKE of all models against the prompts' bandwidth, between its two limits."""
     ends = found.swept.min("model"), found.swept.max("model")
     panel.fill_between(found.multiple, *ends, color=style.BLUE, label="all models")
-    wide = {"color": style.VERMILION, "ls": "--", "label": "their mean RKE, the limit of wide ones"}
-    panel.axhline(found.value.sel(score="RKE").mean().item(), lw=1, **wide)
+    rke, wide = found.value.sel(score="RKE").mean().item(), "their mean RKE, the limit of wide ones"
+    panel.axhline(rke, color=style.VERMILION, ls="--", lw=1, label=wide)
     panel.axhline(1, color=style.BLACK, lw=0.8, label="1, the limit of narrow ones")
     panel.set_xscale("log", base=2)
     style.log_axis(panel)

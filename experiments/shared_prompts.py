@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import jax
@@ -99,7 +100,7 @@ def of_pairs(compared: Sequence[xr.Dataset]) -> xr.Dataset:
         fields = {"of_pair": one.value, "of_pair_error": one.error, "difference": one.difference}
         fields |= {"difference_error": one.difference_error, "p_value": ("score", p_value)}
         found.append(xr.Dataset(fields).where(one.model != one.other))
-    return xr.merge(found, join="outer", compat="no_conflicts")
+    return functools.reduce(xr.Dataset.combine_first, found)
 
 
 def verdicts(pairs: xr.Dataset) -> xr.DataArray:

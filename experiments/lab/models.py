@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
-from scipy.stats import contingency
 
 import condvendi_jax as cv
 from experiments.data import PairedEmbeddings
@@ -139,10 +138,11 @@ def count_rows(pairs: PairedEmbeddings, least: int = 2) -> tuple[list[str], np.n
     Raises:
       ValueError: there are fewer than `least` models.
     """
-    models = pairs.labels["models"].astype(str)
-    (names, _), counts = contingency.crosstab(models, pairs.prompt_numbers)
+    names, model = np.unique(pairs.labels["models"].astype(str), return_inverse=True)
     if len(names) < least:
         raise ValueError(f"--models: expected at least two models, received {', '.join(names)}.")
+    counts = np.zeros((len(names), pairs.prompt_numbers.max() + 1), int)
+    np.add.at(counts, (model, pairs.prompt_numbers), 1)
     return names.tolist(), counts
 
 
