@@ -57,9 +57,8 @@ class PromptedMixture(NamedTuple):
     def weights_of(self, prompts: jax.Array) -> jax.Array:
         """The components' probabilities `[b, k]` under embeddings `[b, m]`."""
         every = jnp.mean(self.weights, axis=0, keepdims=True)
-        return jnp.maximum(
-            every + jnp.matmul(prompts, self.weights - every, precision="highest"), 0
-        )
+        of_prompts = jnp.matmul(prompts, self.weights - every, precision="highest")
+        return jnp.maximum(every + of_prompts, 0)
 
     def sample(self, key: jax.Array, prompts: jax.Array) -> jax.Array:
         """A point `[b, 2]` of the true law of each prompt `[b, m]`."""
@@ -98,11 +97,7 @@ class PromptedMixture(NamedTuple):
 
         2 E|x - Y| - E|x - x'| - E|Y - Y'| for x of the points and Y of the law: 0 where they agree,
         in the units of the plane. Expectations over Y are closed forms, and the mean over pairs of
-        points is over different ones, so that points of the law itself give 0 on average.
-
-        Args:
-          points: `[n, 2]`, two or more.
-          prompt: its number.
+        the points `[n, 2]` is over different ones, so that those of the law give 0 on average.
         """
         weights = np.asarray(self.weights[prompt], float)
         centres, spread = np.asarray(self.centres, float), float(self.spread)
@@ -116,11 +111,8 @@ class PromptedMixture(NamedTuple):
 def mean_length(means: np.ndarray, spread: float) -> np.ndarray:
     """E|Z| of Gaussians in the plane, by the length of their means: the mean of Rice's law.
 
-    spread sqrt(pi / 2) exp(-q) ((1 + 2 q) I_0(q) + 2 q I_1(q)), with q = (mean / spread)^2 / 4.
-
-    Args:
-      means: |E Z|, of any shape.
-      spread: standard deviation of a coordinate.
+    spread sqrt(pi / 2) exp(-q) ((1 + 2 q) I_0(q) + 2 q I_1(q)), with q = (mean / spread)^2 / 4 and
+    the spread of each coordinate.
     """
     q = np.square(means / spread) / 4
     bessel = (1 + 2 * q) * special.i0e(q) + 2 * q * special.i1e(q)
@@ -130,16 +122,10 @@ def mean_length(means: np.ndarray, spread: float) -> np.ndarray:
 def clean_prediction(
     mixture: PromptedMixture, latents: jax.Array, time: jax.Array, prompts: jax.Array
 ) -> jax.Array:
-    """The posterior mean E[x | z_t, prompt], `[b, 2]`.
+    """The posterior mean E[x | z_t, prompt] of latents `[b, 2]` at t and embeddings `[b, m]`.
 
     A component's noisy law is N(alpha mu, v) with v = alpha^2 s^2 + sigma^2 in each coordinate, its
     own posterior mean mu + (alpha s^2 / v) (z - alpha mu); z says how likely each component is.
-
-    Args:
-      mixture: the law.
-      latents: z_t `[b, 2]`.
-      time: t `[]`.
-      prompts: embeddings `[b, m]`.
     """
     signal, noise = diffusion.alpha(time), diffusion.sigma(time)
     within = jnp.square(mixture.spread)
@@ -181,31 +167,21 @@ def _skewed(modes: int, first: float) -> np.ndarray:
     return np.array([first, *[(1 - first) / (modes - 1)] * (modes - 1)])
 
 
-def shared(
-    modes: int = 6, *, radius: float = 4.0, spread: float = 0.4, first: float = 0.8
-) -> PromptedMixture:
-    """As many prompts as components: all have all of them, and each prefers another one.
+def shared() -> PromptedMixture:
+    """Six prompts and components: all have all of them, and each prefers another one.
 
     Together the prompts' samples are of all components equally, so that a score which does not
     know the prompts sees nothing missing.
     """
-    weights = np.stack([np.roll(_skewed(modes, first), j) for j in range(modes)])
-    return mixture(ring(modes, radius), spread, weights)
+    weights = np.stack([np.roll(_skewed(6, 0.8), j) for j in range(6)])
+    return mixture(ring(6, 4.0), 0.4, weights)
 
 
-def apart(
-    prompts: int = 6,
-    modes: int = 4,
-    *,
-    radius: float = 8.0,
-    inner: float = 2.0,
-    spread: float = 0.4,
-    first: float = 0.85,
-) -> PromptedMixture:
+def apart(prompts: int = 6, modes: int = 4, *, radius: float = 8.0) -> PromptedMixture:
     """Prompts with components of their own, far from the others'; each prefers one of them."""
-    centres = ring(prompts, radius)[:, None] + ring(modes, inner)[None]
-    weights = np.kron(np.eye(prompts), _skewed(modes, first))
-    return mixture(centres.reshape(-1, 2), spread, weights)
+    centres = ring(prompts, radius)[:, None] + ring(modes, 2.0)[None]
+    weights = np.kron(np.eye(prompts), _skewed(modes, 0.85))
+    return mixture(centres.reshape(-1, 2), 0.4, weights)
 
 
 MIXTURES = {"shared": shared, "apart": apart}

@@ -27,16 +27,9 @@ class Mixture(NamedTuple):
 
 @jax.jit
 def sample(params: Mixture, key: jax.Array, prompts: ArrayLike) -> jax.Array:
-    """A point of the component that each prompt names, `[n, 2]`.
-
-    Args:
-      params: of the mixture.
-      key: of the noise.
-      prompts: numbers of components `[n]`.
-    """
-    prompts = jnp.asarray(prompts)
-    noise = jax.random.normal(key, (*prompts.shape, 2), params.centres.dtype)
-    return params.centres[prompts] + params.spread * noise
+    """A point `[n, 2]` of the component whose number each prompt is, `[n]`."""
+    noise = jax.random.normal(key, (*jnp.shape(prompts), 2), params.centres.dtype)
+    return params.centres[jnp.asarray(prompts)] + params.spread * noise
 
 
 def _polygon(extent: float, modes: int) -> np.ndarray:
@@ -148,10 +141,7 @@ def draw_pairs(outputs: Mixture, prompts: Mixture, key: jax.Array, n: int, weigh
 def match(outputs: np.ndarray, prompts: np.ndarray, weight: str) -> np.ndarray:
     """The output of each prompt, `[n]`, in the bipartite matching of least total weight.
 
-    Args:
-      outputs: `[n, d]`.
-      prompts: `[n, d]`.
-      weight: of an edge: the distance of its ends, or its square.
+    The weight of an edge is the distance of its ends, `[n, d]` both, or its square.
     """
     distances = cdist(prompts.astype(np.float64), outputs.astype(np.float64))
     return linear_sum_assignment(distances ** WEIGHTS[weight])[1]

@@ -3,18 +3,15 @@
 One recurrent network a class, without latents: an LSTM reads the offset and the pen's state of a
 point, and its output are the parameters of the next one, a mixture of bivariate Gaussians for the
 offset and three logits for the pen. The weights are read from a clone of a public repository,
-`models/NAME.gen.json`; none are part of this project.
+`models/NAME.gen.json`, at a commit whose hash says what they are; none are part of this project.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import dataclasses
 import functools
 import json
-import math
-import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -109,9 +106,9 @@ def sample(
     prompts: ArrayLike,
     *,
     draws: int,
-    temperature: ArrayLike = 1.0,
+    temperature: ArrayLike,
     softmax_temperature: ArrayLike | None = None,
-    max_steps: int = 250,
+    max_steps: int,
 ) -> jax.Array:
     """Drawings of some classes.
 
@@ -123,7 +120,7 @@ def sample(
       key: of all that is drawn.
       prompts: the classes, whole numbers `[k]`.
       draws: drawings of each.
-      temperature: of all drawings, or of each draw `[draws]`.
+      temperature: of all drawings.
       softmax_temperature: what the logits are divided by in its place: the sampler that was
         published with the weights takes (1 + temperature) / 2.
       max_steps: points of a drawing.
@@ -132,13 +129,16 @@ def sample(
       `[k, draws, max_steps, 5]`: the offset from the last point in the model's units, and the
       pen's state after it as a one-hot of down, up, end. After its end a drawing repeats `END`.
     """
-    deviation = jnp.sqrt(jnp.broadcast_to(jnp.asarray(temperature, jnp.float32), draws))
-    logits = temperature if softmax_temperature is None else softmax_temperature
-    softness = jnp.broadcast_to(jnp.asarray(logits, jnp.float32), draws)
+    deviation = jnp.sqrt(jnp.asarray(temperature, jnp.float32))
+    softness = temperature if softmax_temperature is None else softmax_temperature
+    units, width = params["readout"]["kernel"].shape[1:]
+    mixtures = (width - _PENS) // _MIXTURE
+    shapes = nnx.eval_shape(lambda: SketchRNN(units, mixtures, rngs=nnx.Rngs(0)))
+    graph, _ = nnx.split(shapes)
 
     def of_class(own: nnx.State, key: jax.Array) -> jax.Array:
-        model = _merged(own)
-        rest = jnp.zeros((draws, own["recurrent"]["kernel"].shape[0]))
+        model = nnx.merge(graph, own)
+        rest = jnp.zeros((draws, units))
 
         def step(carry: tuple[State, jax.Array], key: jax.Array) -> tuple[Any, jax.Array]:
             state, last = carry
@@ -157,13 +157,13 @@ def sample(
     return jax.vmap(of_class)(chosen, jax.random.split(key, len(prompts)))
 
 
-def _draw(mixture: Mixture, key: jax.Array, softness: jax.Array, deviation: jax.Array) -> jax.Array:
-    """A point of each drawing `[draws, 5]`, from logits over `softness` `[draws]`."""
+def _draw(mixture: Mixture, key: jax.Array, softness: ArrayLike, deviation: jax.Array) -> jax.Array:
+    """A point of each drawing `[draws, 5]`, from logits over `softness`."""
     keys = jax.random.split(key, 3)
 
     def choose(key: jax.Array, logits: jax.Array) -> jax.Array:
         # The largest of logits and noise is a draw from their softmax, at 0 the most likely.
-        return jnp.argmax(logits + softness[:, None] * jax.random.gumbel(key, logits.shape), -1)
+        return jnp.argmax(logits + softness * jax.random.gumbel(key, logits.shape), -1)
 
     component, pen = choose(keys[0], mixture.logits), choose(keys[1], mixture.pens)
     mean, spread, correlation = (
@@ -172,62 +172,17 @@ def _draw(mixture: Mixture, key: jax.Array, softness: jax.Array, deviation: jax.
     )
     first, second = jax.random.normal(keys[2], (2, len(mean)))
     second = correlation * first + jnp.sqrt(1 - correlation**2) * second
-    offset = mean + deviation[:, None] * spread * jnp.stack([first, second], axis=-1)
+    offset = mean + deviation * spread * jnp.stack([first, second], axis=-1)
     return jnp.concatenate([offset, jax.nn.one_hot(pen, _PENS)], axis=-1)
 
 
-@jax.jit
-def distributions(params: nnx.State, prompts: ArrayLike, points: ArrayLike) -> Mixture:
-    """What each point of given drawings is drawn from, the first one from nothing.
-
-    Args:
-      params: as `sample`.
-      prompts: the class of each drawing, `[k]`.
-      points: `[k, steps, 5]`, as `sample` returns them.
-
-    Returns:
-      The parameters of steps + 1 points, `[k, steps + 1, ...]`: before each of those that are
-      given, and after them.
-    """
-
-    def of_drawing(own: nnx.State, points: jax.Array) -> Mixture:
-        model, rest = _merged(own), jnp.zeros(own["recurrent"]["kernel"].shape[0])
-        started = jnp.concatenate([jnp.zeros((1, _POINT)), points])
-        return jax.lax.scan(model, (rest, rest), started)[1]
-
-    prompts = jnp.asarray(prompts)
-    return jax.vmap(of_drawing)(
-        jax.tree.map(lambda array: array[prompts], params), jnp.asarray(points, jnp.float32)
-    )
-
-
-def _merged(params: nnx.State) -> SketchRNN:
-    """The network of one class; only its parameters' shapes say how large it is."""
-    units, width = params["readout"]["kernel"].shape
-    mixtures = (width - _PENS) // _MIXTURE
-    shapes = nnx.eval_shape(lambda: SketchRNN(units, mixtures, rngs=nnx.Rngs(0)))
-    return nnx.merge(nnx.split(shapes)[0], params)
-
-
 def load(repository: Repository, names: Sequence[str]) -> Published:
-    """The generators of some classes, from a clone of the repository that publishes them.
-
-    Args:
-      repository: opened at its commit.
-      names: of the classes, as in `models/NAME.gen.json`.
+    """The generators of some classes, as in `models/NAME.gen.json`, from a clone at its commit.
 
     Raises:
-      ValueError: a file is not there, is damaged or is not such a model, with its name.
+      ValueError: a file is not there, with its name.
     """
-    paths = [f"models/{name}.gen.json" for name in names]
-    found = [
-        read_model(content, path)
-        for content, path in zip(repository.read(paths), paths, strict=True)
-    ]
-    sizes = [[np.shape(array) for array in arrays] for _, arrays in found]
-    for path, size in zip(paths, sizes, strict=True):
-        if size != sizes[0]:
-            raise ValueError(f"{path}: the sizes {size} are not those of {paths[0]}, {sizes[0]}.")
+    found = list(map(read_model, repository.read([f"models/{name}.gen.json" for name in names])))
     readout, readout_bias, inputs, recurrent, bias = (
         jnp.asarray(np.stack(arrays), jnp.float32)
         for arrays in zip(*(arrays for _, arrays in found), strict=True)
@@ -240,56 +195,21 @@ def load(repository: Repository, names: Sequence[str]) -> Published:
     return Published(
         tuple(names),
         nnx.State(jax.tree.map(nnx.Param, params)),
-        scales=np.array([info["scale_factor"] for info, _ in found]),
+        scales=np.array([float(info["scale_factor"]) for info, _ in found]),
         lengths=np.array([info["max_seq_len"] for info, _ in found]),
     )
 
 
-def read_model(content: bytes, path: str) -> tuple[dict[str, Any], list[np.ndarray]]:
+def read_model(content: bytes) -> tuple[dict[str, Any], list[np.ndarray]]:
     """One published file: what it says of the model, and its five arrays.
 
     The file is JSON: a dictionary, the shapes of the arrays, and each as the base64 form of whole
     numbers of 16 bits, little end first, 32,767 of which are a weight of 10. The arrays are the
     readout `[units, 3 + 6 m]` and its bias, the input's weights `[5, 4 units]`, the recurrent ones
     `[units, 4 units]`, and their bias.
-
-    Args:
-      content: of the file.
-      path: which it is called by; its stem is the name of the class.
-
-    Raises:
-      ValueError: the content is none of a decoder of the class, with the path.
     """
-    try:
-        info, shapes, encoded = json.loads(content)
-        name, scale, length = info["name"], float(info["scale_factor"]), int(info["max_seq_len"])
-        whole = [base64.b64decode(text, validate=True) for text in encoded]
-        shapes = [tuple(map(int, shape)) for shape in shapes]
-    except (ValueError, TypeError, KeyError, binascii.Error) as error:
-        raise ValueError(f"{path}: not a Sketch-RNN model: {str(error)[:80]}") from error
-    wanted = pathlib.PurePath(path).name.partition(".")[0]
-    if name != wanted:
-        raise ValueError(f"{path}: expected the class {wanted!r}, received {name!r}.")
-    if info.get("mode") not in (2, "gen"):
-        raise ValueError(
-            f"{path}: expected a model that only generates (mode 2 or 'gen'), received mode "
-            f"{info.get('mode')!r}."
-        )
-    if not (math.isfinite(scale) and scale > 0 and length > 0):
-        raise ValueError(f"{path}: expected a positive scale and length, got {scale}, {length}.")
-    units = shapes[3][0] if len(shapes) == 5 and shapes[3] else 0
-    width = shapes[1][0] if units and shapes[1] else 0
-    expected = [(units, width), (width,), (_POINT, 4 * units), (units, 4 * units), (4 * units,)]
-    if shapes != expected or (width - _PENS) % _MIXTURE or width <= _PENS:
-        raise ValueError(
-            f"{path}: expected the shapes (u, 3 + 6m), (3 + 6m), (5, 4u), (u, 4u), (4u), received "
-            f"{shapes}."
-        )
-    sizes = [len(part) for part in whole]
-    needed = [2 * math.prod(shape) for shape in shapes]
-    if sizes != needed:
-        raise ValueError(f"{path}: expected arrays of {needed} bytes, received {sizes}.")
+    info, shapes, encoded = json.loads(content)
     return info, [
-        np.frombuffer(part, "<i2").reshape(shape) * (_LARGEST / _STEPS)
-        for part, shape in zip(whole, shapes, strict=True)
+        np.frombuffer(base64.b64decode(text), "<i2").reshape(shape) * (_LARGEST / _STEPS)
+        for text, shape in zip(encoded, shapes, strict=True)
     ]

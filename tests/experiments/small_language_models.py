@@ -26,12 +26,12 @@ MATRICES = {
 }
 
 
-def weights(seed, *, scale=1.0):
-    """The model's tensors by their published names; scale 0 makes every token equally probable."""
+def weights(seed):
+    """The model's tensors by their published names."""
     generator = np.random.default_rng(seed)
 
     def matrix(shape, spread):
-        return (spread * scale * generator.normal(size=shape)).astype(np.float32)
+        return (spread * generator.normal(size=shape)).astype(np.float32)
 
     found = {"token_embd.weight": matrix((len(WORDS), WIDTH), 0.4)}
     found["output_norm.weight"] = 1 + matrix(WIDTH, 0.1)
@@ -48,21 +48,21 @@ def quantised(name):
     return name.split(".")[-2] in MATRICES
 
 
-def write(path, tensors, *, end=2, **changes):
-    """Writes a GGUF file; `changes` are of its metadata, by key with dots as double underscores."""
+def write(path, tensors, *, end=2, architecture="llama", pre="smollm", rotated=WIDTH // HEADS):
+    """Writes a GGUF file."""
     import gguf
 
-    writer = gguf.GGUFWriter(path, changes.get("general__architecture", "llama"))
+    writer = gguf.GGUFWriter(path, architecture)
     writer.add_block_count(LAYERS)
     writer.add_embedding_length(WIDTH)
     writer.add_feed_forward_length(HIDDEN)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(GROUPS)
     writer.add_rope_freq_base(THETA)
-    writer.add_rope_dimension_count(changes.get("rotated", WIDTH // HEADS))
+    writer.add_rope_dimension_count(rotated)
     writer.add_layer_norm_rms_eps(EPSILON)
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(changes.get("pre", "smollm"))
+    writer.add_tokenizer_pre(pre)
     writer.add_token_list(WORDS)
     writer.add_token_types([3 if word in SPECIAL else 1 for word in WORDS])
     writer.add_token_merges(MERGES)

@@ -28,42 +28,14 @@ def arrays(seed=0):
     return {name: generator.normal(size=shape).astype("<f4") for name, shape in shapes.items()}
 
 
-def topology(weights):
-    """The `model.json` of these weights."""
-    convolution = {"kernel_size": [3, 3], "strides": [1, 1], "padding": "same"}
-    first, second, third = CHANNELS
-    layers = [
-        ("InputLayer", {"batch_input_shape": [None, LATENTS]}),
-        ("InputLayer", {"batch_input_shape": [None, len(NAMES) + 1]}),
-        ("Concatenate", {}),
-        ("Dense", {"units": first * SIDE**2, "activation": "relu"}),
-        ("Reshape", {"target_shape": [SIDE, SIDE, first]}),
-        ("Conv2DTranspose", {"filters": second, "activation": "relu", **convolution}),
-        ("UpSampling2D", {"size": [2, 2]}),
-        ("Conv2DTranspose", {"filters": third, "activation": "relu", **convolution}),
-        ("UpSampling2D", {"size": [2, 2]}),
-        ("Conv2DTranspose", {"filters": 1, "activation": "sigmoid", **convolution}),
-    ]
-    entries = [
-        {"name": name, "shape": list(array.shape), "dtype": "float32"}
-        for name, array in weights.items()
-    ]
-    described = [
-        {"class_name": kind, "config": {"name": f"{kind}_{at}", **config}}
-        for at, (kind, config) in enumerate(layers)
-    ]
-    return {
-        "modelTopology": {"model_config": {"config": {"layers": described}}},
-        "weightsManifest": [{"paths": ["group1-shard1of1"], "weights": entries}],
-    }
-
-
 def files(seed=0):
     """The three files by path."""
     weights = arrays(seed)
+    entries = [{"name": name, "shape": array.shape} for name, array in weights.items()]
+    manifest = {"paths": ["group1-shard1of1"], "weights": entries}
     return {
         quickdraw_vae.LABELS: json.dumps({"labels": NAMES}).encode(),
-        quickdraw_vae.TOPOLOGY: json.dumps(topology(weights)).encode(),
+        quickdraw_vae.MODEL: json.dumps({"weightsManifest": [manifest]}).encode(),
         SHARD: b"".join(array.tobytes() for array in weights.values()),
     }
 

