@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.generators import mixtures2d
-from experiments.generators.mixtures2d import Geometry, Mixture, draw_pairs, match, mixture, sample
+from experiments.generators.mixtures2d import Geometry, Mixture, draw_pairs, match, sample
 
 pytestmark = pytest.mark.slow
 
@@ -23,18 +23,7 @@ def test_samples_are_of_the_components_that_are_named():
         own = points[prompts == component]
         np.testing.assert_allclose(own.mean(axis=0), params.centres[component], atol=0.04)
         np.testing.assert_allclose(np.cov(own.T), 0.25 * np.eye(2), atol=0.03)
-
-
-def test_a_key_gives_its_sample_again_and_another_key_another():
-    params, prompts = mixture("line", 3.0, 3, 0.2), np.arange(30) % 3
-    first, again, other = (
-        np.asarray(sample(params, jax.random.key(seed), prompts)) for seed in (1, 1, 2)
-    )
-    np.testing.assert_array_equal(first, again)
-    assert np.all(first != other)
-    # Without spread there is nothing left but the centres, whatever the key.
-    still = sample(mixture("line", 3.0, 3, 0.0), jax.random.key(2), prompts)
-    np.testing.assert_allclose(still[:3], [[-3, 0], [0, 0], [3, 0]], atol=1e-6)
+    assert np.all(points != sample(params, jax.random.key(1), prompts))
 
 
 @pytest.mark.parametrize("weight", mixtures2d.WEIGHTS)
