@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import xarray as xr
 from scipy import stats
 
-from condvendi_jax import validation
+from condvendi_jax.scores import clusters
 from experiments.data import PairedEmbeddings
-from experiments.lab import agreement
+from experiments.lab import Bandwidths, Context, agreement, models
 
 
 def settings(pairs: PairedEmbeddings) -> np.ndarray:
@@ -19,18 +20,16 @@ def settings(pairs: PairedEmbeddings) -> np.ndarray:
     Raises:
       ValueError: one is not a finite number, or all are equal.
     """
-    words, index = np.unique(pairs.labels["models"].astype(str), return_inverse=True)
-    for word in words.tolist():
-        try:
-            bad = not math.isfinite(float(word))
-        except ValueError:
-            bad = True
-        if bad:
-            raise ValueError(f"--models: expected settings of a knob, numbers, received {word!r}.")
-    values = words.astype(float)
-    if len(np.unique(values)) < 2:
+    try:
+        values = pairs.labels["models"].astype(float)
+    except ValueError as error:
+        raise ValueError(f"--models: expected settings of a knob, numbers: {error}.") from error
+    if not np.isfinite(values).all():
+        bad = values[~np.isfinite(values)][0]
+        raise ValueError(f"--models: expected settings of a knob, numbers, received {bad}.")
+    if (values == values[0]).all():
         raise ValueError(f"--models: expected at least two settings, received {values[0]:g}.")
-    return values[index]
+    return values
 
 
 def take(
@@ -40,7 +39,7 @@ def take(
 
     Args:
       pairs: with the labels `models`, the settings, and `types`.
-      samples: how many; if None, as many as there are everywhere.
+      samples: how many; if None, as many as there are everywhere, `most` at most.
       most: how many are taken at most if `samples` is None.
 
     Returns:
@@ -58,7 +57,6 @@ def take(
     }
     fewest, (value, kind) = min((len(found), name) for name, found in rows.items())
     samples = max(2, min(fewest, most)) if samples is None else samples
-    validation.check_count(samples, name="--samples", minimum=2)
     if samples > fewest:
         raise ValueError(
             f"--samples: received {samples}, but there are {fewest} of the type {kind} at "
@@ -66,6 +64,65 @@ def take(
         )
     chosen = np.concatenate([found[:samples] for found in rows.values()])
     return pairs.rows(chosen), samples, types
+
+
+def balanced(setting: np.ndarray, kind: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """As many chosen rows of each kind at every setting: its first ones, bool `[n]`.
+
+    Scores grow with n and weigh kinds by their rows; settings differ in neither afterwards.
+
+    Args:
+      setting, kind: of each row, numbered from 0, `[n]`.
+      chosen: which rows may be taken, bool `[n]`.
+    """
+    counts = np.zeros((setting.max() + 1, kind.max() + 1), int)
+    np.add.at(counts, (setting[chosen], kind[chosen]), 1)
+    kept, least = np.zeros(len(chosen), bool), counts.min(axis=0)
+    taken = np.zeros_like(counts)
+    for row in np.flatnonzero(chosen):
+        place = setting[row], kind[row]
+        kept[row] = taken[place] < least[kind[row]]
+        taken[place] += 1
+    return kept
+
+
+def compare(
+    outputs: np.ndarray,
+    prompts: np.ndarray,
+    names: Sequence[str],
+    types: Sequence[str],
+    scale: Bandwidths,
+    *,
+    groups: int,
+    context: Context,
+) -> xr.Dataset:
+    """All scores as `models.compare`, the settings as models, and RKE within every type.
+
+    Args:
+      outputs, prompts: of settings, then types, as `take` gives them, `[n, d]` each.
+      names: of the settings.
+      types: of the outputs.
+      scale: the bandwidths.
+      groups: of the jackknife over prompts.
+      context: whose seed draws them.
+
+    Returns:
+      Beside the scores `within` over type and model, the RKE of the outputs of each type.
+    """
+    found = models.compare(
+        dict(zip(names, np.split(outputs, len(names)), strict=True)),
+        dict(zip(names, np.split(prompts, len(names)), strict=True)),
+        scale,
+        groups=groups,
+        seed=context.shared_seed,
+        say=context.say,
+    )
+    context.say("types")
+    number = np.arange(len(outputs)) * len(names) * len(types) // len(outputs)
+    kernel = scale.kernels["output_kernel"]
+    within = clusters.scores_by_cluster(outputs, number, kernel=kernel, order=2).scores
+    by_type = np.asarray(within, float).reshape(len(names), len(types)).T
+    return found.assign_coords(type=list(types)).assign(within=(("type", "model"), by_type))
 
 
 def trend(within: xr.DataArray) -> tuple[float, tuple[float, float]]:

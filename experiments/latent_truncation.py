@@ -12,19 +12,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from condvendi_jax.scores import clusters
 from experiments import knobs, lab
-from experiments.data.sets import FOLDER, SEED
-from experiments.lab import figures, models, style, tables
+from experiments.drawings import by_psi
+from experiments.lab import figures, tables
 
-DATA = "quickdraw"
 _LARGEST = 900  # Pairs at one setting of the knob, by default.
-_DRAWINGS = FOLDER / "drawings" / f"{DATA}.npz"
 # What the knob of a shipped set is, and whose; of others it is 'knob'.
 _KNOBS = {"quickdraw": "psi", "sketches": "temperature"}
 _GENERATORS = {"psi": "conditional VAE", "temperature": "Sketch-RNN"}
@@ -37,7 +33,7 @@ class LatentTruncation(lab.Study):
     name = "latent_truncation"
     reproduces = "RKE fig 2"
     duration = "1 minute"
-    data = DATA
+    data = "quickdraw"
     needs = ("types", "models")
     runs = ((), ("--data=sketches",))
     drawings = ("latent_truncation", "latent_truncation_scores", "latent_truncation_drawings")
@@ -76,32 +72,18 @@ class LatentTruncation(lab.Study):
         return {"scale": self.bandwidths.axis}
 
     def compute(self, state, context, *, scale):
-        """All scores as `models.compare`, the settings as models, and RKE within every type.
-
-        Returns:
-          With `setting` and `other` in the place of models; beside them `within`, the RKE of the
-          outputs of each `type` at each setting.
-        """
-        names = [f"{value:g}" for value in self.values]
-        shape = (len(names), len(state) // len(names), -1)
-        found = models.compare(
-            dict(zip(names, state.outputs.reshape(shape), strict=True)),
-            dict(zip(names, state.prompts.reshape(shape), strict=True)),
+        """All scores of the settings, and RKE within every type, as `knobs.compare`."""
+        found = knobs.compare(
+            state.outputs,
+            state.prompts,
+            [f"{value:g}" for value in self.values],
+            self.types,
             scale,
             groups=self.groups,
-            seed=int(jax.random.randint(context.shared_key, (), 0, 2**31 - 1)),
-            say=context.say,
+            context=context,
         )
-        context.say("types")
-        number = np.repeat(np.arange(len(names) * len(self.types)), self.samples or 0)
-        kernel = scale.kernels["output_kernel"]
-        within = clusters.scores_by_cluster(state.outputs, number, kernel=kernel, order=2)
-        by_type = np.asarray(within.scores, float).reshape(len(names), -1).T
         settings = list(self.values)
-        found = found.rename(model="setting").assign_coords(
-            setting=settings, other=settings, type=list(self.types)
-        )
-        return found.assign(within=(("type", "setting"), by_type))
+        return found.rename(model="setting").assign_coords(setting=settings, other=settings)
 
     def tables(self, run):
         """Every score at every setting, and how RKE within a type follows the knob."""
@@ -122,9 +104,8 @@ class LatentTruncation(lab.Study):
     def figures(cls, runs):
         """RKE-MC as the paper has it, every score at every bandwidth, and drawings by the knob."""
         drawn = {"latent_truncation": _as_printed(runs), "latent_truncation_scores": _scores(runs)}
-        known = next((run for run in runs if run.study.knob == _KNOBS[DATA]), None)
-        if known is not None and _DRAWINGS.exists():
-            drawn["latent_truncation_drawings"] = _drawings(known)
+        if any(run.study.knob == "psi" for run in runs):
+            drawn["latent_truncation_drawings"] = by_psi()
         return drawn
 
 
@@ -189,27 +170,6 @@ def _scores(runs: Sequence[lab.Run]) -> Figure:
         log_y=True, title=title, x_label=_knobs(runs).__getitem__, sharey=False,
     )  # fmt: skip
     return _caption(drawn, runs)
-
-
-def _drawings(run: lab.Run) -> Figure:
-    """A row a setting, a column a drawing: the same latents down a column."""
-    with np.load(_DRAWINGS, allow_pickle=False) as stored:
-        ink, types, words = stored["ink"], stored["types"], stored["models"]
-    rows, classes, draws = ink.shape[:3]
-    figure = Figure(figsize=(0.52 * classes * draws, 0.56 * rows + 0.9), layout="constrained")
-    grid = figure.subplots(rows, classes * draws, squeeze=False)
-    for row, (panels, word) in enumerate(zip(grid, words, strict=True)):
-        for column, axes in enumerate(panels):
-            axes.imshow(255 - ink[row, column // draws, column % draws], cmap="gray", vmin=0)
-            axes.set(xticks=[], yticks=[])
-            for spine in axes.spines.values():
-                spine.set_visible(False)
-            if row == 0 and column % draws == 0:
-                axes.set_title(str(types[column // draws]), loc="left", fontsize=7.5)
-        panels[0].set_ylabel(f"{run.study.knob} {word}", rotation=0, ha="right", va="center")
-    words = f"{draws} drawings of {classes} classes, seed {SEED}; down a column the same latents"
-    style.caption(figure, f"{run.study.description.rstrip('.')}: {words}, times psi.")
-    return figure
 
 
 if __name__ == "__main__":

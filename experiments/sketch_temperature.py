@@ -21,19 +21,15 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from condvendi_jax.scores import clusters
 from experiments import knobs, lab, recognition
-from experiments.data import strokes
-from experiments.data.sets import FOLDER, SEED
-from experiments.lab import figures, models, style, tables
+from experiments.drawings import by_temperature
+from experiments.lab import figures, style, tables
+from experiments.recognition import NEIGHBOURS, OWN, PARTS
 
 DATA = "sketches"
 _SAMPLES = 30
 _SHOWN = ["Conditional-Vendi", "Conditional-RKE", "Information-Vendi", "Information-RKE"]
 PROMPTS, TYPES = GIVEN = ("prompts", "types")
-WHOLE, *PARTS = ALL_PARTS = ("all", "recognised", "ended")
-OWN, LOWEST = NEIGHBOURS = ("at its own temperature", "at the lowest one")
-_NAME = 2.2  # Drawings that the name of a type takes the room of.
 _APART = 20.0  # Bandwidths between the rows of two types: their kernel is zero.
 
 
@@ -88,94 +84,32 @@ class SketchTemperature(lab.Study):
         return {"given": GIVEN, "scale": self.bandwidths.axis}
 
     def compute(self, state, context, *, given, scale):
-        """All scores as `models.compare`, the temperatures as models, and what a control says.
-
-        Returns:
-          Beside them, with the axes `type` and `model`: `within`, the RKE of the outputs of each
-          type; with `neighbour`, `known`: the share of the outputs whose nearest neighbour at their
-          own temperature, or at the lowest, is of their type. With `part` (recognised, ended):
-          `kept`, how many a temperature, of each type as many as are at every temperature, and
-          `of_part` with `of_part_error`, the Conditional-RKE of those, NaN where they are too few.
-        """
-        seed = context.shared_seed
-        count, each = len(self.temperatures), (len(self.types), self.samples or 0)
-        types, n = np.repeat(np.arange(each[0]), each[1]), each[0] * each[1]
-        outputs, prompts = (
-            points.reshape(count, n, -1) for points in (state.outputs, state.prompts)
-        )
+        """All scores and RKE within types as `knobs.compare`, with `recognition.measure`."""
+        count, kinds = len(self.temperatures), len(self.types)
+        types = np.arange(len(state) // count) * kinds * count // len(state)
+        prompts = state.prompts
         if given == TYPES:
-            apart = np.eye(each[0], dtype=np.float32) * _APART * (scale.prompts or 1.0)
-            prompts = np.broadcast_to(apart[types], (count, n, each[0]))
-        found = models.compare(
-            dict(zip(self.temperatures, outputs, strict=True)),
-            dict(zip(self.temperatures, prompts, strict=True)),
-            scale,
-            groups=self.groups,
-            seed=seed,
-            say=context.say,
-        )
-        context.say("types and neighbours")
-        numbers = np.repeat(np.arange(count * each[0]), each[1])
-        kernel = scale.kernels["output_kernel"]
-        within = clusters.scores_by_cluster(state.outputs, numbers, kernel=kernel, order=2)
-        known = np.stack([recognition.recognised(own, types) for own in outputs])
-        later = (recognition.recognised(own, types, outputs[0]) for own in outputs[1:])
-        alike = np.stack([known[0], *later])
-        ended = state.labels.get("ended", np.zeros(len(state))).reshape(count, -1) == 1
-        kept = [recognition.balanced(part, types) for part in (known, ended)]
-        of_parts = np.array(
-            [
-                [
-                    recognition.conditional(
-                        outputs[at, own],
-                        prompts[at, own],
-                        scale.kernels,
-                        self.groups,
-                        context.shared_seed,
-                    )
-                    for at, own in enumerate(rows)
-                ]
-                for rows in kept
-            ]
-        )
-        shares = [part.reshape(count, *each).mean(axis=-1).T for part in (known, alike)]
-        return self.labelled(
-            found,
-            within=np.asarray(within.scores, float).reshape(count, -1).T,
-            known=shares,
-            kept=[len(rows[0]) for rows in kept],
-            of_part=of_parts[..., 0],
-            of_part_error=of_parts[..., 1],
-        )
-
-    def labelled(self, found, *, within, known, kept, of_part, of_part_error) -> xr.Dataset:
-        """The scores of the temperatures with what is known of types and parts, by their axes."""
-        labels = {"type": list(self.types), "neighbour": list(NEIGHBOURS), "part": list(PARTS)}
-        return found.assign_coords(labels).assign(
-            within=(("type", "model"), within),
-            known=(("neighbour", "type", "model"), known),
-            kept=("part", kept),
-            of_part=(("part", "model"), of_part),
-            of_part_error=(("part", "model"), of_part_error),
-        )
+            apart = np.eye(kinds, dtype=np.float32) * _APART * (scale.prompts or 1.0)
+            prompts = np.tile(apart[types], (count, 1))
+        options = {"groups": self.groups, "context": context}
+        of = self.temperatures, self.types, scale
+        found = knobs.compare(state.outputs, prompts, *of, **options)
+        context.say("neighbours")
+        ended = state.labels.get("ended", np.zeros(len(state))) == 1
+        parts = (part.reshape(count, len(types), -1) for part in (state.outputs, prompts))
+        measured = recognition.measure(*parts, ended.reshape(count, -1), types, scale, **options)
+        return found.merge(measured)
 
     def tables(self, run):
         """Every temperature at every multiple; steps say whether neighbours can be told apart."""
         found = run.found
         rows = ("scale", "given", "score")
         yield tables.table(found, rows=rows, columns="model", error="error", letters="letters")
-        rows = ("scale", "given", "part")
-        yield tables.table(
-            found, rows=rows, columns="model", value="of_part", error="of_part_error"
-        )
+        rows, error = ("scale", "given", "part"), "of_part_error"
+        yield tables.table(found, rows=rows, columns="model", value="of_part", error=error)
         within = tables.means(found.within.sel(given=TYPES), "type")
-        yield tables.table(
-            within,
-            rows=("scale",),
-            columns="model",
-            error="error",
-            names={"scale": "RKE of a type"},
-        )
+        names = {"scale": "RKE of a type"}
+        yield tables.table(within, rows=("scale",), columns="model", error="error", names=names)
         known = tables.means(found.known.sel(given=TYPES, scale=self.bandwidths.shown), "type")
         yield tables.table(known, rows=("neighbour",), columns="model", error="error")
 
@@ -185,7 +119,8 @@ class SketchTemperature(lab.Study):
         (run,) = runs
         drawn = {"sketch_temperature": _curves(run), "sketch_temperature_types": _of_types(run)}
         if run.study.shown:
-            drawn["sketch_drawings"] = _drawings(run.study)
+            study = run.study
+            drawn["sketch_drawings"] = by_temperature(study.types, study.temperatures)
         return drawn
 
 
@@ -194,18 +129,12 @@ def rising(within: xr.DataArray) -> int:
     return int((within.isel(model=-1) > within.isel(model=0)).sum())
 
 
-def by_temperature(found: xr.Dataset) -> xr.Dataset:
-    """With temperatures as numbers in the place of the names of models."""
-    numbers = found.model.values.astype(float)
-    found = found.drop_dims("other", errors="ignore")
-    return found.rename(model="temperature").assign_coords(temperature=numbers)
-
-
 def _curves(run: lab.Run) -> Figure:
     """Scores given the prompts above, given the types below, over those of the lowest."""
-    found = by_temperature(run.found[["value", "error"]].sel(score=_SHOWN))
-    lowest = found.value.isel(temperature=0)
-    shown = found / lowest
+    numbers = [float(word) for word in run.study.temperatures]
+    found = run.found[["value", "error"]].sel(score=_SHOWN).rename(model="temperature")
+    found = found.assign_coords(temperature=numbers)
+    shown = found / found.value.isel(temperature=0)
     shown = shown.assign(error=1.96 * shown.error, score_itself=found.value)
     scale = run.study.bandwidths.shown
 
@@ -238,41 +167,40 @@ def _of_types(run: lab.Run) -> Figure:
     """Each type, what its outputs are taken for, and what is left of the rise in parts."""
     study = run.study
     found = run.found.sel(given=TYPES, scale=study.bandwidths.shown)
+    whole = found[["value", "error"]].sel(score="Conditional-RKE")
+    parts = found[["of_part", "of_part_error"]].rename(of_part="value", of_part_error="error")
+    parts = parts / parts.value.isel(model=0)
+    own = tables.means(found.known.sel(neighbour=OWN), "type").value
     x = np.array(study.temperatures, float)
     figure, axes = style.panels(4, columns=4, size=(3.0, 2.7))
-    axes[0].plot(x, found.within.transpose("model", "type"), color=style.GREY, linewidth=0.6)
-    _line(axes[0], x, tables.means(found.within, "type"), style.BLACK, "mean")
+    of_types, of_neighbours, of_parts, traded = axes
+    of_types.plot(x, found.within.transpose("model", "type"), color=style.GREY, linewidth=0.6)
+    _line(of_types, x, tables.means(found.within, "type"), style.BLACK, "mean")
     words = f"RKE of each type: {rising(found.within)} of {len(study.types)} rise"
-    axes[0].set(title=words, ylim=(0, None), ylabel="RKE")
+    of_types.set(title=words, ylim=(0, None), ylabel="RKE")
     for neighbour, colour in zip(NEIGHBOURS, style.CYCLE, strict=False):
         known = tables.means(found.known.sel(neighbour=neighbour), "type")
-        _line(axes[1], x, known, colour, neighbour)
-    low, high = tables.means(found.known.sel(neighbour=OWN), "type").value.values[[0, -1]]
-    axes[1].axhline(1 / len(study.types), color=style.GREY, linewidth=0.8, linestyle=":")
-    axes[1].set(title=f"neighbour of the same type: {low:.0%} to {high:.0%}", ylim=(0, 1.05))
-    axes[1].legend(loc="lower left")
-    whole = found.sel(score="Conditional-RKE")
-    of_parts = {WHOLE: whole[["value", "error"]]}
-    for part in PARTS:
-        one = found.sel(part=part)
-        of_parts[part] = xr.Dataset({"value": one.of_part, "error": one.of_part_error})
-    colours = (style.score_colour("Conditional-RKE"), style.GREEN, style.PINK)
-    for (part, one), colour in zip(of_parts.items(), colours, strict=True):
-        number = "" if part == WHOLE else f", {int(found.kept.sel(part=part)):,}"
-        _line(axes[2], x, one / one.value[0], colour, f"{part}{number}")
-    last = of_parts[PARTS[0]].value
-    axes[2].set(ylabel="score / that of the lowest")
-    axes[2].set_title(f"Conditional-RKE of recognised: x {(last[-1] / last[0]).item():.2g}")
-    axes[2].margins(y=0.25)  # Room for the legend.
-    axes[2].legend(loc="upper left", ncols=2)
-    known = tables.means(found.known.sel(neighbour=OWN), "type").value
-    axes[3].plot(whole.value, known, "-o", color=style.BLUE)
-    for word, x_at, y_at in zip(study.temperatures, whole.value.values, known.values, strict=True):
-        axes[3].annotate(word, (x_at, y_at), (4, 4), textcoords="offset points", fontsize=7)
-    traded = whole.value[-1] > whole.value[0] and known[-1] < known[0]
-    words = "more diverse, less like its type" if traded else "a point a temperature"
-    axes[3].set(title=words, xlabel="Conditional-RKE given the types")
-    axes[3].set_ylabel("share of the same type")
+        _line(of_neighbours, x, known, colour, neighbour)
+    of_neighbours.axhline(1 / len(study.types), color=style.GREY, linewidth=0.8, linestyle=":")
+    words = f"neighbour of the same type: {own[0].item():.0%} to {own[-1].item():.0%}"
+    of_neighbours.set(title=words, ylim=(0, 1.05))
+    of_neighbours.legend(loc="lower left")
+    _line(of_parts, x, whole / whole.value[0], style.score_colour("Conditional-RKE"), "all")
+    for part, colour in zip(PARTS, (style.GREEN, style.PINK), strict=True):
+        label = f"{part}, {found.kept.sel(part=part).item():,}"
+        _line(of_parts, x, parts.sel(part=part), colour, label)
+    ratio = parts.value.sel(part=PARTS[0])[-1].item()
+    of_parts.set_title(f"Conditional-RKE of {PARTS[0]}: x {ratio:.2g}")
+    of_parts.set_ylabel("score / that of the lowest")
+    of_parts.margins(y=0.25)  # Room for the legend.
+    of_parts.legend(loc="upper left", ncols=2)
+    traded.plot(whole.value, own, "-o", color=style.BLUE)
+    for word, *place in zip(study.temperatures, whole.value.values, own.values, strict=True):
+        traded.annotate(word, place, (4, 4), textcoords="offset points", fontsize=7)
+    both = whole.value[-1] > whole.value[0] and own[-1] < own[0]
+    words = "more diverse, less like its type" if both else "a point a temperature"
+    traded.set(title=words, xlabel="Conditional-RKE given the types")
+    traded.set_ylabel("share of the same type")
     for panel in axes[:3]:
         panel.set_xlabel("temperature")
     return _caption(figure, run, "95%, over types or groups of them; dotted: chance")
@@ -285,37 +213,6 @@ def _line(panel: Axes, x: np.ndarray, found: xr.Dataset, colour: str, label: str
 def _caption(figure: Figure, run: lab.Run, bars: str) -> Figure:
     n = f"{run.study.samples} outputs of each of {len(run.study.types)} types"
     return figures.caption(figure, run, n=n, bars=bars)
-
-
-def _drawings(study: SketchTemperature) -> Figure:
-    """The first drawing of every type at every temperature."""
-    drawings = strokes.read(FOLDER / "drawings" / f"{DATA}.json")
-    columns = 3
-    rows = -(-len(study.types) // columns)
-    wide = len(study.temperatures) + _NAME
-    figure = Figure(figsize=(0.47 * wide * columns, 0.47 * (rows + 2)), layout="constrained")
-    panel = figure.subplots()
-    for index, kind in enumerate(study.types):
-        column, row = divmod(index, rows)
-        panel.text(
-            column * wide + _NAME - 0.2, row + 0.5, kind, ha="right", va="center", fontsize=7.5
-        )
-        for place, word in enumerate(study.temperatures):
-            left = column * wide + _NAME + place
-            if row == 0:
-                panel.text(left + 0.5, -0.2, word, ha="center", fontsize=7.5)
-            for line in drawings[kind, word]:
-                x, y = (0.08 + 0.84 * line).T
-                panel.plot(left + x, row + y, color=style.BLACK, linewidth=0.6)
-    panel.set(xlim=(0, columns * wide), ylim=(rows, -0.5), aspect="equal")
-    panel.set_axis_off()
-    style.caption(
-        figure,
-        "One drawing by Sketch-RNN (weights: github.com/hardmaru/sema-demo) of every class at "
-        f"every temperature, the first that was drawn (seed {SEED}). "
-        f"{study.description.rstrip('.')}.",
-    )
-    return figure
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ computed again on the stories that ended, and on all stories cut to the same num
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 
 import numpy as np
@@ -18,7 +19,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 import condvendi_jax as cv
-from experiments import lab, stories
+from experiments import knobs, lab, stories
 from experiments.lab import figures, models, style, tables
 from experiments.stories import CONTROLS, FINISHED, LABELS
 
@@ -54,9 +55,7 @@ class Temperature(lab.Study):
     def prepare(self, load, seed):
         """Checks the labels, and orders the temperatures."""
         pairs = load()
-        names = stories.in_order(stories.names_of(pairs))
-        if len(names) < 2:
-            raise ValueError(f"--models: expected at least two, received {', '.join(names)}.")
+        temperatures = np.unique(knobs.settings(pairs))
         for role in set(LABELS) & set(pairs.labels):
             kind = pairs.labels[role].dtype
             if kind.kind not in "biuf":
@@ -79,7 +78,7 @@ class Temperature(lab.Study):
             state=pairs,
             bandwidths=self.bandwidths.resolve(pairs, seed),
             prompts=len(np.unique(pairs.prompt_numbers)),
-            models=tuple(names),
+            models=tuple(f"{value:g}" for value in temperatures),
             texts=tuple(texts),
         )
 
@@ -99,8 +98,8 @@ class Temperature(lab.Study):
         if text == FINISHED:
             pairs = pairs.rows(stories.balanced_finished(pairs))
         texts = pairs.further["truncated"] if text == CUT else pairs.outputs
-        names = stories.names_of(pairs)
-        rows = {name: np.flatnonzero(names == name) for name in self.models}
+        settings = knobs.settings(pairs)
+        rows = dict(zip(self.models, [settings == v for v in np.unique(settings)], strict=True))
         found = models.compare(
             {name: texts[of] for name, of in rows.items()},
             {name: pairs.prompts[of] for name, of in rows.items()},
@@ -122,16 +121,12 @@ class Temperature(lab.Study):
         found = run.found
         rows = ("text", "scale", "score")
         yield tables.table(found, rows=rows, columns="model", error="error", letters="letters")
-        steps = list(zip(self.models[1:], self.models, strict=False))
-        at = {
-            axis: xr.DataArray([step[side] for step in steps], dims="step")
-            for side, axis in enumerate(("model", "other"))
-        }
-        words = {"step": [f"{one} - {other}" for one, other in steps]}
-        changes = found[["difference", "difference_error", "p_value"]].sel(at).assign_coords(words)
-        yield tables.table(
-            changes, rows=rows, columns="step", value="difference", error="difference_error"
-        )
+        steps = list(itertools.pairwise(self.models))
+        words = xr.DataArray([f"{two} - {one}" for one, two in steps], dims="step", name="step")
+        change = found[["difference", "difference_error", "p_value"]]
+        parts = [change.sel(other=one, model=two, drop=True) for one, two in steps]
+        changes, error = xr.concat(parts, words), "difference_error"
+        yield tables.table(changes, rows=rows, columns="step", value="difference", error=error)
         yield tables.table(changes, rows=rows, columns="step", value="p_value", digits=1)
         known = found.sel(scale=self.bandwidths.shown)
         rows = ("text", "control")
@@ -153,48 +148,40 @@ class Temperature(lab.Study):
             panel.set_title(_changes({name: whole.sel(score=name) for name in names}))
             if kind != "Conditional-":
                 style.log_axis(panel)
-            panel.legend()
         for text in study.texts:
             part = shown.sel(text=text, score=_SHOWN)
-            label = f"{_WORDS[text]} stories, n = {int(part.n[0]):,}"
-            _line(axes[3], part, _COLOURS[text], label)
+            _line(axes[3], part, _COLOURS[text], f"{_WORDS[text]} stories, n = {part.n[0]:,}")
         of = {_WORDS[text]: shown.sel(text=text, score=_SHOWN) for text in study.texts}
         axes[3].set(ylabel=_SHOWN, title=f"{_SHOWN}: {_changes(of)}")
         of = {f"x {x:g}": found.sel(scale=x, text=ALL, score=_SHOWN) for x in found.scale.values}
         for colour, (scale, part) in zip(style.CYCLE, of.items(), strict=False):
-            first = part.value[0].item()
-            scaled = part.assign(value=part.value / first, error=part.error / first)
+            scaled = part[["value", "error"]] / part.value[0]
             _line(axes[4], scaled, colour, f"bandwidths {scale}")
         axes[4].set(ylabel=f"{_SHOWN}, first = 1", title=f"{_SHOWN}: {_changes(of)}")
-        for panel in axes[3:5]:
+        for panel in axes[:5]:
             panel.legend()
         _controls(axes[5], whole)
-        is_number = stories.places(study.models) is not None
         for panel in axes:
-            panel.set_xticks(_positions(whole), study.models)
-            panel.set_xlabel("temperature" if is_number else "model")
+            panel.set_xticks([float(word) for word in study.models], study.models)
+            panel.set_xlabel("temperature")
         n = f"n = {', '.join(f'{n:,}' for n in dict.fromkeys(whole.n.values.tolist()))} each"
         matched = {FINISHED: "ended ones matched by prompt", CUT: "cut ones to one length"}
         n = ", ".join([n, *(matched[text] for text in study.texts if text != ALL)])
-        bars = f"95%, over {study.groups} groups of prompts"
+        scale = f"bandwidths x {study.bandwidths.shown:g} where not said"
+        bars = f"95%, over {study.groups} groups of prompts; {scale}"
         return {"temperature": figures.caption(figure, run, n=n, bars=bars)}
 
 
 def _changes(curves: Mapping[str, xr.Dataset]) -> str:
-    """By how much the last model's value differs from the first's, for each curve."""
+    """By how much the last temperature's value differs from the first's, for each curve."""
     ratios = {name: (of.value[-1] / of.value[0]).item() for name, of in curves.items()}
     return ", ".join(f"{name} {ratio - 1:+.0%}" for name, ratio in ratios.items())
-
-
-def _positions(found: xr.Dataset) -> list[float]:
-    names = found.model.values.tolist()
-    return stories.places(names) or [float(place) for place in range(len(names))]
 
 
 def _line(panel: Axes, found: xr.Dataset, colour: str, label: str) -> None:
     """One score of every temperature with 95% intervals."""
     look = {"color": colour, "marker": "o", "elinewidth": 0.8, "label": label}
-    panel.errorbar(_positions(found), found.value, 1.96 * found.error, **look)
+    panel.errorbar(found.model.astype(float), found.value, 1.96 * found.error, **look)
 
 
 def _controls(panel: Axes, found: xr.Dataset) -> None:
@@ -203,17 +190,18 @@ def _controls(panel: Axes, found: xr.Dataset) -> None:
     if np.isnan(perplexity).all():
         panel.set_axis_off()
         return
+    x = found.model.values.astype(float)
     errors = 1.96 * found.known_error.sel(control="perplexity")
-    panel.errorbar(_positions(found), perplexity, errors, color=style.BLACK, marker="o")
+    panel.errorbar(x, perplexity, errors, color=style.BLACK, marker="o")
     panel.set_yscale("log")
     style.log_numbers(panel.yaxis)
     times = (perplexity[-1] / perplexity[0]).item()
     panel.set(ylabel="perplexity, model at T = 1", title=f"perplexity rises {times:,.0f}-fold")
     panel.margins(x=0.45, y=0.15)
-    for x, height, share in zip(_positions(found), perplexity.values, ended.values, strict=True):
+    for *place, share in zip(x, perplexity.values, ended.values, strict=True):
         if not np.isnan(share):
-            place = {"textcoords": "offset points", "ha": "right", "fontsize": 7.5}
-            panel.annotate(f"{share:.0%} ended", (x, height), (-4, 4), **place)
+            look = {"textcoords": "offset points", "ha": "right", "fontsize": 7.5}
+            panel.annotate(f"{share:.0%} ended", place, (-4, 4), **look)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+import studies
 import xarray as xr
 from oracles import gaussian_gram
 from small import small_run
@@ -17,10 +18,7 @@ from experiments.latent_truncation import LatentTruncation
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("truncation")
-    return execute(LatentTruncation, folder, *small_run(LatentTruncation, folder, 0))
+finished = studies.finished(LatentTruncation)
 
 
 def test_the_knob_opens_the_modes_within_a_type(finished):
@@ -40,14 +38,12 @@ def test_the_knob_opens_the_modes_within_a_type(finished):
 
 
 def test_scores_hang_on_the_bandwidth_and_are_those_of_the_pairs(tmp_path):
-    flags = small_run(LatentTruncation, tmp_path, 0)[:4]
+    flags = small_run(LatentTruncation, tmp_path, 0)
     drawn = np.load(tmp_path / "x.npy")
     drawn += np.random.default_rng(1).normal(scale=20, size=drawn.shape).astype(np.float32)
     np.save(tmp_path / "x.npy", drawn)
-    run = execute(LatentTruncation,
-        tmp_path, *flags, "--output_bandwidth=30", "--prompt_bandwidth=700", "--scales=0.5,1",
-        "--samples=5", "--groups=2",
-    )  # fmt: skip
+    flags += ["--output_bandwidth=30", "--prompt_bandwidth=700", "--scales=0.5,1"]
+    run = execute(LatentTruncation, tmp_path, *flags, "--samples=5", "--groups=2")
     assert run.study.samples == 5
     outputs, prompts = (np.load(tmp_path / name).reshape(3, 3, 8, 2) for name in ("x.npy", "t.npy"))
     for scale in (0.5, 1.0):
@@ -107,34 +103,9 @@ def test_errors_within_types_are_over_each_generators_own_types(finished):
     assert [top - low for (_, low), (_, top) in bars.get_segments()] == pytest.approx([3.92] * 3)
 
 
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        (["0", "high"], "--models: expected settings of a knob, numbers, received 'high'"),
-        (["0", "inf"], "--models: expected settings of a knob, numbers, received 'inf'"),
-        (["0.5", "0.50"], "--models: expected at least two settings, received 0.5"),
-    ],
+test_bad_flags_are_refused = studies.refuses(
+    LatentTruncation, ("--samples=1", "--samples"), ("--groups=1", "--groups")
 )
-def test_labels_that_are_no_knob_are_refused(tmp_path, labels, message):
-    flags = small_run(LatentTruncation, tmp_path, 0)
-    np.save(tmp_path / "models.npy", np.repeat(labels, 36))
-    with pytest.raises(ValueError, match=message):
-        execute(LatentTruncation, tmp_path, *flags)
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("--samples=9",), "--samples: received 9, but there are 8 of the type 0 at 0"),
-        (("--samples=1",), "--samples"),
-        (("--groups=1",), "--groups"),
-        (("--scales=1,1",), "--scales: 1 is given twice"),
-    ],
-)
-def test_bad_flags_are_refused(tmp_path, flags, message):
-    own = [flag for flag in small_run(LatentTruncation, tmp_path, 0) if "--scales" not in flag]
-    with pytest.raises(ValueError, match=message):
-        execute(LatentTruncation, tmp_path, *own, *flags)
 
 
 def test_the_shipped_drawings_without_latents_are_one_a_class():

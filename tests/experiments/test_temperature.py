@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+import studies
 from small import small_run
 from studies import execute
 
 import condvendi_jax as cv
-from experiments import stories
+from experiments import knobs, stories
 from experiments.data import PairedEmbeddings
 from experiments.lab import models
 from experiments.temperature import Temperature
@@ -16,11 +17,7 @@ pytestmark = pytest.mark.slow
 PLOTS = (1, 2, 4)
 PROMPTS = 12
 
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("temperature")
-    return execute(Temperature, folder, *small_run(Temperature, folder, 0))
+finished = studies.finished(Temperature)
 
 
 def without(flags, *names):
@@ -40,13 +37,6 @@ def test_the_scores_are_the_known_numbers(finished):
             np.testing.assert_allclose(values, [expected] * 2, rtol=1e-3, err_msg=f"{text} {score}")
 
 
-def test_stories_that_ended_are_as_many_of_each_prompt_everywhere(finished):
-    assert (finished.found.n.sel(text="all") == 48).all()
-    ended = finished.found.sel(text="finished")
-    assert (ended.n == 12).all()
-    np.testing.assert_allclose(ended.known.sel(control="finished"), 1)
-
-
 def test_the_controls_are_the_known_numbers(finished):
     found = finished.found.sel(text="all", scale=1)
     expected = {"perplexity": [2, 4, 8], "finished": [1, 0.5, 0.25], "tokens": [10, 20, 40]}
@@ -55,6 +45,11 @@ def test_the_controls_are_the_known_numbers(finished):
     assert np.isnan(finished.found.known.sel(text="cut")).all()
     # Every prompt is like the others here.
     np.testing.assert_allclose(found.known_error, 0, atol=1e-6)
+    # Of those that ended, as many of each prompt at every temperature.
+    assert (found.n == 48).all()
+    ended = finished.found.sel(text="finished")
+    assert (ended.n == 12).all()
+    np.testing.assert_allclose(ended.known.sel(control="finished"), 1)
 
 
 def test_the_error_of_a_share_is_that_of_a_mean_over_prompts():
@@ -63,18 +58,9 @@ def test_the_error_of_a_share_is_that_of_a_mean_over_prompts():
     ended = (np.arange(5) < 5 * share[:, None]).ravel()
     tokens = generator.integers(5, 50, size=200)
     likelihood = -generator.random(200) * tokens
-    pairs = PairedEmbeddings(
-        "x",
-        np.zeros((200, 1)),
-        np.zeros((200, 1)),
-        "",
-        labels={
-            "prompt": np.repeat(np.arange(40), 5),
-            "finished": ended,
-            "tokens": tokens,
-            "log_likelihood": likelihood,
-        },
-    )
+    labels = {"prompt": np.repeat(np.arange(40), 5), "finished": ended}
+    labels |= {"tokens": tokens, "log_likelihood": likelihood}
+    pairs = PairedEmbeddings("x", *np.zeros((2, 200, 1)), "", labels=labels)
     values, errors = stories.controls_of(pairs)
     np.testing.assert_allclose(
         values, [np.exp(-likelihood.sum() / tokens.sum()), ended.mean(), tokens.mean()]
@@ -89,11 +75,7 @@ def test_the_error_of_a_share_is_that_of_a_mean_over_prompts():
     assert errors[0] == pytest.approx(values[0] * spread, rel=0.05)
 
 
-def test_differences_are_told_apart_where_scores_differ(finished):
-    place = {"text": "all", "scale": 1, "score": "Conditional-RKE"}
-    found = finished.found.sel(place)
-    np.testing.assert_allclose(found.difference.sel(other="0.5")[1:], [1, 3], rtol=1e-3)
-    assert len(set(found.letters.values)) == 3
+def test_the_tables_have_scores_steps_and_controls(finished):
     scores, steps, p_values, known = finished.study.tables(finished)
     assert [column.header for column in scores.columns][3:] == ["0.5", "1", "2"]
     for grid in (steps, p_values):
@@ -105,76 +87,48 @@ def test_differences_are_told_apart_where_scores_differ(finished):
 
 
 def test_rows_are_balanced_by_prompt_and_the_first_are_kept():
-    model = np.array([0, 0, 0, 1, 1, 1, 0, 1])
-    prompt = np.array([0, 0, 1, 0, 0, 1, 0, 2])
+    setting = np.array([0, 0, 0, 1, 1, 1, 0, 1])
+    kind = np.array([0, 0, 1, 0, 0, 1, 0, 2])
     chosen = np.array([1, 1, 1, 0, 1, 0, 1, 1], bool)
-    kept = stories.balanced(model, prompt, chosen)
-    assert np.flatnonzero(kept).tolist() == [0, 4]
+    assert np.flatnonzero(knobs.balanced(setting, kind, chosen)).tolist() == [0, 4]
 
 
-def test_models_are_ordered_by_their_numbers_where_they_have_any():
-    assert stories.in_order(np.array(["1.3", "0.4", "1.3", "10"])) == ["0.4", "1.3", "10"]
-    assert stories.in_order(np.array(["warm", "0.4"])) == ["warm", "0.4"]
-    assert stories.places(["a"]) is None and stories.places(["0"]) == [0.0]
+def test_without_what_is_known_of_the_stories_the_scores_remain(tmp_path, monkeypatch):
+    """More stories than spectra are had of are estimated; temperatures are in their order."""
+    compare, given = models.compare, []
 
+    def noted(*arguments, method, **options):
+        given.append(method)
+        return compare(*arguments, method=method, **options)
 
-def test_without_what_is_known_of_the_stories_the_scores_remain(tmp_path):
+    monkeypatch.setattr(models, "compare", noted)
     known = ("finished", "tokens", "log_likelihood", "truncated")
-    flags = without(small_run(Temperature, tmp_path, 0), *known, "scales")
-    names = (tmp_path / "models.txt").read_text().split()
-    (tmp_path / "models.txt").write_text("\n".join(f"v{name}" for name in names) + "\n")
-    run = execute(Temperature, tmp_path, *flags, "--scales=1")
+    flags = without(small_run(Temperature, tmp_path, 0), *known)
+    names = (tmp_path / "models.txt").read_text().replace("2", "10")
+    (tmp_path / "models.txt").write_text(names)
+    run = execute(Temperature, tmp_path, *flags, "--scales=1", "--groups=6")
+    (method,) = given
+    assert isinstance(method, cv.Auto) and method.key is not None
+    assert run.study.models == ("0.5", "1", "10") and (run.found.groups == 6).all()
     assert np.isnan(run.found.known).all()
     scores = run.found.value.sel(score="Conditional-Vendi")
     np.testing.assert_allclose(scores, [[PLOTS]], rtol=1e-3)
     assert set(Temperature.figures([run])) == {"temperature"}
-    assert next(iter(run.study.tables(run))).columns[3].header == "v0.5"
 
 
-def test_the_cosine_kernel_has_one_scale(tmp_path):
-    flags = without(
-        small_run(Temperature, tmp_path, 0), "output_bandwidth", "prompt_bandwidth", "scales"
-    )
-    for role in ("x", "t"):
-        number = np.unique(np.load(tmp_path / f"{role}.npy"), return_inverse=True)[1].ravel()
-        np.save(tmp_path / f"{role}.npy", np.eye(200, dtype="f4")[number] + np.float32(1e-4))
-    flags = without(flags, "truncated", "finished")
-    run = execute(Temperature, tmp_path, *flags, "--kernel=cosine")
-    scores = run.found.value.sel(score="Conditional-Vendi")
-    np.testing.assert_allclose(scores, [[PLOTS]], rtol=1e-2)
-
-
-def test_the_number_of_groups_enters(finished, tmp_path):
-    flags = without(small_run(Temperature, tmp_path, 0), "groups", "scales")
-    run = execute(Temperature, tmp_path, *flags, "--scales=1", "--groups=6")
-    assert (run.found.groups == 6).all() and (finished.found.groups == 5).all()
-
-
-def test_more_stories_than_spectra_are_had_of_are_estimated(tmp_path, monkeypatch):
-    known, given = models.compare, []
-
-    def noted(*arguments, method, **options):
-        given.append(method)
-        return known(*arguments, method=method, **options)
-
-    monkeypatch.setattr(models, "compare", noted)
-    flags = without(small_run(Temperature, tmp_path, 0), "scales", "truncated", "finished")
-    execute(Temperature, tmp_path, *flags, "--scales=1")
-    (method,) = given
-    assert isinstance(method, cv.Auto) and method.key is not None
-
-
-def test_the_caption_says_what_is_shown(finished):
+def test_the_figure_says_what_is_shown(finished):
     (figure,) = Temperature.figures([finished]).values()
     caption = figure._supxlabel.get_text().replace("\n", " ")
-    for part in ("n = 48 each", "seed 0", "given", "5 groups of prompts"):
+    for part in ("n = 48 each", "seed 0", "given", "5 groups of prompts", "matched by prompt"):
         assert part in caption
+    assert figure.axes[3].get_title() == "Conditional-RKE: all +300%, ended +0%, cut -75%"
 
 
-def test_bad_input_is_refused(tmp_path):
+test_bad_flags_are_refused = studies.refuses(Temperature, ("--groups=1", "--groups"))
+
+
+def test_labels_that_mean_nothing_are_refused(tmp_path):
     flags = small_run(Temperature, tmp_path, 0)
-    with pytest.raises(ValueError, match="--groups: expected a number at least 2"):
-        execute(Temperature, tmp_path, *flags, "--groups=1")
     with pytest.raises(ValueError, match="a perplexity needs --tokens"):
         execute(Temperature, tmp_path, *without(flags, "tokens"))
     np.save(tmp_path / "finished.npy", np.arange(144) < 100)
@@ -182,7 +136,4 @@ def test_bad_input_is_refused(tmp_path):
         execute(Temperature, tmp_path, *flags)
     np.save(tmp_path / "finished.npy", np.full(144, "yes"))
     with pytest.raises(ValueError, match="--finished: expected a number of each story"):
-        execute(Temperature, tmp_path, *flags)
-    (tmp_path / "models.txt").write_text("1\n" * 144)
-    with pytest.raises(ValueError, match="--models: expected at least two, received 1"):
         execute(Temperature, tmp_path, *flags)
