@@ -8,25 +8,24 @@ import numpy as np
 STEP = 10 / 32767
 
 
-def content(name, arrays, *, length=12, scale=50.0, **info):
+def content(name, arrays, *, length=12, scale=50.0):
     """A model's file: arrays of whole numbers of 16 bits."""
-    says = {"name": name, "mode": 2, "max_seq_len": length, "scale_factor": scale, **info}
+    says = {"name": name, "mode": 2, "max_seq_len": length, "scale_factor": scale}
     encoded = [base64.b64encode(a.astype("<i2").tobytes()).decode() for a in arrays]
     return json.dumps([says, [list(a.shape) for a in arrays], encoded]).encode()
 
 
-def random_arrays(seed, *, units=6, mixtures=3, size=4000):
-    """The readout and its bias, the input's weights, the recurrent ones, and their bias."""
+def random_arrays(seed):
+    """The readout of 3 components and its bias, the input's weights, the recurrent ones, a bias."""
     generator = np.random.default_rng(seed)
-    width = 3 + 6 * mixtures
-    shapes = [(units, width), (width,), (5, 4 * units), (units, 4 * units), (4 * units,)]
-    return [generator.integers(-size, size, shape) for shape in shapes]
+    shapes = [(6, 21), (21,), (5, 24), (6, 24), (24,)]
+    return [generator.integers(-4000, 4000, shape) for shape in shapes]
 
 
-def fixed_arrays(bias, *, units=2):
+def fixed_arrays(bias):
     """A network that has the same distribution for every point: the readout's bias."""
     bias = np.round(np.asarray(bias) / STEP)
-    shapes = [(units, len(bias)), (5, 4 * units), (units, 4 * units), (4 * units,)]
+    shapes = [(2, len(bias)), (5, 8), (2, 8), (8,)]
     readout, *rest = [np.zeros(shape) for shape in shapes]
     return [readout, bias, *rest]
 

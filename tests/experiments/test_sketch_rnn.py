@@ -30,14 +30,8 @@ def published(tmp_path_factory):
 
 
 def drawn(published, key=KEY, prompts=(0, 1, 2), **knobs):
-    return np.asarray(
-        sketch_rnn.sample(
-            published.params,
-            key,
-            np.array(prompts),
-            **{"draws": 4, "max_steps": 9, "temperature": 1.0, **knobs},
-        )
-    )
+    given = {"draws": 4, "max_steps": 9, "temperature": 1.0} | knobs
+    return np.asarray(sketch_rnn.sample(published.params, key, np.array(prompts), **given))
 
 
 def test_a_file_says_names_scales_and_lengths(published):
@@ -83,15 +77,10 @@ def test_every_knob_matters(published):
     twice = drawn(published, prompts=(1, 1, 2))
     assert (twice[0] != twice[1]).any()
     assert drawn(published, draws=2, max_steps=3, prompts=(1,)).shape == (1, 2, 3, 5)
-    for knobs in (
-        {"key": jax.random.key(4)},
-        {"temperature": 0.5},
-        {"softmax_temperature": 0.5},
-        {"prompts": (2, 1, 0)},
-    ):
-        assert (plain != drawn(published, **knobs)).any(), knobs
-    same = drawn(published, softmax_temperature=1.0)
-    np.testing.assert_array_equal(same, plain)
+    others = {"key": jax.random.key(4), "temperature": 0.5, "softmax_temperature": 0.5}
+    for name, value in (others | {"prompts": (2, 1, 0)}).items():
+        assert (plain != drawn(published, **{name: value})).any(), name
+    np.testing.assert_array_equal(plain, drawn(published, softmax_temperature=1.0))
 
 
 def test_a_drawing_ends_and_stays_so(published):
