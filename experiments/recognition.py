@@ -71,7 +71,7 @@ def measure(
         ]
         for part in kept
     ]
-    values, errors = np.moveaxis(scores, -1, 0)
+    values, errors = np.moveaxis(np.array(scores), -1, 0)
     return xr.Dataset(
         {
             "known": (("neighbour", "type", "model"), shares.mean(axis=-1).swapaxes(1, 2)),

@@ -96,9 +96,10 @@ class SketchTemperature(lab.Study):
         found = knobs.compare(state.outputs, prompts, *of, **options)
         context.say("neighbours")
         ended = state.labels.get("ended", np.zeros(len(state))) == 1
-        parts = (part.reshape(count, len(types), -1) for part in (state.outputs, prompts))
-        measured = recognition.measure(*parts, ended.reshape(count, -1), types, scale, **options)
-        return found.merge(measured)
+        outputs, prompts, ended = (
+            np.stack(np.split(rows, count)) for rows in (state.outputs, prompts, ended)
+        )
+        return found.merge(recognition.measure(outputs, prompts, ended, types, scale, **options))
 
     def tables(self, run):
         """Every temperature at every multiple; steps say whether neighbours can be told apart."""
@@ -195,8 +196,8 @@ def _of_types(run: lab.Run) -> Figure:
     of_parts.margins(y=0.25)  # Room for the legend.
     of_parts.legend(loc="upper left", ncols=2)
     traded.plot(whole.value, own, "-o", color=style.BLUE)
-    for word, *place in zip(study.temperatures, whole.value.values, own.values, strict=True):
-        traded.annotate(word, place, (4, 4), textcoords="offset points", fontsize=7)
+    for word, x_at, y_at in zip(study.temperatures, whole.value.values, own.values, strict=True):
+        traded.annotate(word, (x_at, y_at), (4, 4), textcoords="offset points", fontsize=7)
     both = whole.value[-1] > whole.value[0] and own[-1] < own[0]
     words = "more diverse, less like its type" if both else "a point a temperature"
     traded.set(title=words, xlabel="Conditional-RKE given the types")

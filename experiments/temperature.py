@@ -198,10 +198,10 @@ def _controls(panel: Axes, found: xr.Dataset) -> None:
     times = (perplexity[-1] / perplexity[0]).item()
     panel.set(ylabel="perplexity, model at T = 1", title=f"perplexity rises {times:,.0f}-fold")
     panel.margins(x=0.45, y=0.15)
-    for *place, share in zip(x, perplexity.values, ended.values, strict=True):
+    for place, height, share in zip(x, perplexity.values, ended.values, strict=True):
         if not np.isnan(share):
             look = {"textcoords": "offset points", "ha": "right", "fontsize": 7.5}
-            panel.annotate(f"{share:.0%} ended", place, (-4, 4), **look)
+            panel.annotate(f"{share:.0%} ended", (place, height), (-4, 4), **look)
 
 
 if __name__ == "__main__":

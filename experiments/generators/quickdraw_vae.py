@@ -106,7 +106,7 @@ def sample(
       Ink in [0, 1], float32 `[n, 4 side, 4 side]`.
     """
     prompts = jnp.asarray(prompts)
-    latents = psi * jax.random.normal(key, (*prompts.shape, sizes.latents))
+    latents = jnp.asarray(psi) * jax.random.normal(key, (*prompts.shape, sizes.latents))
     # The first entry of the one-hot is no class.
     classes = jax.nn.one_hot(prompts + 1, sizes.classes)
     graph, _ = nnx.split(nnx.eval_shape(lambda: Decoder(sizes, rngs=nnx.Rngs(0))))

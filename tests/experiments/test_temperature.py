@@ -60,7 +60,7 @@ def test_the_error_of_a_share_is_that_of_a_mean_over_prompts():
     likelihood = -generator.random(200) * tokens
     labels = {"prompt": np.repeat(np.arange(40), 5), "finished": ended}
     labels |= {"tokens": tokens, "log_likelihood": likelihood}
-    pairs = PairedEmbeddings("x", *np.zeros((2, 200, 1)), "", labels=labels)
+    pairs = PairedEmbeddings("x", np.zeros((200, 1)), np.zeros((200, 1)), "", labels=labels)
     values, errors = stories.controls_of(pairs)
     np.testing.assert_allclose(
         values, [np.exp(-likelihood.sum() / tokens.sum()), ended.mean(), tokens.mean()]
