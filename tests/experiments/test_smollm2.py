@@ -100,6 +100,9 @@ def test_an_answer_depends_on_its_prompt_alone(model, answers):
     other = drawn(model, seed=SEED + 1)
     assert np.mean(other.tokens == answers.tokens) < 0.5
     assert len(np.unique(answers.tokens.reshape(9, -1), axis=0)) == 9
+    # Hot answers are all but uniform: each token has a random number of its own.
+    hot = drawn(model, temperature=1e6).tokens
+    assert np.mean(hot[..., 1:] == hot[..., :-1]) < 0.1
 
 
 def test_an_answer_ends_at_the_end_mark(tmp_path, model):
@@ -110,6 +113,7 @@ def test_an_answer_ends_at_the_end_mark(tmp_path, model):
     assert found.finished[2].all() and set(found.lengths[2]) == {place + 1}
     np.testing.assert_array_equal(found.tokens[2, 0, : place + 1], greedy[: place + 1])
     assert not found.tokens[2, 0, place + 1 :].any()
+    assert not found.log_probabilities[2, 0, place + 1 :].any()
     for p in range(3):
         assert found.finished[p, 0] == (greedy[place] in found.tokens[p, 0])
     assert set(found.lengths[~found.finished]) == {11}
