@@ -17,7 +17,6 @@ from experiments.latent_truncation import LatentTruncation
 
 pytestmark = pytest.mark.slow
 
-
 finished = studies.finished(LatentTruncation)
 
 
