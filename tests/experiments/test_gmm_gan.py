@@ -1,11 +1,11 @@
 """The study of GANs on mixtures: generators of which it is known what they capture."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+import studies
 from oracles import gaussian_gram
-from small import small_run
-from studies import execute
 
 import condvendi_jax as cv
 from experiments import gan_scores, lab
@@ -18,26 +18,20 @@ pytestmark = pytest.mark.slow
 RING = mixture_gan.MIXTURES["ring"]
 SAMPLES, REFERENCES = 400, 200
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("gmm_gan")
-
-
-@pytest.fixture(scope="module")
-def finished(folder):
-    return execute(GmmGan, folder, *small_run(GmmGan, folder, 0))
+finished = studies.finished(GmmGan)
 
 
 def of_source(run, source):
-    return gan_scores.sets_of(run.found, "ring", source).dropna("mode", how="all", subset=["share"])
+    """The results of one source, without what others have more of."""
+    of = run.found.sel(mixture="ring", source=source)
+    return of.dropna("set", subset=["captured"]).transpose("set", ...)
 
 
 def widths(run):
     return list(run.study.bandwidths["ring"].values())
 
 
-def test_bandwidths_are_of_the_mixture_and_its_multiples(finished):
+def test_bandwidths_are_of_the_mixture_and_the_first_rules_multiples(finished):
     names = list(finished.study.bandwidths["ring"])
     assert names == ["0.5", "1", "2", "std"]
     half, whole, twice, ruled = widths(finished)
@@ -45,12 +39,14 @@ def test_bandwidths_are_of_the_mixture_and_its_multiples(finished):
     assert float(RING.population().rke(kernel=cv.Gaussian(whole))) == pytest.approx(8, rel=1e-3)
     # RKE's own rule takes one at which the mixture itself has fewer modes.
     assert ruled > twice
+    turned = gan_scores.bandwidths(RING, ("std", "count"), (1.0, 3.0), 0)
+    assert list(turned) == ["1", "3", "count"]
+    np.testing.assert_allclose(list(turned.values()), [ruled, 3 * ruled, whole])
 
 
 def test_four_modes_of_eight_are_scored_as_four(finished):
     of = of_source(finished, "vanilla")
     assert of.captured.values.tolist() == [4, 4]
-    np.testing.assert_allclose(of.share.sum("mode"), 1, atol=0.01)
     np.testing.assert_allclose(of.share[0, 1::2], 0.25, atol=0.1)
     np.testing.assert_allclose(of.share[1, 0::2], 0.25, atol=0.1)
     # Of the mixture's mass, good samples stand for no more than half, nor for much less.
@@ -62,10 +58,7 @@ def test_four_modes_of_eight_are_scored_as_four(finished):
         gram = gaussian_gram(corners, width) / 4
         np.testing.assert_allclose(of.value[:, column, 0], 1 / np.sum(gram**2), rtol=0.03)
     np.testing.assert_allclose(of.value[:, 0, 1], np.log(2), atol=0.25)
-
-
-def test_seeds_draw_samples_of_their_own(finished):
-    of = of_source(finished, "vanilla")
+    # Networks have samples of their own.
     assert of.value[0, 0, 0] != of.value[1, 0, 0]
     assert of.shown.shape == (SAMPLES, 2)
 
@@ -129,22 +122,28 @@ def test_removals_take_one_mode_after_the_other():
 
 
 def test_correlations_by_hand(finished):
-    """RKE-MC falls with every removed mode, RRKE rises."""
-    found = gan_scores.correlations(finished.found, "ring", "0.5", [REMOVED])
-    np.testing.assert_allclose(found[0, 0], [1, 1, 1])
-    np.testing.assert_allclose(found[1, 0], [-1, -1, -1])
-    assert found[0, 1, 0] < -0.95
-    assert found[1, 1, 0] > 0.95
-    # Both networks have four modes.
-    assert np.isnan(gan_scores.correlations(finished.found, "ring", "0.5", ["vanilla"])[:, 0]).all()
-    both = gan_scores.correlations(finished.found, "ring", "1", [REMOVED, REAL])
-    assert both[0, 0, 1] <= both[0, 0, 0] <= both[0, 0, 2]
+    """RKE-MC falls with every removed mode, RRKE rises; both networks have four modes."""
+    every = [
+        gan_scores.correlations(finished.found, of).sel(mixture="ring")
+        for of in ([REMOVED], ["vanilla"], [REMOVED, REAL])
+    ]
+    removed, alike, both = (of.transpose("bandwidth", "score", "with", "end") for of in every)
+    np.testing.assert_allclose(removed[0, 0, 0], [1, 1, 1])
+    np.testing.assert_allclose(removed[0, 1, 0], [-1, -1, -1])
+    assert removed[0, 0, 1, 0] < -0.95
+    assert removed[0, 1, 1, 0] > 0.95
+    assert alike.sel({"with": "captured"}).isnull().all()
+    value, low, high = both[1, 0, 0].values
+    assert low <= value <= high
 
 
 def test_mass_is_missing_where_good_samples_are_fewer_than_due():
-    shares = np.array([[0.5, 0.0], [0.9, 0.1], [0.2, 0.2]])
     two = mixture_gan.Mixture(((0.0, 0.0), (1.0, 0.0)), 0.1, "two")
-    of = gan_scores.as_result(two, ["1"], np.zeros((3, 1, 2)), shares, np.zeros((4, 2)))
+    counts = ((5, 0), (9, 1), (2, 2))  # Good samples of each mode, of ten.
+    places = [jnp.repeat(jnp.array([0.0, 1, 9]), jnp.array([*c, 10 - sum(c)])) for c in counts]
+    draws = [lambda key, n, x=x: jnp.stack([x, 0 * x], axis=1) for x in places]
+    key, sizes = jax.random.key(0), {"samples": 10, "references": 4}
+    of = gan_scores.score(draws, two, {"1": 1.0}, key, **sizes, say=lambda words: None)
     np.testing.assert_allclose(of.missing, [0.5, 0.4, 0.6])
 
 
@@ -157,26 +156,17 @@ def test_the_tables_have_scores_closed_form_correlations_and_movement(finished):
     (row,) = (row for row in scores if row[1:3] == ("0.5", "closed form"))
     exact = float(RING.population().rke(kernel=cv.Gaussian(widths(finished)[0])))
     assert row[3:] == (f"{exact:.4g}", "-")
-    assert ("ring", "0.5", "modes removed", "captured", "1.00 [1.00, 1.00]") in {
-        row[:5] for row in ranks
-    }
-    assert sum(row[2:4] == ("modes removed", "missing") for row in ranks) == 4
+    expected = ("ring", "0.5", "modes removed", "captured", "1.00 [1.00, 1.00]")
+    assert expected in {row[:5] for row in ranks}
     assert moves == [("ring", "GAN", "0", "0", "0")]
 
 
-def test_captions_say_data_n_rule_and_what_good_means(finished):
+def test_the_figures_say_data_n_rule_and_what_good_means(finished):
     figures = GmmGan.figures([finished])
     assert set(figures) == {"gmm_gan", "gmm_gan_scores", "gmm_gan_training"}
     text = figures["gmm_gan"]._supxlabel.get_text().replace("\n", " ")
-    for part in (
-        "ring of 8",
-        "400 samples",
-        "of 200 against",
-        "eed 0",
-        "within 3 sd",
-        "0.1 of its",
-        "bandwidths 0.435 (ring)",
-    ):
+    parts = ("ring of 8", "400 samples", "of 200 against", "eed 0", "bandwidths 0.435 (ring)")
+    for part in (*parts, "within 3 sd", "0.1 of its"):
         assert part in text
     of = of_source(finished, "vanilla")
     title = figures["gmm_gan"].axes[0].get_title()
@@ -184,84 +174,36 @@ def test_captions_say_data_n_rule_and_what_good_means(finished):
     assert "4 modes, 100% good" in title
 
 
-@pytest.mark.parametrize(
-    ("given", "change"),
-    [
-        (
-            "--samples=300 --references=100 --repeats=2",
-            {"samples": 300, "references": 100, "repeats": 2},
-        ),
-        ("--rules=median", {"rules": ("median",)}),
-        ("--scales=1,3", {}),
-    ],
-)
-def test_options_of_scoring_are_settings(folder, finished, given, change):
-    study = GmmGan
-    flags = runner.define_flags(study)
-    assert flags(["gmm_gan", *small_run(GmmGan, folder, 0), *given.split()]) == ["gmm_gan"]
-    found = runner.given_by(study, flags).prepare(None, 0).study
-    for name, value in change.items():
-        assert getattr(found, name) == value != getattr(finished.study, name)
-    widths, before = (of.bandwidths["ring"] for of in (found, finished.study))
-    if given == "--scales=1,3":
-        assert list(widths) == ["1", "3", "std"]
-        assert widths["3"] == pytest.approx(3 * before["1"])
-    assert (widths != before) == given.startswith(("--rules", "--scales"))
-
-
 def test_trainings_follow_their_options_and_stay_in_the_cache(tmp_path, monkeypatch):
     asked = []
 
     def train(training, seed, say):
         asked.append(training)
-        units = (2, 4, 2)
-        layers = {
-            i: {
-                "kernel": np.zeros((training.seeds, *units[i : i + 2]), "f4"),
-                "bias": np.zeros((training.seeds, units[i + 1]), "f4"),
-            }
-            for i in range(2)
-        }
-        trace = {name: np.ones((training.seeds, 2)) for name in mixture_gan.TRACES}
-        trace["step"] = np.arange(2)
-        return {"generator": {"layers": layers}, "trace": trace, "seconds": np.array(1.0)}
+        layer = {"kernel": np.zeros((3, 2, 2), "f4"), "bias": np.zeros((3, 2), "f4")}
+        trace = {name: np.ones((3, 2)) for name in mixture_gan.TRACES} | {"step": np.arange(2)}
+        return {"generator": {"layers": {0: layer}}, "trace": trace, "seconds": np.array(1.0)}
 
     monkeypatch.setattr(mixture_gan, "train", train)
-    options = GmmGan(
-        mixtures=("grid",), kinds=("lsgan", "sngan"), seeds=3, steps=7, cache=str(tmp_path)
-    )
+    kinds, sizes = ("lsgan", "sngan"), {"seeds": 3, "steps": 7}
+    options = GmmGan(mixtures=("grid",), kinds=kinds, cache=str(tmp_path), **sizes)
     for _ in range(2):
         setup = options.prepare(None, 0)
-    found = [mixture_gan.Training("grid", kind, 7, 3) for kind in ("lsgan", "sngan")]
-    assert asked == found
+    assert asked == [mixture_gan.Training("grid", kind, 7, 3) for kind in kinds]
+    names = {checkpoints.file_name(mixture_gan.identity(training)) for training in asked}
+    assert {path.name for path in tmp_path.iterdir()} == names
     assert list(setup.arrays) == ["grid lsgan", "grid sngan", "grid"]
     grid = mixture_gan.MIXTURES["grid"]
-    np.testing.assert_array_equal(setup.arrays["grid"][:-1], np.ravel(grid.centres))
-    assert setup.arrays["grid"][-1] == grid.scale
-    names = {checkpoints.file_name(mixture_gan.identity(training)) for training in found}
-    assert {path.name for path in tmp_path.iterdir()} == names
+    np.testing.assert_array_equal(setup.arrays["grid"], [*np.ravel(grid.centres), grid.scale])
     names = ["grid-lsgan", "grid-sngan", "grid-real", "grid-removed"]
     assert list(map(str, setup.study.cells())) == names
     assert setup.study.cache is None
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("--mixtures=square",), "expected some of ring, grid, received 'square'"),
-        (("--kinds=began",), "expected some of vanilla,"),
-        (("--kinds=vanilla,vanilla",), "--kinds: vanilla is given twice"),
-        (("--scales=1,1",), "--scales: 1 is given twice"),
-        (("--scales=0",), "--scales: expected a number above 0, received 0"),
-        (("--seeds=0",), "--seeds"),
-        (("--steps=0",), "--steps"),
-        (("--repeats=0",), "--repeats"),
-        (("--samples=1",), "--samples"),
-        (("--references=401",), "--references: expected at most --samples=400, received 401"),
-        (("--rules=best",), "expected some of count, variance, std, median"),
-    ],
+test_bad_flags_are_refused = studies.refuses(
+    GmmGan,
+    ("--seeds=0", "--seeds"),
+    ("--steps=0", "--steps"),
+    ("--repeats=0", "--repeats"),
+    ("--samples=1", "--samples"),
+    ("--references=401", "--references: expected at most --samples=400, received 401"),
 )
-def test_bad_flags_are_refused_before_anything_is_trained(folder, flags, message, monkeypatch):
-    monkeypatch.setattr(mixture_gan, "trained", None)
-    with pytest.raises(ValueError, match=message):
-        execute(GmmGan, folder, *small_run(GmmGan, folder, 0), *flags)
