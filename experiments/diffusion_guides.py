@@ -1,4 +1,4 @@
-"""Guides of latent diffusion models: what they are, how samples are drawn, how weights are chosen.
+"""Guides of diffusion models: what they are, how strong they are, what they gain at a cost.
 
 A guide acts on latents, or on an encoder's features of what they are decoded to.
 """
@@ -7,89 +7,89 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import xarray as xr
 from scipy.spatial import distance
 
 import condvendi_jax as cv
 from experiments.generators import diffusion
 from experiments.generators.benches import Bench
 
+if TYPE_CHECKING:
+    from experiments.guided_diffusion import GuidedDiffusion
+
 NONE = "none"
 OF_FEATURES = "Vendi of features"
 METHODS = ("Vendi", "RKE", "Conditional-Vendi", "Conditional-RKE", OF_FEATURES)
 CALIBRATION = 0xCA1B  # Folded into the seed for the samples that weights are chosen on.
+# Where methods are compared: what guidance has cost, and how much of it.
+COSTS = {
+    "1 point of alignment": ("alignment", -1.0),
+    "2 points of alignment": ("alignment", -2.0),
+    "kernel distance + 2": ("kernel distance", 2.0),
+}
 _DIGITS = 3  # Of chosen numbers: what another machine's rounding does not change.
 
 
-@dataclasses.dataclass(frozen=True)
-class Sampling:
-    """How samples are drawn and guided.
+def weighted(
+    kind: str,
+    weight: Any,
+    *,
+    output_kernel: cv.Kernel,
+    prompt_kernel: cv.Kernel,
+    prompt_size: int,
+    window: int,
+    truncation: int,
+) -> optax.GradientTransformationExtraArgs:
+    """The gradient of a score, a function of `cv.guidance` by its name, times eta of CV eq. 14.
 
-    Attributes:
-      batch: samples that are drawn and guided together.
-      steps: calls of the model a sample.
-      scale: of classifier-free guidance.
-      every: guidance acts at every so many steps.
-      at: where it is evaluated, at 'clean' or 'noisy' latents.
-      window: finished pairs that a guide remembers.
-      truncation: eigenvalues that the guide Conditional-Vendi keeps.
-      latents: the bandwidth of the guides' latents.
-      features: that of the features, for `OF_FEATURES`.
-      prompts: that of the guides' prompts.
+    Only conditional scores see prompts, and only Conditional-Vendi is truncated.
     """
-
-    batch: int
-    steps: int
-    scale: float
-    every: int
-    at: str
-    window: int
-    truncation: int
-    latents: float
-    features: float
-    prompts: float
+    options: dict[str, Any] = {"output_kernel": output_kernel, "window": window}
+    if kind.startswith("conditional"):
+        options |= {"prompt_kernel": prompt_kernel, "prompt_size": prompt_size}
+    if kind == "conditional_vendi":
+        options["truncation"] = truncation
+    return optax.chain(getattr(cv.guidance, kind)(**options), optax.scale(weight))
 
 
 def guide_of(
-    method: str, sampling: Sampling, bench: Bench, weight: Any
-) -> optax.GradientTransformationExtraArgs | None:
-    """The guide of a method; None for none."""
-    if method == NONE:
-        return None
-    width = sampling.features if method == OF_FEATURES else sampling.latents
-    options: dict[str, Any] = {"output_kernel": cv.Gaussian(width), "window": sampling.window}
-    if method.startswith("Conditional"):
-        options["prompt_kernel"] = cv.Gaussian(sampling.prompts)
-        options["prompt_size"] = bench.prompts.shape[-1]
-    if method == "RKE":
-        score = cv.guidance.rke(**options)
-    elif method == "Conditional-RKE":
-        score = cv.guidance.conditional_rke(**options)
-    elif method == "Conditional-Vendi":
-        score = cv.guidance.conditional_vendi(**options, truncation=sampling.truncation)
-    else:
-        score = cv.guidance.vendi(**options)
-    guide = optax.chain(score, optax.scale(weight))
-    if method == OF_FEATURES:
-        guide = pulled_back(guide, lambda latents: bench.features(bench.model.decode(latents)))
-    return optax.conditionally_mask(
-        guide, lambda step, **_: jnp.asarray(step) % sampling.every == 0
+    method: str, study: GuidedDiffusion, bench: Bench, weight: Any
+) -> tuple[optax.GradientTransformationExtraArgs, Callable[..., Any]]:
+    """The guide of a method, and how it remembers finished latents: itself, or their features."""
+    of_features = method == OF_FEATURES
+    guide = weighted(
+        "vendi" if of_features else method.lower().replace("-", "_"),
+        weight,
+        output_kernel=cv.Gaussian(study.features if of_features else study.latents),
+        prompt_kernel=cv.Gaussian(study.prompts),
+        prompt_size=bench.prompts.shape[-1],
+        window=study.window,
+        truncation=study.truncation,
     )
+
+    def features(latents: jax.Array) -> jax.Array:
+        return bench.features(bench.model.decode(latents))
+
+    def remember(state: Any, latents: jax.Array, prompts: jax.Array) -> Any:
+        return cv.guidance.remember(state, features(latents) if of_features else latents, prompts)
+
+    if of_features:
+        guide = pulled_back(guide, features)
+    acts = optax.conditionally_mask(guide, lambda step, **_: jnp.asarray(step) % study.every == 0)
+    return acts, remember
 
 
 def pulled_back(
     guide: optax.GradientTransformationExtraArgs, features: Callable[[jax.Array], jax.Array]
 ) -> optax.GradientTransformationExtraArgs:
-    """A guide of features as one of latents: its updates by the transposed Jacobian.
-
-    Its memory holds features: `remember_of` computes them.
-    """
+    """A guide of features as one of latents, by the transposed Jacobian; it remembers features."""
 
     def init(params: Any) -> Any:
         return guide.init(jax.eval_shape(features, params))
@@ -105,17 +105,6 @@ def pulled_back(
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def remember_of(method: str, bench: Bench) -> Callable[[Any, jax.Array, jax.Array], Any]:
-    """`cv.guidance.remember` of what the guide of a method sees: latents, or their features."""
-    if method != OF_FEATURES:
-        return cv.guidance.remember
-
-    def remember(state: Any, latents: jax.Array, prompts: jax.Array) -> Any:
-        return cv.guidance.remember(state, bench.features(bench.model.decode(latents)), prompts)
-
-    return remember
-
-
 def asked(kinds: int, samples: int, bench: Bench, key: jax.Array) -> tuple[np.ndarray, np.ndarray]:
     """What a seed asks for: kinds `[samples]` and prompts `[samples, p]`, in random order.
 
@@ -128,23 +117,25 @@ def asked(kinds: int, samples: int, bench: Bench, key: jax.Array) -> tuple[np.nd
     return each, bench.prompts[each, words].astype(np.float32)
 
 
-def sampler(method: str, sampling: Sampling, bench: Bench) -> Callable[..., Any]:
+def sampler(method: str, study: GuidedDiffusion, bench: Bench) -> Callable[..., Any]:
     """A compiled `(denoise, key, prompts [n, p], weight) -> latents [n, ...], skipped`."""
 
     def draw(
         denoise: diffusion.Denoiser, key: jax.Array, prompts: jax.Array, weight: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        guide = guide_of(method, sampling, bench, weight)
+        guide = remember = None
+        if method != NONE:
+            guide, remember = guide_of(method, study, bench, weight)
         latents, state = diffusion.sample_batches(
-            diffusion.guided(denoise, bench.model.unconditional, sampling.scale),
+            diffusion.guided(denoise, bench.model.unconditional, study.scale),
             key,
-            prompts.reshape(-1, sampling.batch, prompts.shape[1]),
+            prompts.reshape(-1, study.batch, prompts.shape[1]),
             shape=bench.model.shape,
-            steps=sampling.steps,
+            steps=study.steps,
             solver="dpm2",
             guide=guide,
-            remember=remember_of(method, bench),
-            at=sampling.at,
+            remember=remember,
+            at=study.at,
         )
         skipped = 0 if guide is None else optax.tree_utils.tree_get(state, "skipped")
         return latents.reshape(-1, *bench.model.shape), jnp.asarray(skipped)
@@ -152,17 +143,8 @@ def sampler(method: str, sampling: Sampling, bench: Bench) -> Callable[..., Any]
     return jax.jit(draw)
 
 
-def calibrated(
-    sampling: Sampling,
-    methods: Sequence[str],
-    strengths: Sequence[float],
-    bench: Bench,
-    *,
-    kinds: int,
-    samples: int,
-    seed: int,
-) -> tuple[Sampling, Mapping[str, tuple[float, ...]]]:
-    """Bandwidths of the guides and weights of the methods, by samples of another seed.
+def calibrated(study: GuidedDiffusion, bench: Bench, seed: int) -> GuidedDiffusion:
+    """With bandwidths of the guides and weights of the methods, by samples of another seed.
 
     Bandwidths are median distances of latents and of features of one kind, without guidance. At
     strength 1 a method's weight would move a sample by the norm of its latents in all, if at each
@@ -172,37 +154,38 @@ def calibrated(
       ValueError: the gradients of a method are zero or not finite.
     """
     key = jax.random.fold_in(jax.random.key(seed), CALIBRATION)
-    shown, embedded = asked(kinds, samples, bench, key)
+    kinds, embedded = asked(study.kinds, study.samples, bench, key)
     prompts = jnp.asarray(embedded)
-    latents, _ = sampler(NONE, sampling, bench)(bench.model.denoise, key, prompts, jnp.zeros(()))
+    latents, _ = sampler(NONE, study, bench)(bench.model.denoise, key, prompts, jnp.zeros(()))
     features = np.asarray(bench.features(bench.model.decode(latents)))
     flat = np.asarray(latents).reshape(len(latents), -1)
-    sampling = dataclasses.replace(
-        sampling,
-        latents=rounded(distance_within(flat, shown)),
-        features=rounded(distance_within(features, shown)),
+    study = dataclasses.replace(
+        study,
+        latents=rounded(distance_within(flat, kinds)),
+        features=rounded(distance_within(features, kinds)),
     )
     length = np.sqrt(np.mean(np.sum(np.square(flat), axis=1)))
-    actions = math.ceil(sampling.steps / sampling.every)
+    actions = math.ceil(study.steps / study.every)
     weights = {}
-    for method in methods:
-        moved = np.asarray(_updates(method, sampling, bench)(latents, prompts))
+    for method in study.methods:
+        moved = np.asarray(_updates(method, study, bench)(latents, prompts))
         norms = np.sum(np.square(moved.reshape(len(moved), -1)), axis=1)
         if not 0 < np.mean(norms) < np.inf:
             raise ValueError(f"{method}: its gradients at samples without guidance are no guide.")
         whole = length / (actions * np.sqrt(np.mean(norms)))
-        weights[method] = tuple(rounded(whole * strength) for strength in strengths)
-    return sampling, weights
+        weights[method] = tuple(rounded(whole * strength) for strength in study.strengths)
+    return dataclasses.replace(study, weights=weights)
 
 
-def _updates(method: str, sampling: Sampling, bench: Bench) -> Callable[..., jax.Array]:
+def _updates(method: str, study: GuidedDiffusion, bench: Bench) -> Callable[..., jax.Array]:
     """A compiled `(latents [n, ...], prompts [n, p]) -> updates` of the last batch, weight 1."""
-    guide: Any = guide_of(method, sampling, bench, 1.0)
+    guide: Any
+    guide, remember = guide_of(method, study, bench, 1.0)
 
     def last(latents: jax.Array, prompts: jax.Array) -> jax.Array:
-        batch = latents[-sampling.batch :], prompts[-sampling.batch :]
-        before = latents[: -sampling.batch], prompts[: -sampling.batch]
-        state = remember_of(method, bench)(guide.init(batch[0]), *before)
+        batch = latents[-study.batch :], prompts[-study.batch :]
+        before = latents[: -study.batch], prompts[: -study.batch]
+        state = remember(guide.init(batch[0]), *before)
         return guide.update(jnp.zeros_like(batch[0]), state, batch[0], prompts=batch[1])[0]
 
     return jax.jit(last)
@@ -217,3 +200,58 @@ def distance_within(rows: np.ndarray, kinds: np.ndarray) -> float:
 def rounded(value: float) -> float:
     """The value to so many digits as do not depend on the machine."""
     return float(f"{value:.{_DIGITS}g}")
+
+
+def gained(values: xr.DataArray) -> xr.DataArray:
+    """What each method differs by from no guidance, seed by seed; 0 at the strength 0."""
+    methods = [method for method in values["guide"].values.tolist() if method in METHODS]
+    plain = values.sel(guide=NONE, strength=0.0, drop=True)
+    return values.sel(guide=methods).where(values.strength > 0, plain) - plain
+
+
+def at_costs(minus: xr.DataArray) -> xr.Dataset:
+    """What each method has gained (as of `gained`) where it costs so much, with errors: COSTS."""
+    core = ["strength", "seed"]
+    found: list[xr.Dataset] = []
+    for name, cost in COSTS.values():
+        value, error = xr.apply_ufunc(
+            at_cost,
+            minus.sel(measure=name, drop=True) / cost,
+            minus,
+            input_core_dims=[core, core],
+            output_core_dims=[[], []],
+            vectorize=True,
+        )
+        found.append(xr.Dataset({"value": value, "error": error}))
+    return xr.concat(found, xr.IndexVariable("cost", list(COSTS)))
+
+
+def at_cost(costs: np.ndarray, gains: np.ndarray) -> tuple[float, float]:
+    """The mean gain where the mean cost over the seeds first is 1, and its standard error.
+
+    Both are `[strengths, seeds]`, from no guidance upwards. The error is the jackknife's over the
+    seeds, all of it repeated. Both are NaN where it never costs so much; the error alone where that
+    hangs on one seed.
+    """
+    seeds = np.arange(costs.shape[1])
+    value, *without = (
+        along(costs[:, kept].mean(axis=1), gains[:, kept].mean(axis=1), 1.0)
+        for kept in (seeds >= 0, *(seeds != seed for seed in seeds))
+    )
+    return float(value), float(np.sqrt((len(seeds) - 1) * np.var(without)))
+
+
+def along(costs: np.ndarray, values: np.ndarray, limit: float) -> np.ndarray:
+    """The values `[k, ...]` of a path where its costs `[k]` first reach a limit; NaN if never.
+
+    Between the points of the path both are interpolated linearly; a path that begins beyond the
+    limit has its first values.
+    """
+    reached = np.flatnonzero(costs >= limit)
+    if not reached.size:
+        return np.full(values.shape[1:], np.nan)
+    after = reached[0]
+    if after == 0:
+        return values[0]
+    part = (limit - costs[after - 1]) / (costs[after] - costs[after - 1])
+    return (1 - part) * values[after - 1] + part * values[after]

@@ -12,6 +12,7 @@ real pictures judges, and held-out real pictures are what generated ones are hel
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import textwrap
 import time
 
@@ -33,12 +34,11 @@ _SHOWN = 6, 4  # Kinds, and samples of each, whose pictures are kept; fewer if t
 _COLUMNS = 4  # Kinds that are drawn with every guide.
 _STRIPS = 5, 4  # Kinds that are drawn without a guide: in a row, and rows.
 _COLOURS = {method: style.score_colour(method) for method in METHODS} | {OF_FEATURES: style.SKY}
-# What guidance costs, and where its gain is read: beside the panel's ends, seen from no guidance.
+# What guidance costs: its label, where gains are read, and the panel's ends from no guidance.
 _ACROSS = {
-    "alignment": ("2 points of alignment", (-12.0, 3.0)),
-    "kernel distance": ("kernel distance + 2", (-4.0, 16.0)),
+    "alignment": ("alignment, %", "2 points of alignment", (-12.0, 3.0)),
+    "kernel distance": ("kernel distance x 100", "kernel distance + 2", (-4.0, 16.0)),
 }
-_LABELS = {"alignment": "alignment, %", "kernel distance": "kernel distance x 100"}
 _COSTS = {"2 points of alignment": style.GREY, "kernel distance + 2": style.ORANGE}
 
 
@@ -70,29 +70,21 @@ class GuidedDiffusion(lab.Study):
     methods: tuple[str, ...] = lab.flag(METHODS, "What guides.", choices=METHODS)
     strengths: tuple[float, ...] = lab.flag(
         (0.1, 0.3, 1.0, 3.0, 10.0),
-        "How far a guide would move a sample in all, in norms of its latents, were its gradients "
-        "those at samples without guidance; a weight for each method follows.",
+        "How far a guide would move a sample in all, in norms of its latents, by its gradients at "
+        "samples without guidance; a weight for each method follows.",
         above=0,
     )
-    seeds: int = lab.flag(
-        5, "Repetitions with other noise and prompts; they are the units of errors.", at_least=2
-    )
+    seeds: int = lab.flag(5, "Repetitions with other noise and prompts.", at_least=2)
     samples: int = lab.flag(150, "Samples of each seed.", at_least=2)
-    kinds: int = lab.flag(
-        50, "Kinds of thing that are asked for in each seed; all if fewer.", at_least=1
-    )
+    kinds: int = lab.flag(50, "Kinds of thing in each seed; all if fewer.", at_least=1)
     batch: int = lab.flag(50, "Samples that are drawn and guided together.", at_least=2)
     steps: int = lab.flag(20, "Calls of the model a sample, by DPM-Solver++(2M).", at_least=1)
     scale: float = lab.flag(2.0, "Of classifier-free guidance.", above=0)
     every: int = lab.flag(4, "Guidance acts at every so many steps.", at_least=1)
     at: str = lab.flag("clean", "Where it is evaluated.", choices=diffusion.PLACES)
     window: int = lab.flag(300, "Finished pairs that a guide remembers.", at_least=0)
-    truncation: int = lab.flag(
-        100, "Eigenvalues that the guide Conditional-Vendi keeps.", at_least=1
-    )
-    references: int = lab.flag(
-        1000, "Real pictures that distances and bandwidths are taken on.", at_least=40
-    )
+    truncation: int = lab.flag(100, "Eigenvalues that Conditional-Vendi keeps.", at_least=1)
+    references: int = lab.flag(1000, "Real pictures of distances and bandwidths.", at_least=40)
     mixture: str | None = lab.flag(
         None,
         "File .npz with centres [k, 2], spread [] and weights [m, k] of the mixture.",
@@ -106,15 +98,13 @@ class GuidedDiffusion(lab.Study):
     best: int = lab.resolved(1)
     judged: str = lab.resolved("")
 
-    @property
-    def sampling(self) -> guides.Sampling:
-        """How samples are drawn and guided."""
-        fields = dataclasses.fields(guides.Sampling)
-        return guides.Sampling(**{f.name: getattr(self, f.name) for f in fields})
-
     def prepare(self, load, seed):
         """Reads the models, and chooses bandwidths and weights before anything is guided."""
-        self._check()
+        if self.samples % self.batch or self.samples < 2 * self.batch:
+            raise ValueError(
+                f"--samples: expected a multiple of --batch={self.batch}, two batches at least, "
+                f"received {self.samples}."
+            )
         bench = benches.load(self.model, self.mixture)
         spare = len(bench.real) - self.samples
         if self.references > spare:
@@ -128,48 +118,26 @@ class GuidedDiffusion(lab.Study):
         gaussian = dataclasses.replace(self.bandwidths, kernel="gaussian")
         widths = bandwidths if bandwidths.prompt_bandwidth else gaussian.resolve(reference, seed)
         assert widths.prompt_bandwidth is not None
-        kinds = min(self.kinds, len(bench.names))
-        sampling, weights = guides.calibrated(
-            dataclasses.replace(
-                self.sampling, prompts=guides.rounded(widths.prompt_bandwidth * widths.shown)
-            ),
-            self.methods,
-            self.strengths,
-            bench,
-            kinds=kinds,
-            samples=self.samples,
-            seed=seed,
+        study = dataclasses.replace(
+            self,
+            description=bench.words,
+            bandwidths=bandwidths,
+            kinds=min(self.kinds, len(bench.names)),
+            mixture=None,
+            prompts=guides.rounded(widths.prompt_bandwidth * widths.shown),
+            best=bench.best,
+            judged=bench.judged,
         )
+        study = guides.calibrated(study, bench, seed)
         arrays = {
             name: np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
             for name, tree in bench.params.items()
         }
-        samplers = {name: guides.sampler(name, sampling, bench) for name in (NONE, *self.methods)}
-        return self.ready(
+        samplers = {name: guides.sampler(name, study, bench) for name in (NONE, *self.methods)}
+        return study.ready(
             state=(bench, samplers),
             arrays=arrays | {"prompts of kinds": bench.prompts, **bench.real.arrays},
-            description=bench.words,
-            bandwidths=bandwidths,
-            kinds=kinds,
-            mixture=None,
-            latents=sampling.latents,
-            features=sampling.features,
-            prompts=sampling.prompts,
-            weights=weights,
-            best=bench.best,
-            judged=bench.judged,
         )
-
-    def _check(self):
-        if self.samples % self.batch:
-            raise ValueError(
-                f"--samples: expected a multiple of --batch={self.batch}, received {self.samples}."
-            )
-        if self.samples < 2 * self.batch:
-            raise ValueError(
-                f"--samples: expected at least two batches of {self.batch}, received "
-                f"{self.samples}."
-            )
 
     def cells(self):
         """Real pictures, samples without guidance, and every method at every strength."""
@@ -183,6 +151,7 @@ class GuidedDiffusion(lab.Study):
         """What the judge says of a method's samples, the same noise and prompts in every cell."""
         bench, samplers = state
         chosen, others = judging.references(bench, self.references)
+        reference = bench.real.outputs[chosen]
         values, seconds, skipped, kept = [], [], 0, xr.Dataset()
         for index in range(self.seeds):
             context.say(f"seed {index + 1} of {self.seeds}")
@@ -195,11 +164,12 @@ class GuidedDiffusion(lab.Study):
                 seconds.append(0.0)
             else:
                 kinds, prompts = guides.asked(self.kinds, self.samples, bench, key)
-                at = None if guide == NONE else self.strengths.index(strength)
-                weight = 0.0 if at is None else self.weights[guide][at]
-                given = bench.model.denoise, key, jnp.asarray(prompts), jnp.asarray(weight)
+                weights = dict(zip(self.strengths, self.weights.get(guide, ()), strict=False))
+                weight = jnp.asarray(weights.get(strength, 0.0))
                 started = time.perf_counter()
-                latents, left = jax.block_until_ready(samplers[guide](*given))
+                latents, left = jax.block_until_ready(
+                    samplers[guide](bench.model.denoise, key, jnp.asarray(prompts), weight)
+                )
                 seconds.append(time.perf_counter() - started)
                 skipped += int(left)
                 outputs = bench.model.decode(latents)
@@ -207,7 +177,6 @@ class GuidedDiffusion(lab.Study):
                 if index == 0:
                     rows = self.kinds if guide == NONE else _SHOWN[0]
                     kept = judging.pictures(np.asarray(outputs), kinds, rows, _SHOWN[1])
-            reference = bench.real.outputs[chosen]
             values.append(
                 judging.judged(features, prompts, kinds, reference, self.bandwidths, bench)
             )
@@ -222,18 +191,16 @@ class GuidedDiffusion(lab.Study):
 
     def tables(self, run):
         """Means, paired differences to no guidance, and those where methods cost as much."""
-        found = run.found
+        found, axes = run.found, ("guide", "strength")
         values = found.value.sel(scale=self.bandwidths.shown)
-        minus = judging.gained(values)
-        rows = ("guide", "strength")
-        for part, names in (
-            (tables.means(values, "seed"), {}),
-            (tables.means(minus, "seed"), {"guide": "less no guidance"}),
+        minus = guides.gained(values)
+        less = tables.means(minus.sel(strength=minus.strength > 0), "seed")
+        for part, rows, names in (
+            (tables.means(values, "seed"), axes, {}),
+            (less, axes, {"guide": "less no guidance"}),
+            (guides.at_costs(minus), ("cost", "guide"), {"cost": "where it has cost"}),
         ):
             yield tables.table(part, rows=rows, columns="measure", error="error", names=names)
-        equal, names = judging.at_costs(minus), {"cost": "where it has cost"}
-        rows = ("cost", "guide")
-        yield tables.table(equal, rows=rows, columns="measure", error="error", names=names)
         seconds = found.seconds.median("seed")
         weights = xr.DataArray(
             [self.weights[method] for method in self.methods],
@@ -244,9 +211,8 @@ class GuidedDiffusion(lab.Study):
             "time of no guidance's": seconds / seconds.sel(guide=NONE, strength=0.0, drop=True),
             "latents not moved": found.skipped,
         }
-        costs = xr.Dataset(columns).sel(guide=list(self.methods), strength=weights.strength)
-        costs = costs.to_array("column").to_dataset(name="value")
-        yield tables.table(costs, rows=("guide", "strength"), columns="column")
+        costs = xr.Dataset(columns).reindex_like(weights).to_array("column")
+        yield tables.table(costs.to_dataset(name="value"), rows=axes, columns="column")
 
     @classmethod
     def figures(cls, runs):
@@ -267,7 +233,7 @@ class GuidedDiffusion(lab.Study):
 def _gains_of(run):
     """Percent more Conditional-Vendi than without guidance at each cost, with errors."""
     values = run.found.value
-    found = judging.at_costs(judging.gained(values)).sel(measure="Conditional-Vendi", drop=True)
+    found = guides.at_costs(guides.gained(values)).sel(measure="Conditional-Vendi", drop=True)
     plain = values.sel(guide=NONE, strength=0.0, measure="Conditional-Vendi", drop=True)
     return 100 * found / plain.mean("seed")
 
@@ -277,7 +243,7 @@ def _most(gains):
     gains = gains.where(gains["guide"] != OF_FEATURES).dropna("guide")
     if not gains.size:
         return "no guide of latents costs so much"
-    return f"best guide of latents: {gains.idxmax('guide').item()}, {gains.max().item():.2g}%"
+    return f"best guide of latents: {gains.idxmax('guide').item()}, {gains.max():.2g}%"
 
 
 def _caption(figure, runs, bars, scale=None):
@@ -288,47 +254,35 @@ def _caption(figure, runs, bars, scale=None):
 
 def _curves(runs):
     """A row a model; Conditional-Vendi against what it costs, a line a method."""
-    count = len(_ACROSS)
-    figure, panels = style.panels(count * len(runs), columns=count, size=(4.8, 2.9))
-    for index, panel in enumerate(panels):
-        run = runs[index // count]
-        across, (cost, ends) = list(_ACROSS.items())[index % count]
+    places = [(run, across) for run in runs for across in _ACROSS]
+    figure, panels = style.panels(len(places), columns=len(_ACROSS), size=(4.8, 2.9))
+    for panel, (run, across) in zip(panels, places, strict=True):
+        label, cost, ends = _ACROSS[across]
         study, scale = run.study, run.study.bandwidths.shown
-        values = run.found.value.sel(scale=scale)
-        plain = values.sel(guide=NONE, strength=0.0, drop=True)
-        paths = values.sel(guide=list(study.methods)).where(values.strength > 0, plain)
-        error = 2 * tables.means(paths - plain, "seed").error
-        mean = paths.mean("seed")
-        x, y = mean.sel(measure=across), mean.sel(measure="Conditional-Vendi")
-        start = plain.mean("seed")
-        low, high = (start.sel(measure=across).item() + end for end in ends)
-        for number, method in enumerate(study.methods):
+        values = run.found.value.sel(scale=scale, measure=[across, "Conditional-Vendi"])
+        start = values.sel(guide=NONE, strength=0.0, drop=True).mean("seed")
+        minus = tables.means(guides.gained(values), "seed")
+        x, y = (start + minus.value).transpose("measure", ...)
+        x_error, y_error = 2 * minus.error.transpose("measure", ...)
+        for marker, method in zip(style.MARKERS, study.methods, strict=False):
+            colour = _COLOURS[method]
             panel.errorbar(
-                x.sel(guide=method),
-                y.sel(guide=method),
-                error.sel(guide=method, measure="Conditional-Vendi"),
-                error.sel(guide=method, measure=across),
-                color=_COLOURS[method],
-                marker=style.MARKERS[number],
-                ecolor=(_COLOURS[method], 0.4),
+                *(of.sel(guide=method) for of in (x, y, y_error, x_error)),
+                color=colour,
+                marker=marker,
+                ecolor=(colour, 0.4),
                 elinewidth=0.8,
                 label=method,
             )
-        panel.plot(
-            start.sel(measure=across),
-            start.sel(measure="Conditional-Vendi"),
-            "*",
-            color=style.BLACK,
-            markersize=10,
-            zorder=3,
-            label="no guidance",
-        )
-        inside = y.where((x >= low) & (x <= high))
-        if len(study.methods) > 1:  # That of features goes far beyond.
-            inside = inside.where(inside["guide"] != OF_FEATURES)
+        look = {"color": style.BLACK, "markersize": 10, "zorder": 3, "label": "no guidance"}
+        panel.plot(*start.values, "*", **look)
+        low, high = (start.sel(measure=across).item() + end for end in ends)
+        # The guide of features goes far beyond the others.
+        shown = [method for method in study.methods if method != OF_FEATURES] or [OF_FEATURES]
+        inside = y.where((x >= low) & (x <= high)).sel(guide=shown)
         room = 0.1 * float(inside.max() - inside.min())
         panel.set(xlim=(low, high), ylim=(inside.min() - room, inside.max() + room))
-        panel.set(xlabel=_LABELS[across], ylabel="Conditional-Vendi")
+        panel.set(xlabel=label, ylabel="Conditional-Vendi")
         gains = _gains_of(run).value.sel(scale=scale, cost=cost)
         panel.set_title(f"{study.model}, for {cost}:\n{_most(gains)}")
     style.legend_above(figure, panels[0], columns=6)
@@ -352,12 +306,11 @@ def _gains(runs):
         row = found.value.sel(model=part.model.item())
         top = 1.35 * row.where(row["guide"] != OF_FEATURES).fillna(0).max().item()
         panel.set_ylim(top=top or None)
+        look = {"ha": "center", "va": "top", "fontsize": 7.5}
         for bar in panel.patches:
             if bar.get_height() > top > 0:
                 place = bar.get_x() + bar.get_width() / 2
-                panel.text(
-                    place, top, f"{bar.get_height():.0f}%", ha="center", va="top", fontsize=7.5
-                )
+                panel.text(place, top, f"{bar.get_height():.0f}%", **look)
 
     drawn = figures.facets(
         found,
@@ -369,49 +322,41 @@ def _gains(runs):
         error="error",
         colours=_COSTS,
         title=title,
-        x_label="",
         y_label="gain in Conditional-Vendi, %",
         size=(3.6, 2.6),
         each=each,
     )
-    bars = "two standard errors by the jackknife over the seeds"
-    return _caption(drawn, runs, bars)
+    return _caption(drawn, runs, "two standard errors by the jackknife over the seeds")
 
 
-def _strip(panel, samples):
-    """Samples of one kind side by side."""
-    picture = np.concatenate(list(samples.values), axis=1).squeeze()
-    panel.imshow(picture, cmap="gray", vmin=0, vmax=255)
-    panel.set(xticks=[], yticks=[])
-    panel.grid(visible=False)
-    panel.spines[:].set_visible(False)
-
-
-def _names(run, kinds, width):
-    """Of kinds of the model's collection, no wider than their pictures."""
+def _strips(run, cells, kinds, columns, size):
+    """Samples of one kind side by side: a panel for each kind of each cell, row by row."""
     names = pictures.COLLECTIONS[run.study.model].prompts().names[kinds]
-    return [textwrap.shorten(str(name), width, placeholder=" ...") for name in names]
+    draws = cells[0].sizes["sample"]
+    size = (size[0] * draws, size[1])
+    figure, panels = style.panels(len(cells) * len(kinds), columns=columns, size=size)
+    for panel, (cell, kind) in zip(panels, itertools.product(cells, kinds), strict=True):
+        picture = np.concatenate(list(cell.pictures.sel(kind=kind).values), axis=1).squeeze()
+        panel.imshow(picture, cmap="gray", vmin=0, vmax=255)
+        panel.set(xticks=[], yticks=[])
+        panel.grid(visible=False)
+        panel.spines[:].set_visible(False)
+    for panel, name in zip(panels, names, strict=False):  # No wider than their pictures.
+        panel.set_title(textwrap.shorten(str(name), 9 * draws, placeholder=" ..."), fontsize=8)
+    return figure, panels
 
 
 def _grid(run, cells):
     """A row a method at one strength, a column a kind: the same noise and prompts in a column."""
     study = run.study
     middle = study.strengths[len(study.strengths) // 2]
-    rows = [(NONE, 0.0), *((method, middle) for method in study.methods)]
+    rows = {"no guidance": cells[NONE, 0.0]} | {of: cells[of, middle] for of in study.methods}
     kinds = cells[NONE, 0.0].kind.values[:_COLUMNS]
-    draws = cells[NONE, 0.0].sizes["sample"]
-    size = (0.65 * draws, 0.75)
-    figure, panels = style.panels(len(rows) * len(kinds), columns=len(kinds), size=size)
-    for index, panel in enumerate(panels):
-        cell, kind = rows[index // len(kinds)], kinds[index % len(kinds)]
-        _strip(panel, cells[cell].pictures.sel(kind=kind))
-        if index < len(kinds):
-            panel.set_title(_names(run, kinds, 9 * draws)[index])
-        if not index % len(kinds):
-            scores = cells[cell].value.isel(scale=0).mean("seed")
-            aligned = scores.sel(measure="alignment").item()
-            words = f"{'no guidance' if cell[0] == NONE else cell[0]}\n{aligned:.0f}% aligned"
-            panel.set_ylabel(words, rotation=0, ha="right", va="center", fontsize=8)
+    figure, panels = _strips(run, list(rows.values()), kinds, len(kinds), (0.65, 0.75))
+    for panel, (name, of) in zip(panels[:: len(kinds)], rows.items(), strict=True):
+        aligned = of.value.isel(scale=0).sel(measure="alignment").mean()
+        words = f"{name}\n{aligned:.0f}% aligned"
+        panel.set_ylabel(words, rotation=0, ha="right", va="center", fontsize=8)
     style.caption(
         figure,
         f"{study.description}: the same prompts and noise in every row, guides at strength "
@@ -426,14 +371,9 @@ def _samples(run, cells):
     columns, rows = _STRIPS
     known = plain.kind.values
     kinds = known[np.linspace(0, len(known) - 1, min(len(known), columns * rows)).astype(int)]
-    draws = plain.sizes["sample"]
-    columns = min(columns, len(kinds))
-    figure, panels = style.panels(len(kinds), columns=columns, size=(0.6 * draws, 0.85))
-    for panel, kind, name in zip(panels, kinds, _names(run, kinds, 9 * draws), strict=True):
-        _strip(panel, plain.pictures.sel(kind=kind))
-        panel.set_title(name, fontsize=8)
+    figure, _ = _strips(run, [plain], kinds, min(columns, len(kinds)), (0.6, 0.85))
     scores = plain.value.isel(scale=0).mean("seed")
-    aligned, away = (scores.sel(measure=m).item() for m in ("alignment", "kernel distance"))
+    aligned, away = scores.sel(measure=["alignment", "kernel distance"]).values
     style.caption(
         figure,
         f"{study.description}: no guidance. {study.judged.capitalize()}: {aligned:.1f}%; kernel "

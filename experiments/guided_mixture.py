@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,8 @@ import numpy as np
 import xarray as xr
 
 from experiments import lab, mixture_guides
-from experiments.generators import diffusion, mixture_diffusion
+from experiments.generators import diffusion
+from experiments.generators.mixture_diffusion import MIXTURES
 from experiments.lab import figures, style, tables
 from experiments.mixture_guides import KINDS, LAW, PLAIN, SCORES
 
@@ -29,9 +31,11 @@ _WORDS = {
     "energy": "energy distance to the law",
     "off": "share off the support",
     "variation": "total variation",
+    "until": "part of the steps",
 }
+_SAMPLING = "batches", "copies", "window", "truncation", "steps", "solver", "at"
 _MIXTURES = {"shared": "prompts share components", "apart": "prompts are apart"}
-_COLOURS = {kind: style.score_colour(name) for kind, name in KINDS.items()}
+_SAMPLERS = {LAW: "the law itself", PLAIN: "no guidance"} | KINDS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,14 +59,10 @@ class GuidedMixture(lab.Study):
 
     bandwidths: lab.Scales = lab.Scales()
     mixtures: tuple[str, ...] = lab.flag(
-        tuple(mixture_diffusion.MIXTURES),
-        "Mixtures whose components all prompts share, or whose prompts are apart.",
-        choices=mixture_diffusion.MIXTURES,
+        tuple(MIXTURES), "Whether prompts share components, or are apart.", choices=MIXTURES
     )
     law: str | None = lab.flag(
-        None,
-        "A JSON file of a mixture of your own in their place: centres [k, 2], spread, weights "
-        "[prompts, k].",
+        None, "In their place a JSON file: centres [k, 2], spread, weights [prompts, k]."
     )
     kinds: tuple[str, ...] = lab.flag(tuple(KINDS), "The guides.", choices=KINDS)
     weights: tuple[float, ...] = lab.flag(
@@ -73,42 +73,28 @@ class GuidedMixture(lab.Study):
     )
     at: str = lab.flag(
         "clean",
-        "Where the gradient is taken: at the predicted clean samples, or at the noisy ones as "
-        "printed in CV eq. 14.",
+        "Where the gradient is taken: at predicted clean samples, or at noisy ones (CV eq. 14).",
         choices=diffusion.PLACES,
     )
-    seeds: int = lab.flag(
-        5, "Repetitions, each from noise of its own, the same for every guide.", at_least=1
-    )
+    seeds: int = lab.flag(5, "Repetitions with other noise, each for every guide.", at_least=1)
     batches: int = lab.flag(12, "Batches one after another in each.", at_least=1)
     # Modes of a prompt and energy distances are of pairs of different samples.
     copies: int = lab.flag(4, "Samples of every prompt in a batch.", at_least=2)
     window: int = lab.flag(48, "Finished samples that the guide remembers.", at_least=0)
-    truncation: int = lab.flag(
-        36, "Eigenvalues that Conditional-Vendi keeps as a guide.", at_least=1
-    )
+    truncation: int = lab.flag(36, "Eigenvalues that Conditional-Vendi keeps.", at_least=1)
     steps: int = lab.flag(12, "Steps of the sampler.", at_least=1)
     solver: str = lab.flag("dpm2", "The sampler.", choices=diffusion.SOLVERS)
     limit: float = lab.flag(
-        0.05,
-        "The share of samples off their prompt's support at which guides are compared.",
-        above=0,
-        below=1,
+        0.05, "The share off the support at which guides are compared.", above=0, below=1
     )
     of_mixtures: dict[str, lab.Scales] = lab.resolved()
-
-    @property
-    def sampling(self) -> mixture_guides.Sampling:
-        """How samples are drawn."""
-        fields = dataclasses.fields(mixture_guides.Sampling)
-        return mixture_guides.Sampling(**{f.name: getattr(self, f.name) for f in fields})
 
     def prepare(self, load, seed):
         """Chooses the bandwidths on samples of each law."""
         if max(self.until) > 1:
             raise ValueError(f"--until: expected parts up to 1, received {max(self.until):g}.")
         if self.law is None:
-            laws = {name: mixture_diffusion.MIXTURES[name]() for name in self.mixtures}
+            laws = {name: MIXTURES[name]() for name in self.mixtures}
         elif self.mixtures != GuidedMixture.mixtures:
             raise ValueError("--mixtures and --law: give one or the other.")
         else:
@@ -118,15 +104,14 @@ class GuidedMixture(lab.Study):
             for name, law in laws.items()
         }
         one = next(iter(scales.values()))
-        arrays = {
-            f"{name} {part}": np.asarray(array)
-            for name, law in laws.items()
-            for part, array in law._asdict().items()
-        }
         # A file is known by its contents, wherever it stands.
         return self.ready(
             state=laws,
-            arrays=arrays,
+            arrays={
+                f"{name} {part}": np.asarray(array)
+                for name, law in laws.items()
+                for part, array in law._asdict().items()
+            },
             bandwidths=dataclasses.replace(
                 self.bandwidths, scales=one.scales, described=one.described
             ),
@@ -150,14 +135,9 @@ class GuidedMixture(lab.Study):
     def compute(self, state, context, *, mixture, scale, kind, until):
         """Samples at every weight with the same noise, and what is found of them."""
         law, kernels = state[mixture], scale.kernels
-        draw = functools.partial(
-            mixture_guides.draw,
-            law,
-            kernels=kernels,
-            kind=kind,
-            stop=max(1, round(until * self.steps)),
-            sampling=self.sampling,
-        )
+        options = {name: getattr(self, name) for name in _SAMPLING}
+        options |= {"kind": kind, "stop": max(1, round(until * self.steps))}
+        draw = functools.partial(mixture_guides.draw, law, kernels=kernels, **options)
         keys = [jax.random.fold_in(context.shared_key, seed) for seed in range(self.seeds)]
         each = -(-_SHOWN // len(law.weights))
         weights = self.weights if kind in KINDS else (0.0,)
@@ -179,25 +159,21 @@ class GuidedMixture(lab.Study):
 
     def tables(self, run):
         """Guides at the same share off the support, and conditional less marginal ones."""
-        found = run.found
-        reached = self.reached(found)
-        free = found.value.sel(kind=[LAW, PLAIN], until=[0.0], weight=0.0, drop=True)
+        reached = self.reached(run)
+        free = run.found.value.sel(kind=[LAW, PLAIN], until=[0.0], weight=0.0, drop=True)
         columns = ["weight", "off", "modes", "conditional_rke", "conditional_vendi", "energy"]
         whole = xr.concat([free, reached], "kind", join="outer").sel(score=[*columns, "variation"])
+        look = {"columns": "score", "error": "error", "names": _WORDS}
         rows = ("mixture", "scale", "kind", "until")
-        names = _WORDS | {"until": "part of the steps"}
-        yield tables.table(
-            tables.means(whole, "seed"), rows=rows, columns="score", error="error", names=names
-        )
+        yield tables.table(tables.means(whole, "seed"), rows=rows, **look)
         if pairs := mixture_guides.differences(reached):
             less = xr.concat(list(pairs.values()), xr.IndexVariable("pair", list(pairs)))
             less = tables.means(less.sel(score=columns[2:]), "seed")
-            rows = ("mixture", "scale", "pair", "until")
-            yield tables.table(less, rows=rows, columns="score", error="error", names=names)
+            yield tables.table(less, rows=("mixture", "scale", "pair", "until"), **look)
 
-    def reached(self, found):
+    def reached(self, run):
         """The scores of every guide where `limit` of its samples are off the support."""
-        return mixture_guides.at_limit(mixture_guides.guided(found.value), self.limit)
+        return mixture_guides.at_limit(mixture_guides.guided(run.found.value), self.limit)
 
     @classmethod
     def figures(cls, runs):
@@ -228,31 +204,29 @@ def _caption(figure, run, scale=None):
 def _samples(run):
     """The law, plain samples, and each guide at the largest weight within the limit."""
     study, until = run.study, run.study.until[0]
-    kinds = {LAW: "the law itself", PLAIN: "no guidance"} | {k: KINDS[k] for k in study.kinds}
-    count = len(kinds) * len(study.mixtures)
-    figure, panels = style.panels(count, columns=len(kinds), size=(2.2, 2.5))
+    kinds = [LAW, PLAIN, *study.kinds]
+    places = list(itertools.product(study.mixtures, kinds))
+    figure, panels = style.panels(len(places), columns=len(kinds), size=(2.2, 2.5))
     found = run.found.sel(scale=study.bandwidths.shown)
-    means = found.value.mean("seed", skipna=False)
-    for index, panel in enumerate(panels):
-        mixture, kind = study.mixtures[index // len(kinds)], list(kinds)[index % len(kinds)]
-        place = {"mixture": mixture, "kind": kind, "until": until if kind in KINDS else 0.0}
-        weight, words = 0.0, kinds[kind]
+    for panel, (mixture, kind) in zip(panels, places, strict=True):
+        one = found.sel(mixture=mixture, kind=kind, until=until if kind in KINDS else 0.0)
+        means = one.value.mean("seed", skipna=False)
+        weight, words = 0.0, _SAMPLERS[kind]
         if kind in KINDS:
-            off = means.sel(place).sel(score="off", weight=list(study.weights)).values
-            beyond = np.flatnonzero(off > study.limit)
-            weight = study.weights[max(beyond[0] - 1, 0) if beyond.size else -1]
+            beyond = means.sel(score="off", weight=list(study.weights)).values > study.limit
+            weight = study.weights[max(np.argmax(beyond) - 1, 0) if beyond.any() else -1]
             words += f", weight {weight:g}"
-        one, scores = found.sel(place).sel(weight=weight), means.sel(place).sel(weight=weight)
+        one, means = one.sel(weight=weight), means.sel(weight=weight)
         prompts = one.prompt.values.astype(int)
         colours = np.array(style.CYCLE)[prompts % len(style.CYCLE)]
         panel.scatter(*one.shown.values.T, s=3, c=colours.tolist(), linewidths=0)
-        modes, off = (scores.sel(score=name).item() for name in ("modes", "off"))
+        modes, off = means.sel(score=["modes", "off"]).values
         panel.set_title(f"{words}\n{modes:.2f} modes a prompt\n{off:.1%} off the support")
         law = found.shown.sel(mixture=mixture, kind=LAW, until=0.0, weight=0.0)
         reach = 1.35 * float(np.abs(law.astype(float)).max())
         panel.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
         panel.grid(visible=False)
-        if not index % len(kinds):
+        if kind == LAW:
             panel.set_ylabel(_MIXTURES.get(mixture) or mixture)
     words = (
         f"the first {len(prompts)} samples of a seed, coloured by prompt; the largest weight with "
@@ -268,35 +242,28 @@ def _when(until):
 def _curves(run):
     """Modes of a prompt against the share off the support: mixtures by when the guide acts."""
     study, scale = run.study, run.study.bandwidths.shown
+    places = list(itertools.product(study.mixtures, study.until))
     columns = len(study.until)
-    figure, panels = style.panels(
-        columns * len(study.mixtures), columns=columns, size=(4.2, 2.7), sharey="row"
-    )
-    found = run.found.value.sel(scale=scale)
-    path = mixture_guides.guided(found)
-    path = tables.means(path.where(path.sel(score="off") <= 0.5), "seed")
-    reached = study.reached(run.found).sel(scale=scale, score="modes").mean("seed", skipna=False)
-    for index, panel in enumerate(panels):
-        mixture, until = study.mixtures[index // columns], study.until[index % columns]
-        place = {"mixture": mixture, "until": until}
-        for number, kind in enumerate(study.kinds):
-            off, modes = (path.sel(place).sel(kind=kind, score=name) for name in ("off", "modes"))
-            panel.errorbar(
-                100 * off.value,
-                modes.value,
-                modes.error,
-                color=_COLOURS[kind],
-                marker=style.MARKERS[number],
-                label=KINDS[kind],
-            )
-        law = found.sel(mixture=mixture, kind=LAW, until=0.0, weight=0.0, score="modes").mean()
-        panel.axhline(law.item(), color=style.GREY, linewidth=0.8, label="the law itself")
+    figure, panels = style.panels(len(places), columns=columns, size=(4.2, 2.7), sharey="row")
+    values = run.found.value.sel(scale=scale)
+    paths = mixture_guides.guided(values)
+    paths = tables.means(paths.where(paths.sel(score="off") <= 0.5), "seed")
+    laws = values.sel(kind=LAW, until=0.0, weight=0.0, score="modes").mean("seed")
+    reached = study.reached(run).sel(scale=scale, score="modes").mean("seed", skipna=False)
+    for panel, (mixture, until) in zip(panels, places, strict=True):
+        for marker, kind in zip(style.MARKERS, paths.kind.values.tolist(), strict=False):
+            path = paths.sel(mixture=mixture, until=until, kind=kind)
+            off, modes = (path.sel(score=name) for name in ("off", "modes"))
+            look = {"color": style.score_colour(kind), "marker": marker, "label": kind}
+            panel.errorbar(100 * off.value, modes.value, modes.error, **look)
+        law = laws.sel(mixture=mixture).item()
+        panel.axhline(law, color=style.GREY, linewidth=0.8, label="the law itself")
         panel.axvline(100 * study.limit, color=style.GREY, linewidth=0.8, linestyle=":")
-        most = reached.sel(place)
-        best = f"{KINDS[most.idxmax('kind').item()]} has {most.max().item():.2g} modes"
+        most = reached.sel(mixture=mixture, until=until)
+        best = f"{most.idxmax('kind').item()} has {most.max():.2g} modes"
         panel.set_title(f"{mixture}, {_when(until)}:\n{best} at {study.limit:.0%} off the support")
         panel.set(xlabel="off the support, %", xlim=(0, 50))
-        if not index % columns:
+        if until == study.until[0]:
             panel.set_ylabel(_WORDS["modes"])
     style.legend_above(figure, panels[0], columns=5)
     return _caption(figure, run, scale)
@@ -307,23 +274,23 @@ def _weights(run):
     study, scale = run.study, run.study.bandwidths.shown
     until = study.until[0]
     values = run.found.value.sel(scale=scale, score=["conditional_rke", "energy", "off"])
-    guides = values.sel(kind=list(study.kinds), until=until, weight=list(study.weights))
+    laws = values.sel(kind=LAW, until=0.0, weight=0.0).mean("seed")
+    guides = mixture_guides.guided(values).sel(until=until, weight=list(study.weights))
     found = tables.means(guides, "seed")
 
     def each(panel, part):
-        score, mixture = part.score.item(), part.mixture.item()
-        law = values.sel(mixture=mixture, score=score, kind=LAW, until=0.0, weight=0.0)
-        panel.axhline(law.mean().item(), color=style.GREY, linewidth=0.8)
-        if score != "off":
-            options = {"linthresh": 0.1} if score == "energy" else {}
+        law = laws.sel(score=part.score, mixture=part.mixture).item()
+        panel.axhline(law, color=style.GREY, linewidth=0.8)
+        if part.score != "off":
+            options = {"linthresh": 0.1} if part.score == "energy" else {}
             panel.set_yscale("symlog" if options else "log", **options)
             style.log_numbers(panel.yaxis)
 
     def title(score, mixture):
         last = found.value.sel(score=score, mixture=mixture).isel(weight=-1)
-        ends = last.idxmin("kind").item(), last.idxmax("kind").item()
-        low, high = (f"{KINDS[k]} {float(f'{last.sel(kind=k).item():.2g}'):,g}" for k in ends)
-        return f"{mixture}, weight {last.weight.item():g}: {low} to {high}"
+        ends = last.sortby(last)[[0, -1]]
+        low, high = (f"{of.kind.item()} {float(f'{of:.2g}'):,g}" for of in ends)
+        return f"{mixture}, weight {last.weight:g}: {low} to {high}"
 
     drawn = figures.facets(
         found,
@@ -333,8 +300,6 @@ def _weights(run):
         column="mixture",
         error="error",
         log_x=True,
-        colours=_COLOURS,
-        names=_WORDS,
         title=title,
         x_label=f"weight, in the {_when(until)}; grey: the law itself",
         y_label=lambda score: _WORDS[score],
@@ -347,7 +312,7 @@ def _weights(run):
 def _bandwidth(run):
     """The modes at the limit, at every scale of the bandwidths."""
     study = run.study
-    found = tables.means(study.reached(run.found).sel(score="modes"), "seed")
+    found = tables.means(study.reached(run).sel(score="modes"), "seed")
 
     def each(panel, part):
         panel.set_xticks(part.scale.values)
@@ -356,7 +321,7 @@ def _bandwidth(run):
     def title(mixture, until):
         part = found.value.sel(mixture=mixture, until=until)
         best = part.isel(part.argmax(...))
-        words = f"{KINDS[best.kind.item()]} has most, {best.item():.2g} at x {best.scale.item():g}"
+        words = f"{best.kind.item()} has most, {best:.2g} at x {best.scale:g}"
         return f"{mixture}, {_when(until)}:\n{words}"
 
     drawn = figures.facets(
@@ -367,8 +332,6 @@ def _bandwidth(run):
         column="until",
         error="error",
         log_x=True,
-        colours=_COLOURS,
-        names=_WORDS,
         title=title,
         x_label="multiple of the rule's bandwidths",
         y_label=f"modes, {study.limit:.0%} off the support",

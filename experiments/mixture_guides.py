@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import pathlib
@@ -16,6 +15,7 @@ import optax
 import xarray as xr
 
 import condvendi_jax as cv
+from experiments import diffusion_guides
 from experiments.data import PairedEmbeddings
 from experiments.generators import diffusion, mixture_diffusion
 from experiments.generators.mixture_diffusion import PromptedMixture
@@ -28,30 +28,8 @@ KINDS = {
 }
 LAW, PLAIN = "law", "plain"
 SCORES = ("modes", *KINDS, "energy", "off", "variation")
+_STATIC = "kind", "stop", "batches", "copies", "window", "truncation", "steps", "solver", "at"
 _RULED = 2000  # Samples of the law that the bandwidths are chosen on.
-
-
-@dataclasses.dataclass(frozen=True)
-class Sampling:
-    """What is static when samples are drawn: those that share it share a compiled program.
-
-    Attributes:
-      at: where the gradient is taken, at the 'clean' or the 'noisy' samples.
-      batches: drawn one after another.
-      copies: samples of every prompt in a batch.
-      window: finished samples that the guide remembers.
-      truncation: eigenvalues that Conditional-Vendi keeps.
-      steps: of the sampler.
-      solver: its name.
-    """
-
-    at: str
-    batches: int
-    copies: int
-    window: int
-    truncation: int
-    steps: int
-    solver: str
 
 
 def read(path: str) -> PromptedMixture:
@@ -61,8 +39,7 @@ def read(path: str) -> PromptedMixture:
       ValueError: it cannot be read or is no mixture.
     """
     try:
-        given = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-        return mixture_diffusion.mixture(**given)
+        return mixture_diffusion.mixture(**json.loads(pathlib.Path(path).read_text("utf-8")))
     except (OSError, ValueError, TypeError) as error:
         raise ValueError(
             f"--law: {path}: expected centres [k, 2], spread and weights [prompts, k] ({error})."
@@ -77,7 +54,7 @@ def pairs_of(name: str, mixture: PromptedMixture, seed: int) -> PairedEmbeddings
     return PairedEmbeddings(name, np.asarray(outputs), np.asarray(prompts), "")
 
 
-@functools.partial(jax.jit, static_argnames=("kind", "stop", "sampling"))
+@functools.partial(jax.jit, static_argnames=_STATIC)
 def draw(
     mixture: PromptedMixture,
     key: jax.Array,
@@ -86,77 +63,47 @@ def draw(
     *,
     kind: str,
     stop: int,
-    sampling: Sampling,
+    batches: int,
+    copies: int,
+    window: int,
+    truncation: int,
+    **options: Any,
 ) -> jax.Array:
     """Samples of every prompt, `[prompts, n, 2]`: the batches in order within each.
 
-    Args:
-      mixture: the law.
-      key: of the noise.
-      kernels: of outputs and prompts, as the scores take them.
-      weight: of the guide.
-      kind: what guides, LAW for samples of the law itself, or PLAIN for no guide.
-      stop: the guide acts in so many of the first steps.
-      sampling: what else is static.
+    Guided by a kind of KINDS in the first `stop` steps, by nothing (PLAIN), or of the law itself
+    (LAW). A batch has so many `copies` of every prompt; the options are of `diffusion.sample`.
     """
     count = len(mixture.weights)
-    batch = jnp.repeat(mixture.prompts, sampling.copies, axis=0)
-    prompts = jnp.tile(batch[None], (sampling.batches, 1, 1))
+    batch = jnp.repeat(mixture.prompts, copies, axis=0)
+    prompts = jnp.tile(batch[None], (batches, 1, 1))
+    guide = None
+    if kind in KINDS:
+        whole = diffusion_guides.weighted(
+            kind, weight, **kernels, prompt_size=count, window=window, truncation=truncation
+        )
+        guide = optax.conditionally_mask(whole, lambda step, **_: jnp.asarray(step) < stop)
     if kind == LAW:
         points = mixture.sample(key, prompts.reshape(-1, count))
     else:
-        guide = None if kind == PLAIN else _guide(kind, kernels, weight, stop, count, sampling)
         points, _ = diffusion.sample_batches(
-            mixture.denoise,
-            key,
-            prompts,
-            shape=(2,),
-            steps=sampling.steps,
-            solver=sampling.solver,
-            guide=guide,
-            at=sampling.at,
+            mixture.denoise, key, prompts, shape=(2,), guide=guide, **options
         )
-    by_prompt = points.reshape(sampling.batches, count, sampling.copies, 2).swapaxes(0, 1)
+    by_prompt = points.reshape(batches, count, copies, 2).swapaxes(0, 1)
     return by_prompt.reshape(count, -1, 2)
-
-
-def _guide(
-    kind: str,
-    kernels: Mapping[str, Any],
-    weight: jax.Array,
-    stop: int,
-    prompt_size: int,
-    sampling: Sampling,
-) -> optax.GradientTransformationExtraArgs:
-    """The weighted gradient of a score in the first `stop` steps."""
-    options: dict[str, Any] = {"output_kernel": kernels["output_kernel"]}
-    if kind.startswith("conditional"):
-        options |= {"prompt_kernel": kernels["prompt_kernel"], "prompt_size": prompt_size}
-    if kind == "conditional_vendi":
-        options["truncation"] = sampling.truncation
-    score = getattr(cv.guidance, kind)(**options, window=sampling.window)
-    weighted = optax.chain(score, optax.scale(weight))
-    return optax.conditionally_mask(weighted, lambda step, **_: jnp.asarray(step) < stop)
 
 
 def measured(
     mixture: PromptedMixture, points: np.ndarray, kernels: Mapping[str, Any]
 ) -> np.ndarray:
-    """What SCORES names, of samples of every prompt.
+    """What SCORES names, `[scores]`, of samples of every prompt `[m, n, 2]`.
 
     The modes of a prompt are one over the share of pairs of one prompt's samples on the support
-    that share a component: what Conditional-RKE tends to for narrow components far apart. RKE and
-    Conditional-RKE are those of the samples' law, without bias but for the ratio; the scores of
-    order 1 are those of the samples. The energy distance to the law is in units of the plane, 'off'
-    is the share off the support, 'variation' the total variation of the components' shares.
-
-    Args:
-      mixture: the law.
-      points: `[m, n, 2]`.
-      kernels: of outputs and prompts, as the scores take them.
-
-    Returns:
-      `[scores]`; modes are NaN where no two samples share a component.
+    that share a component: what Conditional-RKE tends to for narrow components far apart; NaN where
+    no two do. RKE and Conditional-RKE are those of the samples' law, without bias but for the
+    ratio; the scores of order 1 are those of the samples. The energy distance to the law is in
+    units of the plane, 'off' is the share off the support, 'variation' the total variation of the
+    components' shares.
     """
     m, n, _ = points.shape
     shares = np.stack([mixture.shares(of, prompt) for prompt, of in enumerate(points)])
@@ -197,33 +144,26 @@ def _gram(kernel: cv.Kernel, points: Any) -> np.ndarray:
 
 
 def guided(values: xr.DataArray) -> xr.DataArray:
-    """The scores of the guides only, and at the weight 0 those without guidance."""
+    """The scores of the guides by their names, and at the weight 0 those without guidance."""
     kinds = [kind for kind in values.kind.values.tolist() if kind in KINDS]
-    until = [part for part in values.until.values.tolist() if part > 0]
     plain = values.sel(kind=PLAIN, until=0.0, weight=0.0, drop=True)
-    guides = values.sel(kind=kinds, until=until)
+    guides = values.sel(kind=kinds, until=values.until > 0)
+    guides = guides.assign_coords(kind=[KINDS[kind] for kind in kinds])
     return guides.where(guides.weight > 0, plain)
 
 
 def at_limit(path: xr.DataArray, limit: float) -> xr.DataArray:
-    """The scores where `limit` of the samples are off the support, or at the last weight.
+    """The scores where a share `limit` of the samples is off the support, or at the last weight.
 
-    Args:
-      path: as of `guided`; between two weights scores are interpolated linearly, and so are the
-        weights, which become one more score.
-      limit: a share of the samples.
+    The path is as of `guided`; the weights, interpolated as the scores are, become one more score.
     """
     weights = path.weight.broadcast_like(path.isel(score=0, drop=True))
     whole = xr.concat([path, weights.expand_dims(score=["weight"])], "score")
     (off,) = np.flatnonzero(whole.score == "off")
 
     def read(values: np.ndarray) -> np.ndarray:
-        beyond = np.flatnonzero(values[:, off] > limit)
-        if not beyond.size or not beyond[0]:
-            return values[0 if beyond.size else -1]
-        before, after = values[beyond[0] - 1], values[beyond[0]]
-        part = (limit - before[off]) / (after[off] - before[off])
-        return before * (1 - part) + after * part
+        found = diffusion_guides.along(values[:, off], values, limit)
+        return values[-1] if np.isnan(found[off]) else found
 
     core = ["weight", "score"]
     return xr.apply_ufunc(
@@ -233,10 +173,6 @@ def at_limit(path: xr.DataArray, limit: float) -> xr.DataArray:
 
 def differences(reached: xr.DataArray) -> dict[str, xr.DataArray]:
     """Conditional guides less the marginal ones, of what `at_limit` gives, by both names."""
-    pairs = {}
-    for name in ("vendi", "rke"):
-        kinds = [f"conditional_{name}", name]
-        if set(kinds) <= set(reached.kind.values.tolist()):
-            first, second = (reached.sel(kind=kind, drop=True) for kind in kinds)
-            pairs[f"{KINDS[kinds[0]]} less {KINDS[name]}"] = first - second
-    return pairs
+    of = {kind: reached.sel(kind=kind, drop=True) for kind in reached.kind.values.tolist()}
+    pairs = [(f"Conditional-{kind}", kind) for kind in ("Vendi", "RKE")]
+    return {f"{a} less {b}": of[a] - of[b] for a, b in pairs if a in of and b in of}

@@ -1,4 +1,4 @@
-"""What an encoder's features say of generated pictures, and what guidance gains at equal costs."""
+"""What an encoder's features say of generated pictures."""
 
 from __future__ import annotations
 
@@ -10,19 +10,12 @@ import xarray as xr
 
 import condvendi_jax as cv
 from experiments.data.sets import SEED
-from experiments.diffusion_guides import METHODS, NONE
 from experiments.generators import picture_encoder
 from experiments.generators.benches import Bench
 from experiments.lab import Scales
 
 SCORES = ("Conditional-Vendi", "Vendi", "Conditional-RKE", "RKE")
 MEASURES = ("first", "alignment", "kernel distance", *SCORES, "similarity")
-# Where methods are compared: what guidance has cost, and how much of it.
-COSTS = {
-    "1 point of alignment": ("alignment", -1.0),
-    "2 points of alignment": ("alignment", -2.0),
-    "kernel distance + 2": ("kernel distance", 2.0),
-}
 
 
 def references(bench: Bench, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -100,61 +93,3 @@ def pictures(outputs: np.ndarray, kinds: np.ndarray, rows: int, columns: int) ->
     return xr.Dataset(
         {"pictures": (axes, np.round(255 * shown).astype(np.uint8))}, {"kind": chosen}
     )
-
-
-def gained(values: xr.DataArray) -> xr.DataArray:
-    """What each method differs by from no guidance, seed by seed."""
-    methods = [method for method in values["guide"].values.tolist() if method in METHODS]
-    strengths = values.strength > 0
-    plain = values.sel(guide=NONE, strength=0.0, drop=True)
-    return values.sel(guide=methods, strength=strengths) - plain
-
-
-def at_costs(minus: xr.DataArray) -> xr.Dataset:
-    """What each method gains where it has cost so much: `value` and `error` over COSTS.
-
-    Args:
-      minus: as of `gained`.
-    """
-    found: list[xr.Dataset] = []
-    for name, cost in COSTS.values():
-        costs = minus.sel(measure=name, drop=True)
-        value, error = xr.apply_ufunc(
-            at_cost, costs, minus, cost,
-            input_core_dims=[["strength", "seed"], ["strength", "seed"], []],
-            output_core_dims=[[], []], vectorize=True,
-        )  # fmt: skip
-        found.append(xr.Dataset({"value": value, "error": error}))
-    return xr.concat(found, xr.IndexVariable("cost", list(COSTS)))
-
-
-def at_cost(costs: np.ndarray, differences: np.ndarray, cost: float) -> tuple[float, float]:
-    """A mean difference where guidance has cost so much, and its standard error.
-
-    Between strengths, from none upwards, both are interpolated linearly up to where the mean cost
-    over the seeds first is so high; the error is the jackknife's over the seeds, all of it
-    repeated.
-
-    Args:
-      costs: paired differences of what is lost, `[strengths, seeds]`.
-      differences: of what is asked for, `[strengths, seeds]`.
-      cost: how much, with the sign of the costs.
-
-    Returns:
-      Both NaN where it never costs so much; the error alone where that hangs on one seed.
-    """
-
-    def read(kept: np.ndarray) -> float:
-        paid = np.append(0.0, costs[:, kept].mean(axis=1)) / cost
-        gained = np.append(0.0, differences[:, kept].mean(axis=1))
-        over = np.flatnonzero(paid >= 1)
-        if not len(over):
-            return np.nan
-        after = over[0]
-        part = (1 - paid[after - 1]) / (paid[after] - paid[after - 1])
-        return float(gained[after - 1] + part * (gained[after] - gained[after - 1]))
-
-    seeds = np.arange(costs.shape[1])
-    each = np.array([read(seeds != seed) for seed in seeds])
-    error = np.sqrt((len(seeds) - 1) * np.mean(np.square(each - each.mean())))
-    return read(seeds >= 0), float(error)

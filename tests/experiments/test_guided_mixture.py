@@ -1,18 +1,19 @@
 """Guided sampling where the law is known: it raises the true conditional diversity, at a price."""
 
+import dataclasses
 import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import studies
 import xarray as xr
-from oracles import gaussian_gram
+from oracles import entropy, gaussian_gram
 from scipy import stats
-from studies import execute
 
 import condvendi_jax as cv
-from experiments import mixture_guides
+from experiments import lab, mixture_guides
 from experiments.generators.mixture_diffusion import MIXTURES, mixture
 from experiments.guided_mixture import GuidedMixture
 from experiments.lab import runner, store, tables
@@ -29,7 +30,7 @@ def guided(tmp_path_factory):
     """All prompts share six components; five seeds."""
     flags = ["--mixtures=shared", "--kinds=conditional_vendi,rke,conditional_rke", "--scales=1"]
     flags += ["--weights=1,3,10,30", "--until=0.5", "--batches=8"]
-    return execute(GuidedMixture, tmp_path_factory.mktemp("guided"), *flags)
+    return studies.execute(GuidedMixture, tmp_path_factory.mktemp("guided"), *flags)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def score(run, kind, name, weight=300.0):
 
 def reached(run, **place):
     """Scores of every guide at the limit, where it acts in the first half of the steps."""
-    return run.study.reached(run.found).sel(scale=1, until=0.5, **place)
+    return run.study.reached(run).sel(scale=1, until=0.5, **place)
 
 
 def is_greater(first, second):
@@ -95,35 +96,23 @@ def test_guidance_moves_the_law_and_more_so_at_a_larger_weight(guided):
 
 
 def test_against_the_gradient_the_diversity_falls(guided):
-    of_law, study = MIXTURES["shared"](), guided.study
-    kernels = study.of_mixtures["shared"].axis[0].kernels
-
-    def scores(seed, weight):
-        points = mixture_guides.draw(
-            of_law,
-            jax.random.key(seed),
-            kernels,
-            jnp.asarray(weight),
-            kind="conditional_rke",
-            stop=6,
-            sampling=study.sampling,
-        )
-        return measured(of_law, np.asarray(points), kernels)
-
-    against, still = (np.array([scores(seed, w) for seed in range(5)]) for w in (-30.0, 0.0))
+    study = dataclasses.replace(guided.study, weights=(-30.0, 0.0))
+    (scale,) = study.of_mixtures["shared"].axis
+    context = lab.Context(jax.random.key(0), jax.random.key(0), {}, lambda words: None)
+    place = {"mixture": "shared", "scale": scale, "kind": "conditional_rke", "until": 0.5}
+    found = study.compute({"shared": MIXTURES["shared"]()}, context, **place).value
     for name in ("modes", "conditional_rke", "conditional_vendi"):
-        assert is_greater(still[:, SCORES.index(name)], against[:, SCORES.index(name)])
+        against, still = found.sel(score=name)
+        assert is_greater(still, against)
 
 
 def test_the_cells_are_the_law_the_sampler_and_every_guide(guided):
     kinds = ("conditional_vendi", "rke", "conditional_rke")
-    assert list(map(str, guided.results)) == [
-        "shared-1-law-0.0", "shared-1-plain-0.0", *(f"shared-1-{kind}-0.5" for kind in kinds)
-    ]  # fmt: skip
+    names = ["shared-1-law-0.0", "shared-1-plain-0.0", *(f"shared-1-{kind}-0.5" for kind in kinds)]
+    assert list(map(str, guided.results)) == names
     for cell, found in guided.results.items():
         weights = [1, 3, 10, 30] if cell.values["kind"] in kinds else [0]
         assert found.weight.values.tolist() == weights
-        assert found.value.shape == (len(weights), 5, len(SCORES))
         assert found.shown.shape == (len(weights), 192, 2)
         np.testing.assert_array_equal(found.prompt, np.repeat(range(6), 32))
 
@@ -140,24 +129,6 @@ def test_samples_of_the_law_have_its_diversity_in_closed_form(committed):
         assert abs(found.mean() - value) < 4 * found.std(ddof=1) / np.sqrt(found.size)
 
 
-def test_what_is_measured_is_the_population_on_average():
-    """Squared kernels of samples of the law, without bias: their closed forms."""
-    of_law = MIXTURES["shared"]()
-    n, draws = 20, 40
-    prompts = jnp.repeat(of_law.prompts, n * draws, axis=0)
-    every = np.asarray(of_law.sample(jax.random.key(0), prompts)).reshape(-1, draws, n, 2)
-    means = np.stack(
-        [mixture_guides.mean_squares(KERNELS["output_kernel"], of) for of in every.swapaxes(0, 1)]
-    )
-    of_prompts = np.square(gaussian_gram(np.asarray(of_law.prompts), 0.7))
-    population = of_law.population()
-    conditional = float(population.conditional_rke(**KERNELS))
-    marginal = float(population.rke(kernel=KERNELS["output_kernel"]))
-    for weights, exact in ((of_prompts, of_prompts.mean() / conditional), (1.0, 1 / marginal)):
-        values = np.mean(weights * means, axis=(1, 2))
-        assert abs(values.mean() - exact) < 4 * values.std(ddof=1) / np.sqrt(draws)
-
-
 def test_measures_by_hand():
     """Two prompts: one with three samples on one component and one off it, one with two and two."""
     of_law = mixture([[0, 0], [10, 0], [0, 30]], 1.0, [[0.5, 0.5, 0], [0.5, 0.5, 0]])
@@ -170,19 +141,17 @@ def test_measures_by_hand():
     # Shares (3/4, 0) and 1/4 off; shares (1/2, 1/2).
     assert found["variation"] == pytest.approx(np.mean([(0.25 + 0.5 + 0.25) / 2, 0]))
     outputs, prompts = points.reshape(-1, 2).astype(float), np.repeat(np.eye(2), 4, axis=0)
-    for name in ("vendi", "conditional_vendi"):
-        of_x = gaussian_gram(outputs, 1.5) / 8
-        of_t = gaussian_gram(prompts, 0.7) / 8
-        expected = _vendi(of_x)
-        if name != "vendi":
-            expected = _vendi(8 * of_x * of_t) / _vendi(of_t)
-        assert found[name] == pytest.approx(expected, rel=1e-4)
-
-
-def _vendi(matrix):
-    values = np.linalg.eigvalsh(matrix)
-    values = values[values > 1e-12]
-    return np.exp(-np.sum(values * np.log(values)))
+    of_x, of_t = gaussian_gram(outputs, 1.5), gaussian_gram(prompts, 0.7)
+    assert found["vendi"] == pytest.approx(np.exp(entropy(of_x)), rel=1e-4)
+    expected = np.exp(entropy(of_x * of_t) - entropy(of_t))
+    assert found["conditional_vendi"] == pytest.approx(expected, rel=1e-4)
+    # Squares of pairs of different samples: 12 of each prompt, 16 across.
+    squares = of_x**2 - np.eye(8)
+    within = (squares[:4, :4].sum() + squares[4:, 4:].sum()) / 12
+    across, alike = 2 * squares[:4, 4:].mean(), of_t[0, 4] ** 2
+    assert found["rke"] == pytest.approx(4 / (within + across), rel=1e-4)
+    expected = 2 * (1 + alike) / (within + alike * across)
+    assert found["conditional_rke"] == pytest.approx(expected, rel=1e-4)
 
 
 def test_samples_that_never_meet_on_the_support_have_no_number_of_modes():
@@ -207,7 +176,7 @@ def test_guides_are_compared_at_the_limit(plain, path, weight, modes):
     values[0, 0, 0], values[1, 1, 1:] = plain, path
     labels = {"kind": [PLAIN, "rke"], "until": [0.0, 0.5], "weight": [0.0, 1.0, 30.0]}
     found = xr.DataArray(values, labels | {"score": ["off", "modes"]}).expand_dims(seed=2)
-    found = mixture_guides.at_limit(mixture_guides.guided(found), 0.05).sel(kind="rke", until=0.5)
+    found = mixture_guides.at_limit(mixture_guides.guided(found), 0.05).sel(kind="RKE", until=0.5)
     np.testing.assert_allclose(found.sel(score="weight"), weight)
     np.testing.assert_allclose(found.sel(score="modes"), modes)
 
@@ -221,29 +190,23 @@ def test_means_over_seeds_have_the_standard_errors_of_the_seeds():
     assert np.isnan(tables.means(values[:, :1], "seed").error).all()
 
 
-@pytest.mark.parametrize(
-    ("flag", "words"),
-    [
-        ("--weights=-1", "--weights: expected a number above 0, received -1.0"),
-        ("--until=0.5,2", "--until: expected parts up to 1, received 2"),
-        ("--limit=1", "--limit: expected a number above 0 and below 1, received 1.0"),
-        ("--copies=1", "--copies: expected a number at least 2, received 1"),
-        ("--seeds=0", "--seeds: expected a number at least 1, received 0"),
-        ("--kinds=rke,rke", "--kinds: rke is given twice"),
-        ("--law=nowhere.json", r"--law: nowhere.json: expected centres \[k, 2\]"),
-        ("--scales=1,1", "--scales: 1 is given twice"),
-    ],
+test_bad_flags_are_refused = studies.refuses(
+    GuidedMixture,
+    ("--weights=-1", "--weights"),
+    ("--until=0.5,2", "--until: expected parts up to 1, received 2"),
+    ("--limit=1", "--limit"),
+    ("--copies=1", "--copies"),
+    ("--seeds=0", "--seeds"),
+    ("--law=nowhere.json", r"--law: nowhere.json: expected centres \[k, 2\]"),
+    ("--mixtures=shared", "give one or the other"),
 )
-def test_flags_are_checked_before_anything_is_computed(tmp_path, flag, words):
-    with pytest.raises(ValueError, match=words):
-        execute(GuidedMixture, tmp_path, flag)
 
 
-def test_a_file_that_is_no_law_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    "law", [{"centres": [[0, 0]], "spread": 1}, {"centres": 1, "spread": 1, "weights": 1}, []]
+)
+def test_a_file_that_is_no_law_is_refused(tmp_path, law):
     path = tmp_path / "law.json"
-    for law in ({"centres": [[0, 0]], "spread": 1}, {"centres": 1, "spread": 1, "weights": 1}, []):
-        path.write_text(json.dumps(law))
-        with pytest.raises(ValueError, match="--law: .* expected centres"):
-            execute(GuidedMixture, tmp_path, f"--law={path}")
-    with pytest.raises(ValueError, match="give one or the other"):
-        execute(GuidedMixture, tmp_path, f"--law={path}", "--mixtures=shared")
+    path.write_text(json.dumps(law))
+    with pytest.raises(ValueError, match="--law: .* expected centres"):
+        mixture_guides.read(str(path))
