@@ -9,7 +9,6 @@ import optax
 import pytest
 import studies
 import xarray as xr
-from small import small_run
 
 import condvendi_jax as cv
 from experiments import diffusion_guides as guides
@@ -22,35 +21,22 @@ from experiments.guided_diffusion import REAL, GuidedDiffusion
 
 pytestmark = pytest.mark.slow
 
-SMALL = GuidedDiffusion(
-    bandwidths=lab.Scales(rule="median", scales=(1.0,)),
-    model="mixture",
-    methods=("Conditional-RKE",),
-    strengths=(1e-6, 0.3, 20.0),
-    seeds=3,
-    samples=90,
-    batch=30,
-    steps=10,
-    every=2,
-    scale=1.0,
-    references=400,
+SMALL = (
+    "--model=mixture --methods=Conditional-RKE --strengths=1e-6,0.3,20 --rule=median --scales=1 "
+    "--seeds=3 --samples=90 --batch=30 --steps=10 --every=2 --scale=1 --references=400"
 )
 
 
-def unit(rows):
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
-
-
-# --- measures ----------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return studies.execute(GuidedDiffusion, tmp_path_factory.mktemp("guided"), *SMALL.split())
 
 
 def test_the_kernel_distance_is_that_of_all_pairs_of_different_pictures():
     rng = np.random.default_rng(0)
-    one, other = unit(rng.normal(size=(5, 3))), unit(rng.normal(size=(4, 3)) + 1)
-    same = [(a @ b + 1) ** 3 for i, a in enumerate(one) for j, b in enumerate(one) if i != j]
-    rest = [(a @ b + 1) ** 3 for i, a in enumerate(other) for j, b in enumerate(other) if i != j]
-    across = [(a @ b + 1) ** 3 for a in one for b in other]
-    wanted = np.mean(same) + np.mean(rest) - 2 * np.mean(across)
+    one, other = rng.normal(size=(5, 3)), rng.normal(size=(4, 3)) + 1
+    within = [((x @ x.T + 1) ** 3)[~np.eye(len(x), dtype=bool)].mean() for x in (one, other)]
+    wanted = sum(within) - 2 * np.mean((one @ other.T + 1) ** 3)
     assert judging.kernel_distance(one, other) == pytest.approx(wanted)
 
 
@@ -83,13 +69,12 @@ def test_a_gain_at_a_cost_by_hand():
 
 
 def test_gains_are_read_where_each_method_costs_as_much():
-    values = np.zeros((2, 3, 2, 2))  # Guides, strengths, measures, seeds.
-    values[1, 1:, 0] = [[-0.5, -0.5], [-1.5, -2.5]]
+    values = np.zeros((2, 3, 3, 2))  # Guides, strengths, measures, seeds.
+    values[1, 1:, 0] = values[1, 1:, 2] = [[-0.5, -0.5], [-1.5, -2.5]]
     values[1, 1:, 1] = [[1.0, 3.0], [3.0, 5.0]]
     labels = {"guide": [NONE, "Vendi"], "strength": [0.0, 0.1, 1.0]}
-    found = xr.DataArray(values, labels | {"measure": ["alignment", "Vendi"], "seed": [0, 1]})
-    kernel = found.sel(measure=["alignment"]).assign_coords(measure=["kernel distance"])
-    minus = guides.gained(xr.concat([found, kernel], "measure"))
+    labels |= {"measure": ["alignment", "Vendi", "kernel distance"], "seed": [0, 1]}
+    minus = guides.gained(xr.DataArray(values, labels))
     assert minus["guide"].values.tolist() == ["Vendi"]
     told = guides.at_costs(minus).sel(guide="Vendi", measure="Vendi")
     expected = guides.at_cost(-values[1, :, 0], values[1, :, 1])
@@ -120,9 +105,9 @@ def test_an_update_of_features_is_pulled_back_to_the_latents():
 
 
 @pytest.mark.parametrize("method", guides.METHODS)
-def test_a_guide_acts_every_so_many_steps_and_remembers_what_it_sees(judged, method):
+def test_a_guide_acts_every_so_many_steps_and_remembers_what_it_sees(run, method):
     bench = benches.load("mixture")
-    study = dataclasses.replace(judged[0], every=3)
+    study = dataclasses.replace(run.study, every=3)
     guide, remember = guides.guide_of(method, study, bench, 2.0)
     latents = jax.random.normal(jax.random.key(0), (3, *bench.model.shape))
     prompts = jnp.asarray(bench.prompts[:1, 0]).repeat(3, axis=0)
@@ -135,9 +120,6 @@ def test_a_guide_acts_every_so_many_steps_and_remembers_what_it_sees(judged, met
         updates, state = guide.update(0 * latents, state, latents + 0.1, prompts=prompts)
         acted.append(bool(updates.any()))
     assert acted == [True, False, False, True, False]
-
-
-# --- trained models ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("old", ["pictures with the digest", "parameters", None])
@@ -157,13 +139,11 @@ def test_features_of_other_pictures_or_parameters_are_refused(old, tmp_path, mon
     assert ("other" if old else "received none") in str(error.value)
 
 
-# --- the mixture -------------------------------------------------------------------------------
-
-
-def test_the_features_of_a_mixture_hold_the_points_and_the_judge_is_bayes():
-    bench = benches.load("mixture")
-    law = mixture_diffusion.shared()
-    points = law.sample(jax.random.key(0), law.prompts[jnp.arange(50) % 6])
+def test_the_features_of_a_mixture_hold_the_points_and_the_judge_is_bayes(tmp_path):
+    law = mixture_diffusion.shared(4, spread=0.6)
+    np.savez(tmp_path / "mixture.npz", **law._asdict())
+    bench = benches.load("mixture", str(tmp_path / "mixture.npz"))
+    points = law.sample(jax.random.key(0), law.prompts[jnp.arange(50) % 4])
     features = bench.features(bench.model.decode(points))
     np.testing.assert_allclose(np.linalg.norm(features, axis=1), 1, atol=1e-5)
     found = np.asarray(bench.logits(features), np.float64)
@@ -174,28 +154,15 @@ def test_the_features_of_a_mixture_hold_the_points_and_the_judge_is_bayes():
     np.testing.assert_allclose(posterior, other, atol=2e-3)
 
 
-@pytest.fixture(scope="module")
-def judged():
-    """The study of a run, and the results of its cells."""
-    setup = SMALL.prepare(None, 0)
-    context = lab.Context(jax.random.key(0), jax.random.key(0), {}, lambda words: None)
-    found = {
-        cell: setup.study.compute(setup.state, context, **cell.values)
-        for cell in setup.study.cells()
-    }
-    return setup.study, lab.gather(found)
-
-
-def test_what_is_known_of_a_mixture_comes_out(judged):
+def test_what_is_known_of_a_mixture_comes_out(run):
     """Prompts that prefer one of six components: Bayes finds the prompt of what is preferred."""
-    study, found = judged
-    values = found.value.sel(scale=1)
+    values = run.found.value.sel(scale=1)
     real, plain = (values.sel(guide=guide, strength=0) for guide in (REAL, NONE))
     for of in (real, plain):
         # As often as it is preferred.
         assert of.sel(measure="alignment").mean().item() == pytest.approx(80, abs=6)
         assert abs(of.sel(measure="kernel distance").mean()) < 6
-    drawn = found.sel(guide="Conditional-RKE", strength=list(study.strengths))
+    drawn = run.found.sel(guide="Conditional-RKE", strength=list(run.study.strengths))
     assert (drawn.skipped == 0).all() and (drawn.seconds > 0).all()
     nearly, guided, broken = drawn.value.sel(scale=1)
     scores = list(judging.SCORES)
@@ -210,24 +177,22 @@ def test_what_is_known_of_a_mixture_comes_out(judged):
     assert (broken - plain).sel(measure="alignment").mean() < -20
 
 
-def test_seeds_differ_and_a_cells_noise_does_not_hang_on_it(judged):
-    plain = judged[1].value.sel(guide=NONE, strength=0, scale=1, measure="Conditional-Vendi")
-    assert len(set(plain.values.tolist())) == SMALL.seeds
+def test_seeds_differ_and_a_cells_noise_does_not_hang_on_it(run):
+    plain = run.found.value.sel(guide=NONE, strength=0, scale=1, measure="Conditional-Vendi")
+    assert len(set(plain.values.tolist())) == 3
     bench = benches.load("mixture")
     kinds, prompts = guides.asked(50, 90, bench, jax.random.key(3))
-    again, _ = guides.asked(50, 90, bench, jax.random.key(3))
-    np.testing.assert_array_equal(kinds, again)
     assert np.bincount(kinds).tolist() == [15] * 6
     np.testing.assert_array_equal(prompts, bench.prompts[kinds, 0])
     assert (np.diff(kinds) != 0).any()
     assert len(np.unique(guides.asked(2, 90, bench, jax.random.key(3))[0])) == 2
 
 
-def test_weights_move_a_sample_by_the_strength(judged):
+def test_weights_move_a_sample_by_the_strength(run):
     """Half the strength is half the weight; the gradient at weight 1 gives the length."""
-    settings, _ = judged
+    settings = run.study
     weights = settings.weights["Conditional-RKE"]
-    of_strengths = np.divide(SMALL.strengths, 1e-6)
+    of_strengths = np.divide(settings.strengths, 1e-6)
     np.testing.assert_allclose(np.divide(weights, weights[0]), of_strengths, rtol=0.02)
     bench = benches.load("mixture")
     key = jax.random.fold_in(jax.random.key(0), guides.CALIBRATION)
@@ -263,9 +228,6 @@ def test_pictures_are_kept_of_the_first_samples_of_some_kinds():
     assert not judging.pictures(np.ones((4, 2)), np.zeros(4, int), 6, 4)
 
 
-# --- flags -------------------------------------------------------------------------------------
-
-
 test_bad_flags_are_refused = studies.refuses(
     GuidedDiffusion,
     ("--seeds=1", "--seeds"),
@@ -278,16 +240,10 @@ test_bad_flags_are_refused = studies.refuses(
 )
 
 
-def test_the_mixture_of_a_file_is_read(tmp_path):
-    small_run(GuidedDiffusion, tmp_path, seed=3)
-    law = benches.read_mixture(tmp_path / "mixture.npz")
-    np.testing.assert_allclose(law.centres, mixture_diffusion.apart(3, 3, radius=8.3).centres)
-
-
-def test_guides_have_gaussian_prompts_where_scores_have_the_cosine_kernel():
+def test_guides_have_gaussian_prompts_where_scores_have_the_cosine_kernel(run):
     """By the rule of the Gaussian kernel."""
     cosine, rule = (
-        dataclasses.replace(SMALL, bandwidths=lab.Scales(kernel=kernel)).prepare(None, 0).study
+        dataclasses.replace(run.study, bandwidths=lab.Scales(kernel=kernel)).prepare(None, 0).study
         for kernel in ("cosine", "gaussian")
     )
     assert cosine.prompts == rule.prompts > 0
