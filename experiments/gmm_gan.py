@@ -126,15 +126,9 @@ class GmmGan(lab.Study):
         elif source == REMOVED:
             every = gan_scores.removals(len(law.centres), self.repeats, order_key)
             draws = [functools.partial(of_mixture, weights=weights) for weights in every]
-        found = gan_scores.score(
-            draws,
-            law,
-            self.bandwidths[mixture],
-            key,
-            samples=self.samples,
-            references=self.references,
-            say=context.say,
-        )
+        widths = self.bandwidths[mixture]
+        sizes = {"samples": self.samples, "references": self.references}
+        found = gan_scores.score(draws, law, widths, key, say=context.say, **sizes)
         if trained is None:
             return found
         return gan_scores.with_training(found, trained["trace"], float(trained["seconds"]))

@@ -133,11 +133,9 @@ class GuidedDiffusion(lab.Study):
             name: np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
             for name, tree in bench.params.items()
         }
+        arrays |= {"prompts of kinds": bench.prompts, **bench.real.arrays}
         samplers = {name: guides.sampler(name, study, bench) for name in (NONE, *self.methods)}
-        return study.ready(
-            state=(bench, samplers),
-            arrays=arrays | {"prompts of kinds": bench.prompts, **bench.real.arrays},
-        )
+        return study.ready(state=(bench, samplers), arrays=arrays)
 
     def cells(self):
         """Real pictures, samples without guidance, and every method at every strength."""

@@ -55,14 +55,10 @@ def judged(
 
 
 def kernel_distance(one: np.ndarray, other: np.ndarray) -> float:
-    """The squared maximum mean discrepancy of unit features, without bias: it may be negative.
+    """The squared maximum mean discrepancy of unit features `[n, d]` and `[m, d]`, without bias.
 
-    With the kernel (x . y / d + 1)^3 of Binkowski et al. (2018) on features of norm sqrt(d), which
-    is that of cosines: (cos + 1)^3.
-
-    Args:
-      one: `[n, d]`.
-      other: `[m, d]`.
+    It may be negative. With the kernel (x . y / d + 1)^3 of Binkowski et al. (2018) on features of
+    norm sqrt(d), which is that of cosines: (cos + 1)^3.
     """
 
     def kernel(x: np.ndarray, y: np.ndarray) -> np.ndarray:

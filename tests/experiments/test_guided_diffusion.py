@@ -158,22 +158,21 @@ def test_what_is_known_of_a_mixture_comes_out(run):
     """Prompts that prefer one of six components: Bayes finds the prompt of what is preferred."""
     values = run.found.value.sel(scale=1)
     real, plain = (values.sel(guide=guide, strength=0) for guide in (REAL, NONE))
-    for of in (real, plain):
-        # As often as it is preferred.
+    for of in (real, plain):  # As often as it is preferred.
         assert of.sel(measure="alignment").mean().item() == pytest.approx(80, abs=6)
         assert abs(of.sel(measure="kernel distance").mean()) < 6
     drawn = run.found.sel(guide="Conditional-RKE", strength=list(run.study.strengths))
     assert (drawn.skipped == 0).all() and (drawn.seconds > 0).all()
     nearly, guided, broken = drawn.value.sel(scale=1)
-    scores = list(judging.SCORES)
-    np.testing.assert_allclose(nearly.sel(measure=scores), plain.sel(measure=scores), rtol=1e-3)
+    of_scores = (of.sel(measure=list(judging.SCORES)) for of in (nearly, plain))
+    np.testing.assert_allclose(*of_scores, rtol=1e-3)
     np.testing.assert_allclose((nearly - plain).sel(measure="kernel distance"), 0, atol=0.1)
     gained = guides.gained(values).sel(guide="Conditional-RKE", strength=0.3)
     np.testing.assert_array_equal(gained, guided - plain)
     assert (gained.sel(measure="Conditional-Vendi") > 0).all()
     assert gained.sel(measure="similarity").mean() < 0
-    far = broken.sel(measure="kernel distance")
-    assert far.min() > plain.sel(measure="kernel distance").max()
+    far, near = (of.sel(measure="kernel distance") for of in (broken, plain))
+    assert far.min() > near.max()
     assert (broken - plain).sel(measure="alignment").mean() < -20
 
 
@@ -184,7 +183,6 @@ def test_seeds_differ_and_a_cells_noise_does_not_hang_on_it(run):
     kinds, prompts = guides.asked(50, 90, bench, jax.random.key(3))
     assert np.bincount(kinds).tolist() == [15] * 6
     np.testing.assert_array_equal(prompts, bench.prompts[kinds, 0])
-    assert (np.diff(kinds) != 0).any()
     assert len(np.unique(guides.asked(2, 90, bench, jax.random.key(3))[0])) == 2
 
 
@@ -222,7 +220,6 @@ def test_pictures_are_kept_of_the_first_samples_of_some_kinds():
     shown = kept.pictures.values
     assert shown.shape == (6, 4, 2, 2, 1) and shown.dtype == np.uint8
     np.testing.assert_array_equal(shown[:, :, 0, 0, 0], np.arange(6)[:, None] + 9 * np.arange(4))
-    assert kept.kind.values.tolist() == [0, 1, 2, 3, 4, 5]
     few = judging.pictures(outputs, np.arange(40) % 20, 6, 4)
     assert few.pictures.shape == (6, 2, 2, 2, 1)
     assert not judging.pictures(np.ones((4, 2)), np.zeros(4, int), 6, 4)

@@ -21,7 +21,6 @@ from experiments.mixture_guides import KINDS, LAW, PLAIN, SCORES, measured
 
 pytestmark = pytest.mark.slow
 
-LEVEL = 0.01
 KERNELS = {"output_kernel": cv.Gaussian(1.5), "prompt_kernel": cv.Gaussian(0.7)}
 
 
@@ -47,7 +46,7 @@ def reached(run, **place):
 
 def is_greater(first, second):
     """Whether paired differences are above 0 beyond their error."""
-    return stats.ttest_rel(first, second, alternative="greater").pvalue < LEVEL
+    return stats.ttest_rel(first, second, alternative="greater").pvalue < 0.01
 
 
 @pytest.mark.parametrize("kind", ["conditional_rke", "conditional_vendi"])
@@ -70,10 +69,7 @@ def test_conditional_guidance_gains_more_of_it_at_the_same_share_off_the_support
 
 @pytest.mark.parametrize("mixture, gains", [("shared", True), ("apart", False)])
 def test_what_came_out_of_the_committed_run(mixture, gains):
-    """Conditional guides are the better ones where prompts share components, not where they do not.
-
-    At the bandwidths of the rule, for both orders, while guides act in the first half of the steps.
-    """
+    """Conditional guides of both orders are better where prompts share components, only there."""
     committed = store.read_run(runner.COMMITTED / "guided_mixture", GuidedMixture)
     found = mixture_guides.differences(reached(committed, mixture=mixture))
     assert len(found) == 2
