@@ -102,6 +102,13 @@ def x64():
         yield
 
 
+@pytest.fixture
+def optax_promotes():
+    """Standard promotion, for a training: Adam takes a power of the float b1 and a whole number."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield
+
+
 @pytest.fixture(scope="module")
 def module_in_x64():
     """A whole module in float64: hypothesis calls one test many times."""

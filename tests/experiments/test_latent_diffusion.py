@@ -26,20 +26,13 @@ from experiments.generators import (
 from experiments.generators.fitting import Places, Trainer
 from experiments.generators.latent_diffusion import GRID, Sizes, Training
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("optax_promotes")]
 
 SIZES = Sizes(channels=1, latent=2, hidden=8, blocks=1, patch=4, width=16, depth=1, heads=2)
 IDENTITY = records.identify("small", 1, {"width": 16}, {}, 0)
 # Two kinds, in two wordings each; the latents of each are constants, 1 and -0.5.
 WORDINGS = np.random.default_rng(0).normal(size=(2, 2, 384)).astype(np.float32) / 20
 LATER = ("denoising_steps", "denoising_rate", "horizon")  # Of the denoiser alone.
-
-
-@pytest.fixture(autouse=True)
-def optax_promotes():
-    """Adam takes a power of the float b1 and a whole number."""
-    with jax.numpy_dtype_promotion("standard"):
-        yield
 
 
 def denoising(steps):

@@ -13,7 +13,7 @@ import condvendi_jax as cv
 from experiments.generators import checkpoints, mixture_gan
 from experiments.generators.mixture_gan import KINDS, MIXTURES, Mixture, Training
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("optax_promotes")]
 
 WIDTH, BATCH = 16, 64
 # One Gaussian, N((2, 0), I): what a generator's mean must move to.
@@ -23,13 +23,6 @@ TARGET = Mixture(((2.0, 0.0),), 1.0, "one Gaussian")
 def trainer(kind, **changes):
     training = Training("", kind, steps=10_000, width=WIDTH, batch=BATCH)
     return mixture_gan.Trainer(dataclasses.replace(KINDS[kind], **changes), TARGET, training)
-
-
-@pytest.fixture(autouse=True)
-def optax_promotes():
-    """Adam takes a power of the float b1 and a whole number."""
-    with jax.numpy_dtype_promotion("standard"):
-        yield
 
 
 def test_the_mixtures_are_those_of_the_literature():

@@ -15,15 +15,9 @@ from experiments.generators import networks, picture_encoder
 from experiments.generators.fitting import Places
 from experiments.generators.picture_encoder import Training
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("optax_promotes")]
 
 TINY = Training("fashion", channels=1, hidden=4, features=8, steps=60, batch=16, rate=1e-2)
-
-
-@pytest.fixture(autouse=True)
-def optax_promotes():
-    with jax.numpy_dtype_promotion("standard"):
-        yield
 
 
 def stirred():
