@@ -15,7 +15,7 @@ import pathlib
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from absl import flags
 from rich import console
@@ -138,19 +138,15 @@ def _state(study: type[Study], results: pathlib.Path) -> str:
 
 def markdown() -> str:
     """The table in docs/studies.md: which figure comes from which command."""
-    rows = ["| figure | reproduces | commands | takes |", "|---|---|---|---|"]
-    rows += ["| " + " | ".join(row) + " |" for row in _rows()]
-    return "\n".join(rows) + "\n"
-
-
-def _rows() -> Iterator[tuple[str, ...]]:
+    lines = ["| figure | reproduces | commands | takes |", "|---|---|---|---|"]
     for study in map(registry.load, registry.NAMES):
         names = ", ".join(f"`{name}`" for name in study.drawings) or f"a table (`{study.name}`)"
         commands = [
             " ".join([f"`python -m experiments.{study.name}", *given]).strip() + "`"
             for given in study.runs or ((),)
         ]
-        yield names, study.reproduces, ", ".join(commands), study.duration
+        lines.append(f"| {names} | {study.reproduces} | {', '.join(commands)} | {study.duration} |")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -35,15 +35,10 @@ def settings(pairs: PairedEmbeddings) -> np.ndarray:
 def take(
     pairs: PairedEmbeddings, samples: int | None, most: int
 ) -> tuple[PairedEmbeddings, int, list[str]]:
-    """The same number of outputs of each type at each setting.
+    """The same number of outputs of each type at each setting, by settings, then types.
 
-    Args:
-      pairs: with the labels `models`, the settings, and `types`.
-      samples: how many; if None, as many as there are everywhere, `most` at most.
-      most: how many are taken at most if `samples` is None.
-
-    Returns:
-      The pairs in the order of settings, then types; how many of each; the types.
+    Takes `samples` of each, or, if None, as many as there are everywhere, `most` at most. Also
+    returns how many it took of each, and the types.
 
     Raises:
       ValueError: a type has fewer at some setting.
@@ -67,13 +62,10 @@ def take(
 
 
 def balanced(setting: np.ndarray, kind: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """As many chosen rows of each kind at every setting: its first ones, bool `[n]`.
+    """As many chosen rows (bool `[n]`) of each kind at every setting: its first ones, bool `[n]`.
 
-    Scores grow with n and weigh kinds by their rows; settings differ in neither afterwards.
-
-    Args:
-      setting, kind: of each row, numbered from 0, `[n]`.
-      chosen: which rows may be taken, bool `[n]`.
+    Scores grow with n and weigh kinds by their rows; settings differ in neither afterwards. The
+    setting and the kind of each row are numbered from 0, `[n]`.
     """
     counts = np.zeros((setting.max() + 1, kind.max() + 1), int)
     np.add.at(counts, (setting[chosen], kind[chosen]), 1)

@@ -14,7 +14,7 @@ import condvendi_jax as cv
 from condvendi_jax import inference, spectra, validation
 from condvendi_jax.pairs import Pairs
 from experiments.data import PairedEmbeddings
-from experiments.lab import Bandwidths
+from experiments.lab import Bandwidths, models
 
 ORDERS = (1.0, 2.0, math.inf)
 # Prompts that enough of make a score of.
@@ -51,11 +51,8 @@ def models_of(pairs: PairedEmbeddings) -> tuple[str, ...]:
     """The models, where each of them has one output of every prompt; none otherwise."""
     if "models" not in pairs.labels:
         return ()
-    names, model = np.unique(pairs.labels["models"], return_inverse=True)
-    prompt = pairs.prompt_numbers
-    different = len(np.unique(prompt * len(names) + model))
-    whole = different == len(pairs) == len(names) * (prompt.max() + 1)
-    return tuple(map(str, names)) if whole else ()
+    names, counts = models.count_rows(pairs, least=1)
+    return tuple(names) if (counts == 1).all() else ()
 
 
 def in_random_order(pairs: PairedEmbeddings, generator: np.random.Generator) -> np.ndarray:

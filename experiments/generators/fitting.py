@@ -139,10 +139,11 @@ def fit(
     identity: records.Identity,
     places: Places,
     every: float = 120.0,
-) -> nnx.State:
+) -> dict[Any, Any]:
     """Trains, from where the cache says that this training stands, to the averaged parameters.
 
-    Where it stands is written down in the cache every so many seconds.
+    They are given as they are stored, in float16. Where the training stands is written down in the
+    cache every so many seconds.
     """
     at = trainer.start()
     leaves, tree = jax.tree.flatten(at)
@@ -170,12 +171,7 @@ def fit(
             checkpoints.save(path, found, identity)
             written = time.monotonic()
     path.unlink(missing_ok=True)
-    return at.average
-
-
-def halves(state: nnx.State) -> dict[Any, Any]:
-    """Parameters as they are stored, in float16."""
-    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float16), nnx.to_pure_dict(state))
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float16), nnx.to_pure_dict(at.average))
 
 
 def in_parts(function: Callable[[np.ndarray], jax.Array], pictures: np.ndarray) -> np.ndarray:

@@ -189,14 +189,13 @@ def train_coder(training: Training, places: fitting.Places) -> dict[str, Any]:
         steps=training.encoding_steps,
         rate=training.encoding_rate,
     )
-    found = fitting.fit(
+    coder = fitting.fit(
         trainer,
         jnp.asarray(pixels),
         jax.random.key(SEED),
         identity=coder_identity(training),
         places=places,
     )
-    coder = fitting.halves(found)
     latents = _latents(training.sizes, coder, pixels)
     return {"coder": coder, "shift": latents.mean((0, 1, 2)), "scale": latents.std((0, 1, 2))}
 
@@ -229,7 +228,7 @@ def train_denoiser(
         identity=identity(training),
         places=places,
     )
-    return {"denoiser": fitting.halves(found)}
+    return {"denoiser": found}
 
 
 def load(name: str, places: fitting.Places | None = None) -> Model:

@@ -169,7 +169,7 @@ def train(training: Training, places: fitting.Places) -> dict[str, Any]:
         identity=identity(training),
         places=places,
     )
-    return {"encoder": fitting.halves(found)}
+    return {"encoder": found}
 
 
 def load(name: str, places: fitting.Places | None = None) -> Encoder:

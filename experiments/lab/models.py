@@ -17,14 +17,6 @@ from experiments.lab.scales import Bandwidths
 LEVEL = 0.05
 _PLACES = ("conditional", "information", "vendi")
 SCORES = tuple((score, order) for order in (1.0, 2.0) for score in _PLACES)
-NAMES = (
-    "Conditional-Vendi",
-    "Information-Vendi",
-    "Vendi",
-    "Conditional-RKE",
-    "Information-RKE",
-    "RKE",
-)
 
 
 def compare(

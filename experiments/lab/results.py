@@ -8,16 +8,12 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from experiments.lab.study import Cell
 
+def gather(parts: Sequence[tuple[Mapping[str, Any], xr.Dataset]]) -> xr.Dataset:
+    """The results of cells at their coordinates as one, the axes of the cells first.
 
-def gather(results: Mapping[Cell, xr.Dataset]) -> xr.Dataset:
-    """The results of all cells as one, the axes of the cells first; NaN where there is no cell."""
-    return _gather([(cell.coordinates, found) for cell, found in results.items()])
-
-
-def _gather(parts: Sequence[tuple[dict[str, Any], xr.Dataset]]) -> xr.Dataset:
-    """As `gather`, along the axes that are left of each part."""
+    NaN where there is no cell.
+    """
     if not parts[0][0]:
         return parts[0][1]
     axis = next(iter(parts[0][0]))
@@ -25,7 +21,7 @@ def _gather(parts: Sequence[tuple[dict[str, Any], xr.Dataset]]) -> xr.Dataset:
     for place, found in parts:
         rest = {name: value for name, value in place.items() if name != axis}
         groups.setdefault(place[axis], []).append((rest, found))
-    whole = [_gather(group) for group in groups.values()]
+    whole = [gather(group) for group in groups.values()]
     along = xr.concat(
         whole, dim=axis, data_vars="all", coords="minimal", join="outer", compat="equals"
     )

@@ -57,7 +57,7 @@ class Run:
     @functools.cached_property
     def found(self) -> xr.Dataset:
         """All results, with the axes of the cells as their first."""
-        return gather(self.results)
+        return gather([(cell.coordinates, found) for cell, found in self.results.items()])
 
     @property
     def data(self) -> str:

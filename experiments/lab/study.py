@@ -119,16 +119,11 @@ class Cell:
     @property
     def coordinates(self) -> dict[str, Any]:
         """The values by axis, as results are labelled: a number or a word."""
-        return {name: coordinate(value) for name, value in self.axes}
+        return {name: getattr(value, "coordinate", value) for name, value in self.axes}
 
     def __str__(self) -> str:
         """The values as one word: the name of its files, and what its key is folded from."""
         return "-".join(re.sub(r"[^\w.+]+", "_", str(value)) for _, value in self.axes)
-
-
-def coordinate(value: Any) -> Any:
-    """The number or word by which a value of an axis is selected in a result."""
-    return getattr(value, "coordinate", value)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -459,37 +459,18 @@ def captioning(folder: pathlib.Path, seed: int) -> list[str]:
     return [*write_captions(folder, seed), *widths(1), *flags(groups=4)]
 
 
-FLAGS = {
-    "captioning": captioning,
-    "bandwidth": bandwidth,
+# Of the studies that have no function of their name above.
+ON_PAIRS = {
     "convergence": small_pairs(
         "--sizes=40,80,150", "--repeats=2", "--rules=median", "--truncation=scaled,10"
     ),
-    "coverage": coverage,
-    "designs": designs,
-    "gmm_gan": gmm_gan,
-    "gmm_search": gmm_search,
-    "gmm_toy": gmm_toy,
-    "guidance_cost": guidance_cost,
-    "guided_diffusion": guided_diffusion,
-    "guided_mixture": guided_mixture,
-    "human": human,
-    "language": language,
-    "latent_truncation": latent_truncation,
     "many_devices": small_pairs("--n=100", "--rtol=0.05"),
     "prompt_clusters": small_pairs("--counts=2,5,10", "--repeats=2", "--rule=median"),
     "prompt_modes": small_pairs("--modes=3", "--rule=median"),
     "scaling": small_pairs("--parts=exact", "--exact_n=64", "--repeats=1", "--peers=none"),
-    "sketch_temperature": sketch_temperature,
-    "substitution": substitution,
-    "temperature": temperature,
-    "text_to_image": text_to_image,
-    "theorems": theorems,
-    "type_ablation": type_ablation,
-    "video": video,
 }
 
 
 def small_run(study, folder: pathlib.Path, seed: int = 0) -> list[str]:
     """The flags of a run of seconds, on data written into the folder; by seed, other data there."""
-    return FLAGS[study.name](folder, seed)
+    return (ON_PAIRS.get(study.name) or globals()[study.name])(folder, seed)

@@ -25,11 +25,8 @@ def measured():
     """What the cells of two windows cost."""
     setup = prepared()
     context = lab.Context(jax.random.key(1), jax.random.key(0), {}, lambda words: None)
-    found = {
-        cell: setup.study.compute(setup.state, context, **cell.values)
-        for cell in setup.study.cells()
-    }
-    return lab.gather(found)
+    cells = [cell.values for cell in setup.study.cells()]
+    return lab.gather([(c, setup.study.compute(setup.state, context, **c)) for c in cells])
 
 
 def test_the_state_is_the_window_and_every_repetition_is_kept(measured):

@@ -103,7 +103,7 @@ def test_a_layer_is_scaled_shifted_attention_and_a_gated_network():
 def test_the_denoiser_learns_what_its_prompts_show(tmp_path):
     """Every kind is one picture: E[x | z, prompt] is that picture, without a prompt their mean."""
     found = fit(tmp_path, *denoising(400))
-    network = nnx.merge(nnx.graphdef(latent_diffusion._make_denoiser(SIZES)), found)
+    network = checkpoints.restore(lambda: latent_diffusion._make_denoiser(SIZES), found)
     noisy = jax.random.normal(jax.random.key(1), (6, GRID, GRID, 2))
     prompts = jnp.asarray(np.concatenate([WORDINGS.reshape(4, -1), np.zeros((2, 384), "f4")]))
     clean = jax.jit(latent_diffusion._denoise)(network, noisy, jnp.asarray(0.9), prompts)

@@ -39,11 +39,11 @@ def test_clips_are_fewer_in_each_prompt():
     # A prompt's clips need not stand together.
     order = np.arange(24).reshape(8, 3).T.ravel()
     found = clips.fewer_clips(outputs[order], far[order], 3, widths)
-    conditional = found[models.NAMES.index("Conditional-RKE")]
+    conditional = found[models.SCORES.index(("conditional", 2.0))]
     np.testing.assert_allclose(conditional[0], 1, rtol=1e-4)
     np.testing.assert_allclose(conditional[1], [1, 2, 2], rtol=1e-3)
     np.testing.assert_allclose(conditional[2], 9 / 5, rtol=1e-3)
-    vendi = found[models.NAMES.index("Conditional-Vendi")]
+    vendi = found[models.SCORES.index(("conditional", 1.0))]
     np.testing.assert_allclose(vendi[2], 3 / 2 ** (2 / 3), rtol=1e-3)
 
 
