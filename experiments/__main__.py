@@ -6,7 +6,8 @@
     python -m experiments table                        # the table of figures in docs/studies.md
 
 The flags of `run` go to every study that is named. `draw` reads --results=experiments/results and
-writes --figures=figures. Outside the project's figures/, it replaces figures with --overwrite only.
+writes --figures=figures. It replaces the project's own figures/; in another folder it needs
+--overwrite to replace a figure.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ import sys
 from collections.abc import Sequence
 
 from absl import flags
-from rich import console
-from rich.table import Column, Table
+from rich.table import Table
 
 from condvendi_jax.cli import command
 from experiments import registry
@@ -33,7 +33,7 @@ _COMMITTED_FIGURES = pathlib.Path(__file__).resolve().parents[1] / "figures"
 def main(argv: list[str]) -> int | None:
     """Lists, runs, draws."""
     words, rest = _split(argv[1:])
-    if {"--help", "-h"} & set(rest) and words[:1] != ["run"]:
+    if {"--help", "-h"} & set(rest) and (words[:1] != ["run"] or len(words) == 1):
         print(__doc__)
         return None
     verb, names = (words[0], words[1:]) if words else ("list", [])
@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int | None:
     if verb == "table":
         print(markdown(), end="")
     else:
-        console.Console().print(_overview())
+        command.print_table(_overview())
     return None
 
 
@@ -97,7 +97,8 @@ def _draw(studies: Sequence[type[Study]], rest: Sequence[str]) -> None:
         for study in studies
     }
     if not any(found.values()):
-        raise ValueError(f"{results}: there are no results to draw.")
+        where = f"your own runs save theirs in {_OWN} by default: --results={_OWN}."
+        raise ValueError(f"{results}: there are no results to draw; {where}")
     # The project's own figures are made to be drawn again.
     overwrite = bool(values["overwrite"].value) or figures.resolve() == _COMMITTED_FIGURES
     for study in studies:
@@ -108,11 +109,9 @@ def _draw(studies: Sequence[type[Study]], rest: Sequence[str]) -> None:
 
 def _overview() -> Table:
     """The studies, what they reproduce, how long they take, and which results there are."""
-    # In a window of 80 characters no name is broken.
-    widths = {"study": None, "reproduces": 13, "takes": 10, "committed": 18, "yours": None}
-    columns = [Column(name, max_width=width, overflow="fold") for name, width in widths.items()]
-    columns[0].min_width = max(map(len, registry.NAMES))
-    grid = Table(*columns, show_lines=True)
+    names = ("study", "reproduces", "takes", "committed", "yours")
+    caption = f"committed: below experiments/results; yours: below {_OWN} in this folder"
+    grid = Table(*names, show_lines=True, caption=caption)
     for study in map(registry.load, registry.NAMES):
         states = [_state(study, folder) for folder in (runner.COMMITTED, _OWN)]
         name = f"[bold]{study.name}[/bold]\n{study.question()}"

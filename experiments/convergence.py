@@ -79,13 +79,15 @@ class Convergence(lab.Study):
     )
     sizes: tuple[int, ...] | None = lab.flag(
         None,
-        f"Sizes at which spectra are computed, up to all pairs or {_LARGEST:,} if unset; order 2 "
-        "goes on to all pairs regardless.",
+        f"Numbers of pairs at which order 1 is computed; up to all pairs, at most {_LARGEST:,}, if "
+        "unset. Order 2 always goes up to all pairs.",
     )
     repeats: int = lab.flag(3, "Random orders of the pairs.", at_least=1)
     # Larger spectra take most of the time, and random orders of the pairs hardly change them.
     repeated_up_to: int = lab.flag(
-        4000, "Larger sizes are computed in the first random order only."
+        4000,
+        "Above this number of pairs, order 1 is computed in the first random order only.",
+        at_least=0,
     )
     method: str = lab.flag(
         "auto",
@@ -95,7 +97,7 @@ class Convergence(lab.Study):
     )
     rtol: float | None = lab.flag(
         None,
-        f"Half width of the intervals of estimated scores, relatively; {_RTOL:g} if unset.",
+        f"Relative half width of the intervals of estimated scores; {_RTOL:g} if unset.",
         needs={"method": "auto"},
         above=0,
         below=1,

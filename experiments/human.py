@@ -50,11 +50,13 @@ class Human(lab.Study):
     bandwidths: lab.Scales = lab.Scales()
     orders: tuple[float, ...] = lab.flag((1.0, 2.0, float("inf")), "Renyi orders that are tried.")
     folds: int = lab.flag(
-        5, "Parts of the contexts; each is judged by a choice on the others.", at_least=2
+        5, "Parts of the contexts; what is best on the others is judged on each.", at_least=2
     )
     resamples: int = lab.flag(1000, "Resamples of the contexts for the intervals.", at_least=2)
-    contexts: tuple[int, ...] = lab.flag((1, 2, 4, 8, 16), "Contexts in a pool.", at_least=1)
-    draws: int = lab.flag(100, "Pairs of pools that are drawn.", at_least=1)
+    contexts: tuple[int, ...] = lab.flag(
+        (1, 2, 4, 8, 16), "Numbers of contexts in a pool.", at_least=1
+    )
+    draws: int = lab.flag(100, "Number of pairs of pools.", at_least=1)
     less: tuple[float, ...] = lab.resolved(())
     sets: dict[str, int] = lab.resolved()
     units: dict[str, float] = lab.resolved()

@@ -169,17 +169,9 @@ def cached(
 ) -> dict[str, np.ndarray]:
     """What is dear to make (embeddings, trained parameters), made once an identity.
 
-    Args:
-      folder: of the cache, created where missing.
-      name: what is made.
-      version: of the code that makes it; raised when that changes.
-      settings: a dataclass, or plain data, of what it depends on beside the arrays.
-      arrays: every array that enters, by name.
-      build: makes it, as NumPy arrays by name.
-
-    Returns:
-      The arrays, of `build` or of an earlier call with the same identity. A damaged file is named
-      and made anew.
+    The identity is the name, the version of the code, and all settings and arrays that enter.
+    Returns the arrays of `build`, or those of an earlier call with the same identity from the
+    folder, which is created where missing. A damaged file is named and made anew.
 
     Raises:
       OSError: the folder cannot be written to.
@@ -212,9 +204,7 @@ def plain(value: Any) -> Any:
 def typed(kind: Any, value: Any) -> Any:
     """What `plain` made of an object, read back from JSON, as that object again.
 
-    Args:
-      kind: a dataclass, or the annotation of a field.
-      value: plain data.
+    Its kind is a dataclass, or the annotation of a field.
 
     Raises:
       TypeError, ValueError, KeyError: the data are not of that kind.

@@ -66,11 +66,11 @@ class TypeAblation(lab.Study):
     bandwidths: lab.Scales = lab.Scales()
     repeats: int = lab.flag(
         5,
-        "Draws: the order of the types, the photographs of each, and the wording of each.",
+        "Draws: the order of the types, the outputs of each, and the wording of each.",
         at_least=1,
     )
     per_type: int = lab.flag(
-        50, "Outputs of each type in a draw, or as many as the rarest type has.", at_least=1
+        50, "Outputs of each type in a draw; at most as many as the rarest type has.", at_least=1
     )
     prompts_by: str = lab.flag(
         "first",
@@ -81,8 +81,8 @@ class TypeAblation(lab.Study):
     restarts: int = lab.flag(10, "Starts of K-means, of which the best is taken.", at_least=1)
     model: str | None = lab.flag(
         None,
-        "The outputs of one model alone, of those in --models; bandwidths are those of all of "
-        "them. All outputs if unset.",
+        "Take the outputs of this model alone, of those in --models; the bandwidths are chosen on "
+        "all. All outputs if unset.",
     )
     data_name: str = lab.resolved("")
     n: int = lab.resolved(0)

@@ -25,7 +25,7 @@ _ORDERS = (1, 2)
 def rows_of(model: str, pairs: PairedEmbeddings) -> np.ndarray:
     """Which pairs are of a model, booleans `[n]`."""
     if "models" not in pairs.labels:
-        raise ValueError(f"--model: {pairs.name} has no models; --models says whose outputs are.")
+        raise ValueError(f"--model: {pairs.name} has no label 'models', which --models would give.")
     models = pairs.labels["models"].astype(str)
     if model not in models:
         raise ValueError(f"--model: unknown {model!r}; known: {', '.join(np.unique(models))}.")

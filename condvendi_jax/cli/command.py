@@ -80,7 +80,8 @@ def run(main: Callable[[list[str]], Any], *, parse_flags: bool = True) -> None:
         words: object = error
         if isinstance(error, OSError) and error.strerror and error.filename:
             words = f"{error.filename}: {error.strerror}."  # Without the error's number.
-        sys.stderr.write(f"error: {words}\n")
+        lines = [f"error: {words}", *getattr(error, "__notes__", ())]
+        sys.stderr.write("".join(f"{line}\n" for line in lines))
         if getattr(error, "caused_by_users_code", False):
             traceback.print_exception(error.__cause__)
         try:

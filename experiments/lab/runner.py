@@ -13,6 +13,7 @@ import hashlib
 import pathlib
 import sys
 import time
+import traceback
 import typing
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -87,10 +88,11 @@ def define_flags(study: type[Study]) -> flags.FlagValues:
             flag_values=values,
         )
         for role, shape in _roles(study).items():
-            flags.DEFINE_string(role, None, f"Your own {role} {shape}.", flag_values=values)
             flags.DEFINE_string(
-                f"{role}_key", None, f"Which array of the {role}' file.", flag_values=values
+                role, None, f"File of your own {role}: {shape}.", flag_values=values
             )
+            key = f"Which array of the file of --{role}, where it holds several."
+            flags.DEFINE_string(f"{role}_key", None, key, flag_values=values)
     if study.random:
         flags.DEFINE_integer(
             "seed",
@@ -120,7 +122,8 @@ def flag_fields(options: type) -> Iterator[tuple[dataclasses.Field, Any]]:
 def _roles(study: type[Study]) -> dict[str, str]:
     """What a user may bring, with its shape."""
     further = dict.fromkeys(study.further, "[n, d]")
-    labels = dict.fromkeys([*study.needs, *study.takes], "[n], .npy, or a .txt of one a line")
+    labels = dict.fromkeys([*study.needs, *study.takes], "one of each row, .npy, or .txt by line")
+    labels |= {role: f"{labels[role]}; required with --outputs" for role in study.needs}
     embeddings = _PAIRS if study.paired else {"outputs": _PAIRS["outputs"]}
     return embeddings | further | labels
 
@@ -208,10 +211,13 @@ def given_by(kind: Any, values: flags.FlagValues) -> Any:
 
 def usage(study: type[Study], values: flags.FlagValues) -> str:
     """The help of a study: what it asks, and every flag that works."""
-    lines = [study.question(), f"Reproduces: {study.reproduces}. Takes {study.duration}.", ""]
+    reproduces = "" if study.reproduces == "-" else f"Reproduces {study.reproduces}. "
+    lines = [study.question(), f"{reproduces}Takes {study.duration}.", ""]
     lines += [f"usage: python -m experiments.{study.name} [--flag=value ...]", ""]
     needs = {
-        f.name: [f"only with --{k}={v}" for k, v in f.metadata["needs"].items()]
+        f.name: ["several are separated by commas"]
+        * isinstance(values[f.name].parser, _TupleParser)
+        + [f"only with --{k}={v}" for k, v in f.metadata["needs"].items()]
         for f, _ in flag_fields(study)
     }
     return "\n".join([*lines, command.list_flags(values, needs)])
@@ -248,13 +254,7 @@ def _load(study: type[Study], values: flags.FlagValues) -> data.PairedEmbeddings
 def run(
     given: Study, load: Callable[[], data.PairedEmbeddings], seed: int, folder: pathlib.Path
 ) -> store.Run | None:
-    """Computes and saves the cells that are missing.
-
-    Args:
-      given: the study, as its flags give it.
-      load: gives the pairs that it runs on.
-      seed: what every random choice derives from.
-      folder: of its results.
+    """Computes the cells of a study, as its flags give it, that the folder lacks, and saves them.
 
     Returns:
       All results, read back from the folder. None in a process that is not the first of several.
@@ -282,13 +282,20 @@ def run(
         wanted = _agree([cell not in finished for cell in cells])
         missing = [cell for cell, is_missing in zip(cells, wanted, strict=True) if is_missing]
         progress.plan([study.cost(**cell.values) for cell in missing], len(cells))
+        if not missing and first:
+            sys.stderr.write(f"{folder}: all {len(cells)} cells are there; nothing is computed.\n")
         for cell in missing:
             name = str(cell)
             progress.say(name)
             say = functools.partial(progress.say, name)
             context = Context(cell_key(seed, cell), jax.random.key(seed), finished, say)
             started = time.perf_counter()
-            finished[cell] = study.compute(setup.state, context, **cell.values)
+            try:
+                finished[cell] = study.compute(setup.state, context, **cell.values)
+            except (TypeError, ValueError) as error:
+                *_, last = traceback.extract_tb(error.__traceback__)
+                error.add_note(f"{last.filename}:{last.lineno} raised it, computing {name}.")
+                raise
             seconds = time.perf_counter() - started
             if saved:
                 origin = {**provenance.collect(), **setup.provenance, "seconds": seconds}
@@ -319,12 +326,6 @@ def draw(
     study: type[Study], runs: Sequence[store.Run], folder: pathlib.Path, *, overwrite: bool = True
 ) -> list[pathlib.Path]:
     """Draws a study's figures from saved results into a folder, as PNG and PDF.
-
-    Args:
-      study: whose figures they are.
-      runs: the results.
-      folder: of the figures, created where missing.
-      overwrite: whether figures that are there may be replaced.
 
     Raises:
       ValueError: a run is not whole, so that part of it might be taken for all; or a figure is

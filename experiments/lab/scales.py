@@ -66,8 +66,14 @@ def by_rule(pairs: PairedEmbeddings, rule: str, seed: int) -> Bandwidths:
             for points, key in zip((pairs.outputs, pairs.prompts), keys, strict=True)
         )
     except ValueError as error:
-        raise ValueError(f"--rules={rule}: {error}") from error
+        raise ValueError(f"--outputs or --prompts, by the rule {rule}: {error}") from error
     return Bandwidths(rule, of_x.bandwidth, of_t.bandwidth, of_x.rule)
+
+
+def _width(role: str) -> Any:
+    """The flag of a bandwidth that is given."""
+    words = f"The bandwidth of the {role}, instead of the rule's; give both or neither."
+    return flag(None, words, needs={"kernel": "gaussian"}, above=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,18 +81,8 @@ class _Kernels:
     """The kernel, and bandwidths that are given."""
 
     kernel: str = flag("gaussian", "The kernel of outputs and prompts.", choices=KERNELS)
-    output_bandwidth: float | None = flag(
-        None,
-        "The bandwidth of the outputs, in their units, in the place of the rule's.",
-        needs={"kernel": "gaussian"},
-        above=0,
-    )
-    prompt_bandwidth: float | None = flag(
-        None,
-        "The bandwidth of the prompts, in their units, in the place of the rule's.",
-        needs={"kernel": "gaussian"},
-        above=0,
-    )
+    output_bandwidth: float | None = _width("outputs")
+    prompt_bandwidth: float | None = _width("prompts")
 
     @property
     def given(self) -> list[str]:
@@ -129,7 +125,7 @@ class Scales(_Kernels):
     )
     scales: tuple[float, ...] | None = flag(
         None,
-        "Multiples of both bandwidths at which everything is repeated; 0.5, 1 and 2 if unset.",
+        "Factors of both bandwidths; everything is computed for each. 0.5, 1 and 2 if unset.",
         needs={"kernel": "gaussian"},
         above=0,
     )

@@ -112,6 +112,9 @@ def log_numbers(axis: Axis) -> None:
 def log_axis(panel: Axes, digits: Sequence[float] = (1.0, 2.0, 5.0)) -> None:
     """A logarithmic axis of one or two decades, with some digits of each written out."""
     panel.set_yscale("log")
+    low, high = panel.get_ylim()
+    if high < 5 * low:
+        digits = np.arange(1, 10, 0.5 if high > 2 * low else 0.2).round(1).tolist()
     panel.yaxis.set_major_locator(LogLocator(subs=digits))
     panel.yaxis.set_minor_locator(NullLocator())
     log_numbers(panel.yaxis)

@@ -63,7 +63,7 @@ class Scaling(lab.Study):
     runs = (("--patience=400", "--enough=5", "--repeats=3"),)
     drawings = ("scaling_time", "scaling_memory", "scaling_real", "scaling_error")
 
-    full: bool = lab.flag(False, "Sizes up to what fits, 200 seeds: hours.")
+    full: bool = lab.flag(False, "The largest sizes that fit, and 200 seeds; takes hours.")
     parts: tuple[str, ...] = lab.flag(
         tuple(_PARTS),
         "What is measured: order 2, exact spectra, the spectral measure, features at large n, the "
@@ -72,8 +72,7 @@ class Scaling(lab.Study):
     )
     beside: tuple[str, ...] | None = lab.flag(
         None,
-        "What is measured beside the mixture and --data; all of it beside emoji, none of it beside "
-        "others, if unset.",
+        "Further data that are measured; if unset, all of them with emoji, none with other data.",
         choices=(*BESIDE, "none"),
     )
     # Where a default depends on the device, it is None until the device is known.
@@ -83,16 +82,16 @@ class Scaling(lab.Study):
         None, "The largest n of the spectral measure, of the mixture.", at_least=2
     )
     features_n: int | None = lab.flag(None, "The largest n of the features.", at_least=2)
-    repeats: int = lab.flag(5, "Rounds at most, after the first.", at_least=1)
+    repeats: int = lab.flag(5, "Most rounds after the first.", at_least=1)
     patience: float | None = lab.flag(
-        None, "Seconds; what should take longer for one call is left out.", above=0
+        None, "Leave out a contestant whose call would take more seconds than this.", above=0
     )
     enough: float | None = lab.flag(
-        None, "Seconds; who took that long, after the first call, is not called again.", above=0
+        None, "Do not repeat a contestant whose calls have taken this many seconds.", above=0
     )
     peers: tuple[str, ...] | None = lab.flag(
         None,
-        "Packages compared with; all that are installed if unset.",
+        "Packages to compare with; all that are installed if unset.",
         choices=(*PACKAGES, "none"),
     )
     seeds: int | None = lab.resolved()

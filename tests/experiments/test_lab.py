@@ -10,6 +10,7 @@ import importlib
 import math
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -649,6 +650,16 @@ def test_an_interrupted_run_keeps_its_cells_and_resumes(tmp_path, own, capsys):
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(":")[0] for line in lines] == ["[3/4] mean-3", "[4/4] mean-4"]
     assert kept.items() <= files_of(tmp_path, ".json", ".npz").items()
+
+
+def test_an_error_of_a_cell_says_where_it_was_raised(tmp_path, own):
+    def compute(*_, **__):
+        raise ValueError("no number")
+
+    with pytest.raises(ValueError, match="no number") as caught:
+        execute(tmp_path, *own(), study=changed(Toy, compute=compute))
+    (note,) = caught.value.__notes__
+    assert re.search(r"test_lab\.py:\d+ raised it, computing mean-1", note)
 
 
 def test_two_cells_of_one_name_are_refused(tmp_path, own):
