@@ -114,7 +114,7 @@ def log_axis(panel: Axes, digits: Sequence[float] = (1.0, 2.0, 5.0)) -> None:
     panel.set_yscale("log")
     low, high = panel.get_ylim()
     if high < 5 * low:
-        digits = np.arange(1, 10, 0.5 if high > 2 * low else 0.2).round(1).tolist()
+        digits = (1, 1.2, 1.4, 1.7, 2, 2.5, 3, 4, 5, 6, 7, 8)
     panel.yaxis.set_major_locator(LogLocator(subs=digits))
     panel.yaxis.set_minor_locator(NullLocator())
     log_numbers(panel.yaxis)
