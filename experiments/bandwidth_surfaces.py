@@ -32,10 +32,8 @@ _SIGNIFICANT = 2.0
 def matched(pairs: PairedEmbeddings, *, least: float, rows: int, seed: int) -> PairedEmbeddings:
     """The prompts that all models answer, as many outputs of each by every model, model by model.
 
-    Args:
-      pairs: those of equal prompt embeddings are of one prompt.
-      least: models that answer a smaller share of all prompts are left out.
-      rows: of each model at most, of prompts drawn at random by the seed.
+    Pairs of equal prompt embeddings are of one prompt. Models that answer a smaller share than
+    `least` of all prompts are left out. Of each model at most `rows` are taken, of random prompts.
     """
     models, model = np.unique(pairs.labels["models"], return_inverse=True)
     kinds, prompt = validation.distinct_rows(pairs.prompts)

@@ -57,7 +57,10 @@ class Coverage(lab.Study):
         scales.SCALES, "Multiples of it at which RKE is repeated.", above=0
     )
     neighbours: tuple[int, ...] = lab.flag(
-        (3, 5, 10), "Nearest neighbours of recall and coverage; as many as scales.", at_least=1
+        (3, 5, 10),
+        "Nearest neighbours of recall and coverage, beside each of the scales.",
+        at_least=1,
+        repeats=True,
     )
     kept: tuple[int, ...] | None = lab.flag(
         None, "Types that the samples have; a fifth, half and all of them if unset."
@@ -85,8 +88,8 @@ class Coverage(lab.Study):
             )
         key = jax.random.key(seed)
         cells = itertools.product(kept, range(self.repeats))
-        fewest = min(len(split(pairs, *cell, key)[0]) for cell in cells)
         most, largest = max(self.neighbours), min(len(pairs) // 2, _LARGEST)
+        fewest = min(largest, *(len(split(pairs, *cell, key)[0]) for cell in cells))
         if fewest <= most:
             raise ValueError(
                 f"--neighbours: {most} are not fewer than the {fewest} samples of the types kept."

@@ -21,7 +21,7 @@ def settings(pairs: PairedEmbeddings) -> np.ndarray:
       ValueError: one is not a finite number, or all are equal.
     """
     try:
-        values = pairs.labels["models"].astype(float)
+        values = pairs.labels["models"].astype(str).astype(float)  # 0.1 in float32 is 0.1.
     except ValueError as error:
         raise ValueError(f"--models: expected settings of a knob, numbers: {error}.") from error
     if not np.isfinite(values).all():
@@ -90,16 +90,9 @@ def compare(
 ) -> xr.Dataset:
     """All scores as `models.compare`, the settings as models, and RKE within every type.
 
-    Args:
-      outputs, prompts: of settings, then types, as `take` gives them, `[n, d]` each.
-      names: of the settings.
-      types: of the outputs.
-      scale: the bandwidths.
-      groups: of the jackknife over prompts.
-      context: whose seed draws them.
-
-    Returns:
-      Beside the scores `within` over type and model, the RKE of the outputs of each type.
+    Outputs and prompts `[n, d]` are ordered by settings, then types, as `take` gives them. The seed
+    of the context draws the groups of prompts. Beside the scores stands `within`, over type and
+    model: the RKE of the outputs of each type.
     """
     found = models.compare(
         dict(zip(names, np.split(outputs, len(names)), strict=True)),

@@ -13,12 +13,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+import condvendi_jax as cv
 from experiments import answers, lab
 from experiments.lab import figures, models, style, tables
 
@@ -80,9 +82,8 @@ class Language(lab.Study):
         names, seed = state.labels["models"], context.shared_seed
         texts = state.outputs if text == WHOLE else state.further["truncated"]
         outputs, prompts = (models.by_model(rows, names) for rows in (texts, state.prompts))
-        found = models.compare(
-            outputs, prompts, scale, groups=self.groups, seed=seed, say=context.say
-        )
+        options = {"groups": self.groups, "seed": seed, "method": cv.Exact(), "say": context.say}
+        found = models.compare(outputs, prompts, scale, **options)
         words = state.labels.get("words", np.full(len(names), np.nan))
         words = np.array([of.mean() for of in models.by_model(words, names).values()])
         correlations = answers.correlations(found.value.values, words, seed)
@@ -172,13 +173,13 @@ def _scatter(panel: Axes, found: xr.Dataset, text: str) -> None:
     """The score of each model against the mean length of its whole answers; variants joined."""
     names = found.model.values.tolist()
     lines = answers.variants(names)
-    if others := sorted(set(names) - set(itertools.chain(*lines.values()))):
-        lines["other models"] = others
-    for (name, of), colour, marker in zip(lines.items(), style.CYCLE, style.MARKERS, strict=False):
-        one, look = found.sel(model=of), f"-{marker}"
-        if name == "other models":
-            colour, look = style.GREY, "x"
-        panel.errorbar(one.words, one.value, one.error, fmt=look, color=colour, label=name, lw=1)
+    marks = [f"-{marker}" for marker in style.MARKERS]
+    look: dict[str, Any] = dict(zip(lines, zip(style.CYCLE, marks, strict=True), strict=False))
+    if others := sorted(set(names) - set(itertools.chain(*(lines[name] for name in look)))):
+        lines["other models"], look["other models"] = others, (style.GREY, "x")
+    for name, (colour, mark) in look.items():
+        one = found.sel(model=lines[name])
+        panel.errorbar(one.words, one.value, one.error, fmt=mark, color=colour, label=name, lw=1)
     of = f"rank correlation {tables.interval(found.correlation, *found.interval)}"
     panel.set_title(f"{_NAMES[text]}:\n{of}")
     panel.set(xlabel="mean length of the whole answers, words", ylabel="Conditional-RKE")

@@ -55,8 +55,10 @@ def deviation(runs: Sequence[lab.Run], exact: Sequence[lab.Run], score: str) -> 
     """The largest relative error of estimated scores, where other runs know the eigenvalues."""
     errors = []
     for run, known in itertools.product(runs, exact):
-        data = [(r.identity["arrays"], r.seed, r.study.bandwidths.axis) for r in (run, known)]
-        if data[0] == data[1]:
+        data = [(r.identity["arrays"], r.seed) for r in (run, known)]
+        shared = set(run.study.bandwidths.axis) & set(known.study.bandwidths.axis)
+        if data[0] == data[1] and shared:
             ratio = scores_of(run.found) / scores_of(known.found)  # At the sizes of both.
-            errors.append(abs(ratio.sel(score=score) - 1).max().item())
+            rules = [bandwidths.coordinate for bandwidths in shared]
+            errors.append(abs(ratio.sel(score=score, rule=rules) - 1).max().item())
     return max(errors, default=None)

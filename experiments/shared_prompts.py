@@ -30,11 +30,8 @@ class Design:
 def match(names: Sequence[str], counts: np.ndarray, samples: int | None, most: int) -> Design:
     """Prompts and samples that some models share: as many rows as possible, then prompts.
 
-    Args:
-      names: of the models.
-      counts: outputs of each of every prompt, `[models, prompts]`.
-      samples: of each prompt; None for as many as leave the most rows.
-      most: prompts that are taken where the models share more.
+    Each of the models has `counts` outputs of every prompt, `[models, prompts]`. `samples` of each
+    prompt are taken (None: as many as leave the most rows), and `most` prompts at most.
     """
     fewest = counts.min(axis=0)
     tried = range(1, max(fewest.max(), 1) + 1) if samples is None else [samples]

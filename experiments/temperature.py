@@ -55,7 +55,11 @@ class Temperature(lab.Study):
     def prepare(self, load, seed):
         """Checks the labels, and orders the temperatures."""
         pairs = load()
-        temperatures = np.unique(knobs.settings(pairs))
+        names = tuple(f"{value:g}" for value in np.unique(knobs.settings(pairs)))
+        if len(set(names)) < len(names):
+            raise ValueError(
+                f"--models: expected six digits to tell temperatures apart, not {names}."
+            )
         for role in set(LABELS) & set(pairs.labels):
             kind = pairs.labels[role].dtype
             if kind.kind not in "biuf":
@@ -78,7 +82,7 @@ class Temperature(lab.Study):
             state=pairs,
             bandwidths=self.bandwidths.resolve(pairs, seed),
             prompts=len(np.unique(pairs.prompt_numbers)),
-            models=tuple(f"{value:g}" for value in temperatures),
+            models=names,
             texts=tuple(texts),
         )
 

@@ -21,7 +21,9 @@ import xarray as xr
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+import condvendi_jax as cv
 from condvendi_jax import _extras
+from condvendi_jax.pairs import Pairs
 from experiments import lab, type_draws
 from experiments.data import PairedEmbeddings
 from experiments.lab import figures, style, tables
@@ -133,6 +135,9 @@ class TypeAblation(lab.Study):
                 f"{' and '.join(roles)} must be of one encoder, received shapes "
                 f"{prompts[0].shape} and {prompts[1].shape}."
             )
+        if self.bandwidths.kernel == "cosine":  # A row that is refused is named as in its file.
+            for rows in prompts:
+                Pairs(pairs.outputs, rows, output_kernel=cv.Cosine(), prompt_kernel=cv.Cosine())
         return prompts
 
     def axes(self):

@@ -19,6 +19,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+import condvendi_jax as cv
 from experiments import clips, lab
 from experiments.lab import figures, models, style, tables
 
@@ -85,10 +86,9 @@ class Video(lab.Study):
         outputs, prompts = (
             models.by_model(rows, pairs.labels["models"]) for rows in (embedded, pairs.prompts)
         )
-        groups = min(self.groups, part.prompts)
-        found = models.compare(
-            outputs, prompts, scale, groups=groups, seed=context.shared_seed, say=context.say
-        )
+        options = {"groups": min(self.groups, part.prompts), "seed": context.shared_seed}
+        options |= {"method": cv.Exact(), "say": context.say}
+        found = models.compare(outputs, prompts, scale, **options)
         fewer = [clips.fewer_clips(outputs[m], prompts[m], part.clips, scale) for m in outputs]
         counts = np.arange(1, part.clips + 1)
         return found.assign(

@@ -96,6 +96,8 @@ def main(recipes: Recipes, argv: Sequence[str]) -> None:
             raise ValueError(f"--{flag} means nothing for {name}.")
     output = pathlib.Path(values.output or shipped)
     beside = {f"--output (its {path.name})": path for path in recipe.beside(output)}
+    if output in beside.values():
+        raise ValueError(f"--output={output} is the name of a file that is written beside the set.")
     check_targets(
         {"--output": output} | {flag: path for flag, path in beside.items() if path.exists()},
         {f"--{flag}": [clone] for flag, clone in clones.items() if clone},

@@ -27,7 +27,7 @@ def build(name: str, output: pathlib.Path, cache: pathlib.Path) -> None:
     folder = pathlib.Path(flags.FLAGS.pictures) if flags.FLAGS.pictures else None
     collection = pictures.COLLECTIONS[name]
     found, prompts = collection.load(folder), collection.prompts()
-    encoder = picture_encoder.load(name, fitting.Places(folder))
+    encoder = picture_encoder.load(name, fitting.Places(folder, cache / "trained"))
     pixels, kinds = found.part(held_out=True)
     wordings = prompts.embeddings.shape[1]
     words = np.random.default_rng(SEED).integers(wordings, size=len(kinds))

@@ -36,6 +36,7 @@ def flag(
     at_least: float | None = None,
     above: float | None = None,
     below: float | None = None,
+    repeats: bool = False,
 ) -> Any:
     """A field of a study that becomes a flag of its type and name.
 
@@ -47,8 +48,9 @@ def flag(
       at_least: the smallest value that is allowed; of each element of a tuple.
       above: the value must be greater than this.
       below: the value must be smaller than this.
+      repeats: whether one value may be given twice.
     """
-    metadata = {"help": help, "choices": tuple(choices), "needs": needs}
+    metadata = {"help": help, "choices": tuple(choices), "needs": needs, "repeats": repeats}
     bounds = {"at_least": at_least, "above": above, "below": below}
     return dataclasses.field(default=default, metadata=metadata | bounds)
 
@@ -80,7 +82,7 @@ def check_bounds(options: Any) -> None:
         value: Any = getattr(options, field.name)
         if dataclasses.is_dataclass(value):
             check_bounds(value)
-        if isinstance(value, tuple) and "help" in field.metadata:
+        if isinstance(value, tuple) and not field.metadata.get("repeats", True):
             words = [f"{v:g}" if isinstance(v, float) else str(v) for v in value]
             if len(set(words)) < len(words):
                 twice = next(word for word in words if words.count(word) > 1)

@@ -27,6 +27,7 @@ def without(flags, *names):
 def test_the_scores_are_the_known_numbers(finished):
     known = {"all": PLOTS, "finished": (1, 1, 1), "cut": PLOTS[::-1]}
     assert finished.found.model.values.tolist() == ["0.5", "1", "2"]
+    assert (finished.found.groups == 5).all()
     for text, plots in known.items():
         for score in finished.found.score.values.tolist():
             kind = score.split("-")[0]

@@ -61,7 +61,8 @@ def test_each_type_more_is_diversity_where_the_prompt_leaves_it_open(finished):
 
 
 def test_correlations_have_the_sign_of_each_draw():
-    draws = np.ones((4, 2, len(SCORES), 5))
+    noise = np.random.default_rng(0).normal(size=(4, 2, len(SCORES), 5))
+    draws = 1 + 1e-7 * noise  # What rounding leaves of a constant.
     j = np.arange(5.0)
     draws[:, 0, SCORES.index("Conditional-RKE")] = j
     draws[:2, 0, SCORES.index("Cluster-RKE")] = 3 + 2 * j
@@ -180,7 +181,7 @@ test_bad_flags_are_refused = studies.refuses(
     ("--repeats=0", "--repeats"),
     ("--restarts=0", "--restarts"),
     ("--prompts_by=second", "--second_prompts: the study needs the prompts twice"),
-    ("--model=0.1", "--model: x has no models"),
+    ("--model=0.1", "--model: x has no label"),
 )
 
 
