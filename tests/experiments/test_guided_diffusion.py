@@ -140,10 +140,10 @@ def test_features_of_other_pictures_or_parameters_are_refused(old, tmp_path, mon
 
 
 def test_the_features_of_a_mixture_hold_the_points_and_the_judge_is_bayes(tmp_path):
-    law = mixture_diffusion.shared(4, spread=0.6)
+    law = mixture_diffusion.shared()._replace(spread=jnp.float32(0.6))
     np.savez(tmp_path / "mixture.npz", **law._asdict())
     bench = benches.load("mixture", str(tmp_path / "mixture.npz"))
-    points = law.sample(jax.random.key(0), law.prompts[jnp.arange(50) % 4])
+    points = law.sample(jax.random.key(0), law.prompts[jnp.arange(50) % 6])
     features = bench.features(bench.model.decode(points))
     np.testing.assert_allclose(np.linalg.norm(features, axis=1), 1, atol=1e-5)
     found = np.asarray(bench.logits(features), np.float64)
