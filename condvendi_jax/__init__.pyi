@@ -15,6 +15,7 @@ from condvendi_jax.entropies import truncated as truncated
 from condvendi_jax.entropies import von_neumann as von_neumann
 from condvendi_jax.grams import gram as gram
 from condvendi_jax.inference import compare as compare
+from condvendi_jax.inference import contributions as contributions
 from condvendi_jax.inference import convergence_curve as convergence_curve
 from condvendi_jax.inference import decomposition_errors as decomposition_errors
 from condvendi_jax.inference import evaluate as evaluate

@@ -480,6 +480,31 @@ def group_norms(
     return pairs + jnp.swapaxes(pairs, -1, -2) + jnp.diag(sizes)[None]
 
 
+@functools.partial(jax.jit, static_argnames=("subsets", "tile_size"))
+def row_norms(factors: Factors, subsets: Subsets, *, tile_size: int | None = None) -> jax.Array:
+    """sum_j prod over f in s of k_f(i, j)^2 for every point i, `[len(subsets), n]`, in one pass.
+
+    Not divided by n^2, and not differentiable in reverse mode.
+    """
+    block, size = _block(None, factors, None, tile_size)
+    kernels = _kernels(factors)
+
+    def tile(rows: _Block, columns: _Block, *, diagonal: bool) -> Parts:
+        counted = outer(rows.inside[:, None], columns.inside[:, None]) > 0
+        if diagonal:
+            counted &= ~jnp.eye(size, dtype=bool)
+        geometries = _geometries(kernels, rows.points, columns.points)
+        products = squared_products(subsets, kernels, geometries, counted)
+        to_rows, to_columns = (
+            jnp.stack([jnp.sum(product, axis=axis) for product in products], axis=-1)
+            for axis in (1, 0)
+        )
+        return Parts(None, (to_rows,), (None if diagonal else to_columns,))
+
+    _, (sums,) = fold_pairs(None, size, block, tile)
+    return sums[: factors[0].n].T + 1  # The diagonal.
+
+
 def bilinear_slope(
     factors: Factors,
     left: jax.Array,

@@ -2,6 +2,7 @@
 
 from condvendi_jax.inference import saturation
 from condvendi_jax.inference._compare import compare, holm
+from condvendi_jax.inference._contributions import Contributions, contributions
 from condvendi_jax.inference._convergence import ConvergenceCurve, convergence_curve, settled_from
 from condvendi_jax.inference._evaluate import evaluate
 from condvendi_jax.inference._jackknife import (
@@ -22,6 +23,7 @@ from condvendi_jax.inference._results import (
 
 __all__ = [
     "Comparison",
+    "Contributions",
     "ConvergenceCurve",
     "Deletions",
     "Difference",
@@ -30,6 +32,7 @@ __all__ = [
     "Ranking",
     "ScoredOrder",
     "compare",
+    "contributions",
     "convergence_curve",
     "decomposition_errors",
     "delete_groups",

@@ -1,0 +1,127 @@
+"""Contributions of rows: derivatives of the scores, deletions, sums by label; NumPy oracles."""
+
+import math
+
+import jax
+import numpy as np
+import pytest
+from oracles import assert_close, draw_pairs, gaussian_gram, renyi, scores, shifted
+
+import condvendi_jax as cv
+from condvendi_jax.grams import _pairwise as pairwise
+
+N = 48
+ENTROPIES = [
+    {"order": 1},
+    {"order": 2},
+    {"order": 0.5},
+    {"order": 1.05},
+    {"order": 3},
+    {"order": math.inf},
+    {"order": 1, "truncation": 7},
+    {"order": 2, "truncation": 5},
+]
+
+
+def kernels():
+    """In the precision of the test."""
+    return {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.6)}
+
+
+def weighted_scores(outputs, prompts, weights, *, order, truncation=None):
+    """The three scores of rows with weights, by the spectrum of diag(w)^(1/2) K diag(w)^(1/2)."""
+    roots = np.sqrt(weights / weights.sum())
+
+    def entropy(gram):
+        values = np.clip(np.linalg.eigvalsh(roots[:, None] * gram * roots[None, :]), 0, None)
+        return renyi(values if truncation is None else shifted(values, truncation), order)
+
+    gram_x, gram_t = gaussian_gram(outputs, 0.8), gaussian_gram(prompts, 0.6)
+    x, t, joint = map(entropy, (gram_x, gram_t, gram_x * gram_t))
+    return np.exp(np.array([x, joint - t, x + t - joint], np.float64))
+
+
+@pytest.mark.parametrize("options", ENTROPIES, ids=str)
+def test_influences_are_derivatives_in_the_weights_of_rows(options, x64):
+    pairs, step = draw_pairs(N), 1e-6
+    found = cv.contributions(*pairs, **kernels(), **options)
+    assert_close(found.decomposition.scores, weighted_scores(*pairs, np.ones(N), **options))
+    for row in (0, 17, N - 1):
+        moved = step * (np.arange(N) == row)
+        ends = (weighted_scores(*pairs, 1 / N + sign * moved, **options) for sign in (1, -1))
+        expected = np.subtract(*ends) / (2 * step)
+        np.testing.assert_allclose([of[row] for of in found.influences], expected, atol=1e-7)
+    for influences in found.influences:
+        assert abs(influences.mean()) < 1e-12 * N
+
+
+def test_what_is_left_out_is_the_exact_change_of_every_score(x64):
+    outputs, prompts = draw_pairs(N)
+    found = cv.contributions(outputs, prompts, **kernels(), order=2)
+
+    def of_rows(kept):
+        grams = gaussian_gram(outputs[kept], 0.8), gaussian_gram(prompts[kept], 0.6)
+        return np.array([*scores(*grams, order=2).values()])
+
+    whole = of_rows(np.full(N, True))
+    expected = [whole - of_rows(np.arange(N) != row) for row in range(N)]
+    assert_close(np.stack(found.left_out, axis=1), expected)
+    assert cv.contributions(outputs, prompts, **kernels()).left_out is None
+    assert cv.contributions(outputs, prompts, **kernels(), order=2, truncation=9).left_out is None
+
+
+def test_the_influence_of_a_row_is_near_its_deletion_at_every_order(x64):
+    """Deleting a row moves a score by its influence / (n - 1), but for a trend that all share."""
+    outputs, prompts = draw_pairs(300)
+    for order in (1, 2):
+        found = cv.contributions(outputs, prompts, **kernels(), order=order)
+        whole = np.array(found.decomposition.scores)
+        changes = []
+        for row in range(0, 300, 10):
+            kept = np.arange(300) != row
+            grams = gaussian_gram(outputs[kept], 0.8), gaussian_gram(prompts[kept], 0.6)
+            changes.append(whole - np.array([*scores(*grams, order=order).values()]))
+        influences = np.stack(found.influences, axis=1)[::10] / 299
+        for own, change in zip(influences.T, np.array(changes).T, strict=True):
+            assert np.corrcoef(own, change)[0, 1] > 0.95
+
+
+def test_row_sums_do_not_depend_on_the_tiles():
+    outputs, prompts = draw_pairs(N - 7, dtype=np.float32)  # The last tile is padded.
+    factors, subsets = cv.spectra._methods.factors_of(cv.Pairs(outputs, prompts, **kernels()))
+    squares = [gaussian_gram(outputs, 0.8) ** 2, gaussian_gram(prompts, 0.6) ** 2]
+    expected = np.stack([g.sum(axis=1) for g in (*squares, squares[0] * squares[1])])
+    for tile_size in (None, 16):
+        assert_close(pairwise.row_norms(factors, subsets, tile_size=tile_size), expected)
+
+
+def test_equal_rows_contribute_equally_and_labels_add_up():
+    outputs, prompts = (np.repeat(a, 3, axis=0) for a in draw_pairs(16, dtype=np.float32))
+    prompt = np.repeat(np.arange(16), 3)
+    for order in (1, 2):
+        found = cv.contributions(outputs, prompts, **kernels(), order=order)
+        for influences in found.influences:
+            assert np.ptp(influences.reshape(16, 3), axis=1).max() < 1e-3
+        by_prompt = found.by(prompt)
+        assert list(by_prompt) == list(range(16))
+        for name, influences in zip(found.influences._fields, found.influences, strict=True):
+            told = [getattr(of, name) for of in by_prompt.values()]
+            np.testing.assert_allclose(told, influences.reshape(16, 3).sum(axis=1) / 48, atol=1e-6)
+            assert abs(sum(told)) < 1e-4
+    with pytest.raises(ValueError, match="labels: expected 48 labels, .* shape .47,."):
+        found.by(prompt[1:])
+
+
+def test_outputs_alone_have_no_information():
+    outputs, _ = draw_pairs(N, dtype=np.float32)
+    alone = cv.contributions(outputs, kernel=cv.Gaussian(0.8), order=2)
+    np.testing.assert_array_equal(alone.influences.conditional, alone.influences.vendi)
+    np.testing.assert_array_equal(alone.influences.information, 0)
+    one = cv.contributions(outputs[:1], kernel=cv.Gaussian(0.8), order=2)
+    assert one.influences.vendi == 0 and np.isnan(one.left_out.vendi)
+
+
+def test_contributions_are_refused_inside_transformations():
+    outputs, _ = draw_pairs(N, dtype=np.float32)
+    with pytest.raises(TypeError, match="contributions: cannot run inside jax.jit"):
+        jax.jit(lambda x: cv.contributions(x, kernel=cv.Gaussian(0.8)).influences.vendi)(outputs)
