@@ -95,7 +95,7 @@ def test_rows_are_balanced_by_prompt_and_the_first_are_kept():
 
 
 def test_without_what_is_known_of_the_stories_the_scores_remain(tmp_path, monkeypatch):
-    """More stories than spectra are had of are estimated; temperatures are in their order."""
+    """Above the limit of exact spectra scores are estimated; temperatures are in their order."""
     compare, given = models.compare, []
 
     def noted(*arguments, method, **options):
