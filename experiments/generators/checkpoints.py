@@ -97,7 +97,7 @@ def load(path: pathlib.Path, identity: records.Identity | None = None) -> dict[A
     try:
         with safetensors.safe_open(path, framework="numpy") as archive:
             metadata = archive.metadata() or {}
-            arrays = {name: archive.get_tensor(name) for name in archive.keys()}  # noqa: SIM118
+            arrays = {name: archive.get_tensor(name) for name in archive.keys()}  # noqa: SIM118 - no dict
         record = {name: json.loads(metadata[name]) for name in ("identity", "provenance")}
         if metadata["sha256"] != _checksum(record, arrays):
             raise ValueError("its content is not what its checksum says")

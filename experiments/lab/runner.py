@@ -122,7 +122,7 @@ def flag_fields(options: type) -> Iterator[tuple[dataclasses.Field, Any]]:
 def _roles(study: type[Study]) -> dict[str, str]:
     """What a user may bring, with its shape."""
     further = dict.fromkeys(study.further, "[n, d]")
-    labels = dict.fromkeys([*study.needs, *study.takes], "one of each row, .npy, or .txt by line")
+    labels = dict.fromkeys([*study.needs, *study.takes], "one for each row (.npy or .txt)")
     labels |= {role: f"{labels[role]}; required with --outputs" for role in study.needs}
     embeddings = _PAIRS if study.paired else {"outputs": _PAIRS["outputs"]}
     return embeddings | further | labels
@@ -293,8 +293,8 @@ def run(
             try:
                 finished[cell] = study.compute(setup.state, context, **cell.values)
             except (TypeError, ValueError) as error:
-                *_, last = traceback.extract_tb(error.__traceback__)
-                error.add_note(f"{last.filename}:{last.lineno} raised it, computing {name}.")
+                place = traceback.extract_tb(error.__traceback__)[1]  # In the study.
+                error.add_note(f"{place.filename}:{place.lineno}: where {name} was computed.")
                 raise
             seconds = time.perf_counter() - started
             if saved:

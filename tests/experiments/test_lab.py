@@ -659,7 +659,7 @@ def test_an_error_of_a_cell_says_where_it_was_raised(tmp_path, own):
     with pytest.raises(ValueError, match="no number") as caught:
         execute(tmp_path, *own(), study=changed(Toy, compute=compute))
     (note,) = caught.value.__notes__
-    assert re.search(r"test_lab\.py:\d+ raised it, computing mean-1", note)
+    assert re.search(r"test_lab\.py:\d+: where mean-1 was computed", note)
 
 
 def test_two_cells_of_one_name_are_refused(tmp_path, own):
