@@ -21,6 +21,7 @@ from jax.typing import ArrayLike
 
 from condvendi_jax import kernel_choice, validation
 from condvendi_jax.bandwidth import RuledBandwidth, as_given
+from condvendi_jax.entropies import Entropy
 from condvendi_jax.grams import Gram, Layout, layout_of, represent, to_host
 from condvendi_jax.kernel_choice import NAMES
 from condvendi_jax.kernels import Kernel, check_kernel
@@ -45,8 +46,12 @@ class Pairs:
       prompt_kernel: the same for the prompts.
       rule: 'variance' (CV), 'std' (RKE) or 'median', as `bandwidth_by_rule`; needs a key.
       key: draws the random subsets of the rule.
-      groups: a label for each row, `[n]`: rows of one label leave together in a jackknife. Where
-        None, rows of equal prompts do.
+      groups: a label for each row, `[n]`: rows of one label count as dependent in a standard error.
+        Where None, rows of equal prompts do.
+      weights: of each row, `[n]`, not negative; equal where None. Only their shares matter for the
+        scores: a row of weight 2 counts as two equal rows. For standard errors integers are
+        numbers of independent equal rows, and other numbers are weights of one row each. A rule
+        sees as many copies of a row as its share of n rows.
       mesh: devices to spread the rows over, for arrays that are not sharded yet.
       progress: called with a few words before each bandwidth is chosen.
 
@@ -54,15 +59,19 @@ class Pairs:
       arrays: `[n, d_x]` and, where there are prompts, `[n, d_t]`, in the compute dtype;
         `[layout.rows, ...]` on several devices.
       kernels: one for each array, in the form that suits its points.
+      weights: the share of each row, of sum one, `[n]` or, zero in the padding, `[layout.rows]`;
+        None where all are equal.
       n: the number of pairs.
       layout: the devices that the rows are spread over; None for one device.
       groups: the number of the label of each row, `[n]`, or None. A `Pairs` that went through
         `jax.jit` or another transformation has lost them, and the rules of its bandwidths.
+      copies: the weights, where they are integers: how many independent rows each row stands for.
 
     Raises:
       TypeError: an array is not of real numbers or is masked, or a kernel is not one.
       ValueError: an array is not finite, two-dimensional and of at least one row; the lengths
-        differ; a kernel is missing; or the rule finds no bandwidth.
+        differ; a kernel is missing; the rule finds no bandwidth; or a weight is negative or not
+        finite, or all are zero.
 
     Examples:
       >>> import numpy as np
@@ -77,9 +86,11 @@ class Pairs:
 
     arrays: tuple[jax.Array, ...]
     kernels: tuple[Kernel, ...]
+    weights: jax.Array | None
     n: int
     layout: Layout | None
     groups: np.ndarray | None
+    copies: np.ndarray | None
     _ruled: Mapping[str, RuledBandwidth]
 
     def __init__(
@@ -92,6 +103,7 @@ class Pairs:
         rule: str | None = None,
         key: jax.Array | None = None,
         groups: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
         mesh: Mesh | None = None,
         progress: Callable[[str], Any] = lambda _: None,
     ):
@@ -103,11 +115,15 @@ class Pairs:
         if groups is not None:
             self.groups = validation.check_labels(groups, self.n, name="groups")[1]
         self.layout = layout_of(named["outputs"], mesh=mesh)
+        self.weights = self.copies = None
+        if weights is not None:
+            self._weigh(weights)
         validation.warn_of_float64(named)
         origins = validation.origins_of(named, kernel_choice.shiftable(given))
         place = jnp.asarray if self.layout is None else self.layout.shard
         self.arrays = tuple(validation.cast_arrays(named, place=place, origins=origins))
-        kernels, self._ruled = kernel_choice.by_rule(self.arrays, given, rule, key, progress)
+        ruling = _resampled(self.arrays, self.weights)
+        kernels, self._ruled = kernel_choice.by_rule(ruling, given, rule, key, progress)
         self.kernels = kernel_choice.suited(kernels, self.arrays)
 
     @classmethod
@@ -118,11 +134,12 @@ class Pairs:
         *,
         n: int,
         layout: Layout | None = None,
+        weights: jax.Array | None = None,
     ) -> Pairs:
         """Pairs of arrays that were checked before: nothing is looked at."""
         pairs = object.__new__(cls)
         pairs.arrays, pairs.kernels, pairs.n, pairs.layout = arrays, kernels, n, layout
-        pairs.groups, pairs._ruled = None, {}
+        pairs.weights, pairs.groups, pairs.copies, pairs._ruled = weights, None, None, {}
         return pairs
 
     @classmethod
@@ -136,6 +153,7 @@ class Pairs:
         rule: str | None = None,
         key: jax.Array | None = None,
         groups: ArrayLike | None = None,
+        weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
         progress: Callable[[str], Any] = lambda _: None,
     ) -> dict[str, Pairs]:
         """The pairs of several models under the same kernels, by the name of the model.
@@ -146,6 +164,7 @@ class Pairs:
             by its name.
           output_kernel, prompt_kernel, rule, key, groups, progress: as `Pairs`. A rule is applied
             to the rows of all models together, as many rows of each.
+          weights: as `Pairs`: `[n]` for all models, or those of each model by its name.
 
         Raises:
           TypeError, ValueError: as `Pairs`, with the name of the model; or there is no model, or
@@ -153,6 +172,10 @@ class Pairs:
         """
         given = kernel_choice.check(prompts is not None, output_kernel, prompt_kernel, rule)
         shared = not isinstance(prompts, Mapping)
+        if isinstance(weights, Mapping) and set(weights) != set(models):
+            raise ValueError(
+                f"weights: expected those of {sorted(models)}, received those of {sorted(weights)}."
+            )
         named = {}
         for name, arrays in _by_model(models, prompts).items():
             with _naming(name):
@@ -182,15 +205,35 @@ class Pairs:
             ready[name] = _gathered(tuple(own), layout, n) + common
             if shared:
                 common = ready[name][1:]
-        pooled = _pooled(list(ready.values()), shared, key)
+        found = {name: cls.trusted(own, (), n=own[0].shape[0]) for name, own in ready.items()}
+        for name, pairs in found.items():
+            if weights is not None:
+                with _naming(name):
+                    pairs._weigh(weights[name] if isinstance(weights, Mapping) else weights)
+        resampled = [_resampled(pairs.arrays, pairs.weights) for pairs in found.values()]
+        pooled = _pooled(resampled, shared and not isinstance(weights, Mapping), key)
         kernels, ruled = kernel_choice.by_rule(pooled, given, rule, key, progress)
-        found = {}
-        for name, own in ready.items():
+        for name, pairs in found.items():
             with _naming(name):
-                suited = kernel_choice.suited(kernels, own)
-            found[name] = cls.trusted(own, suited, n=own[0].shape[0])
-            found[name].groups, found[name]._ruled = members[name], ruled
+                pairs.kernels = kernel_choice.suited(kernels, pairs.arrays)
+            pairs.groups, pairs._ruled = members[name], ruled
         return found
+
+    def _weigh(self, weights: ArrayLike) -> None:
+        """Sets `weights` and `copies`."""
+        checked = validation.check_weights(weights, self.n)
+        if checked.dtype.kind in "iu" and isinstance(checked, np.ndarray):
+            self.copies = checked
+        if isinstance(checked, np.ndarray):  # In float64: integers and their sum are exact.
+            wide = checked.astype(np.float64)
+            checked = (wide / wide.max() / np.sum(wide / wide.max())).astype(
+                validation.compute_dtype()
+            )
+        else:
+            checked = checked.astype(validation.compute_dtype()) / jnp.sum(checked)
+        shares = jnp.asarray(checked)
+        placed = shares if self.layout is None else self.layout.place(shares[:, None])[:, 0]
+        self.weights = placed
 
     @property
     def dtype(self) -> np.dtype:
@@ -232,7 +275,10 @@ class Pairs:
     def rows(self, chosen: Any) -> Pairs:
         """Some of the rows, by a slice or by their numbers; of points on one device."""
         arrays = tuple(array[chosen] for array in self.arrays)
-        return Pairs.trusted(arrays, self.kernels, n=arrays[0].shape[0])
+        weights = None
+        if self.weights is not None:
+            weights = self.weights[chosen] / jnp.sum(self.weights[chosen])
+        return Pairs.trusted(arrays, self.kernels, n=arrays[0].shape[0], weights=weights)
 
     def moved(self) -> tuple[Pairs, ...]:
         """For each bandwidth that the rule drew, the same pairs with its error added to it."""
@@ -250,10 +296,27 @@ class Pairs:
         """The same points on one device, without padding."""
         if self.layout is None:
             return self
+        weights = None
+        if self.weights is not None:
+            (weights,) = _gathered((self.weights,), self.layout, self.n)
         arrays = _gathered(self.arrays, self.layout, self.n)
-        pairs = Pairs.trusted(arrays, self.kernels, n=self.n)
-        pairs.groups, pairs._ruled = self.groups, self._ruled
+        pairs = Pairs.trusted(arrays, self.kernels, n=self.n, weights=weights)
+        pairs.groups, pairs.copies, pairs._ruled = self.groups, self.copies, self._ruled
         return pairs
+
+    def largest(self, order: float) -> float:
+        """The largest score that the weights allow, of rows that share nothing: n if equal."""
+        if self.weights is None:
+            return float(self.n)
+        return float(np.exp(Entropy(order).of_spectrum(jnp.asarray(self.shares))))
+
+    @property
+    def shares(self) -> np.ndarray:
+        """The share of each row, float64 `[n]`, of sum one."""
+        if self.weights is None:
+            return np.full(self.n, 1 / self.n)
+        shares = np.asarray(to_host(self.weights), np.float64)[: self.n]
+        return shares / shares.sum()
 
     def duplicates(self) -> int:
         """How many rows repeat an earlier one exactly, outputs and prompts together."""
@@ -261,13 +324,14 @@ class Pairs:
         return self.n - validation.distinct_rows(np.concatenate(host, axis=1))[0]
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Arrays and kernels are children; n and the layout are static."""
-        return (self.arrays, self.kernels), (self.n, self.layout)
+        """Arrays, kernels and weights are children; n and the layout are static."""
+        return (self.arrays, self.kernels, self.weights), (self.n, self.layout)
 
     @classmethod
     def tree_unflatten(cls, static: tuple[Any, ...], children: tuple[Any, ...]) -> Pairs:
         """Rebuilds the pairs."""
-        return cls.trusted(*children, n=static[0], layout=static[1])
+        arrays, kernels, weights = children
+        return cls.trusted(arrays, kernels, n=static[0], layout=static[1], weights=weights)
 
 
 class OfPairs(Protocol[_Parameters, _ResultOf]):
@@ -316,7 +380,21 @@ def takes_pairs(
     return cast(OfPairs[_Parameters, _Result], taking)
 
 
-_MAKING = ("outputs", "prompts", "output_kernel", "prompt_kernel", "mesh")
+_MAKING = ("outputs", "prompts", "output_kernel", "prompt_kernel", "weights", "mesh")
+
+
+def _resampled(arrays: tuple[jax.Array, ...], weights: jax.Array | None) -> tuple[jax.Array, ...]:
+    """The rows that a bandwidth rule sees: of n rows, each as often as its share, within one.
+
+    Systematic resampling: row i is taken once for every k + 1/2 between n times the shares before
+    it and n times those up to it.
+    """
+    if weights is None or not validation.is_concrete(weights):
+        return arrays
+    ends = np.cumsum(np.asarray(to_host(weights), np.float64))
+    rows = arrays[0].shape[0]
+    chosen = np.searchsorted(ends, (np.arange(rows) + 0.5) / rows * ends[-1])
+    return tuple(array[chosen] for array in arrays)
 
 
 def _gathered(

@@ -449,6 +449,34 @@ def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarr
     return distinct, membership.reshape(n)
 
 
+def check_weights(weights: Any, n: int, *, name: str = "weights") -> np.ndarray | jax.Array:
+    """Returns weights `[n]` as they are, after looking at them unless they are traced.
+
+    Raises:
+      TypeError: the weights are masked or not real numbers.
+      ValueError: they are not `[n]`, or one is negative or not finite, or all are zero.
+    """
+    array = as_array(weights, name=name)
+    if array.shape != (n,):
+        raise ValueError(
+            f"{name}: expected {n} weights, one for each row, received shape {array.shape}."
+        )
+    if not is_concrete(array):
+        return array
+    host = np.asarray(array)
+    if host.dtype.kind not in "iufb" and not jnp.issubdtype(host.dtype, jnp.floating):
+        raise TypeError(f"{name}: expected real numbers, received an array of {host.dtype}.")
+    for wrong, words in ((~np.isfinite(host), "finite"), (host < 0, "non-negative")):
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise ValueError(
+                f"{name}: expected {words} numbers, received {host[row]} in row {row}."
+            )
+    if not host.any():
+        raise ValueError(f"{name}: expected one above zero, received {n} zeros.")
+    return host
+
+
 def _check_objects(array: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
     """`check_labels` by Python's equality: a common dtype would make large integers equal."""
     scalars = ((np.ndim(label) == 0 and hasattr(label, "item"), label) for label in array)

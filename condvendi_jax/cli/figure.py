@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from condvendi_jax.cli import files
 from condvendi_jax.inference._compare import Comparison
+from condvendi_jax.report import _render
 
 _COLUMN_IN, _ROW_IN = 2.9, 0.3
 _MARGIN_IN, _CAPTION_IN = 0.8, 0.6
@@ -68,5 +69,11 @@ def _caption(comparison: Comparison) -> str:
     tests = f"Models that share a letter cannot be told apart at the level {comparison.level:g}."
     if comparison.untested:
         tests = f"Without letters: {comparison.untested}."
-    errors = f"± one standard error ({comparison.groups} groups of {comparison.units})"
+    by = dict.fromkeys(
+        _render.errors_in_words(scored.errors_by)
+        for evaluation in comparison.evaluations.values()
+        for scored in evaluation.orders
+        if scored.errors_by is not None
+    )
+    errors = f"± one standard error ({'; '.join(by)})"
     return f"{n}; {bandwidths}{errors}; seed {comparison.first.seed}.\n{tests}"

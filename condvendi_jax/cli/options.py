@@ -16,7 +16,6 @@ from absl import flags
 
 from condvendi_jax import bandwidth, validation
 from condvendi_jax.cli import command, files, provenance
-from condvendi_jax.inference import _jackknife as uncertainty
 from condvendi_jax.inference._compare import Comparison
 from condvendi_jax.inference._plan import Keys
 from condvendi_jax.inference._results import Evaluation
@@ -69,14 +68,17 @@ def define(values: flags.FlagValues) -> None:
         "unset."
     )
     number("features", None, words)
-    words = f"Groups of the jackknife, at most; {uncertainty.DEFAULT_GROUPS} if unset."
+    words = (
+        "Compute standard errors by deletions: a jackknife that leaves out this many groups of "
+        "rows in turn. If unset, the influences of the rows give them, at the price of the scores."
+    )
     number("groups", None, words)
     words = (
-        "The group of every row: a .txt of one label a line, or a .npy. If unset, rows are grouped "
-        "at random, those with equal prompts together."
+        "Rows that depend on each other, for standard errors: a label for every row, in a .txt of "
+        "one a line, or a .npy. If unset, rows with equal prompts."
     )
     text("groups_file", None, words)
-    number("seed", 0, "Of the bandwidth rule's subsets, the jackknife and probes.")
+    number("seed", 0, "Of the bandwidth rule's subsets, groups and probes.")
     text("json", None, "Also write the results, with provenance, to this file or pipe.")
     flags.DEFINE_bool("x64", False, "Compute in float64.", flag_values=values)
     words = (
@@ -217,11 +219,11 @@ def _bandwidths_from(path: str, roles: tuple[str, ...]) -> dict[str, float]:
         ) from error
 
 
-def groups(given: dict[str, Any]) -> int | np.ndarray:
-    """How many groups the jackknife has, or the label of every row."""
+def groups(given: dict[str, Any]) -> int | np.ndarray | None:
+    """How many groups deletions leave out, or the label of every row, or None."""
     path = given["groups_file"]
     if path is None:
-        return uncertainty.DEFAULT_GROUPS if given["groups"] is None else given["groups"]
+        return given["groups"]
     try:
         return files.read_labels(path)
     except (ValueError, OSError) as error:

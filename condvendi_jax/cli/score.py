@@ -10,7 +10,6 @@ from absl import flags
 
 from condvendi_jax.cli import command, files, inputs, options
 from condvendi_jax.inference import _evaluate as evaluation
-from condvendi_jax.inference import _plan as plan
 
 # What a flag that names outputs says they are.
 _SOURCES = {"outputs": "embeddings", "images": "images", "texts": "texts"}
@@ -35,14 +34,7 @@ def define_flags() -> flags.FlagValues:
     for name, word in words.items():
         flags.DEFINE_string(name, None, word, flag_values=values)
     inputs.define(values)
-    flags.DEFINE_enum(
-        "errors",
-        "auto",
-        ["auto", "all", "none"],
-        f"Standard errors: 'auto' leaves them out above n = {plan.ERRORS_UP_TO:,} where they "
-        "take one decomposition a group (every order but 2).",
-        flag_values=values,
-    )
+    flags.DEFINE_bool("errors", True, "Compute standard errors.", flag_values=values)
     options.define(values)
     return values
 
@@ -57,18 +49,15 @@ def main(argv: Sequence[str]) -> None:
     models = {"": _model(given)}
     options.check(given)
     inputs.check(given, models)
-    if given["errors"] == "none":
-        _refuse_groups(given, "--errors=none computes no standard errors")
+    if not given["errors"]:
+        for flag in ("groups", "groups_file"):
+            if given[flag] is not None:
+                raise ValueError(f"--{flag}={given[flag]} has no effect with --noerrors.")
     options.prepare(given, inputs.sources(given, models))
     started = time.perf_counter()
     with command.progress_bar() as bar:
         read = inputs.read(given, models, bar)
         (outputs,) = read.outputs.values()
-        entropies = plan.check_orders(options.orders(given), given["truncation"])
-        method = options.method(given)
-        n = len(outputs)
-        if all(n > plan.errors_up_to(given["errors"], e, method) for e in entropies):
-            _refuse_groups(given, f"--errors={given['errors']} computes no standard errors here")
         task = bar.add_task("", total=None)
         found = evaluation.evaluate(
             outputs,
@@ -94,13 +83,3 @@ def _model(given: dict[str, Any]) -> inputs.Model:
     if len(named) > 1:
         raise ValueError(f"--{named[0]} and --{named[1]}: give one or the other.")
     return inputs.Model(_SOURCES[named[0]], given[named[0]], given["prompts"])
-
-
-def _refuse_groups(given: dict[str, Any], why: str) -> None:
-    """Raises ValueError where groups of the jackknife are given that nothing would use."""
-    for flag in ("groups", "groups_file"):
-        if given[flag] is not None:
-            raise ValueError(
-                f"--{flag}={given[flag]} has no effect: {why}. Remove this flag, or ask for errors "
-                "with --errors=all."
-            )

@@ -64,10 +64,15 @@ def _spectrum_jvp(
     primals: tuple[jax.Array], tangents: tuple[jax.Array]
 ) -> tuple[jax.Array, jax.Array]:
     (matrix,), (tangent,) = primals, tangents
-    values, vectors = jnp.linalg.eigh(matrix)
-    vectors = vectors[:, ::-1]
+    values, vectors = decomposed(matrix)
     moved = jnp.matmul(tangent, vectors, precision=lax.Precision.HIGHEST)
-    return _projected(values, matrix), jnp.sum(vectors * moved, axis=0)
+    return values, jnp.sum(vectors * moved, axis=0)
+
+
+def decomposed(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """`spectrum` with eigenvectors, the columns of `[n, n]`; more work, and not differentiable."""
+    values, vectors = jnp.linalg.eigh(matrix)
+    return _projected(values, matrix), vectors[:, ::-1]
 
 
 def check_spectra(*spectra: jax.Array) -> None:

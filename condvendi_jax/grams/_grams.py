@@ -519,9 +519,12 @@ class WeightedGram(Operator):
         return self.gram.rank_bound
 
     def squared_frobenius_norm(self) -> jax.Array:
-        """sum_ij w_i^2 (K_ij / n)^2 w_j^2, by a product with K o K."""
-        squares = jnp.square(self.weights)
-        return jnp.sum(squares * (self.gram * self.gram).matvec(squares)) / self.n
+        """sum_ij w_i^2 (K_ij / n)^2 w_j^2."""
+        if isinstance(self.gram, FeatureGram):
+            return self._features().squared_frobenius_norm()
+        factors, shares = self.gram.factors(), jnp.square(self.weights) / self.n
+        everything, options = (tuple(range(len(factors))),), self.gram._options
+        return pairwise.squared_norms(factors, everything, weights=shares, **options)[0]
 
     def matvec(self, vectors: jax.Array) -> jax.Array:
         weights = self.weights[: vectors.shape[0]].reshape(-1, *(1,) * (vectors.ndim - 1))
@@ -537,9 +540,13 @@ class WeightedGram(Operator):
 
     def eigenvalues(self) -> jax.Array:
         if isinstance(self.gram, FeatureGram) and self.rank_bound < self.n:
-            weighted = self.gram.features * self.weights[:, None]
-            return FeatureGram.trusted(weighted, self.layout).eigenvalues()
+            return self._features().eigenvalues()
         return self.dense().eigenvalues()
+
+    def _features(self) -> FeatureGram:
+        """Of features: the rows times their weights."""
+        assert isinstance(self.gram, FeatureGram)
+        return FeatureGram.trusted(self.gram.features * self.weights[:, None], self.layout)
 
     def dense(self) -> Dense:
         return self.gram.dense().weighted(self._unit())

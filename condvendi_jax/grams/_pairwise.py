@@ -376,7 +376,7 @@ _sequentially = jax.custom_batching.sequential_vmap
 def _arrivals(
     layout: Layout | None, factors: Factors, subsets: Subsets, weights: Any, tile_size: int | None
 ) -> tuple[jax.Array, jax.Array]:
-    """`arrival_sums` on one device of the layout, `[k * size, subset, g]`, and `_Block.inside`."""
+    """`arrival_sums` on one device, `[k * size, subset, g]`, and the weights of its points."""
     block, size = _block(layout, factors, weights, tile_size)
     kernels = _kernels(factors)
 
@@ -387,7 +387,19 @@ def _arrivals(
         return Parts(None, (None,), (jnp.moveaxis(sums, -1, 0),))
 
     _, (sums,) = fold_pairs(layout, size, block, tile)
-    return sums, block.inside
+    return sums, _mass(block)
+
+
+def _mass(block: _Block) -> jax.Array:
+    """The weight of each point, zero in the padding: the first that accompany them, or ones."""
+    return (
+        block.inside if block.beside is None else block.beside.reshape(block.inside.size, -1)[:, 0]
+    )
+
+
+def _weighted_total(sums: jax.Array, mass: jax.Array) -> jax.Array:
+    """Weights `[rows]` times sums `[rows, subset]`, summed over points; the padding weighs zero."""
+    return pairwise_sum(jnp.where(mass[:, None] > 0, sums * mass[:, None], 0).T)
 
 
 def arrival_sums(
@@ -444,14 +456,19 @@ def squared_norms(
     factors: Factors,
     subsets: Subsets,
     *,
+    weights: jax.Array | None = None,
     tile_size: int | None = None,
     layout: Layout | None = None,
 ) -> jax.Array:
     """||K_s||_F^2 / n^2 for every subset s of the factors, `[len(subsets)]`, in one pass.
 
-    In reverse mode the same pass accumulates the gradients of all in the points and kernels: a
-    value with its gradient costs about two passes.
+    With `weights` w as placed, of sum one, sum_ij w_i w_j K_s(i, j)^2. In reverse mode the same
+    pass accumulates the gradients of all in the points and kernels: a value with its gradient costs
+    about two passes. The gradient in the weights takes another.
     """
+    if weights is not None:
+        sums = _pair_sums(factors, weights, subsets, layout, tile_size)
+        return 2 * sums + jnp.sum(jnp.square(weights))
     n = _number(factors, layout)
     sums: Any = _pair_sums(factors, None, subsets, layout, tile_size)
     return (2 * (sums / n) + 1) / n
@@ -472,37 +489,50 @@ def group_norms(
     """||K_s||_F^2 split by the groups of the two points of a pair, `[len(subsets), g, g]`.
 
     Entry (a, b) sums k(i, j)^2 over i in a and j in b, not divided by n^2. `membership` `[n, g]` is
-    one-hot, or zero for a point in no group.
+    one-hot, or zero for a point in no group; times the weights of the points, it weighs the sums.
     """
     sums = arrival_sums(factors, subsets, tile_size=tile_size, weights=membership)
     pairs = jnp.einsum("sgn,nh->sgh", sums, membership, precision=_PRECISION)
-    sizes = jnp.sum(membership, axis=0)
-    return pairs + jnp.swapaxes(pairs, -1, -2) + jnp.diag(sizes)[None]
+    diagonal = jnp.sum(jnp.square(membership), axis=0)
+    return pairs + jnp.swapaxes(pairs, -1, -2) + jnp.diag(diagonal)[None]
 
 
-@functools.partial(jax.jit, static_argnames=("subsets", "tile_size"))
-def row_norms(factors: Factors, subsets: Subsets, *, tile_size: int | None = None) -> jax.Array:
-    """sum_j prod over f in s of k_f(i, j)^2 for every point i, `[len(subsets), n]`, in one pass.
+@functools.partial(jax.jit, static_argnames=("subsets", "tile_size", "layout"))
+def row_norms(
+    factors: Factors,
+    subsets: Subsets,
+    *,
+    weights: jax.Array | None = None,
+    tile_size: int | None = None,
+    layout: Layout | None = None,
+) -> jax.Array:
+    """sum_j w_j prod over f in s of k_f(i, j)^2 for every point i, `[len(subsets), rows]`.
 
-    Not divided by n^2, and not differentiable in reverse mode.
+    One pass; `weights` are as placed, ones where None. Zero in the padding, not divided by n, and
+    not differentiable in reverse mode.
     """
-    block, size = _block(None, factors, None, tile_size)
-    kernels = _kernels(factors)
 
-    def tile(rows: _Block, columns: _Block, *, diagonal: bool) -> Parts:
-        counted = outer(rows.inside[:, None], columns.inside[:, None]) > 0
-        if diagonal:
-            counted &= ~jnp.eye(size, dtype=bool)
-        geometries = _geometries(kernels, rows.points, columns.points)
-        products = squared_products(subsets, kernels, geometries, counted)
-        to_rows, to_columns = (
-            jnp.stack([jnp.sum(product, axis=axis) for product in products], axis=-1)
-            for axis in (1, 0)
-        )
-        return Parts(None, (to_rows,), (None if diagonal else to_columns,))
+    def local(factors: Factors, weights: jax.Array) -> jax.Array:
+        block, size = _block(layout, factors, weights, tile_size)
+        kernels = _kernels(factors)
 
-    _, (sums,) = fold_pairs(None, size, block, tile)
-    return sums[: factors[0].n].T + 1  # The diagonal.
+        def tile(rows: _Block, columns: _Block, *, diagonal: bool) -> Parts:
+            geometries = _geometries(kernels, rows.points, columns.points)
+            counted = ~jnp.eye(size, dtype=bool) if diagonal else None
+            products = squared_products(subsets, kernels, geometries, counted)
+            to_rows = [jnp.sum(p * columns.beside[None, :], axis=1) for p in products]
+            to_columns = [jnp.sum(p * rows.beside[:, None], axis=0) for p in products]
+            stacked = (jnp.stack(parts, axis=-1) for parts in (to_rows, to_columns))
+            of_rows, of_columns = stacked
+            return Parts(None, (of_rows,), (None if diagonal else of_columns,))
+
+        _, (sums,) = fold_pairs(layout, size, block, tile)
+        # The diagonal.
+        sums = jnp.where(block.inside[:, None] > 0, sums + block.beside[:, None], 0)
+        return sums[: factors[0].n]
+
+    given = jnp.ones(factors[0].n, factors[0].dtype) if weights is None else weights
+    return _on_devices(layout, local, factors, given, out=_spec(layout)).T
 
 
 def bilinear_slope(
@@ -531,35 +561,43 @@ def _pair_sums(
 ) -> jax.Array:
     """Sums over the pairs i < j for every subset of the factors, `[subset]`.
 
-    Without `beside`, of the squared products of kernels. With `beside = (left, right)`, zeros with
-    the gradient of the sum over all pairs of K_ij <left_i, right_j>.
+    Without `beside`, of the squared products of kernels; with weights w `[rows]`, of w_i w_j times
+    these. With `beside = (left, right)`, zeros with the gradient of the sum over all pairs of
+    K_ij <left_i, right_j>.
     """
-    if beside is not None:
+    if isinstance(beside, tuple):
         return jnp.zeros(len(subsets), factors[0].dtype)
-    return _squared_sums(factors, subsets, layout, tile_size)
+    return _squared_sums(factors, beside, subsets, layout, tile_size)
 
 
-@functools.partial(jax.jit, static_argnums=(1, 2, 3))
+@functools.partial(jax.jit, static_argnums=(2, 3, 4))
 def _squared_sums(
-    factors: Factors, subsets: Subsets, layout: Layout | None, tile_size: int | None
+    factors: Factors,
+    weights: jax.Array | None,
+    subsets: Subsets,
+    layout: Layout | None,
+    tile_size: int | None,
 ) -> jax.Array:
+    columns = None if weights is None else weights[:, None]
     if layout is None:
-        return pairwise_sum(arrival_sums(factors, subsets, tile_size=tile_size)[:, 0])
+        sums = arrival_sums(factors, subsets, tile_size=tile_size, weights=columns)[:, 0]
+        return pairwise_sum(sums if weights is None else sums * weights[None, :])
 
-    def local(factors: Factors) -> jax.Array:
-        sums, inside = _arrivals(layout, factors, subsets, None, tile_size)
-        return _total(layout, pairwise_sum(jnp.where(inside[:, None] > 0, sums[..., 0], 0).T))
+    def local(factors: Factors, *columns: jax.Array) -> jax.Array:
+        sums, mass = _arrivals(layout, factors, subsets, columns[0] if columns else None, tile_size)
+        return _total(layout, _weighted_total(sums[..., 0], mass))
 
-    return _on_devices(layout, local, factors, out=PartitionSpec())
+    beside = () if columns is None else (columns,)
+    return _on_devices(layout, local, factors, *beside, out=PartitionSpec())
 
 
 def _column_sums(
     subsets: Subsets, diagonal: bool, kernels: tuple[Kernel, ...], rows: _Block, columns: _Block
 ) -> jax.Array:
     """What the rows of a tile add to `_pair_sums` for each of its columns, `[subset, column]`."""
-    if rows.beside is None:
+    if not isinstance(rows.beside, tuple):
         geometries = _geometries(kernels, rows.points, columns.points)
-        weights = rows.inside[:, None]
+        weights = _mass(rows)[:, None]
         return _weighted_sums(subsets, diagonal, kernels, geometries, weights)[:, 0]
     (left_i, right_i), (left_j, right_j) = rows.beside, columns.beside
     # (i, j) and (j, i) at once; the diagonal of a normalised kernel is constant.
@@ -596,6 +634,8 @@ def _sums_and_gradients(
         if any(perturbed[0][f] or perturbed[1][f] for f in subset)
     }
 
+    bilinear = isinstance(beside, tuple)
+
     def local(factors: Factors, beside: Any) -> tuple[Any, Any, jax.Array]:
         block, size = _block(layout, factors, beside, tile_size)
         kernels = _kernels(factors)
@@ -615,12 +655,13 @@ def _sums_and_gradients(
             pulled: tuple[dict[int, Any], ...] = ({}, {}, {})
             for s, (of_kernels, of_points) in held.items():
                 # The columns of the padding do not count.
-                seed = jnp.zeros_like(values).at[s].set(columns.inside)
+                mass = columns.inside if bilinear else _mass(columns)
+                seed = jnp.zeros_like(values).at[s].set(mass)
                 flags = (of_kernels, of_points, of_points)
                 for to, flag, part in zip(pulled, flags, pull_back(seed), strict=True):
                     to[s] = _selected(flag, part)
             shared, to_rows, to_columns = pulled
-            if beside is not None:
+            if bilinear:
                 return Parts(shared, (to_rows,), (to_columns,))
             return Parts(shared, (None, to_rows), (values.T, to_columns))
 
@@ -628,7 +669,7 @@ def _sums_and_gradients(
         trimmed = jax.tree.map(lambda leaf: leaf[: factors[0].n], to_points)
         totals = jnp.zeros(len(subsets), block.inside.dtype)
         if sums:
-            totals = pairwise_sum(jnp.where(block.inside[:, None] > 0, sums[0], 0).T)
+            totals = _weighted_total(sums[0], _mass(block))
         return *_total(layout, (shared, totals)), trimmed
 
     out = (PartitionSpec(), PartitionSpec(), _spec(layout))
@@ -643,9 +684,14 @@ def _pair_sums_forward(
         tuple(any(leaf.perturbed for leaf in jax.tree.leaves(factor[part])) for factor in factors)
         for part in (0, 1)
     )
+    weighted = beside is not None and not isinstance(beside, tuple) and beside.perturbed
     factors, beside = jax.tree.map(lambda leaf: leaf.value, (factors, beside))
     *gradients, sums = _sums_and_gradients(factors, beside, perturbed, subsets, layout, tile_size)
-    return sums, (*gradients, (None,) * len(factors))
+    of_weights = None
+    if weighted:
+        options: Any = {"weights": beside, "tile_size": tile_size, "layout": layout}
+        of_weights = row_norms(factors, subsets, **options) - beside[None, :]
+    return sums, (*gradients, of_weights, (None,) * len(factors))
 
 
 def _pair_sums_backward(
@@ -661,9 +707,9 @@ def _pair_sums_backward(
         ]
         return jax.tree.map(lambda *terms: sum(terms), *parts) if parts else None
 
-    *gradients, like = residuals
+    *gradients, of_weights, like = residuals
     found = (Factor(*(combined(part, f) for part in gradients)) for f in range(len(like)))
-    return tuple(found), None
+    return tuple(found), None if of_weights is None else cotangent @ of_weights
 
 
 _pair_sums.defvjp(_pair_sums_forward, _pair_sums_backward, symbolic_zeros=True)

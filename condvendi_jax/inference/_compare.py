@@ -1,9 +1,9 @@
 """Which of several models is more diverse, and whether the difference is real.
 
 All models are scored under the same kernels: bandwidths chosen for each would give numbers of
-different scales. The jackknife deletes the same groups from all of them, for example the outputs of
-some prompts, so that what the models share cancels in a difference: the error of a difference is
-the root mean square of the differences of the groups' influences.
+different scales. What models share, such as their prompts, moves all their scores alike and cancels
+in a difference: its error is the root mean square of the differences of the influences of each
+prompt, or of each other group of rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from condvendi_jax import validation
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import _jackknife as jackknife
 from condvendi_jax.inference import saturation
-from condvendi_jax.inference._plan import ERRORS_UP_TO, Errors, Plan
+from condvendi_jax.inference._infinitesimal import root_mean_square
+from condvendi_jax.inference._plan import Plan
 from condvendi_jax.inference._results import Comparison, Difference, Ranking, ScoredOrder
 from condvendi_jax.kernels import Kernel
 from condvendi_jax.pairs import Pairs
@@ -47,8 +48,9 @@ def compare(
     orders: Sequence[float] = (1, 2),
     truncation: int | None = None,
     method: Method | None = None,
-    errors: Errors = "all",
+    errors: bool = True,
     groups: int | ArrayLike | None = None,
+    weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
     level: float = 0.05,
     seed: int = 0,
     progress: Callable[[str], Any] = lambda _: None,
@@ -65,6 +67,7 @@ def compare(
       errors: as `evaluate`; differences are tested only where there are errors of all models.
       groups: as `evaluate`; labels need models of the same rows. Rows with equal prompts stay
         together, within models and across them.
+      weights: as `Pairs`: `[n]` for all models, or those of each model by its name.
       level: the family-wise rate of false differences, within a score, that the letters allow.
 
     Returns:
@@ -95,21 +98,20 @@ def compare(
         rule=rule,
         key=plan.keys.rule,
         groups=plan.labels,
+        weights=weights,
         progress=progress,
     )
     _check_numbers({name: own.n for name, own in pairs.items()}, plan)
     shared = not isinstance(prompts, Mapping)
     evaluations, matched = plan.evaluate(pairs, shared=shared)
     first, untested = next(iter(evaluations.values())), None
-    few = first.groups is not None and first.groups < jackknife.FEWEST_TESTED
-    if few and len(evaluations) > 1:
-        untested = (
-            f"{first.groups} groups of {first.units} are too few, at least "
-            f"{jackknife.FEWEST_TESTED} are needed"
-        )
+    few = min((o.errors_by.groups for o in first.orders if o.errors_by), default=math.inf)
+    if few < jackknife.FEWEST_TESTED and len(evaluations) > 1:
+        untested = f"{few} groups are too few, at least {jackknife.FEWEST_TESTED} are needed"
     by_order = zip(*(evaluation.orders for evaluation in evaluations.values()), strict=True)
+    options = {"level": level, "tested": untested is None, "paired": matched != "none"}
     rankings = tuple(
-        _ranking(score, dict(zip(evaluations, of_models, strict=True)), level, untested is None)
+        _ranking(score, dict(zip(evaluations, of_models, strict=True)), **options)
         for of_models in by_order
         for score in first.names
     )
@@ -126,24 +128,18 @@ def _check_numbers(numbers: Mapping[str, int], plan: Plan) -> None:
             f"models: n differs, {dict(numbers)}; scores grow with n, those of order 1 most: "
             "compare equal numbers."
         )
-    if plan.errors != "none" and min(numbers.values()) < jackknife.FEWEST_ROWS:
+    if plan.errors and min(numbers.values()) < jackknife.FEWEST_ROWS:
         raise ValueError(f"models: expected three outputs of each or more, received {numbers}.")
-    largest = max(numbers.values())
-    spectral = [f"{entropy.order:g}" for entropy in plan.entropies if entropy.needs_spectrum]
-    slow = plan.errors == "all" and largest > ERRORS_UP_TO
-    if spectral and slow and not plan.method.approximates:
-        validation.warn(
-            f"orders: {', '.join(spectral)} of n = {largest:,} take one spectrum a group of each "
-            "model, for their errors; orders=[2] takes one pass for each model."
-        )
 
 
-def _ranking(score: str, scored: Mapping[str, ScoredOrder], level: float, tested: bool) -> Ranking:
+def _ranking(
+    score: str, scored: Mapping[str, ScoredOrder], *, level: float, tested: bool, paired: bool
+) -> Ranking:
     """All models by one score of one order."""
     first = next(iter(scored.values())).decomposition
     entropy = Entropy(order=first.order, truncation=first.truncation)
     values = {name: float(getattr(o.decomposition.scores, score)) for name, o in scored.items()}
-    n = [o.decomposition.n for o in scored.values()]
+    n = [o.largest for o in scored.values()]
     limit = saturation.limit_of([*values.values()], n, entropy, first.dtype)
     if limit is None:  # Otherwise rounding would decide on the order.
         values = dict(sorted(values.items(), key=lambda item: -item[1]))
@@ -154,10 +150,12 @@ def _ranking(score: str, scored: Mapping[str, ScoredOrder], level: float, tested
         return {name: getattr(own, score) for name, own in found.items() if own is not None}
 
     errors = of_each(lambda o: o.standard_errors)
-    influences = {k: np.asarray(g, np.float64) for k, g in of_each(lambda o: o.influences).items()}
+    influences = of_each(lambda o: o.influences)
     intervals = of_each(lambda o: o.decomposition.estimation and o.decomposition.intervals)
     rounding = saturation.rounding(entropy, first.dtype)
-    differences = _differences(values, influences, intervals, tested and limit is None, rounding)
+    differences = _differences(
+        values, influences, intervals, tested and limit is None, rounding, paired
+    )
     letters = dict.fromkeys(values, "")
     if not any(math.isnan(d.p_value) for d in differences) and limit is None:
         apart = {frozenset(d[:2]) for d in differences if d.adjusted <= level}
@@ -182,11 +180,13 @@ def _differences(
     intervals: Mapping[str, tuple[float, float]],
     tested: bool = True,
     rounding: float = 0.0,
+    paired: bool = True,
 ) -> tuple[Difference, ...]:
     """Every pair of models, with p-values for each pair and for all of them at once, if `tested`.
 
     Values that differ by no more than `rounding`, relative to the larger, have p = 1. The error of
-    an estimate, which is the same in all deletions, is added, with the width of the intervals.
+    an estimate is added, by the width of the intervals. The influences of `paired` models are of
+    the same groups.
     """
     from scipy.special import stdtr  # Imported where it is used: it is slow to import.
 
@@ -194,19 +194,30 @@ def _differences(
     for one, two in itertools.combinations(values, 2):
         value = values[one] - values[two]
         estimated = [np.subtract(*intervals[name]) / _WIDTH for name in (one, two) if intervals]
-        groups = influences[one] - influences[two] if influences else np.array([math.nan])
-        error = math.hypot(math.sqrt(np.mean(np.square(groups))), *estimated)
+        error, freedom = math.nan, 1
+        if influences:
+            error = math.hypot(_error(influences[one], influences[two], paired), *estimated)
+            freedom = min(influences[one].shape[1], influences[two].shape[1]) - 1
         if not tested or math.isnan(error):
             p_value = math.nan
         elif abs(value) <= rounding * max(abs(values[one]), abs(values[two])):
             p_value = 1.0
         else:
-            p_value = float(2 * stdtr(groups.size - 1, -abs(value) / error)) if error > 0 else 0.0
+            p_value = float(2 * stdtr(freedom, -abs(value) / error)) if error > 0 else 0.0
         found.append(Difference(one, two, value, error, p_value, math.nan))
     if any(math.isnan(difference.p_value) for difference in found):
         return tuple(found)
     adjusted = holm([difference.p_value for difference in found])
     return tuple(d._replace(adjusted=p) for d, p in zip(found, adjusted, strict=True))
+
+
+def _error(one: np.ndarray, two: np.ndarray, paired: bool) -> float:
+    """The error of a difference from the influences `[replicates, g]` of two models."""
+    if paired:
+        several = [len(of) for of in (one, two) if len(of) > 1]
+        count = min(several, default=1)
+        return root_mean_square(one[:count] - two[:count])
+    return math.hypot(root_mean_square(one), root_mean_square(two))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
 from condvendi_jax import validation
-from condvendi_jax.entropies import Entropy, PerScore, PerTerm, log_scores, of_pairs
-from condvendi_jax.grams import _pairwise as pairwise
+from condvendi_jax.entropies import Entropy, PerScore, PerTerm, log_scores
+from condvendi_jax.inference._infinitesimal import of_scores
 from condvendi_jax.pairs import Pairs, takes_pairs
-from condvendi_jax.scores._decompose import Decomposition, decompose
-from condvendi_jax.spectra import _influences
+from condvendi_jax.scores._decompose import Decomposition
 from condvendi_jax.spectra import _methods as methods
+from condvendi_jax.spectra._methods import AUTO, Method
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,23 +23,26 @@ class Contributions:
 
     Attributes:
       decomposition: the scores of all rows.
-      influences: of each row on each score, NumPy arrays `[n]` of mean zero: the derivative of the
-        score in the weight of the row, while the weights of the other rows shrink in proportion. A
-        negative one marks a redundant row. Without prompts, all information is 1 and has none.
+      influences: of each row on each score, NumPy arrays `[n]` of weighted mean zero: the
+        derivative of the score in the weight of the row, while the weights of the other rows shrink
+        in proportion. A negative one marks a redundant row. Without prompts, all information is 1
+        and has none. Of a row of weight zero, NaN unless the order is 2.
       left_out: of each row, `[n]` for each score: the score of all rows less the score without the
         row, exactly; at order 2 without truncation, None elsewhere. Its mean is not zero, because a
         score changes with n as well.
+      shares: the weight of each row, `[n]`, of sum one.
     """
 
     decomposition: Decomposition
     influences: PerScore
     left_out: PerScore | None
+    shares: np.ndarray
 
     def by(self, labels: ArrayLike) -> dict[Any, PerScore]:
-        """What the rows of each label contribute: the sums of influences / n, in effective modes.
+        """What the rows of each label contribute: the sums of influences times shares.
 
-        All labels together contribute zero. To first order a score falls by the contribution of a
-        label, divided by the share of the other rows, if the rows of the label leave.
+        In effective modes. All labels together contribute zero. To first order, a score falls by
+        the contribution of a label, divided by the share of the other rows, if its rows leave.
 
         Args:
           labels: of prompts, models or themes, `[n]`, all numbers or all strings.
@@ -54,7 +55,8 @@ class Contributions:
         """
         n = self.decomposition.n
         names, numbers = validation.check_labels(labels, n, name="labels")
-        sums = [np.bincount(numbers, of_rows) / n for of_rows in self.influences]
+        weighed = [np.where(self.shares > 0, of * self.shares, 0) for of in self.influences]
+        sums = [np.bincount(numbers, of_rows) for of_rows in weighed]
         by_label = zip(names.tolist(), *sums, strict=True)
         return {name: PerScore(*map(float, of)) for name, *of in by_label}
 
@@ -62,18 +64,19 @@ class Contributions:
 @validation.outside_transformations
 @takes_pairs
 def contributions(
-    pairs: Pairs, *, order: float = 1, truncation: int | None = None
+    pairs: Pairs, *, order: float = 1, truncation: int | None = None, method: Method = AUTO
 ) -> Contributions:
     """The influence of every row on the three scores of `decompose`.
 
     If c_k is the derivative of the entropy in the eigenvalue lambda_k of A = K / n, and u_k its
     eigenvector, row i has the influence n sum_k c_k lambda_k u_ki^2 - sum_k c_k lambda_k on the
     entropy (docs/contributions.md). At order 2 row sums of squared kernels give it, in one pass
-    over the pairs at any n; other orders and truncations take all eigenvectors, O(n^3) time.
+    over the pairs at any n; other orders and truncations take all eigenvectors, O(n^3) time, or
+    estimates of a method.
 
     Args:
       pairs: the data, or what makes it, as for `decompose`.
-      order, truncation: as `decompose`.
+      order, truncation, method: as `decompose`.
 
     Returns:
       `Contributions`: arrays `[n]`, in effective numbers of modes.
@@ -92,30 +95,34 @@ def contributions(
       >>> print(found.left_out.vendi.round(2))
       [-0.2 -0.2 -0.2  0.6]
     """
-    near = pairs.gathered()
-    entropy = Entropy(order=order, truncation=truncation).clamped(near.n)
-    whole = decompose(near, order=entropy.order, truncation=entropy.truncation)
+    entropy = Entropy(order=order, truncation=truncation).clamped(pairs.n)
+    sloped = methods.compute_sloped(pairs, entropy, method)
+    whole = Decomposition.of(sloped.computed, entropy, n=pairs.n)
+    influences = of_scores(
+        whole, PerTerm(*(None if of is None else of.mean(axis=0) for of in sloped.of_rows))
+    )
     left_out = None
-    if entropy.needs_spectrum:
-        methods.check(near, methods.Exact())
-        grams = methods.grams_of_terms(near)
-        of_terms = [_influences.of_gram(gram, entropy) for gram in grams.values()]
-    else:
-        sums = pairwise.row_norms(*methods.factors_of(near))
-        of_terms = [*_influences.of_row_sums(sums)]
-        left_out = _left_out(whole.scores, sums)
-    logs = log_scores(*of_pairs(PerTerm(*of_terms, *(None,) * (3 - len(of_terms)))))
-    influences = [np.asarray(score * of) for score, of in zip(whole.scores, logs, strict=True)]
-    return Contributions(whole, PerScore(*influences), left_out)
+    if sloped.computed.method == methods.FROBENIUS:
+        left_out = _left_out(whole, sloped.of_rows, pairs.shares)
+    return Contributions(whole, influences, left_out, pairs.shares)
 
 
-def _left_out(scores: PerScore, sums: jax.Array) -> PerScore:
-    """Every score less that without each row, by the row sums of squared kernels `[terms, n]`.
+def _left_out(whole: Decomposition, of_rows: PerTerm, shares: np.ndarray) -> PerScore:
+    """Every score less that without each row, from its influences on the entropies of order 2.
 
-    NaN where n = 1, since nothing is left without the row.
+    With S = sum_ij w_i w_j K_ij^2 and the influence D_i, the weighted row sum is S (1 - D_i / 2).
+    NaN where nothing is left without the row.
     """
-    n = sums.shape[1]
-    without = pairwise.pairwise_sum(sums)[:, None] - 2 * sums + 1
-    logs = log_scores(*of_pairs(methods.order_two_entropies(without / (n - 1) / (n - 1))))
-    changes = [np.asarray(s - jnp.exp(log)) for s, log in zip(scores, logs, strict=True)]
-    return PerScore(*changes) if n > 1 else PerScore(*np.full((3, 1), np.nan))
+    left = np.where(shares < 1, 1 - shares, np.nan)
+    logs = []
+    for entropy, influences in zip(whole.entropies, of_rows, strict=True):
+        if influences is not None:
+            sums = np.exp(-float(entropy)) * (1 - influences[0] / 2)
+            norm = np.exp(-float(entropy)) - 2 * shares * sums + shares**2
+            logs.append(-np.log(norm / left**2))
+    if len(logs) == 1:
+        logs = [logs[0], np.zeros_like(logs[0]), logs[0]]
+    without = map(np.exp, log_scores(*logs))
+    return PerScore(
+        *(float(all_rows) - w for all_rows, w in zip(whole.scores, without, strict=True))
+    )

@@ -13,7 +13,7 @@ from typing import Any
 from jax.typing import ArrayLike
 
 from condvendi_jax import validation
-from condvendi_jax.inference._plan import Errors, Plan
+from condvendi_jax.inference._plan import Plan
 from condvendi_jax.inference._results import Evaluation
 from condvendi_jax.kernels import Kernel
 from condvendi_jax.pairs import Pairs
@@ -31,8 +31,9 @@ def evaluate(
     orders: Sequence[float] = (1, 2),
     truncation: int | None = None,
     method: Method | None = None,
-    errors: Errors = "auto",
+    errors: bool = True,
     groups: int | ArrayLike | None = None,
+    weights: ArrayLike | None = None,
     seed: int = 0,
     progress: Callable[[str], Any] = lambda _: None,
 ) -> Evaluation:
@@ -47,10 +48,11 @@ def evaluate(
       orders: Renyi orders in (0, inf].
       truncation: how many eigenvalues every entropy keeps; all where None.
       method: how eigenvalues are computed; `Auto` with a key of the seed where None.
-      errors: standard errors of every order ('all'), of none, or ('auto') of those that one pass
-        gives, and of the others up to n = 2,000.
-      groups: of the jackknife, how many (20 where None) or the label `[n]` of every row; rows with
-        equal prompts stay together.
+      errors: whether to compute standard errors, from the influences of rows (docs/errors.md).
+      groups: rows that depend on each other: their labels `[n]`; where None, rows of equal prompts
+        do. A number asks for errors by deletions: a jackknife that leaves out that many groups of
+        rows in turn, at the price of as many scores.
+      weights: as `Pairs`.
       seed: of the rule's subsets, the groups and the probes of an estimate.
       progress: called with a few words before each step.
 
@@ -66,16 +68,17 @@ def evaluate(
       >>> rng = np.random.default_rng(0)
       >>> prompts = rng.integers(2, size=(400, 1)).astype(np.float32)
       >>> outputs = (2 * prompts + rng.integers(2, size=(400, 1))).astype(np.float32)
-      >>> result = cv.evaluate(outputs, prompts, orders=[2], rule="median", errors="none")
+      >>> result = cv.evaluate(outputs, prompts, orders=[2], rule="median", errors=False)
       >>> print(f"{result.order(2).decomposition.vendi:.1f}")
       2.5
     """
     plan = Plan(orders, truncation, method, errors, groups, seed, progress)
     if isinstance(outputs, Pairs):
-        if any(given is not None for given in (prompts, output_kernel, prompt_kernel, plan.labels)):
+        beside = (prompts, output_kernel, prompt_kernel, plan.labels, weights)
+        if any(given is not None for given in beside):
             raise TypeError(
-                "evaluate: received Pairs and prompts, kernels or labels; expected Pairs alone, "
-                "which have them."
+                "evaluate: received Pairs and prompts, kernels, labels or weights; expected Pairs "
+                "alone, which have them."
             )
         pairs = outputs
     else:
@@ -87,6 +90,7 @@ def evaluate(
             rule=rule,
             key=plan.keys.rule,
             groups=plan.labels,
+            weights=weights,
             progress=progress,
         )
     evaluations, _ = plan.evaluate({"": pairs})

@@ -15,8 +15,9 @@ from jax.typing import ArrayLike
 
 from condvendi_jax import validation
 from condvendi_jax.entropies import Entropy, PerScore, PerTerm, log_scores, of_pairs
+from condvendi_jax.grams import to_host
 from condvendi_jax.inference import saturation
-from condvendi_jax.inference._results import ScoredOrder
+from condvendi_jax.inference._results import ErrorsBy, ScoredOrder
 from condvendi_jax.pairs import Pairs, takes_pairs
 from condvendi_jax.scores._decompose import Decomposition
 from condvendi_jax.spectra import _methods as methods
@@ -37,11 +38,12 @@ class Groups(NamedTuple):
 
     membership: np.ndarray  # The group of every row, `[n]`, numbered from 0.
     units: str  # In words: 'rows', 'rows of one prompt' or 'given labels'.
+    of_all: int = 0  # The number of groups of all models together, where some lack one.
 
     @property
     def count(self) -> int:
         """The number of groups."""
-        return int(self.membership.max()) + 1
+        return max(self.of_all, int(self.membership.max()) + 1)
 
     @property
     def fractions(self) -> np.ndarray:
@@ -70,10 +72,13 @@ def group_rows(
     return _deal(n, count, validation.check_key(key), np.zeros(n, int) if kinds is None else kinds)
 
 
-def _deal(n: int, count: int, key: jax.Array, kinds: np.ndarray) -> Groups:
-    """`group_rows` of a number of groups."""
+def _deal(n: int, count: int | None, key: jax.Array, kinds: np.ndarray) -> Groups:
+    """`group_rows` of a number of groups; each row, or each prompt, by itself where None."""
     sizes = np.bincount(kinds)
-    if sizes.size in (1, n):
+    alone = sizes.size in (1, n)
+    if count is None:
+        return Groups(np.arange(n), "rows") if alone else Groups(kinds, "rows of one prompt")
+    if alone:
         return Groups(np.asarray(jax.random.permutation(key, n)) % count, "rows")
     # Each prompt goes to the group that has the fewest rows by then.
     smallest = [(0, group) for group in range(min(count, sizes.size))]
@@ -93,15 +98,17 @@ def _labelled(membership: np.ndarray) -> Groups:
 
 
 def group_models(
-    models: Mapping[str, Pairs], count: int, *, key: jax.Array, shared: bool = True
+    models: Mapping[str, Pairs], count: int | None, *, key: jax.Array, shared: bool = True
 ) -> tuple[dict[str, Groups], str]:
     """The groups of each model, and how models are matched: 'rows', 'prompts', 'labels', 'none'.
 
-    At most `count` groups, unless the pairs have labels; `shared` says whether all models have the
-    same prompts row by row. Raises ValueError where a model has no row in some group.
+    At most `count` groups, unless the pairs have labels; where it is None, every row, or all rows
+    of a prompt, are a group. `shared` says whether all models have the same prompts row by row.
+    Raises ValueError where a model has no row in some of `count` groups.
     """
     first = next(iter(models.values()))
-    count = min(count, *(pairs.n for pairs in models.values()))
+    if count is not None:
+        count = min(count, *(pairs.n for pairs in models.values()))
     if first.groups is not None:
         return dict.fromkeys(models, _labelled(first.groups)), "labels"
     if len(models) == 1:
@@ -109,26 +116,27 @@ def group_models(
     own_kinds = {name: pairs.prompt_kinds[0] for name, pairs in models.items()}
     kinds, of_row = 1, np.zeros(0, int)
     if first.paired:
-        stacked = np.concatenate([np.asarray(pairs.arrays[1]) for pairs in models.values()])
+        stacked = np.concatenate([to_host(pairs.arrays[1])[: pairs.n] for pairs in models.values()])
         kinds, of_row = validation.distinct_rows(stacked)
     if kinds == 1 or kinds == sum(own_kinds.values()):  # Nothing in common.
-        count = min([count, *(kinds for kinds in own_kinds.values() if kinds > 1)])
+        if count is not None:
+            count = min([count, *(kinds for kinds in own_kinds.values() if kinds > 1)])
         return {
             name: _deal(pairs.n, count, jax.random.fold_in(key, index), pairs.prompt_kinds[1])
             for index, (name, pairs) in enumerate(models.items())
         }, "none"
-    together = _deal(of_row.size, min(count, kinds), key, of_row)
+    together = _deal(of_row.size, count and min(count, kinds), key, of_row)
     alone = all(own_kinds[name] == pairs.n for name, pairs in models.items())
     units = "rows" if alone else together.units
     ends = np.cumsum([pairs.n for pairs in models.values()])[:-1]
     found = {}
     for name, rows in zip(models, np.split(together.membership, ends), strict=True):
-        if np.unique(rows).size < together.count:
+        if count is not None and np.unique(rows).size < together.count:
             raise ValueError(
                 f"groups: {name} has no output in some of {together.count} groups of prompts; give "
                 "fewer groups, or prompts that the models share."
             )
-        found[name] = Groups(rows, units)
+        found[name] = Groups(rows, units, together.count)
     return found, "rows" if shared else "prompts"
 
 
@@ -345,26 +353,27 @@ def _deletions(found: Deleted, pairs: Pairs, entropy: Entropy, groups: Groups) -
 def score(
     pairs: Pairs,
     entropy: Entropy,
-    groups: Groups | None,
+    groups: Groups,
     *,
     method: Method,
-    with_errors: bool,
     moved: Sequence[Pairs],
     progress: Callable[[], Any],
+    reason: str | None = None,
 ) -> ScoredOrder:
-    """The scores of one order; with errors, of the sample and of the bandwidths, by the groups."""
-    errors = noise = influences = None
-    deleted = groups.membership if with_errors and groups is not None else None
-    found = methods.compute_deleted(pairs, entropy, deleted, method, progress, moved)
-    if with_errors and groups is not None:
-        deletions = _deletions(found, pairs, entropy, groups)
-        errors, influences = deletions.errors(), deletions.influences()
-        decomposition, noise = deletions.decomposition, deletions.bandwidth_errors
-    else:
-        errors = undefined_errors(pairs) if with_errors else None
-        decomposition = Decomposition.of(found.everything, entropy, n=pairs.n)
-    limits = saturation.limits_of(decomposition, paired=pairs.paired)
-    return ScoredOrder(decomposition, errors, noise, limits, influences)
+    """The scores of one order with errors, of the sample and of the bandwidths, by deletions."""
+    found = methods.compute_deleted(pairs, entropy, groups.membership, method, progress, moved)
+    deletions = _deletions(found, pairs, entropy, groups)
+    influences = jax.tree.map(lambda of: np.asarray(of, np.float64)[None], deletions.influences())
+    largest = pairs.largest(entropy.order)
+    return ScoredOrder(
+        deletions.decomposition,
+        deletions.errors(),
+        deletions.bandwidth_errors,
+        saturation.limits_of(deletions.decomposition, paired=pairs.paired, largest=largest),
+        influences,
+        ErrorsBy("deletions", groups.count, groups.units, reason),
+        largest,
+    )
 
 
 def _leaves_one_prompt(pairs: Pairs, groups: Groups) -> bool:

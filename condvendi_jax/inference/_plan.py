@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,16 +13,15 @@ from jax.typing import ArrayLike
 
 from condvendi_jax import validation
 from condvendi_jax.entropies import Entropy
+from condvendi_jax.inference import _infinitesimal as infinitesimal
 from condvendi_jax.inference import _jackknife as jackknife
-from condvendi_jax.inference._results import Evaluation, RepeatedPrompts
+from condvendi_jax.inference import saturation
+from condvendi_jax.inference._jackknife import Groups
+from condvendi_jax.inference._results import Evaluation, RepeatedPrompts, ScoredOrder
 from condvendi_jax.pairs import Pairs
+from condvendi_jax.scores._decompose import Decomposition
 from condvendi_jax.spectra import _methods as methods
 from condvendi_jax.spectra._methods import Auto, Method
-
-Errors = Literal["auto", "all", "none"]
-# With errors="auto": above this n the spectra of 20 groups take minutes on two CPU cores, so errors
-# that need spectra are left out.
-ERRORS_UP_TO = 2000
 
 
 class Keys:
@@ -43,19 +41,18 @@ class Plan:
         orders: Sequence[float],
         truncation: int | None,
         method: Method | None,
-        errors: Errors,
+        errors: bool,
         groups: int | ArrayLike | None,
         seed: int,
         progress: Callable[[str], Any],
     ):
         self.entropies, self.keys = check_orders(orders, truncation), Keys(seed)
-        if errors not in ("auto", "all", "none"):
-            raise ValueError(f"errors: expected 'auto', 'all' or 'none', received {errors!r}.")
+        if not isinstance(errors, (bool, np.bool_)):
+            raise ValueError(f"errors: expected True or False, received {errors!r}.")
         method = Auto(self.keys.probes) if method is None else method
         self.method = methods.check_method(method)
-        self.errors: Errors = errors
-        self.errors_up_to = [errors_up_to(errors, e, self.method) for e in self.entropies]
-        self.count, self.labels = jackknife.DEFAULT_GROUPS, None
+        self.errors = bool(errors)
+        self.count, self.labels = None, None
         if isinstance(groups, (int, np.integer)):
             self.count = validation.check_count(groups, name="groups", minimum=2)
         else:
@@ -70,56 +67,90 @@ class Plan:
         `shared` says whether all models have the same prompts row by row. Also returns how models
         are matched, as `group_models`.
         """
-        numbers = [pairs.n for pairs in models.values()]
-        entropies = [entropy.clamped(min(numbers)) for entropy in self.entropies]
-        spread = [max(numbers) <= limit for limit in self.errors_up_to]
-        groups, matched, near = dict.fromkeys(models), "none", models
-        moved: dict[str, tuple[Pairs, ...]] = dict.fromkeys(models, ())
-        if any(spread) and min(numbers) >= jackknife.FEWEST_ROWS:
-            near = {name: pairs.gathered() for name, pairs in models.items()}
-            moved = {name: pairs.moved() for name, pairs in near.items()}
-            groups, matched = jackknife.group_models(
-                near, self.count, key=self.keys.groups, shared=shared
+        fewest = min(pairs.n for pairs in models.values())
+        with_errors = self.errors and fewest >= jackknife.FEWEST_ROWS
+        units: dict[str, Groups] = {}
+        matched = "none"
+        if with_errors:
+            units, matched = jackknife.group_models(
+                models, None, key=self.keys.groups, shared=shared
             )
-        evaluations = {}
-        for name, pairs in models.items():
-            chosen = groups[name]
-            orders = []
-            for entropy, with_errors in zip(entropies, spread, strict=True):
-                words = f"order {entropy.order:g}" + (f" of {name}" if name else "")
-                self.progress(words)
-                orders.append(
-                    jackknife.score(
-                        near[name] if with_errors else pairs,
-                        entropy,
-                        chosen,
-                        method=self.method,
-                        with_errors=with_errors,
-                        moved=moved[name],
-                        progress=functools.partial(self._count, words, itertools.count(1)),
-                    )
-                )
-            evaluations[name] = Evaluation(
+        by_order = []
+        for entropy in (entropy.clamped(fewest) for entropy in self.entropies):
+            if with_errors:
+                by_order.append(self._with_errors(models, entropy, units, shared))
+            else:
+                by_order.append(self._without_errors(models, entropy))
+        return {
+            name: Evaluation(
                 n=pairs.n,
                 dtype=pairs.dtype.name,
                 bandwidths=pairs.bandwidths,
-                orders=tuple(orders),
-                groups=chosen and chosen.count,
-                units=chosen and chosen.units,
+                orders=tuple(of_models[name] for of_models in by_order),
                 seed=self.seed,
                 repeated_prompts=RepeatedPrompts.of(pairs),
             )
-        return evaluations, matched
+            for name, pairs in models.items()
+        }, matched
+
+    def _without_errors(
+        self, models: Mapping[str, Pairs], entropy: Entropy
+    ) -> dict[str, ScoredOrder]:
+        scored = {}
+        for name, pairs in models.items():
+            self.progress(_words(entropy, name))
+            (computed,) = methods.compute(pairs, (entropy,), self.method)
+            found = Decomposition.of(computed, entropy, n=pairs.n)
+            errors = jackknife.undefined_errors(pairs) if self.errors else None
+            largest = pairs.largest(entropy.order)
+            limits = saturation.limits_of(found, paired=pairs.paired, largest=largest)
+            scored[name] = ScoredOrder(found, errors, saturated=limits, largest=largest)
+        return scored
+
+    def _with_errors(
+        self,
+        models: Mapping[str, Pairs],
+        entropy: Entropy,
+        units: Mapping[str, Groups],
+        shared: bool,
+    ) -> dict[str, ScoredOrder]:
+        """By influences; by deletions for all models, where influences of one give no error."""
+        reason = None
+        if self.count is None:
+            scored = {}
+            for name, pairs in models.items():
+                self.progress(_words(entropy, name))
+                found = infinitesimal.influences(pairs, entropy, self.method)
+                reason = infinitesimal.doubt(found, units[name])
+                if reason is not None:
+                    break
+                scored[name] = infinitesimal.score(pairs, found, units[name])
+            else:
+                return scored
+        near = {name: pairs.gathered() for name, pairs in models.items()}
+        count = jackknife.DEFAULT_GROUPS if self.count is None else self.count
+        groups, _ = jackknife.group_models(near, count, key=self.keys.groups, shared=shared)
+        scored = {}
+        for name, pairs in near.items():
+            words = _words(entropy, name)
+            self.progress(words)
+            scored[name] = jackknife.score(
+                pairs,
+                entropy,
+                groups[name],
+                method=self.method,
+                moved=pairs.moved(),
+                progress=functools.partial(self._count, words, itertools.count(1)),
+                reason=reason,
+            )
+        return scored
 
     def _count(self, words: str, count: Iterator[int]) -> None:
         self.progress(f"errors of {words}: {next(count)} done")
 
 
-def errors_up_to(errors: Errors, entropy: Entropy, method: Method) -> float:
-    """The largest n at which standard errors of an entropy are computed."""
-    if errors == "auto":
-        return ERRORS_UP_TO if method.computes(entropy) else math.inf
-    return math.inf if errors == "all" else 0
+def _words(entropy: Entropy, name: str) -> str:
+    return f"order {entropy.order:g}" + (f" of {name}" if name else "")
 
 
 def check_orders(orders: Sequence[float], truncation: int | None) -> list[Entropy]:

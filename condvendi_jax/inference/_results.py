@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,22 @@ def _order(order: float) -> float | str:
     return "inf" if math.isinf(order) else order
 
 
+class ErrorsBy(NamedTuple):
+    """How standard errors were computed.
+
+    Attributes:
+      method: 'influences' of rows, or 'deletions' of groups.
+      groups: the number of groups of rows that count as independent.
+      units: what a group is, in words: 'rows', 'rows of one prompt' or 'given labels'.
+      reason: why groups were deleted although influences were asked for; None where that is not so.
+    """
+
+    method: Literal["influences", "deletions"]
+    groups: int
+    units: str
+    reason: str | None = None
+
+
 @dataclasses.dataclass(frozen=True)
 class ScoredOrder:
     """The scores of one order.
@@ -37,8 +53,10 @@ class ScoredOrder:
       bandwidth_errors: the standard deviations of the scores over other draws of the rule's random
         subsets; None where no bandwidth was drawn, or no errors were computed.
       saturated: by name, the limit (`saturation.limit_of`) that a score has reached.
-      influences: the effect of each group of the jackknife on each score, `[g]`, whose root mean
-        square is the standard error.
+      influences: the effect of each group of rows on each score, `[replicates, g]`, whose root
+        mean square is the standard error; exact ones have one replicate.
+      errors_by: how the standard errors were computed.
+      largest: the largest score that the weights of the rows allow; n where they are equal.
     """
 
     decomposition: Decomposition
@@ -46,6 +64,8 @@ class ScoredOrder:
     bandwidth_errors: PerScore | None = None
     saturated: Mapping[str, Limit] = dataclasses.field(default_factory=dict)
     influences: PerScore | None = None
+    errors_by: ErrorsBy | None = None
+    largest: float = math.nan
 
     def as_dict(self, names: Sequence[str]) -> dict[str, Any]:
         """Plain numbers: the named scores, their errors and intervals, the entropies."""
@@ -65,6 +85,7 @@ class ScoredOrder:
             **(plain(result.scores) or {}),
             "intervals": intervals,
             "standard_errors": plain(self.standard_errors),
+            "errors_by": self.errors_by and self.errors_by._asdict(),
             "bandwidth_errors": plain(self.bandwidth_errors),
             "saturated": dict(self.saturated),
             **{name: float(getattr(result, name)) for name in entropies},
@@ -91,7 +112,7 @@ class RepeatedPrompts(NamedTuple):
         if pairs.layout is not None or not 1 < kinds <= min(pairs.n // 2, _LOOKED_AT):
             return None
         _, first = np.unique(of_row, return_index=True)
-        shares = np.bincount(of_row) / pairs.n
+        shares = np.bincount(of_row, pairs.shares)
         kernel = pairs.kernels[1]
         prepared = kernel.prepare(pairs.arrays[1][first])
         gram = np.array(kernel.cross(prepared, prepared), np.float64)
@@ -115,7 +136,6 @@ class Evaluation:
       dtype: the name of the dtype of the computation.
       bandwidths: of outputs and prompts, with the rule in words.
       orders: the scores of each order.
-      groups, units: how many groups the jackknife has, and of what; None where there are no errors.
       seed: of everything that is drawn.
       repeated_prompts: how many prompts the kernel tells apart; None unless prompts repeat.
     """
@@ -124,8 +144,6 @@ class Evaluation:
     dtype: str
     bandwidths: Mapping[str, RuledBandwidth]
     orders: tuple[ScoredOrder, ...]
-    groups: int | None
-    units: str | None
     seed: int
     repeated_prompts: RepeatedPrompts | None = None
 
@@ -148,9 +166,7 @@ class Evaluation:
             "dtype": self.dtype,
             "bandwidths": {name: chosen._asdict() for name, chosen in self.bandwidths.items()},
             "seed": self.seed,
-            "groups": self.groups,
-            "groups_of": self.units,
-            "errors_cover": None if self.groups is None else _render.ERRORS_COVER,
+            "errors_cover": _render.ERRORS_COVER if any(o.errors_by for o in self.orders) else None,
         }
 
     def as_dict(self) -> dict[str, Any]:
@@ -285,17 +301,6 @@ class Comparison:
         return self.first.bandwidths
 
     @property
-    def groups(self) -> int | None:
-        """As `Evaluation`, of each model."""
-        return self.first.groups
-
-    @property
-    def units(self) -> str | None:
-        """What the groups are made of, in words."""
-        units = dict.fromkeys(e.units for e in self.evaluations.values() if e.units)
-        return " or ".join(units) or None
-
-    @property
     def repeated_prompts(self) -> dict[str, RepeatedPrompts] | None:
         """By model, how many prompts the kernel tells apart; None where no prompts repeat."""
         repeated = {name: e.repeated_prompts for name, e in self.evaluations.items()}
@@ -316,7 +321,6 @@ class Comparison:
             **self.first.choices(),
             "n": self.n,
             "matched": self.matched,
-            "groups_of": self.units,
             "level": self.level,
             "untested": self.untested,
             "repeated_prompts": repeated and {k: r._asdict() for k, r in repeated.items()},

@@ -45,7 +45,7 @@ def rounding(entropy: Entropy, dtype: Any) -> float:
 
 def limit_of(
     values: Sequence[float] | np.ndarray,
-    n: Sequence[int] | np.ndarray | int,
+    n: Sequence[float] | np.ndarray | float,
     entropy: Entropy,
     dtype: Any,
 ) -> Limit | None:
@@ -53,7 +53,8 @@ def limit_of(
 
     Args:
       values: one score of one model or several, `[m]`, in effective numbers of modes.
-      n: the number of rows of each model, or of all of them.
+      n: the number of rows of each model, or of all of them; of rows of unequal weights, the
+        score of as many that share nothing.
       entropy, dtype: as `rounding`.
 
     Returns:
@@ -81,13 +82,16 @@ def limit_of(
     return None
 
 
-def limits_of(decomposition: Decomposition, *, paired: bool) -> dict[str, Limit]:
-    """By name, the limits that scores of one model have reached; of Vendi alone unless paired."""
+def limits_of(decomposition: Decomposition, *, paired: bool, largest: float) -> dict[str, Limit]:
+    """By name, the limits that scores of one model have reached; of Vendi alone unless paired.
+
+    `largest` is the largest score that the weights of the rows allow: n where they are equal.
+    """
     entropy = Entropy(decomposition.order, decomposition.truncation)
     limits: dict[str, Limit] = {}
     for name in PerScore._fields if paired else ("vendi",):
         value = float(getattr(decomposition.scores, name))
-        limit = limit_of([value], decomposition.n, entropy, decomposition.dtype)
+        limit = limit_of([value], largest, entropy, decomposition.dtype)
         if limit is not None:
             limits[name] = limit
     return limits

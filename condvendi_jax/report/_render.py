@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # The results themselves import this module.
     from condvendi_jax.bandwidth import RuledBandwidth
     from condvendi_jax.inference._results import (
         Comparison,
+        ErrorsBy,
         Evaluation,
         Ranking,
         RepeatedPrompts,
@@ -23,10 +24,7 @@ if TYPE_CHECKING:  # The results themselves import this module.
 Rows = Sequence[Sequence[str]]
 _HEADINGS = {"vendi": "total", "conditional": "conditional", "information": "information"}
 _ORDERS = {1.0: "1 (Vendi)", 2.0: "2 (RKE)"}
-ERRORS_COVER = (
-    "one standard error of the sample at these bandwidths (delete-group jackknife), not of their "
-    "choice"
-)
+ERRORS_COVER = "one standard error of the sample at these bandwidths, not of their choice"
 _MATCHED = {
     "rows": "matched row by row",
     "prompts": "matched by equal prompts",
@@ -116,8 +114,7 @@ def _notes_on_evaluation(found: Evaluation) -> list[str]:
             f"[low, high]: estimated ({', '.join(sorted(estimated))}), the 95% interval of what "
             "all eigenvalues would give"
         )
-    if found.groups is not None:
-        notes.append(_errors(found))
+    notes += _errors(found.orders)
     missing = [_order(scored) for scored in found.orders if scored.standard_errors is None]
     if missing:
         notes.append(f"no standard errors were computed of order {', '.join(missing)}")
@@ -145,8 +142,29 @@ def _bandwidths(bandwidths: Mapping[str, RuledBandwidth]) -> list[str]:
     ]
 
 
-def _errors(found: Evaluation | Comparison) -> str:
-    return f"±: {ERRORS_COVER}; {found.groups} groups of {found.units}"
+def _errors(orders: Sequence[ScoredOrder]) -> list[str]:
+    """What errors cover, and how they were computed where there are any."""
+    words: dict[str, list[str]] = {}
+    for scored in orders:
+        if scored.errors_by is not None:
+            own = words.setdefault(errors_in_words(scored.errors_by), [])
+            own += [_order(scored)] if _order(scored) not in own else []
+    several = len(words) > 1
+    found = "; ".join(f"order {', '.join(o)}: {w}" if several else w for w, o in words.items())
+    return [f"±: {ERRORS_COVER}; {found}"] if words else []
+
+
+def errors_in_words(by: ErrorsBy) -> str:
+    """How errors were computed: 'from the influences of 1,000 rows'."""
+    if by.method == "influences":
+        return (
+            f"from the influences of {by.groups:,} "
+            + {"rows": "rows", "rows of one prompt": "prompts", "given labels": "given labels"}[
+                by.units
+            ]
+        )
+    because = "" if by.reason is None else f", because {by.reason}"
+    return f"from deletions of {by.groups} groups of {by.units}{because}"
 
 
 def _saturation(score: str, limit: Limit) -> str:
@@ -259,9 +277,7 @@ def _notes_on_comparison(found: Comparison) -> list[str]:
         words = {name: f"{name}: {text}" for name, text in words.items()}
     notes += dict.fromkeys(words.values())
     notes += _largest_bandwidth_noise(found)
-    errors = [e for ranking in found.rankings for e in ranking.standard_errors.values()]
-    if not all(map(math.isnan, errors)):
-        notes.append(_errors(found))
+    notes += _errors([o for e in found.evaluations.values() for o in e.orders])
     if len(found.models) == 1:
         return notes
     if any(ranking.tested for ranking in found.rankings):

@@ -37,14 +37,19 @@ class Scores:
     entropy_joint: jax.Array
 
     @property
+    def entropies(self) -> PerTerm:
+        """H(X), H(T) and H(X, T) in nats."""
+        return PerTerm(self.entropy_outputs, self.entropy_prompts, self.entropy_joint)
+
+    @property
     def log_scores(self) -> PerScore:
         """H(X), H(X|T) and I(X;T) in nats."""
-        return log_scores(self.entropy_outputs, self.entropy_prompts, self.entropy_joint)
+        return log_scores(*self.entropies)
 
     @property
     def scores(self) -> PerScore:
         """Vendi, Conditional- and Information-Vendi (or -RKE), effective numbers of modes."""
-        return _scores(self.entropy_outputs, self.entropy_prompts, self.entropy_joint)
+        return _scores(*self.entropies)
 
     @property
     def vendi(self) -> jax.Array:

@@ -230,12 +230,15 @@ def fourier_grams(
 ) -> tuple[jax.Array, ...]:
     """Z_g Z_g^T / n `[groups, n, n]` of every term, Z_g the features of a group of frequencies.
 
+    Rows of Z_g are scaled by the roots of n times their weights.
+
     The sum over some groups has the non-zero eigenvalues of their covariance Z^T Z / n. Over all
     groups its trace is one.
     """
+    scales = jnp.sqrt(_relative_weights(points))[:, None]
 
     def of_group(chosen: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        images = fourier_map(points, chosen, terms)(points.arrays)
+        images = (z * scales for z in fourier_map(points, chosen, terms)(points.arrays))
         return tuple(_product(z, z.T) / (groups * points.n) for z in images)
 
     return lax.map(of_group, tuple(w.reshape(groups, -1, w.shape[1]) for w in frequencies))
@@ -245,24 +248,34 @@ def fourier_grams(
 def covariances(
     make: Callable[..., FeatureMap], points: Pairs, drawn: tuple[jax.Array, ...], terms: Terms
 ) -> tuple[jax.Array, ...]:
-    """Z^T Z / n of every term, a block of rows at a time.
+    """Z^T Z / n, or Z^T diag(weights) Z, of every term, a block of rows at a time.
 
     `make` is `fourier_map`, for a trace of one, or `nystroem_map`, whose trace lacks what the
     landmarks do not span; `drawn` are its frequencies or landmarks.
     """
     of_rows, n = make(points, drawn, terms), points.n
+    scales = jnp.sqrt(_relative_weights(points))
     shapes = jax.eval_shape(of_rows, points.arrays)
     size = max(1, min(n, _ENTRIES // shapes[0].shape[1]))
 
     def add(k: jax.Array, sums: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         # The last block reaches back over its neighbour: rows that counted there do not again.
         first = jnp.minimum(k * size, n - size)
-        rows = tuple(lax.dynamic_slice_in_dim(part, first, size) for part in points.arrays)
+        *rows, scale = (
+            lax.dynamic_slice_in_dim(part, first, size) for part in (*points.arrays, scales)
+        )
         new = (first + jnp.arange(size) >= k * size)[:, None]
         return tuple(
-            total + spectra.outer_products(jnp.where(new, z, 0)) / n
-            for total, z in zip(sums, of_rows(rows), strict=True)
+            total + spectra.outer_products(jnp.where(new, z * scale[:, None], 0)) / n
+            for total, z in zip(sums, of_rows(tuple(rows)), strict=True)
         )
 
     zeros = tuple(jnp.zeros((shape.shape[1],) * 2, shape.dtype) for shape in shapes)
     return lax.fori_loop(0, math.ceil(n / size), add, zeros)
+
+
+def _relative_weights(points: Pairs) -> jax.Array:
+    """The weights of points on one device, relative to 1 / n: `[n]`."""
+    if points.weights is None:
+        return jnp.ones(points.n, points.dtype)
+    return points.n * points.weights

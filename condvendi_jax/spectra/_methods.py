@@ -21,11 +21,12 @@ from jax import lax
 
 from condvendi_jax import entropies, validation
 from condvendi_jax.entropies import Entropy, PerTerm, log_scores
-from condvendi_jax.grams import Gram, Operator
+from condvendi_jax.grams import Gram, Operator, to_host
 from condvendi_jax.grams import _eigenvalues as spectra
 from condvendi_jax.grams import _memory as memory
 from condvendi_jax.grams import _pairwise as pairwise
-from condvendi_jax.grams._pairwise import Factor, Factors, Subsets
+from condvendi_jax.grams._grams import FeatureGram, OfPoints
+from condvendi_jax.grams._pairwise import Factors, Subsets
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.spectra import _approximations as approximations
 from condvendi_jax.spectra import _estimators as estimators
@@ -134,6 +135,51 @@ def compute_deleted(
     )
 
 
+class Sloped(NamedTuple):
+    """Entropies in nats, and how they change with the weights of rows and with bandwidths.
+
+    Attributes:
+      computed: the entropies of one order and truncation.
+      of_rows: for each term the influences of the rows, float64 `[replicates, n]` in NumPy: the
+        derivative in the weight of a row, less its mean over the weights. Replicates are
+        independent estimates; exact influences have one. NaN where a row of weight zero has none.
+      of_bandwidths: by the index of a kernel, for each term, the derivative in the logarithm of its
+        bandwidth.
+      of_deletions: for each term, the same for the whole weight of a row, `[n]`: the change of the
+        entropy without the row, per weight; None where it is not computed.
+    """
+
+    computed: Computed
+    of_rows: PerTerm
+    of_bandwidths: dict[int, PerTerm]
+    of_deletions: PerTerm | None = None
+
+
+def compute_sloped(points: Pairs, entropy: Entropy, method: Method) -> Sloped:
+    """An entropy of points with its slopes, in the bandwidths that a rule has drawn."""
+    check_method(method)
+    terms = ALL_TERMS if points.paired else OUTPUTS
+    drawn = tuple(
+        index
+        for index, chosen in enumerate(points.bandwidths.values())
+        if chosen.relative_error is not None
+    )
+    if method.computes(entropy):
+        return method.sloped(points, entropy, terms, drawn)
+    sums = np.asarray(to_host(_row_norms(points)), np.float64)[:, : points.n]
+    norms = sums @ points.shares
+    of_rows = [-2 * (row / norm - 1)[None] for row, norm in zip(sums, norms, strict=True)]
+    if drawn:
+        values, slopes = _frobenius_sloped(points, drawn)
+    else:
+        values, slopes = order_two_entropies(jnp.asarray(norms, points.dtype)), ()
+    return Sloped(
+        Computed(values, None, FROBENIUS),
+        _per_term(dict(zip(terms, of_rows, strict=True))),
+        dict(zip(drawn, slopes, strict=True)),
+    )
+
+
 def entropy_of(gram: Operator, entropy: Entropy, method: Method) -> float:
     """An entropy in nats of an operator of unit trace of K / n, which need not be of points."""
     grams = {"outputs": gram}
@@ -192,6 +238,12 @@ class Method(abc.ABC):
         """A function of rows, booleans `[n]`, and entropies: each entropy of these rows."""
         return lambda rows, wanted: self.of_points(_subset(points, rows), wanted, terms)
 
+    @abc.abstractmethod
+    def sloped(
+        self, points: Pairs, entropy: Entropy, terms: Terms, drawn: tuple[int, ...]
+    ) -> Sloped:
+        """`compute_sloped`, in the bandwidths of the kernels of the given indices."""
+
 
 class GramMethod(Method):
     """A method that needs no more of the points than their Grams."""
@@ -233,15 +285,48 @@ class Exact(GramMethod):
 
     def of_subsets(self, points: Pairs, terms: Terms) -> OfRows:
         """From Grams of one size, whichever rows are left out: one program serves all subsets."""
-        grams = grams_of_terms(points)
+        grams = _unweighted_grams(points)
         self.suited_to(grams, terms)
         _warn_of_long_work(grams, terms)
+        given = jnp.ones((), points.dtype) if points.weights is None else points.weights
 
         def of_rows(rows: np.ndarray, wanted: Sequence[Entropy]) -> list[Computed]:
-            eigenvalues = functools.partial(_eigenvalues_of_rows, kept=jnp.asarray(rows))
+            kept = jnp.asarray(rows, points.dtype)
+            eigenvalues = functools.partial(_eigenvalues_of_rows, weights=given * kept)
             return self._of_spectra(grams, wanted, terms, eigenvalues)
 
         return of_rows
+
+    def sloped(
+        self, points: Pairs, entropy: Entropy, terms: Terms, drawn: tuple[int, ...]
+    ) -> Sloped:
+        """By one decomposition into eigenvectors of each Gram, or of its dual."""
+        near = points.gathered()
+        self.check(near, terms)
+        _warn_of_long_work(_unweighted_grams(near), terms)
+        with memory.explained(near.n, near.dtype):
+            found = {name: _sloped_term(near, entropy, name, drawn) for name in terms}
+            found = jax.block_until_ready(found)
+        values = {name: term.value for name, term in found.items()}
+        spectra.check_spectra(*values.values())
+        shares = near.shares
+
+        def centred(derivative: jax.Array) -> np.ndarray:
+            raw = np.asarray(derivative, np.float64)
+            return np.where(shares > 0, raw - shares @ raw, np.nan)
+
+        deletions = None
+        if entropy == Entropy() and near.n > 1:
+            deletions = _per_term({name: centred(t.of_deletions) for name, t in found.items()})
+        return Sloped(
+            Computed(_per_term(values), None, self.name),
+            _per_term({name: centred(term.of_rows)[None] for name, term in found.items()}),
+            {
+                index: _per_term({name: t.of_bandwidths[k] for name, t in found.items()})
+                for k, index in enumerate(drawn)
+            },
+            deletions,
+        )
 
     def _of_spectra(
         self,
@@ -273,25 +358,10 @@ class _Estimating(GramMethod):
         object.__setattr__(self, "rtol", validation.check_rtol(self.rtol))
 
     def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
-        n, dtype = grams["outputs"].n, grams["outputs"].dtype
-
-        def scores(row: list[Estimate]) -> list[Estimate]:
-            logs = log_scores(*_per_term(dict(zip(terms, row, strict=True))))
-            return [score for score in logs if score is not None]
-
-        with memory.explained(n, dtype):
-            held = self._held(grams)
-            samplers, estimates, within_limit = estimators.refine(
-                [held[name] for name in terms],
-                wanted,
-                scores,
-                key=self.key,
-                rtol=self.rtol,
-                limit=None if self._products_per_point is None else self._products_per_point * n,
-            )
+        samplers, estimates, within_limit = self._refined(grams, wanted, terms)
         if not within_limit:
             return Exact().entropies(grams, wanted, terms)
-        found, asked = [], [grams[name] for name in terms]
+        found, asked, dtype = [], [grams[name] for name in terms], grams["outputs"].dtype
         for entropy, row in zip(wanted, estimates, strict=True):
             values = [jnp.asarray(estimate.value, dtype) for estimate in row]
             if not validation.is_concrete(*asked):
@@ -300,13 +370,63 @@ class _Estimating(GramMethod):
             found.append(_computed(terms, values, row, self.name))
         return found
 
+    def sloped(
+        self, points: Pairs, entropy: Entropy, terms: Terms, drawn: tuple[int, ...]
+    ) -> Sloped:
+        """From the probes of the estimate: one more product with each of their vectors."""
+        samplers, (row,), within_limit = self._refined(grams_of_terms(points), (entropy,), terms)
+        if not within_limit:
+            return Exact().sloped(points, entropy, terms, drawn)
+        values = [jnp.asarray(estimate.value, points.dtype) for estimate in row]
+        shares = points.shares
+        of_rows = {
+            name: sampler.influences(entropy, shares)
+            for name, sampler in zip(terms, samplers, strict=True)
+        }
+
+        def slope(logs: jax.Array, name: str, sampler: estimators.Sampler) -> jax.Array:
+            moved = _moved(points, points.weights, drawn, logs)
+            return sampler.slope(entropy, grams_of_terms(moved)[name])
+
+        zeros = jnp.zeros(len(drawn), points.dtype)
+        slopes = {
+            name: jax.grad(slope)(zeros, name, sampler)
+            for name, sampler in zip(terms if drawn else (), samplers, strict=False)
+        }
+        of_bandwidths = {
+            index: _per_term({name: of[k] for name, of in slopes.items()})
+            for k, index in enumerate(drawn)
+        }
+        computed = _computed(terms, values, row, self.name)
+        return Sloped(computed, _per_term(of_rows), of_bandwidths)
+
+    def _refined(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> estimators.Refined:
+        """Samplers and estimates of each entropy, refined until the scores are precise enough."""
+        n = grams["outputs"].n
+
+        def scores(row: list[Estimate]) -> list[Estimate]:
+            logs = log_scores(*_per_term(dict(zip(terms, row, strict=True))))
+            return [score for score in logs if score is not None]
+
+        with memory.explained(n, grams["outputs"].dtype):
+            held = self._held(grams)
+            return estimators.refine(
+                [held[name] for name in terms],
+                wanted,
+                scores,
+                key=self.key,
+                rtol=self.rtol,
+                limit=None if self._products_per_point is None else self._products_per_point * n,
+            )
+
     def _held(self, grams: Grams) -> Grams:
         """The Grams that products are taken with; that of the pairs from the other two."""
         constant = jax.tree.map(lax.stop_gradient, dict(grams))
         held = _store if self._stores else lambda gram: gram
+        if "joint" not in constant or not isinstance(constant["joint"], Gram):
+            return {name: held(gram) for name, gram in constant.items()}
         found = {name: held(gram) for name, gram in constant.items() if name != "joint"}
-        if "joint" in constant:
-            found["joint"] = held(cast(Gram, found["outputs"]) * cast(Gram, found["prompts"]))
+        found["joint"] = held(cast(Gram, found["outputs"]) * cast(Gram, found["prompts"]))
         return found
 
 
@@ -386,6 +506,12 @@ class Auto(GramMethod):
 
     def of_subsets(self, points: Pairs, terms: Terms) -> OfRows:
         return self.suited_to(grams_of_terms(points), terms).of_subsets(points, terms)
+
+    def sloped(
+        self, points: Pairs, entropy: Entropy, terms: Terms, drawn: tuple[int, ...]
+    ) -> Sloped:
+        suited = self.suited_to(grams_of_terms(points), terms)
+        return suited.sloped(points, entropy, terms, drawn)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -519,21 +645,24 @@ class Nystroem(FeatureMethod):
     def _estimates(
         self, points: Pairs, rows: np.ndarray, wanted: Sequence[Entropy], terms: Terms
     ) -> list[list[Estimate]]:
-        def first(key: jax.Array, count: int) -> Pairs:
+        def first(key: jax.Array, count: int) -> np.ndarray:
             """In one random order of all points, so that most stay where some are left out."""
             order = np.asarray(feature_maps.draw_rows(points.n, key=key, count=points.n))
-            return points.rows(order[rows[order]][:count])
+            return order[rows[order]][:count]
 
         of_landmarks, of_sample = jax.random.split(self.key)
-        landmarks = first(of_landmarks, self.landmarks).arrays
-        chosen = _subset(points, rows)
+        landmarks = points.rows(first(of_landmarks, self.landmarks)).arrays
+        chosen, sampled = _subset(points, rows), first(of_sample, _SAMPLED)
         covariances = feature_maps.covariances(feature_maps.nystroem_map, chosen, landmarks, terms)
-        squares = feature_maps.residual_squares(first(of_sample, _SAMPLED), landmarks, terms)
+        squares = feature_maps.residual_squares(points.rows(sampled), landmarks, terms)
+        # The weights of the sampled rows, relative to equal ones.
+        weights = points.shares[sampled] * chosen.n / points.shares[rows].sum()
+        weighted = [square * weights[:, None] * weights[None, :] for square in squares]
         return [
             approximations.nystroem_estimates(
                 covariance, approximations.residual_norms(square, chosen.n), wanted, chosen.n
             )
-            for covariance, square in zip(covariances, squares, strict=True)
+            for covariance, square in zip(covariances, weighted, strict=True)
         ]
 
 
@@ -560,11 +689,24 @@ def named(
 
 
 def grams_of_terms(points: Pairs) -> Grams:
-    """The Grams of outputs and, where there are prompts, of prompts and pairs."""
+    """The Grams of outputs and, where there are prompts, of prompts and pairs, with the weights."""
+    grams = _unweighted_grams(points)
+    if points.weights is None:
+        return grams
+    roots = _roots(points.weights)
+    return {name: gram.weighted(roots) for name, gram in grams.items()}
+
+
+def _unweighted_grams(points: Pairs) -> dict[str, Gram]:
     grams = dict(zip(ALL_TERMS, points.grams(), strict=False))
     if points.paired:
         grams["joint"] = grams["outputs"] * grams["prompts"]
     return grams
+
+
+def _roots(weights: jax.Array) -> jax.Array:
+    """Square roots; the infinite derivative at a zero counts as zero."""
+    return jnp.where(weights > 0, jnp.sqrt(jnp.where(weights > 0, weights, 1)), 0)
 
 
 def _per_term(values: Mapping[str, Any]) -> PerTerm:
@@ -600,9 +742,9 @@ def _warn_of_long_work(grams: Grams, terms: Terms) -> None:
 
 
 @jax.jit
-def _eigenvalues_of_rows(gram: Gram, kept: jax.Array) -> jax.Array:
-    """Those of the Gram of some of the points, and a zero for every other point, `[n]`."""
-    return gram.restricted(kept).eigenvalues()
+def _eigenvalues_of_rows(gram: Gram, weights: jax.Array) -> jax.Array:
+    """Those of the Gram of points of these weights, `[n]`: a zero for every zero weight."""
+    return gram.weighted(_roots(weights / jnp.sum(weights))).eigenvalues()
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -616,15 +758,138 @@ def _of_spectra(
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def _frobenius(points: Pairs, terms: Terms, in_tiles: bool) -> PerTerm:
     """The entropies of order 2, in one pass over the pairs of points."""
-    found = entropies.entropies(entropies.renyi(2), *points.grams(in_tiles=in_tiles))
+    if points.weights is None:
+        found = entropies.entropies(entropies.renyi(2), *points.grams(in_tiles=in_tiles))
+    elif in_tiles:
+        options: Any = {"weights": points.weights, "layout": points.layout}
+        found = order_two_entropies(pairwise.squared_norms(*factors_of(points), **options))
+    else:
+        grams = grams_of_terms(points)
+        found = _per_term({name: entropies.renyi(2)(gram) for name, gram in grams.items()})
     return PerTerm(*(getattr(found, name) if name in terms else None for name in ALL_TERMS))
+
+
+class _SlopedTerm(NamedTuple):
+    """One entropy, and what `Sloped` says of it, not yet less its mean."""
+
+    value: jax.Array
+    of_rows: jax.Array
+    of_bandwidths: jax.Array
+    of_deletions: jax.Array
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2, 3))
+def _sloped_term(points: Pairs, entropy: Entropy, name: str, drawn: tuple[int, ...]) -> _SlopedTerm:
+    """Through one set of eigenvectors: of A, or of the smaller matrix of finite features."""
+    weights = points.weights
+    if weights is None:
+        weights = jnp.full(points.n, 1 / points.n, points.dtype)
+    roots = _roots(weights)
+
+    def matrix(logs: jax.Array) -> tuple[jax.Array, jax.Array | None]:
+        gram = _unweighted_grams(_moved(points, None, drawn, logs))[name]
+        if isinstance(gram, FeatureGram) and gram.rank_bound < gram.n:
+            scaled = gram.features * roots[:, None]
+            return spectra.outer_products(scaled), gram.features
+        return gram.dense().matrix * roots[:, None] * roots[None, :], None
+
+    logs = jnp.zeros(len(drawn), points.dtype)
+    operator, features = matrix(logs)
+    values, vectors = spectra.decomposed(operator)
+    # Of the eigenvalues of A, those that the features lack are zero.
+    padded = functools.partial(jnp.pad, pad_width=(0, points.n - values.size))
+    value, slopes = jax.value_and_grad(lambda v: entropy.of_spectrum(padded(v)))(values)
+    # (v_k^T phi_i)^2 for the eigenvector v_k of the operator and the feature phi_i of a row.
+    if features is None:
+        inverse = jnp.where(weights > 0, 1 / jnp.where(weights > 0, weights, 1), 0)
+        squares = jnp.square(vectors) * values[None, :] * inverse[:, None]
+    else:
+        squares = jnp.square(_matmul(features, vectors))
+    of_bandwidths = logs
+    if drawn:
+        outer = _matmul(vectors * slopes[None, :], vectors.T)
+        of_bandwidths = jax.grad(lambda logs: jnp.sum(outer * matrix(logs)[0]))(logs)
+    of_deletions = jnp.zeros_like(weights)
+    if entropy == Entropy() and points.n > 1:
+        of_deletions = _deletions(value, values, squares, weights)
+    return _SlopedTerm(value, _matmul(squares, slopes), of_bandwidths, of_deletions)
+
+
+def _deletions(
+    value: jax.Array, values: jax.Array, squares: jax.Array, weights: jax.Array
+) -> jax.Array:
+    """What the entropy of order 1 loses without each row, per weight and relative to the rest.
+
+    With C the operator and w the weight of a row with the feature phi, log det (s + C - w phi phi')
+    - log det (s + C) = log(1 - w phi' (s + C)^-1 phi), and -x log x is the integral over s of
+    log(1 + x / s) - x / (1 + s), less x. The integral is smooth in log s, where the trapezoid rule
+    converges exponentially: with steps of one it is right to 1e-8.
+    """
+    s = jnp.exp(jnp.arange(-24, 25, dtype=values.dtype))
+    # Zero eigenvalues have no part: the rows lie in what the others span.
+    inverse = 1 / (jnp.maximum(values, 0)[:, None] + s[None, :])
+    largest = 1 - jnp.finfo(values.dtype).epsneg
+    share = jnp.minimum(weights[:, None] * _matmul(squares, inverse), largest)
+    parts = jnp.log1p(-share) + weights[:, None] / (1 + s[None, :])
+    unscaled = value + weights + jnp.sum(parts * s[None, :], axis=1)
+    rest = jnp.where(weights < 1, 1 - weights, 1)
+    without = unscaled / rest + jnp.log(rest)
+    return jnp.where(weights > 0, (value - without) * rest / jnp.where(weights > 0, weights, 1), 0)
+
+
+_matmul = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
+
+
+def _moved(
+    points: Pairs, weights: jax.Array | None, drawn: tuple[int, ...], logs: jax.Array
+) -> Pairs:
+    """The points under other weights, the bandwidths of some kernels times the exponentials."""
+    kernels = list(points.kernels)
+    for k, index in enumerate(drawn):
+        times = functools.partial(jnp.multiply, jnp.exp(logs[k]))
+        kernels[index] = jax.tree.map(times, kernels[index])  # Its leaf is the bandwidth.
+    return Pairs.trusted(
+        points.arrays, tuple(kernels), n=points.n, layout=points.layout, weights=weights
+    )
+
+
+@jax.jit
+def _row_norms(points: Pairs) -> jax.Array:
+    """Weighted row sums of squared kernels, `[terms, rows]`; their weighted mean is ||A||_F^2."""
+    weights = points.weights
+    if weights is None:
+        weights = jnp.full(points.arrays[0].shape[0], 1 / points.n, points.dtype)
+    return pairwise.row_norms(*factors_of(points), weights=weights, layout=points.layout)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _frobenius_sloped(points: Pairs, drawn: tuple[int, ...]) -> tuple[PerTerm, tuple[PerTerm, ...]]:
+    """The entropies of order 2, and their derivatives in the logarithms of some bandwidths."""
+
+    def of_bandwidths(logs: jax.Array) -> tuple[jax.Array, ...]:
+        moved = _moved(points, points.weights, drawn, logs)
+        options: Any = {"weights": moved.weights, "layout": moved.layout}
+        norms = pairwise.squared_norms(*factors_of(moved), **options)
+        return tuple(value for value in order_two_entropies(norms) if value is not None)
+
+    zeros = jnp.zeros(len(drawn), points.dtype)
+    values, pull_back = jax.vjp(of_bandwidths, zeros)
+    count = len(values)
+    of_each = [
+        pull_back(tuple(jnp.asarray(k == term, points.dtype) for k in range(count)))[0]
+        for term in range(count)
+    ]
+    missing = (None,) * (3 - count)
+    slopes = tuple(PerTerm(*(of[k] for of in of_each), *missing) for k in range(len(drawn)))
+    return PerTerm(*values, *missing), slopes
 
 
 @jax.jit
 def _frobenius_deleted(points: Pairs, one_hot: jax.Array) -> tuple[PerTerm, PerTerm]:
     """The entropies of order 2 of all points, and `[g]` without each group, in one pass."""
-    norms = pairwise.group_norms(*factors_of(points), one_hot)
-    sizes = jnp.sum(one_hot, axis=0)
+    members = one_hot if points.weights is None else one_hot * points.weights[:, None]
+    norms = pairwise.group_norms(*factors_of(points), members)
+    sizes = jnp.sum(members, axis=0)
     n = jnp.sum(sizes)
     total = jnp.sum(norms, axis=(1, 2))
     inside = jnp.diagonal(norms, axis1=1, axis2=2)
@@ -641,8 +906,8 @@ def order_two_entropies(norms: jax.Array) -> PerTerm:
 
 def factors_of(points: Pairs) -> tuple[Factors, Subsets]:
     """The factors of all Grams, and which of them X and, with prompts, T and the joint have."""
-    zipped = zip(points.kernels, points.arrays, strict=True)
-    factors = tuple(Factor(kernel, kernel.prepare(array)) for kernel, array in zipped)
+    grams = [cast(OfPoints, gram) for gram in points.grams(in_tiles=True)]
+    factors = tuple(factor for gram in grams for factor in gram.factors())
     return factors, ((0,), (1,), (0, 1)) if points.paired else ((0,),)
 
 

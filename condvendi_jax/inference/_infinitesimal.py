@@ -1,0 +1,147 @@
+"""Standard errors from the influences of rows: the infinitesimal jackknife.
+
+A score of n rows changes, to first order, by the sum of the influences of the rows that change.
+Rows that depend on each other, such as those of one prompt, are one unit: their influences add up.
+The variance of a score is then G / (G - 1) times the sum of the squares over G units, as
+docs/errors.md derives, which also says how often the intervals cover. It costs one decomposition
+into eigenvectors, not one spectrum for each group that is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from condvendi_jax import validation
+from condvendi_jax.entropies import Entropy, PerScore, PerTerm, log_scores
+from condvendi_jax.inference import saturation
+from condvendi_jax.inference._jackknife import Groups
+from condvendi_jax.inference._results import ErrorsBy, ScoredOrder
+from condvendi_jax.pairs import Pairs
+from condvendi_jax.scores._decompose import Decomposition
+from condvendi_jax.spectra import _methods as methods
+from condvendi_jax.spectra._methods import Method
+
+# Where influences are too few, or too unlike the change by a deletion, for an error that covers; by
+# simulation (docs/errors.md). Rows; groups of rows at order 2; groups of rows elsewhere.
+FEWEST_ROWS, FEWEST_GROUPS, FEWEST_SPECTRAL_GROUPS = 20, 7, 50
+# Below order 2, a row whose mode no other row has counts for more than its derivative says: up to
+# this share of modes among the rows it does not matter.
+_MODES = 0.1
+# Where noise is a larger part of the variance, it stays in.
+_NOISE = 0.5
+
+
+class Influenced(NamedTuple):
+    """The scores of one model, and what the weight of each row does to them.
+
+    Attributes:
+      decomposition: the scores.
+      of_rows: for each score, float64 `[replicates, n]`, in effective numbers of modes: see
+        `methods.Sloped`.
+      bandwidth_errors: what the draws of the bandwidth rule move, to first order; None where none
+        was drawn.
+      of_deletions: the same for the deletion of each row, `[1, n]`: see `methods.Sloped`.
+    """
+
+    decomposition: Decomposition
+    of_rows: PerScore
+    bandwidth_errors: PerScore | None
+    of_deletions: PerScore | None
+
+
+def influences(pairs: Pairs, entropy: Entropy, method: Method) -> Influenced:
+    """The scores of pairs, and the influence of every row on each of them."""
+    sloped = methods.compute_sloped(pairs, entropy, method)
+    whole = Decomposition.of(sloped.computed, entropy, n=pairs.n)
+    changes = [
+        list(pairs.bandwidths.values())[index].relative_error * np.array(of_scores(whole, slopes))
+        for index, slopes in sloped.of_bandwidths.items()
+    ]
+    # To first order, the changes by several bandwidths add up as independent ones do.
+    noise = PerScore(*np.linalg.norm(changes, axis=0).tolist()) if changes else None
+    deletions = None
+    if sloped.of_deletions is not None:
+        rows = PerTerm(*(None if of is None else of[None] for of in sloped.of_deletions))
+        deletions = of_scores(whole, rows)
+    return Influenced(whole, of_scores(whole, sloped.of_rows), noise, deletions)
+
+
+def of_scores(whole: Decomposition, of_terms: PerTerm) -> PerScore:
+    """Derivatives of the scores from those of the entropies: d exp(h) = exp(h) dh."""
+    terms = [np.asarray(term, np.float64) for term in of_terms if term is not None]
+    if len(terms) == 1:  # Outputs alone: H(T) = 0.
+        terms = [terms[0], np.zeros_like(terms[0]), terms[0]]
+    logs = log_scores(*terms)
+    return PerScore(*(float(score) * log for score, log in zip(whole.scores, logs, strict=True)))
+
+
+def score(pairs: Pairs, found: Influenced, units: Groups) -> ScoredOrder:
+    """The scores with standard errors from the influences of units, or from their deletions."""
+    of_rows = found.of_rows
+    if found.of_deletions is not None and units.units == "rows":
+        of_rows = found.of_deletions
+    of_units = PerScore(*(_of_units(of, pairs, units) for of in of_rows))
+    for name, of in zip(PerScore._fields, of_units, strict=True):
+        if _noisy(of):
+            validation.warn(
+                f"the standard error of {name} is mostly that of the estimated spectra: a smaller "
+                "rtol gives a smaller one."
+            )
+    errors = PerScore(*map(root_mean_square, of_units))
+    largest = pairs.largest(found.decomposition.order)
+    limits = saturation.limits_of(found.decomposition, paired=pairs.paired, largest=largest)
+    by = ErrorsBy("influences", units.count, units.units)
+    return ScoredOrder(
+        found.decomposition, errors, found.bandwidth_errors, limits, of_units, by, largest
+    )
+
+
+def doubt(found: Influenced, units: Groups) -> str | None:
+    """Why influences give no error that covers, in words; None where they do."""
+    whole, rows = found.decomposition, units.units == "rows"
+    spectral = whole.order != 2 or whole.truncation is not None
+    fewest = FEWEST_ROWS if rows else FEWEST_SPECTRAL_GROUPS if spectral else FEWEST_GROUPS
+    if units.count < fewest:
+        return f"there are fewer than {fewest} {units.units}"
+    steep = whole.order < 2 and whole.truncation is None and found.of_deletions is None
+    modes = math.exp(float(max(whole.entropies)))
+    if steep and rows and whole.estimation is None and modes > _MODES * whole.n:
+        return f"{whole.n:,} rows are few for {modes:,.0f} modes"
+    return None
+
+
+def _of_units(of_rows: np.ndarray, pairs: Pairs, units: Groups) -> np.ndarray:
+    """The influences of units, `[replicates, G]`, of which the root mean square is the error."""
+    count, shares = units.count, pairs.shares
+    weighted = np.where(shares > 0, of_rows * shares, 0)
+    if pairs.copies is not None and units.units == "rows":
+        copies = np.asarray(pairs.copies, np.float64)
+        total = copies.sum()
+        roots = np.sqrt(np.where(copies > 0, copies, 1))  # Row i stands for copies_i units.
+        return weighted / roots * math.sqrt(count * total / (total - 1))
+    sums = [np.bincount(units.membership, row, minlength=count) for row in weighted]
+    return np.stack(sums) * (count / math.sqrt(count - 1))
+
+
+def root_mean_square(of_units: np.ndarray) -> float:
+    """The error of the mean of replicates `[replicates, G]`, less what their noise adds to it."""
+    naive = float(np.mean(np.square(np.mean(of_units, axis=0))))
+    unbiased = _unbiased(of_units)
+    return math.sqrt(naive if unbiased < _NOISE * naive else unbiased)
+
+
+def _noisy(of_units: np.ndarray) -> bool:
+    """Whether most of the mean square is the noise of the replicates, which then stays in it."""
+    return _unbiased(of_units) < _NOISE * float(np.mean(np.square(np.mean(of_units, axis=0))))
+
+
+def _unbiased(of_units: np.ndarray) -> float:
+    """The mean square without noise: from products of different replicates."""
+    count = of_units.shape[0]
+    if count == 1:
+        return float(np.mean(np.square(of_units)))
+    products = np.square(of_units.sum(axis=0)) - np.square(of_units).sum(axis=0)
+    return float(np.mean(products)) / (count * (count - 1))
