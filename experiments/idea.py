@@ -41,7 +41,7 @@ def toy() -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
 def draw() -> tuple[Figure, dict[str, cv.scores.Decomposition]]:
     """The picture, and the scores of each model; the rule chooses the bandwidths on model A."""
     kinds, prompts, models = toy()
-    chosen = cv.evaluate(models["A"], prompts, orders=[2], errors="none").bandwidths
+    chosen = cv.evaluate(models["A"], prompts, orders=[2], errors=False).bandwidths
     of_x, of_t = (float(chosen[role].bandwidth or 0) for role in ("outputs", "prompts"))
     kernels = {"output_kernel": cv.Gaussian(of_x), "prompt_kernel": cv.Gaussian(of_t)}
     found = {name: cv.decompose(x, prompts, order=2, **kernels) for name, x in models.items()}

@@ -105,9 +105,13 @@ def compare(
     shared = not isinstance(prompts, Mapping)
     evaluations, matched = plan.evaluate(pairs, shared=shared)
     first, untested = next(iter(evaluations.values())), None
-    few = min((o.errors_by.groups for o in first.orders if o.errors_by), default=math.inf)
-    if few < jackknife.FEWEST_TESTED and len(evaluations) > 1:
-        untested = f"{few} groups are too few, at least {jackknife.FEWEST_TESTED} are needed"
+    computed = [o.errors_by for e in evaluations.values() for o in e.orders if o.errors_by]
+    fewest = min(computed, key=lambda by: by.groups, default=None)
+    if fewest and fewest.groups < jackknife.FEWEST_TESTED and len(evaluations) > 1:
+        untested = (
+            f"{fewest.groups} groups of {fewest.units} are too few, at least "
+            f"{jackknife.FEWEST_TESTED} are needed"
+        )
     by_order = zip(*(evaluation.orders for evaluation in evaluations.values()), strict=True)
     options = {"level": level, "tested": untested is None, "paired": matched != "none"}
     rankings = tuple(
@@ -151,10 +155,17 @@ def _ranking(
 
     errors = of_each(lambda o: o.standard_errors)
     influences = of_each(lambda o: o.influences)
+    groups = [o.errors_by.groups for o in scored.values() if o.errors_by]
     intervals = of_each(lambda o: o.decomposition.estimation and o.decomposition.intervals)
     rounding = saturation.rounding(entropy, first.dtype)
     differences = _differences(
-        values, influences, intervals, tested and limit is None, rounding, paired
+        values,
+        influences,
+        intervals,
+        tested=tested and limit is None,
+        rounding=rounding,
+        paired=paired,
+        freedom=min(groups, default=2) - 1,
     )
     letters = dict.fromkeys(values, "")
     if not any(math.isnan(d.p_value) for d in differences) and limit is None:
@@ -178,6 +189,8 @@ def _differences(
     values: Mapping[str, float],
     influences: Mapping[str, np.ndarray],
     intervals: Mapping[str, tuple[float, float]],
+    *,
+    freedom: int,
     tested: bool = True,
     rounding: float = 0.0,
     paired: bool = True,
@@ -186,7 +199,7 @@ def _differences(
 
     Values that differ by no more than `rounding`, relative to the larger, have p = 1. The error of
     an estimate is added, by the width of the intervals. The influences of `paired` models are of
-    the same groups.
+    the same groups; `freedom` is the number of degrees of freedom of their errors.
     """
     from scipy.special import stdtr  # Imported where it is used: it is slow to import.
 
@@ -194,10 +207,9 @@ def _differences(
     for one, two in itertools.combinations(values, 2):
         value = values[one] - values[two]
         estimated = [np.subtract(*intervals[name]) / _WIDTH for name in (one, two) if intervals]
-        error, freedom = math.nan, 1
+        error = math.nan
         if influences:
             error = math.hypot(_error(influences[one], influences[two], paired), *estimated)
-            freedom = min(influences[one].shape[1], influences[two].shape[1]) - 1
         if not tested or math.isnan(error):
             p_value = math.nan
         elif abs(value) <= rounding * max(abs(values[one]), abs(values[two])):

@@ -93,7 +93,7 @@ def score(pairs: Pairs, found: Influenced, units: Groups) -> ScoredOrder:
     errors = PerScore(*map(root_mean_square, of_units))
     largest = pairs.largest(found.decomposition.order)
     limits = saturation.limits_of(found.decomposition, paired=pairs.paired, largest=largest)
-    by = ErrorsBy("influences", units.count, units.units)
+    by = ErrorsBy("influences", units.present, units.units)
     return ScoredOrder(
         found.decomposition, errors, found.bandwidth_errors, limits, of_units, by, largest
     )
@@ -104,7 +104,7 @@ def doubt(found: Influenced, units: Groups) -> str | None:
     whole, rows = found.decomposition, units.units == "rows"
     spectral = whole.order != 2 or whole.truncation is not None
     fewest = FEWEST_ROWS if rows else FEWEST_SPECTRAL_GROUPS if spectral else FEWEST_GROUPS
-    if units.count < fewest:
+    if units.present < fewest:
         return f"there are fewer than {fewest} {units.units}"
     steep = whole.order < 2 and whole.truncation is None and found.of_deletions is None
     modes = math.exp(float(max(whole.entropies)))
@@ -123,7 +123,8 @@ def _of_units(of_rows: np.ndarray, pairs: Pairs, units: Groups) -> np.ndarray:
         roots = np.sqrt(np.where(copies > 0, copies, 1))  # Row i stands for copies_i units.
         return weighted / roots * math.sqrt(count * total / (total - 1))
     sums = [np.bincount(units.membership, row, minlength=count) for row in weighted]
-    return np.stack(sums) * (count / math.sqrt(count - 1))
+    present = units.present
+    return np.stack(sums) * math.sqrt(count * present / (present - 1))
 
 
 def root_mean_square(of_units: np.ndarray) -> float:

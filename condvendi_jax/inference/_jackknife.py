@@ -46,6 +46,11 @@ class Groups(NamedTuple):
         return max(self.of_all, int(self.membership.max()) + 1)
 
     @property
+    def present(self) -> int:
+        """The number of groups that have a row."""
+        return np.unique(self.membership).size
+
+    @property
     def fractions(self) -> np.ndarray:
         """The share of the rows that each group has, `[g]`."""
         return np.bincount(self.membership) / self.membership.size

@@ -321,6 +321,7 @@ class Comparison:
             **self.first.choices(),
             "n": self.n,
             "matched": self.matched,
+            "errors_by": [o.errors_by and o.errors_by._asdict() for o in self.first.orders],
             "level": self.level,
             "untested": self.untested,
             "repeated_prompts": repeated and {k: r._asdict() for k, r in repeated.items()},

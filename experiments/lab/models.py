@@ -55,7 +55,8 @@ def compare(
     kernels: dict[str, Any] = scale.kernels
     options = {"level": LEVEL, **kernels, **options}
     compared = cv.compare(outputs, prompts, groups=groups, seed=seed, progress=say, **options)
-    models = list(outputs)
+    by, models = compared.first.orders[0].errors_by, list(outputs)
+    assert by is not None  # There are always errors.
     rankings = sorted(compared.rankings, key=lambda r: (r.order, _PLACES.index(r.score)))
     names = [ranking.name for ranking in rankings]
     of_one = {"score": names, "model": models}
@@ -65,8 +66,8 @@ def compare(
             "error": (tuple(of_one), [[r.standard_errors[m] for m in models] for r in rankings]),
             "letters": (tuple(of_one), [[r.letters[m] for m in models] for r in rankings]),
             "n": (("model",), [compared.n[m] for m in models]),
-            "groups": compared.groups,
-            "units": compared.units,
+            "groups": by.groups,
+            "units": by.units,
         },
         {**of_one, "other": models},
     )

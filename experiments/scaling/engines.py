@@ -275,9 +275,7 @@ def plain_features(cell: Cell) -> Contestant:
 
 def jackknife(cell: Cell) -> Contestant:
     """Ours: `evaluate` of order 1 with standard errors, from the arrays on."""
-    evaluate = functools.partial(
-        cv.evaluate, *_points(cell), **_kernels(cell), orders=[1], errors="all"
-    )
+    evaluate = functools.partial(cv.evaluate, *_points(cell), **_kernels(cell), orders=[1])
 
     def ready(seed: int) -> Callable[[], Any]:
         return lambda: jax.block_until_ready(evaluate(seed=seed).order(1).standard_errors)

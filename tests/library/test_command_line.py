@@ -99,8 +99,8 @@ def test_pairs_with_given_bandwidths(score):
         expected = {"bandwidth": pytest.approx(width), "rule": "given", "relative_error": None}
         assert report["bandwidths"][role] == expected
     assert report["inputs"] == {"outputs": "x.npy", "prompts": "t.npz", "prompts_key": "prompts"}
-    assert (report["seed"], report["groups"]) == (0, 4)
-    assert report["groups_of"] == "rows of one prompt"
+    by = {"method": "deletions", "groups": 4, "units": "rows of one prompt", "reason": None}
+    assert (report["seed"], report["scores"][0]["errors_by"]) == (0, by)
     assert report["provenance"]["versions"]["condvendi_jax"]
     assert set(report["provenance"]) >= {"device", "x64", "date", "platform", "python"}
     assert [row["order"] for row in report["scores"]] == [1, 2]
@@ -121,7 +121,7 @@ def test_flags_alone_are_those_of_score(folder, capfd):
 
 
 def test_estimated_scores_come_with_their_intervals(score):
-    options = (X, T, *GIVEN, "--order=1,2", "--errors=none", "--method=matrix-free")
+    options = (X, T, *GIVEN, "--order=1,2", "--noerrors", "--method=matrix-free")
     (wide, out), (narrow, _) = score(*options, "--rtol=2e-2"), score(*options, "--rtol=5e-3")
     expected = scores(gaussian_gram(OUTPUTS, 0.8), gaussian_gram(PROMPTS, 0.6))
     for report, rtol in ((wide, 2e-2), (narrow, 5e-3)):
@@ -167,15 +167,18 @@ def test_groups_of_a_file(score):
         score(X, T, *GIVEN, "--order=2", *more)[0]
         for more in ((), ("--groups_file=labels.npy",), ("--groups_file=labels.txt",))
     ]
-    assert [report["groups"] for report in found] == [20, 5, 5]
-    assert found[1]["groups_of"] == "given labels"
+    computed = [report["scores"][0]["errors_by"] for report in found]
+    assert [by["units"] for by in computed] == ["rows of one prompt", *["given labels"] * 2]
+    assert [by["method"] for by in computed] == ["influences", *["deletions"] * 2]
+    assert [by["groups"] for by in computed][1:] == [5, 5]
+    assert computed[1]["reason"] == "there are fewer than 7 given labels"
     errors = [report["scores"][0]["standard_errors"] for report in found]
     assert errors[1] == pytest.approx(errors[2])
     assert errors[0]["vendi"] != pytest.approx(errors[1]["vendi"], rel=1e-3)
 
 
 def test_outputs_alone_give_vendi_and_rke(score):
-    options = ("--kernel=cosine", "--x64", "--order=1,2,inf", "--truncation=2", "--errors=none")
+    options = ("--kernel=cosine", "--x64", "--order=1,2,inf", "--truncation=2", "--noerrors")
     report, out = score(X, *options)
     assert (report["dtype"], report["kernel"]) == ("float64", "cosine")
     assert [row["order"] for row in report["scores"]] == [1, 2, "inf"]
@@ -398,13 +401,6 @@ def test_what_an_encoder_prints_stays_out_of_the_results(folder, capfd):
     assert "imported" in err and "encoding" in err
 
 
-def test_groups_that_no_error_would_use_are_refused(folder, monkeypatch):
-    """By default, errors of order 1 are left out of many rows."""
-    monkeypatch.setattr("condvendi_jax.inference._plan.ERRORS_UP_TO", N - 1)
-    with pytest.raises(ValueError, match="--groups=7 has no effect: --errors=auto computes no"):
-        __main__.main(["", "score", X, WIDTH, "--order=1", "--groups=7"])
-
-
 BAD_INPUTS = [
     (f"{X} {X}", "--outputs: is given 2 times; give it once"),
     ("--flagfile=flags.txt", "unknown flag --flagfile"),
@@ -462,8 +458,11 @@ BAD_INPUTS = [
     (f"{X} {WIDTH} --rule=std", "--rule: no bandwidth is left to choose"),
     (f"{X} --kernel=cosine --rule=variance", "--rule: no bandwidth"),
     (f"{X} {WIDTH} --method=exact --rtol=0.1", "--rtol means nothing"),
-    (f"{X} {WIDTH} --errors=none --groups=5", "--groups=5 has no effect: --errors=none"),
-    (f"{X} {WIDTH} --errors=none --groups_file=labels.txt", "labels.txt has no effect: --errors"),
+    (f"{X} {WIDTH} --noerrors --groups=5", "--groups=5 has no effect with --noerrors"),
+    (
+        f"{X} {WIDTH} --noerrors --groups_file=labels.txt",
+        "labels.txt has no effect with --noerrors",
+    ),
     ("rank", "expected one of score, compare, received 'rank'"),
 ]
 NOTHING_TO_ACT_ON = {

@@ -91,7 +91,8 @@ def test_five_prompts_give_a_test_of_its_level():
         prompts = _prompts(rng, 5, 20)
         models = {name: _outputs(rng, prompts, 0.5) for name in "ab"}
         found = cv.compare(models, prompts, **KERNELS, orders=[2], seed=draw)
-        assert found.groups == uncertainty.FEWEST_TESTED
+        by = found.first.orders[0].errors_by
+        assert by.groups == uncertainty.FEWEST_TESTED
         false.append([ranking.differences[0].p_value <= 0.05 for ranking in found.rankings])
     for rate in np.mean(false, axis=0):
         assert is_at_most(rate, 200, 0.06)
@@ -188,7 +189,7 @@ def test_one_bandwidth_for_all_ranks_by_the_number_of_modes():
     }
     models = {name: outputs.astype(np.float32) for name, outputs in models.items()}
     with precision.optimised():
-        alone = [cv.evaluate(outputs, orders=[2], errors="none") for outputs in models.values()]
+        alone = [cv.evaluate(outputs, orders=[2], errors=False) for outputs in models.values()]
         found = cv.compare(models, orders=[2])
     scores = [float(found.order(2).decomposition.vendi) for found in alone]
     assert scores[-1] < 4
@@ -233,7 +234,7 @@ def test_models_are_matched_by_prompts_in_any_order_of_rows(kind, x64_on):
 def test_the_error_of_a_difference_is_the_jackknife_of_the_difference(x64):
     """`standard_error` of score(a) - score(b) as one function of the pairs of rows."""
     models, prompts = _three(dtype=np.float64)
-    labels = np.arange(40) % 7
+    labels = np.arange(40) % 6  # Few: by deletions.
 
     def difference(both, prompts):
         one, two = (
@@ -293,13 +294,13 @@ def test_the_models_have_equal_parts_in_the_bandwidth():
 
 
 def test_errors_of_differences_hold_those_of_the_estimates():
-    """An estimate's own error is the same in all deletions, where no jackknife sees it."""
+    """An estimate's own error is in no influence."""
     values = {"a": 5.0, "b": 3.0}
-    of_groups = {"a": np.array([0.3, -0.1, 0.2]), "b": np.array([0.1, 0.1, -0.2])}
+    of_groups = {"a": np.array([[0.3, -0.1, 0.2]]), "b": np.array([[0.1, 0.1, -0.2]])}
     intervals = {"a": (5 - 1.96 * 0.4, 5 + 1.96 * 0.4), "b": (3 - 1.96 * 0.3, 3 + 1.96 * 0.3)}
     jackknife = np.sqrt((0.2**2 + 0.2**2 + 0.4**2) / 3)
-    (exact,) = comparison._differences(values, of_groups, {})
-    (estimated,) = comparison._differences(values, of_groups, intervals)
+    (exact,) = comparison._differences(values, of_groups, {}, freedom=2)
+    (estimated,) = comparison._differences(values, of_groups, intervals, freedom=2)
     assert exact.standard_error == pytest.approx(jackknife)
     assert estimated.standard_error == pytest.approx(np.hypot(jackknife, 0.5))
     assert estimated.p_value > exact.p_value
@@ -423,7 +424,8 @@ def test_a_comparison_is_plain_data(compared):
     assert content["n"] == {"one": 120, "two": 120, "three": 120}
     given = {"bandwidth": 1.5, "rule": "given", "relative_error": None}
     assert content["bandwidths"]["prompts"] == given
-    assert (content["groups"], content["groups_of"]) == (10, "rows of one prompt")
+    by = compared.first.orders[0].errors_by
+    assert (by.groups, by.units) == (10, "rows of one prompt")
     assert (content["matched"], content["level"], content["seed"]) == ("rows", 0.05, 0)
     assert "not of their choice" in content["errors_cover"]
     assert len(content["rankings"]) == 6
@@ -514,7 +516,7 @@ BAD = {
         "three outputs of each or more",
     ),
     "a kernel of no prompts": (lambda a: a | {"prompts": None}, "prompts: expected beside prompt_"),
-    "errors": (lambda a: a | {"errors": "some"}, "errors: expected 'auto', 'all' or 'none'"),
+    "errors": (lambda a: a | {"errors": "some"}, "errors: expected True or False, received 'some'"),
     "level in words": (lambda a: a | {"level": "5%"}, "level: expected"),
     "level": (lambda a: a | {"level": 1}, "level: expected a number between 0 and 1, received 1"),
     "labels": (lambda a: a | {"groups": np.arange(39)}, "^one: groups: expected 40 labels"),
@@ -535,7 +537,8 @@ def test_labels_match_models_whatever_their_prompts_say():
     models, prompts = _three()
     labels = np.arange(40) // 8
     found = cv.compare(models, prompts, **KERNELS, orders=[2], groups=labels)
-    assert (found.groups, found.units, found.matched) == (5, "given labels", "labels")
+    by = found.first.orders[0].errors_by
+    assert (by.groups, by.units, found.matched) == (5, "given labels", "labels")
     assert "matched by the labels of their groups" in str(found)
 
 
@@ -555,7 +558,8 @@ def test_models_without_a_prompt_in_common_are_not_matched():
     prompts = {name: _prompts(rng, 5, 8) for name in "ab"}
     models = {name: _outputs(rng, own, 0.5) for name, own in prompts.items()}
     found = cv.compare(models, prompts, **KERNELS, orders=[2])
-    assert (found.matched, found.groups, found.units) == ("none", 5, "rows of one prompt")
+    by = found.first.orders[0].errors_by
+    assert (found.matched, by.groups, by.units) == ("none", 5, "rows of one prompt")
     for name in "ab":
         _, labels = np.unique(prompts[name][:, 0], return_inverse=True)
         options = KERNELS | {"order": 2, "groups": labels}
@@ -567,7 +571,8 @@ def test_models_without_a_prompt_in_common_are_not_matched():
 def test_one_prompt_for_all_leaves_rows_to_be_grouped():
     models, prompts = _three()
     found = cv.compare(models, np.ones_like(prompts), rule="median", orders=[2], groups=8)
-    assert (found.matched, found.groups, found.units) == ("none", 8, "rows")
+    by = found.first.orders[0].errors_by
+    assert (found.matched, by.groups, by.units) == ("none", 8, "rows")
     for name in models:
         vendi, conditional = (found.ranking(s, 2).values[name] for s in ("vendi", "conditional"))
         np.testing.assert_allclose(conditional, vendi, rtol=1e-6)
@@ -582,7 +587,7 @@ def test_too_few_groups_give_no_test(distinct):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "prompts: 2 distinct prompts|.*float64 input is computed")
         found = cv.compare(models, prompts, prompt_kernel=KERNELS["prompt_kernel"], orders=[2])
-    assert found.groups == distinct
+    assert found.first.orders[0].errors_by.groups == distinct
     tested = distinct == 5
     assert (found.untested is None) == tested
     for ranking in found.rankings:

@@ -12,7 +12,6 @@ from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, scores
 import condvendi_jax as cv
 from condvendi_jax import validation
 from condvendi_jax.cli import files
-from condvendi_jax.inference import _plan as plan
 from condvendi_jax.report import _render as render
 from condvendi_jax.spectra import _methods as methods
 
@@ -34,7 +33,9 @@ def test_scores_and_errors_are_those_of_the_separate_functions(x64):
         for name in SCORES:
             assert_close(getattr(scored.decomposition, name), expected[name], loosened=loosened)
             assert_close(getattr(scored.standard_errors, name), getattr(errors, name))
-    assert (found.n, found.dtype, found.groups, found.units) == (40, "float64", 6, "given labels")
+        by = scored.errors_by
+        assert (by.method, by.groups, by.units) == ("deletions", 6, "given labels")
+    assert (found.n, found.dtype) == (40, "float64")
     with pytest.raises(KeyError, match="order 3: computed were"):
         found.order(3)
 
@@ -54,7 +55,7 @@ def test_every_argument_changes_the_evaluation():
         changed = _numbers(cv.evaluate(**(default | {name: value})))
         assert np.abs(changed / reference - 1).max() > 1e-3, name
     # What adds to the result, or leaves something out.
-    assert cv.evaluate(**default, errors="none").orders[0].standard_errors is None
+    assert cv.evaluate(**default, errors=False).orders[0].standard_errors is None
     said = []
     cv.evaluate(**default, progress=said.append)
     assert said[:3] == ["bandwidth of outputs", "bandwidth of prompts", "order 1"]
@@ -80,7 +81,7 @@ _SUBSETS = "< 0.01 over 10 disjoint subsets of 6, mean of 400 partitions"
 )
 def test_bandwidths_follow_the_rule_in_words(rule, words):
     outputs, prompts = draw_pairs(60, dtype=np.float32)
-    options = {"orders": [2], "errors": "none", "rule": rule}
+    options = {"orders": [2], "errors": False, "rule": rule}
     found = cv.evaluate(outputs, prompts, **options, prompt_kernel=cv.Gaussian(0.6))
     chosen = found.bandwidths["outputs"]
     assert words in chosen.rule
@@ -111,20 +112,22 @@ def test_one_prompt_for_all_rows_brings_no_information(rule):
         assert_close(scored.decomposition.conditional, float(scored.decomposition.vendi))
         assert_close(scored.decomposition.information, 1)
         assert scored.standard_errors.vendi > 0
+        assert scored.errors_by.units == "rows"
     assert found.bandwidths["prompts"] == (1.0, "arbitrary: all rows are identical", None)
-    assert found.units == "rows"
 
 
 def test_rows_of_one_prompt_are_one_group():
     outputs, prompts = draw_pairs(40, dtype=np.float32)
     prompts = np.repeat(prompts[:8], 5, axis=0)
-    found = cv.evaluate(outputs, prompts, **KERNELS, orders=[2])
-    assert (found.groups, found.units) == (8, "rows of one prompt")
     groups = np.repeat(np.arange(8), 5)
-    expected = cv.decomposition_errors(outputs, prompts, **KERNELS, order=2, groups=groups)
-    for got, wanted in zip(found.order(2).standard_errors, expected, strict=True):
+    found = cv.evaluate(outputs, prompts, **KERNELS, orders=[2])
+    labelled = cv.evaluate(outputs, prompts, **KERNELS, orders=[2], groups=groups)
+    by = found.order(2).errors_by
+    assert (by.method, by.groups, by.units) == ("influences", 8, "rows of one prompt")
+    both = zip(found.order(2).standard_errors, labelled.order(2).standard_errors, strict=True)
+    for got, wanted in both:
         np.testing.assert_allclose(got, wanted, rtol=1e-4)
-    assert "8 groups of rows of one prompt" in str(found)
+    assert "from the influences of 8 prompts" in str(found)
 
 
 def test_outputs_alone():
@@ -147,31 +150,19 @@ def test_one_row_scores_one_and_has_no_error():
     for scored in found.orders:
         assert_close(np.array(scored.decomposition.scores), 1)
         assert np.isnan(scored.standard_errors).all()
-    assert found.groups is None
+        assert scored.errors_by is None
     assert found.bandwidths["outputs"] == (1.0, "arbitrary: n = 1", None)
 
 
-@pytest.mark.parametrize(
-    ("errors", "n", "has"),
-    [
-        ("auto", 40, {1: True, 2: True}),
-        ("auto", 41, {1: False, 2: True}),
-        ("all", 41, {1: True, 2: True}),
-        ("none", 40, {1: False, 2: False}),
-    ],
-)
-def test_which_errors_are_computed(monkeypatch, errors, n, has):
-    """Order 2 needs one pass; the others are left out above a number of rows unless asked for."""
-    assert plan.ERRORS_UP_TO == 2000
-    monkeypatch.setattr(plan, "ERRORS_UP_TO", 40)
-    pairs = draw_pairs(n, dtype=np.float32)
-    found = cv.evaluate(*pairs, **KERNELS, errors=errors, groups=4)
-    assert {o.decomposition.order: o.standard_errors is not None for o in found.orders} == has
-    said = "no standard errors were computed of order"
-    missing = [{1: "1 (Vendi)", 2: "2 (RKE)"}[order] for order in has if not has[order]]
-    assert (f"{said} {', '.join(missing)}" in str(found)) if missing else said not in str(found)
-    assert ("not of their choice" in str(found)) == any(has.values())
-    assert (found.as_dict()["errors_cover"] is None) == (not any(has.values()))
+def test_errors_can_be_left_out():
+    pairs = draw_pairs(40, dtype=np.float32)
+    for errors in (True, False):
+        found = cv.evaluate(*pairs, **KERNELS, errors=errors)
+        assert [o.standard_errors is not None for o in found.orders] == [errors, errors]
+        said = "no standard errors were computed of order 1 (Vendi), 2 (RKE)"
+        assert (said in str(found)) != errors
+        assert ("not of their choice" in str(found)) == errors
+        assert (found.as_dict()["errors_cover"] is None) != errors
 
 
 @pytest.mark.slow
@@ -238,7 +229,7 @@ def test_the_seed_is_recorded_and_changes_subsets_and_groups():
 def test_estimates_come_with_their_intervals():
     pairs = draw_pairs(80, dtype=np.float32)
     method = cv.MatrixFree(jax.random.key(0), rtol=1e-2)
-    found = cv.evaluate(*pairs, **KERNELS, orders=[1, 2], errors="none", method=method)
+    found = cv.evaluate(*pairs, **KERNELS, orders=[1, 2], errors=False, method=method)
     one, two = found.orders
     assert (one.decomposition.method, two.decomposition.method) == ("matrix-free", "frobenius")
     low, high = one.as_dict(SCORES)["intervals"]["conditional"]
@@ -254,7 +245,7 @@ def test_estimates_come_with_their_intervals():
 )
 def test_errors_and_scores_share_the_spectra_of_all_rows(monkeypatch, method):
     pairs = draw_pairs(80, dtype=np.float32)
-    alone = cv.evaluate(*pairs, **KERNELS, orders=[1], errors="none", method=method)
+    alone = cv.evaluate(*pairs, **KERNELS, orders=[1], errors=False, method=method)
     of_some, sizes = methods.compute, []
 
     def compute(points, *arguments):
@@ -262,7 +253,7 @@ def test_errors_and_scores_share_the_spectra_of_all_rows(monkeypatch, method):
         return of_some(points, *arguments)
 
     monkeypatch.setattr(methods, "compute", compute)
-    both = cv.evaluate(*pairs, **KERNELS, orders=[1], errors="all", groups=2, method=method)
+    both = cv.evaluate(*pairs, **KERNELS, orders=[1], groups=2, method=method)
     assert both.order(1).as_dict(SCORES)["intervals"] == alone.order(1).as_dict(SCORES)["intervals"]
     for name in SCORES:
         values = [getattr(found.order(1).decomposition, name) for found in (alone, both)]
@@ -275,7 +266,8 @@ def test_more_groups_than_rows_are_one_a_row():
     outputs, _ = draw_pairs(9, dtype=np.float32)
     for groups in (20, np.int64(20)):
         found = cv.evaluate(outputs, output_kernel=cv.Gaussian(1.0), orders=[2], groups=groups)
-        assert (found.groups, found.units) == (9, "rows")
+        by = found.order(2).errors_by
+        assert (by.method, by.groups, by.units) == ("deletions", 9, "rows")
 
 
 def test_a_truncation_above_n_is_reported_as_used():
@@ -291,12 +283,13 @@ def test_an_evaluation_is_plain_data():
     found = cv.evaluate(*pairs, **KERNELS, orders=[1, np.inf], groups=5, seed=4)
     content = json.loads(json.dumps(files.jsonable(found.as_dict()), allow_nan=False))
     assert (content["n"], content["dtype"], content["seed"]) == (30, "float32", 4)
-    assert (content["groups"], content["groups_of"]) == (5, "rows")
     assert [entry["order"] for entry in content["scores"]] == [1, "inf"]
     for entry, scored in zip(content["scores"], found.orders, strict=True):
         for name in SCORES:
             assert entry[name] == float(getattr(scored.decomposition, name))
             assert entry["standard_errors"][name] == float(getattr(scored.standard_errors, name))
+        by = {"method": "deletions", "groups": 5, "units": "rows", "reason": None}
+        assert entry["errors_by"] == by
 
 
 def test_float64_in_float32_is_said_once():
@@ -339,7 +332,7 @@ def looks(monkeypatch):
 def test_no_array_is_checked_or_cast_twice(looks, rule, kind):
     pairs = [(100 * array).astype(kind) for array in draw_pairs(60)]
     other = [array[::-1] for array in pairs]
-    options = {"rule": rule, "orders": [1, 2], "errors": "all", "groups": 3}
+    options = {"rule": rule, "orders": [1, 2], "groups": 3}
 
     def names():
         checked, cast = looks
@@ -377,7 +370,7 @@ def test_pairs_are_evaluated_as_their_arrays_are():
 def test_an_evaluation_is_a_comparison_of_one():
     outputs, prompts = draw_pairs(60, dtype=np.float32)
     options = {"orders": [1, 2], "groups": 8, "rule": "median"}
-    alone = cv.evaluate(outputs, np.repeat(prompts[:20], 3, axis=0), **options, errors="all")
+    alone = cv.evaluate(outputs, np.repeat(prompts[:20], 3, axis=0), **options)
     compared = cv.compare({"own": outputs}, np.repeat(prompts[:20], 3, axis=0), **options)
     assert compared.evaluations["own"].as_dict() == alone.as_dict()
     for ranking in compared.rankings:
@@ -392,16 +385,13 @@ def test_an_evaluation_is_a_comparison_of_one():
     assert "outputs of different models" not in str(compared) + compared.markdown()
 
 
-@pytest.mark.parametrize(("errors", "tested"), [("all", [1, 2]), ("auto", [2]), ("none", [])])
-def test_differences_are_tested_where_there_are_errors(monkeypatch, errors, tested):
-    monkeypatch.setattr(plan, "ERRORS_UP_TO", 39)
+@pytest.mark.parametrize("errors", [True, False])
+def test_differences_are_tested_where_there_are_errors(errors):
     pairs = draw_pairs(40, dtype=np.float32)
     models = {"a": pairs[0], "b": 2 * pairs[0]}
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "orders: 1 of n = 40 take one spectrum a group")
-        found = cv.compare(models, pairs[1], **KERNELS, errors=errors, groups=8)
-    assert [r.order for r in found.rankings if r.tested] == [o for o in tested for _ in range(3)]
-    assert (found.untested is None) == (errors == "all")
+    found = cv.compare(models, pairs[1], **KERNELS, errors=errors, groups=8)
+    assert [r.tested for r in found.rankings] == [errors] * 6
+    assert (found.untested is None) == errors
     for ranking in found.rankings:
         assert np.isfinite(ranking.differences[0].p_value) == ranking.tested
         assert np.isfinite(ranking.standard_errors["a"]) == ranking.tested
@@ -428,7 +418,7 @@ BAD = {
     "order twice": ({"orders": [2, 2.0]}, "orders: expected different numbers"),
     "truncation": ({"truncation": 0}, "truncation: expected"),
     "method": ({"method": "exact"}, "method: expected cv.Auto"),
-    "errors": ({"errors": "some"}, "errors: expected 'auto', 'all' or 'none'"),
+    "errors": ({"errors": "some"}, "errors: expected True or False, received 'some'"),
     "groups": ({"groups": 1}, "groups: expected an integer of at least 2, received 1"),
     "labels": ({"groups": np.arange(29)}, "groups: expected 30 labels"),
     "prompt kernel": ({"prompts": None}, "prompts: expected beside prompt_kernel"),
@@ -445,6 +435,7 @@ def test_bad_input_is_refused_before_any_score(monkeypatch, name):
     def compute(*_, **__):
         pytest.fail("computed")
 
+    monkeypatch.setattr(methods, "compute_sloped", compute)
     monkeypatch.setattr(methods, "compute_deleted", compute)
     change, message = BAD[name]
     with pytest.raises((TypeError, ValueError), match=message):
@@ -471,7 +462,7 @@ def test_repeated_prompts_that_count_as_alike_are_said():
     """Two prompts at similarity s, 3 to 1: RKE is 1 / (10/16 + 6/16 s^2), and 1.6 where s is 0."""
     prompts = np.repeat(np.array([[0.0], [1.0]], np.float32), [45, 15], axis=0)
     outputs, _ = draw_pairs(60, dtype=np.float32)
-    options = {"output_kernel": cv.Gaussian(1.0), "orders": [2], "errors": "none"}
+    options = {"output_kernel": cv.Gaussian(1.0), "orders": [2], "errors": False}
     found = cv.evaluate(outputs, prompts, **options, prompt_kernel=cv.Gaussian(1.0))
     repeated = found.repeated_prompts
     assert repeated.distinct == 2
@@ -491,7 +482,7 @@ def test_one_answer_to_each_prompt_is_one_only_where_prompts_are_told_apart():
     rng = np.random.default_rng(0)
     prompts = np.repeat(rng.normal(size=(10, 3)), 6, axis=0).astype(np.float32)
     outputs = np.repeat(rng.normal(size=(10, 3)), 6, axis=0).astype(np.float32)
-    options = {"output_kernel": cv.Gaussian(0.5), "orders": [1, 2], "errors": "none"}
+    options = {"output_kernel": cv.Gaussian(0.5), "orders": [1, 2], "errors": False}
     narrow, wide = (
         cv.evaluate(outputs, prompts, **options, prompt_kernel=cv.Gaussian(width))
         for width in (0.01, 3.0)

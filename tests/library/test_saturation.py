@@ -147,11 +147,11 @@ def test_scores_that_differ_are_tested():
 def test_an_evaluation_says_what_is_saturated(bandwidth, limit, words):
     outputs, prompts = draw_pairs(N, dtype=np.float32)
     kernels = {"output_kernel": cv.Gaussian(bandwidth), "prompt_kernel": cv.Gaussian(0.5)}
-    found = cv.evaluate(outputs, prompts, **kernels, errors="none")
+    found = cv.evaluate(outputs, prompts, **kernels, errors=False)
     for scored in found.orders:
         assert scored.saturated.get("vendi") == limit
         assert scored.as_dict(SCORES)["saturated"] == scored.saturated
     assert ("saturated: " in str(found)) == (limit is not None)
-    alone = cv.evaluate(outputs, output_kernel=kernels["output_kernel"], errors="none")
+    alone = cv.evaluate(outputs, output_kernel=kernels["output_kernel"], errors=False)
     assert all(scored.saturated == ({"vendi": limit} if limit else {}) for scored in alone.orders)
     assert words is None or f"saturated: total of order 2 (RKE) {words}" in str(found)
