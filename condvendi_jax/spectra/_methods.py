@@ -552,6 +552,14 @@ class FeatureMethod(Method):
 
         return of_rows
 
+    def sloped(
+        self, points: Pairs, entropy: Entropy, terms: Terms, drawn: tuple[int, ...]
+    ) -> Sloped:
+        raise TypeError(
+            f"method: {self.name} has no derivatives in the weights of rows; expected cv.Exact(), "
+            "cv.Stored(key=...) or cv.MatrixFree(key=...)."
+        )
+
     @abc.abstractmethod
     def _estimates(
         self, points: Pairs, rows: np.ndarray, wanted: Sequence[Entropy], terms: Terms
