@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,7 +52,7 @@ class Pairs:
       weights: of each row, `[n]`, not negative; equal where None. Only their shares matter for the
         scores: a row of weight 2 counts as two equal rows. For standard errors integers are
         numbers of independent equal rows, and other numbers are weights of one row each. A rule
-        sees as many copies of a row as its share of n rows.
+        sees each row as often as an integer says, or in proportion to its share.
       mesh: devices to spread the rows over, for arrays that are not sharded yet.
       progress: called with a few words before each bandwidth is chosen.
 
@@ -122,7 +123,7 @@ class Pairs:
         origins = validation.origins_of(named, kernel_choice.shiftable(given))
         place = jnp.asarray if self.layout is None else self.layout.shard
         self.arrays = tuple(validation.cast_arrays(named, place=place, origins=origins))
-        ruling = _resampled(self.arrays, self.weights)
+        ruling = _resampled(self)
         kernels, self._ruled = kernel_choice.by_rule(ruling, given, rule, key, progress)
         self.kernels = kernel_choice.suited(kernels, self.arrays)
 
@@ -210,7 +211,7 @@ class Pairs:
             if weights is not None:
                 with _naming(name):
                     pairs._weigh(weights[name] if isinstance(weights, Mapping) else weights)
-        resampled = [_resampled(pairs.arrays, pairs.weights) for pairs in found.values()]
+        resampled = [_resampled(pairs) for pairs in found.values()]
         pooled = _pooled(resampled, shared and not isinstance(weights, Mapping), key)
         kernels, ruled = kernel_choice.by_rule(pooled, given, rule, key, progress)
         for name, pairs in found.items():
@@ -272,13 +273,43 @@ class Pairs:
         """
         return _grams(self, in_tiles)
 
+    @property
+    def total(self) -> int:
+        """How many rows the pairs stand for: the sum of integer weights, or n."""
+        return self.n if self.copies is None else int(self.copies.sum())
+
     def rows(self, chosen: Any) -> Pairs:
         """Some of the rows, by a slice or by their numbers; of points on one device."""
         arrays = tuple(array[chosen] for array in self.arrays)
         weights = None
         if self.weights is not None:
             weights = self.weights[chosen] / jnp.sum(self.weights[chosen])
-        return Pairs.trusted(arrays, self.kernels, n=arrays[0].shape[0], weights=weights)
+        pairs = Pairs.trusted(arrays, self.kernels, n=arrays[0].shape[0], weights=weights)
+        pairs.groups = None if self.groups is None else self.groups[chosen]
+        pairs.copies = None if self.copies is None else self.copies[chosen]
+        pairs._ruled = self._ruled
+        return pairs
+
+    def supported(self) -> Pairs:
+        """The pairs without the rows of weight zero."""
+        kept = np.flatnonzero(self.shares > 0)
+        if kept.size == self.n:
+            return self
+        pairs = self.gathered().rows(kept)
+        if self.layout is not None:
+            pairs.layout = layout = dataclasses.replace(self.layout, n=kept.size)
+            pairs.arrays = tuple(map(layout.shard, pairs.arrays))
+            assert pairs.weights is not None  # Otherwise no row would have a weight of zero.
+            pairs.weights = layout.place(pairs.weights[:, None])[:, 0]
+        return pairs
+
+    def repeated(self) -> Pairs:
+        """Every row as often as its integer weight says; the same where there are none."""
+        if self.copies is None:
+            return self
+        pairs = self.gathered().rows(np.repeat(np.arange(self.n), self.copies))
+        pairs.weights = pairs.copies = None
+        return pairs
 
     def moved(self) -> tuple[Pairs, ...]:
         """For each bandwidth that the rule drew, the same pairs with its error added to it."""
@@ -304,11 +335,12 @@ class Pairs:
         pairs.groups, pairs.copies, pairs._ruled = self.groups, self.copies, self._ruled
         return pairs
 
-    def largest(self, order: float) -> float:
+    def largest(self, entropy: Entropy) -> float:
         """The largest score that the weights allow, of rows that share nothing: n if equal."""
         if self.weights is None:
-            return float(self.n)
-        return float(np.exp(Entropy(order).of_spectrum(jnp.asarray(self.shares))))
+            return float(min(self.n, entropy.truncation or self.n))
+        shares = jnp.sort(jnp.asarray(self.shares))[::-1]
+        return float(np.exp(entropy.of_spectrum(shares)))
 
     @property
     def shares(self) -> np.ndarray:
@@ -380,21 +412,25 @@ def takes_pairs(
     return cast(OfPairs[_Parameters, _Result], taking)
 
 
+# Rows that integer weights may make a rule see: its time grows with them.
+_RESAMPLED = 2**14
 _MAKING = ("outputs", "prompts", "output_kernel", "prompt_kernel", "weights", "mesh")
 
 
-def _resampled(arrays: tuple[jax.Array, ...], weights: jax.Array | None) -> tuple[jax.Array, ...]:
-    """The rows that a bandwidth rule sees: of n rows, each as often as its share, within one.
+def _resampled(pairs: Pairs) -> tuple[jax.Array, ...]:
+    """The rows that a bandwidth rule sees, each in proportion to its weight, within one.
 
-    Systematic resampling: row i is taken once for every k + 1/2 between n times the shares before
-    it and n times those up to it.
+    Of integer weights, as many as they say, up to a limit. Systematic resampling of m rows: row i
+    is taken once for every k + 1/2 between m times the shares before it and m times those up to it.
     """
-    if weights is None or not validation.is_concrete(weights):
-        return arrays
-    ends = np.cumsum(np.asarray(to_host(weights), np.float64))
-    rows = arrays[0].shape[0]
-    chosen = np.searchsorted(ends, (np.arange(rows) + 0.5) / rows * ends[-1])
-    return tuple(array[chosen] for array in arrays)
+    if pairs.weights is None or not validation.is_concrete(pairs.weights):
+        return pairs.arrays
+    shares = pairs.shares
+    rows = int(np.count_nonzero(shares))
+    if pairs.copies is not None:
+        rows = max(rows, min(pairs.total, _RESAMPLED))
+    chosen = np.searchsorted(np.cumsum(shares), (np.arange(rows) + 0.5) / rows)
+    return tuple(array[chosen] for array in pairs.arrays)
 
 
 def _gathered(

@@ -101,7 +101,8 @@ def compare(
         weights=weights,
         progress=progress,
     )
-    _check_numbers({name: own.n for name, own in pairs.items()}, plan)
+    pairs = {name: own.supported() for name, own in pairs.items()}
+    _check_numbers({name: own.total for name, own in pairs.items()}, plan)
     shared = not isinstance(prompts, Mapping)
     evaluations, matched = plan.evaluate(pairs, shared=shared)
     first, untested = next(iter(evaluations.values())), None

@@ -78,7 +78,7 @@ def of_scores(whole: Decomposition, of_terms: PerTerm) -> PerScore:
     return PerScore(*(float(score) * log for score, log in zip(whole.scores, logs, strict=True)))
 
 
-def score(pairs: Pairs, found: Influenced, units: Groups) -> ScoredOrder:
+def score(pairs: Pairs, entropy: Entropy, found: Influenced, units: Groups) -> ScoredOrder:
     """The scores with standard errors from the influences of units, or from their deletions."""
     of_rows = found.of_rows
     if found.of_deletions is not None and units.units == "rows":
@@ -91,26 +91,34 @@ def score(pairs: Pairs, found: Influenced, units: Groups) -> ScoredOrder:
                 "rtol gives a smaller one."
             )
     errors = PerScore(*map(root_mean_square, of_units))
-    largest = pairs.largest(found.decomposition.order)
+    largest = pairs.largest(entropy)
     limits = saturation.limits_of(found.decomposition, paired=pairs.paired, largest=largest)
-    by = ErrorsBy("influences", units.present, units.units)
+    by = ErrorsBy("influences", _count(pairs, units), units.units)
     return ScoredOrder(
         found.decomposition, errors, found.bandwidth_errors, limits, of_units, by, largest
     )
 
 
-def doubt(found: Influenced, units: Groups) -> str | None:
+def doubt(pairs: Pairs, found: Influenced, units: Groups) -> str | None:
     """Why influences give no error that covers, in words; None where they do."""
     whole, rows = found.decomposition, units.units == "rows"
     spectral = whole.order != 2 or whole.truncation is not None
     fewest = FEWEST_ROWS if rows else FEWEST_SPECTRAL_GROUPS if spectral else FEWEST_GROUPS
-    if units.present < fewest:
+    count = _count(pairs, units)
+    if pairs.weights is not None and pairs.copies is None and rows:  # As many equal ones.
+        count = round(1 / float(np.sum(np.square(pairs.shares))))
+    if count < fewest:
         return f"there are fewer than {fewest} {units.units}"
     steep = whole.order < 2 and whole.truncation is None and found.of_deletions is None
     modes = math.exp(float(max(whole.entropies)))
-    if steep and rows and whole.estimation is None and modes > _MODES * whole.n:
-        return f"{whole.n:,} rows are few for {modes:,.0f} modes"
+    if steep and rows and whole.estimation is None and modes > _MODES * count:
+        return f"{count:,} rows are few for {modes:,.0f} modes"
     return None
+
+
+def _count(pairs: Pairs, units: Groups) -> int:
+    """How many units count as independent: of rows, as many as integer weights say."""
+    return pairs.total if units.units == "rows" else units.present
 
 
 def _of_units(of_rows: np.ndarray, pairs: Pairs, units: Groups) -> np.ndarray:
@@ -121,7 +129,7 @@ def _of_units(of_rows: np.ndarray, pairs: Pairs, units: Groups) -> np.ndarray:
         copies = np.asarray(pairs.copies, np.float64)
         total = copies.sum()
         roots = np.sqrt(np.where(copies > 0, copies, 1))  # Row i stands for copies_i units.
-        return weighted / roots * math.sqrt(count * total / (total - 1))
+        return weighted / roots * math.sqrt(pairs.n * total / (total - 1))
     sums = [np.bincount(units.membership, row, minlength=count) for row in weighted]
     present = units.present
     return np.stack(sums) * math.sqrt(count * present / (present - 1))

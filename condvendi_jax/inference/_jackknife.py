@@ -55,6 +55,12 @@ class Groups(NamedTuple):
         """The share of the rows that each group has, `[g]`."""
         return np.bincount(self.membership) / self.membership.size
 
+    def shares(self, pairs: Pairs) -> np.ndarray:
+        """The share of the weight of the rows that each group has, `[g]`."""
+        if pairs.weights is None:
+            return self.fractions
+        return np.bincount(self.membership, pairs.shares)
+
 
 def group_rows(
     n: int,
@@ -74,25 +80,37 @@ def group_rows(
     count = validation.check_count(groups, name="groups", minimum=2)
     if count > n:
         raise ValueError(f"groups: expected at most n = {n}, received {count}.")
-    return _deal(n, count, validation.check_key(key), np.zeros(n, int) if kinds is None else kinds)
+    kinds = np.zeros(n, int) if kinds is None else kinds
+    return _deal(count, validation.check_key(key), kinds, np.ones(n, int))
 
 
-def _deal(n: int, count: int | None, key: jax.Array, kinds: np.ndarray) -> Groups:
-    """`group_rows` of a number of groups; each row, or each prompt, by itself where None."""
-    sizes = np.bincount(kinds)
-    alone = sizes.size in (1, n)
+def _deal(count: int | None, key: jax.Array, kinds: np.ndarray, numbers: np.ndarray) -> Groups:
+    """`group_rows` of a number of groups; each row, or each prompt, by itself where None.
+
+    A row counts as many as `numbers` `[n]` say: copies of one prompt are rows of one prompt.
+    """
+    n, sizes = len(kinds), np.bincount(kinds, numbers)
+    repeated = numbers.dtype.kind in "iu" and numbers.max() > 1
+    alone = sizes.size == 1 or (sizes.size == n and not repeated)
     if count is None:
         return Groups(np.arange(n), "rows") if alone else Groups(kinds, "rows of one prompt")
     if alone:
         return Groups(np.asarray(jax.random.permutation(key, n)) % count, "rows")
     # Each prompt goes to the group that has the fewest rows by then.
-    smallest = [(0, group) for group in range(min(count, sizes.size))]
+    smallest = [(0.0, group) for group in range(min(count, sizes.size))]
     group_of = np.zeros(sizes.size, int)
     for kind in np.asarray(jax.random.permutation(key, sizes.size)).tolist():
         filled, group = heapq.heappop(smallest)
         group_of[kind] = group
-        heapq.heappush(smallest, (filled + int(sizes[kind]), group))
+        heapq.heappush(smallest, (filled + float(sizes[kind]), group))
     return Groups(group_of[kinds], "rows of one prompt")
+
+
+def _numbers(pairs: Pairs) -> np.ndarray:
+    """How many rows each row counts as, `[n]`: integers, or relative to the mean."""
+    if pairs.weights is None:
+        return np.ones(pairs.n, int)
+    return pairs.n * pairs.shares if pairs.copies is None else pairs.copies
 
 
 def _labelled(membership: np.ndarray) -> Groups:
@@ -115,9 +133,13 @@ def group_models(
     if count is not None:
         count = min(count, *(pairs.n for pairs in models.values()))
     if first.groups is not None:
-        return dict.fromkeys(models, _labelled(first.groups)), "labels"
+        labels = [pairs.groups for pairs in models.values() if pairs.groups is not None]
+        # Rows of weight zero may have taken a label with them.
+        together = _labelled(np.unique(np.concatenate(labels), return_inverse=True)[1])
+        return _split(together, models, count), "labels"
     if len(models) == 1:
-        return {name: _deal(first.n, count, key, first.prompt_kinds[1]) for name in models}, "none"
+        dealt = _deal(count, key, first.prompt_kinds[1], _numbers(first))
+        return dict.fromkeys(models, dealt), "none"
     own_kinds = {name: pairs.prompt_kinds[0] for name, pairs in models.items()}
     kinds, of_row = 1, np.zeros(0, int)
     if first.paired:
@@ -127,22 +149,30 @@ def group_models(
         if count is not None:
             count = min([count, *(kinds for kinds in own_kinds.values() if kinds > 1)])
         return {
-            name: _deal(pairs.n, count, jax.random.fold_in(key, index), pairs.prompt_kinds[1])
+            name: _deal(
+                count, jax.random.fold_in(key, index), pairs.prompt_kinds[1], _numbers(pairs)
+            )
             for index, (name, pairs) in enumerate(models.items())
         }, "none"
-    together = _deal(of_row.size, count and min(count, kinds), key, of_row)
-    alone = all(own_kinds[name] == pairs.n for name, pairs in models.items())
-    units = "rows" if alone else together.units
+    numbers = np.concatenate([_numbers(pairs) for pairs in models.values()])
+    together = _deal(count and min(count, kinds), key, of_row, numbers)
+    if all(own_kinds[name] == pairs.total for name, pairs in models.items()):
+        together = together._replace(units="rows")
+    return _split(together, models, count), "rows" if shared else "prompts"
+
+
+def _split(together: Groups, models: Mapping[str, Pairs], count: int | None) -> dict[str, Groups]:
+    """The groups of each model, of those of the rows of all models."""
     ends = np.cumsum([pairs.n for pairs in models.values()])[:-1]
     found = {}
     for name, rows in zip(models, np.split(together.membership, ends), strict=True):
         if count is not None and np.unique(rows).size < together.count:
             raise ValueError(
-                f"groups: {name} has no output in some of {together.count} groups of prompts; give "
-                "fewer groups, or prompts that the models share."
+                f"groups: {name} has no output in some of {together.count} groups of "
+                f"{together.units}; give fewer groups, or prompts or labels that the models share."
             )
-        found[name] = Groups(rows, units, together.count)
-    return found, "rows" if shared else "prompts"
+        found[name] = Groups(rows, together.units, together.count)
+    return found
 
 
 @validation.outside_transformations
@@ -241,7 +271,7 @@ class Deletions:
 
     decomposition: Decomposition
     deleted: PerScore  # `[g]` each.
-    groups: Groups
+    shares: np.ndarray  # Of the weight of all rows that each group has, `[g]`.
     # False where a deletion leaves the rows of a single prompt: influences and errors of
     # conditional and information are then NaN.
     defined: bool = True
@@ -250,7 +280,7 @@ class Deletions:
 
     def influences(self) -> PerScore:
         """What each group does to each score, `[g]` each: see `influences`."""
-        found = _influences(self.decomposition.scores, self.deleted, self.groups.fractions)
+        found = _influences(self.decomposition.scores, self.deleted, self.shares)
         if self.defined:
             return found
         undefined = jnp.full_like(found.vendi, jnp.nan)
@@ -352,7 +382,7 @@ def _deletions(found: Deleted, pairs: Pairs, entropy: Entropy, groups: Groups) -
     # To first order, the changes by several bandwidths add up as independent ones do.
     changes = [[float(a - b) for a, b in zip(m, whole.scores, strict=True)] for m in moved]
     noise = PerScore(*map(math.hypot, *changes)) if changes else None
-    return Deletions(whole, deleted, groups, defined, noise)
+    return Deletions(whole, deleted, groups.shares(pairs), defined, noise)
 
 
 def score(
@@ -369,7 +399,7 @@ def score(
     found = methods.compute_deleted(pairs, entropy, groups.membership, method, progress, moved)
     deletions = _deletions(found, pairs, entropy, groups)
     influences = jax.tree.map(lambda of: np.asarray(of, np.float64)[None], deletions.influences())
-    largest = pairs.largest(entropy.order)
+    largest = pairs.largest(entropy)
     return ScoredOrder(
         deletions.decomposition,
         deletions.errors(),

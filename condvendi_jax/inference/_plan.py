@@ -67,8 +67,10 @@ class Plan:
         `shared` says whether all models have the same prompts row by row. Also returns how models
         are matched, as `group_models`.
         """
+        models = {name: pairs.supported() for name, pairs in models.items()}
         fewest = min(pairs.n for pairs in models.values())
-        with_errors = self.errors and fewest >= jackknife.FEWEST_ROWS
+        total = min(pairs.total for pairs in models.values())
+        with_errors = self.errors and total >= jackknife.FEWEST_ROWS
         units: dict[str, Groups] = {}
         matched = "none"
         if with_errors:
@@ -102,7 +104,7 @@ class Plan:
             (computed,) = methods.compute(pairs, (entropy,), self.method)
             found = Decomposition.of(computed, entropy, n=pairs.n)
             errors = jackknife.undefined_errors(pairs) if self.errors else None
-            largest = pairs.largest(entropy.order)
+            largest = pairs.largest(entropy)
             limits = saturation.limits_of(found, paired=pairs.paired, largest=largest)
             scored[name] = ScoredOrder(found, errors, saturated=limits, largest=largest)
         return scored
@@ -123,13 +125,15 @@ class Plan:
             for name, pairs in models.items():
                 self.progress(_words(entropy, name))
                 found = infinitesimal.influences(pairs, entropy, self.method)
-                reason = infinitesimal.doubt(found, units[name])
+                reason = infinitesimal.doubt(pairs, found, units[name])
                 if reason is not None:
                     break
-                scored[name] = infinitesimal.score(pairs, found, units[name])
+                scored[name] = infinitesimal.score(pairs, entropy, found, units[name])
             else:
                 return scored
         near = {name: pairs.gathered() for name, pairs in models.items()}
+        if all(own.units == "rows" for own in units.values()):
+            near = {name: pairs.repeated() for name, pairs in near.items()}
         count = jackknife.DEFAULT_GROUPS if self.count is None else self.count
         groups, _ = jackknife.group_models(near, count, key=self.keys.groups, shared=shared)
         scored = {}
