@@ -130,6 +130,13 @@ class Gram(Operator):
     def weighted(self, weights: ArrayLike) -> Operator:
         """The operator diag(w) K diag(w), for weights `[n]` of unit norm."""
 
+    @abc.abstractmethod
+    def squared_norm_by(self, shares: jax.Array) -> jax.Array:
+        """sum_ij p_i K_ij^2 p_j for the shares p of the points, of sum one, as placed.
+
+        The squared norm of `weighted` at their roots, which have no derivative at zero.
+        """
+
     def restricted(self, kept: jax.Array) -> Operator:
         """The operator of some of the points, booleans `[n]`, at the size of all.
 
@@ -268,6 +275,9 @@ class DenseGram(Dense, Gram):
         scale = _scale(self, weights)
         return Dense(self.matrix * scale[:, None] * scale[None, :], self.layout)
 
+    def squared_norm_by(self, shares: jax.Array) -> jax.Array:
+        return jnp.sum(_product(jnp.square(self.matrix), shares) * shares)
+
 
 def _product(matrix: jax.Array, vectors: jax.Array) -> jax.Array:
     return jnp.matmul(matrix, vectors, precision=lax.Precision.HIGHEST)
@@ -350,6 +360,11 @@ class OfPoints(Gram):
 
     def weighted(self, weights: ArrayLike) -> WeightedGram:
         return WeightedGram(self, _scale(self, weights))
+
+    def squared_norm_by(self, shares: jax.Array) -> jax.Array:
+        factors = self.factors()
+        everything = (tuple(range(len(factors))),)
+        return pairwise.squared_norms(factors, everything, weights=shares, **self._options)[0]
 
 
 def _tile_size(*grams: OfPoints) -> int | None:
@@ -476,6 +491,9 @@ class FeatureGram(OfPoints):
         """||Z^T Z / n||_F^2, which equals ||K / n||_F^2."""
         return spectra.squared_norm(self.covariance())
 
+    def squared_norm_by(self, shares: jax.Array) -> jax.Array:
+        return spectra.squared_norm(_product(self.features.T, self.features * shares[:, None]))
+
     def matvec(self, vectors: jax.Array) -> jax.Array:
         """Z (Z^T v) / n."""
         features = self.features[: vectors.shape[0]]
@@ -520,11 +538,7 @@ class WeightedGram(Operator):
 
     def squared_frobenius_norm(self) -> jax.Array:
         """sum_ij w_i^2 (K_ij / n)^2 w_j^2."""
-        if isinstance(self.gram, FeatureGram):
-            return self._features().squared_frobenius_norm()
-        factors, shares = self.gram.factors(), jnp.square(self.weights) / self.n
-        everything, options = (tuple(range(len(factors))),), self.gram._options
-        return pairwise.squared_norms(factors, everything, weights=shares, **options)[0]
+        return self.gram.squared_norm_by(jnp.square(self.weights) / self.n)
 
     def matvec(self, vectors: jax.Array) -> jax.Array:
         weights = self.weights[: vectors.shape[0]].reshape(-1, *(1,) * (vectors.ndim - 1))
@@ -535,8 +549,15 @@ class WeightedGram(Operator):
         return pairwise.squared_norm_beside(factors, left, right, scale=self.weights, **options)
 
     def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        weights = self.weights[:, None]
-        return self.gram.bilinear_slope(weights * left, weights * right)
+        weights = lax.stop_gradient(self.weights)[:, None]
+        slope = self.gram.bilinear_slope(weights * left, weights * right)
+        if validation.is_concrete(self.weights):
+            return slope
+        constant = jax.tree.map(lax.stop_gradient, self.gram)
+        products = constant.matvec(jnp.concatenate([weights * left, weights * right], axis=1))
+        beside = jnp.concatenate([right, left], axis=1)
+        total = self.weights @ jnp.sum(products * beside, axis=1)
+        return slope + total - lax.stop_gradient(total)
 
     def eigenvalues(self) -> jax.Array:
         if isinstance(self.gram, FeatureGram) and self.rank_bound < self.n:

@@ -145,8 +145,8 @@ class Sloped(NamedTuple):
         independent estimates; exact influences have one. NaN where a row of weight zero has none.
       of_bandwidths: by the index of a kernel, for each term, the derivative in the logarithm of its
         bandwidth.
-      of_deletions: for each term, the same for the whole weight of a row, `[n]`: the change of the
-        entropy without the row, per weight; None where it is not computed.
+      of_deletions: for each term, the same for the whole weight of a row, or of one of its copies,
+        `[n]`: the change of the entropy without it, per weight; None where it is not computed.
     """
 
     computed: Computed
@@ -304,8 +304,10 @@ class Exact(GramMethod):
         near = points.gathered()
         self.check(near, terms)
         _warn_of_long_work(_unweighted_grams(near), terms)
+        copies = np.ones(near.n) if near.copies is None else np.maximum(near.copies, 1)
+        single = jnp.asarray(near.shares / copies, near.dtype)
         with memory.explained(near.n, near.dtype):
-            found = {name: _sloped_term(near, entropy, name, drawn) for name in terms}
+            found = {name: _sloped_term(near, entropy, name, drawn, single) for name in terms}
             found = jax.block_until_ready(found)
         values = {name: term.value for name, term in found.items()}
         spectra.check_spectra(*values.values())
@@ -772,8 +774,9 @@ def _frobenius(points: Pairs, terms: Terms, in_tiles: bool) -> PerTerm:
         options: Any = {"weights": points.weights, "layout": points.layout}
         found = order_two_entropies(pairwise.squared_norms(*factors_of(points), **options))
     else:
-        grams = grams_of_terms(points)
-        found = _per_term({name: entropies.renyi(2)(gram) for name, gram in grams.items()})
+        grams = _unweighted_grams(points)
+        norms = [grams[name].squared_norm_by(points.weights) for name in grams]
+        found = order_two_entropies(jnp.stack(norms))
     return PerTerm(*(getattr(found, name) if name in terms else None for name in ALL_TERMS))
 
 
@@ -787,8 +790,13 @@ class _SlopedTerm(NamedTuple):
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
-def _sloped_term(points: Pairs, entropy: Entropy, name: str, drawn: tuple[int, ...]) -> _SlopedTerm:
-    """Through one set of eigenvectors: of A, or of the smaller matrix of finite features."""
+def _sloped_term(
+    points: Pairs, entropy: Entropy, name: str, drawn: tuple[int, ...], single: jax.Array
+) -> _SlopedTerm:
+    """Through one set of eigenvectors: of A, or of the smaller matrix of finite features.
+
+    A deletion of a row takes the weight `single` `[n]`.
+    """
     weights = points.weights
     if weights is None:
         weights = jnp.full(points.n, 1 / points.n, points.dtype)
@@ -819,7 +827,7 @@ def _sloped_term(points: Pairs, entropy: Entropy, name: str, drawn: tuple[int, .
         of_bandwidths = jax.grad(lambda logs: jnp.sum(outer * matrix(logs)[0]))(logs)
     of_deletions = jnp.zeros_like(weights)
     if entropy == Entropy() and points.n > 1:
-        of_deletions = _deletions(value, values, squares, weights)
+        of_deletions = _deletions(value, values, squares, single)
     return _SlopedTerm(value, _matmul(squares, slopes), of_bandwidths, of_deletions)
 
 
@@ -838,11 +846,13 @@ def _deletions(
     inverse = 1 / (jnp.maximum(values, 0)[:, None] + s[None, :])
     largest = 1 - jnp.finfo(values.dtype).epsneg
     share = jnp.minimum(weights[:, None] * _matmul(squares, inverse), largest)
-    parts = jnp.log1p(-share) + weights[:, None] / (1 + s[None, :])
-    unscaled = value + weights + jnp.sum(parts * s[None, :], axis=1)
-    rest = jnp.where(weights < 1, 1 - weights, 1)
-    without = unscaled / rest + jnp.log(rest)
-    return jnp.where(weights > 0, (value - without) * rest / jnp.where(weights > 0, weights, 1), 0)
+    # Divided by the weight term by term: the difference of two entropies would lose the digits.
+    divided = weights > 0
+    per_weight = 1 / jnp.where(divided, weights, 1)
+    parts = jnp.log1p(-share) * per_weight[:, None] + 1 / (1 + s[None, :])
+    unscaled = value + 1 + jnp.sum(parts * s[None, :], axis=1)
+    lost = jnp.minimum(weights, largest)
+    return jnp.where(divided, -unscaled - (1 - lost) * jnp.log1p(-lost) * per_weight, 0)
 
 
 _matmul = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
