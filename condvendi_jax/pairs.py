@@ -225,14 +225,7 @@ class Pairs:
         checked = validation.check_weights(weights, self.n)
         if checked.dtype.kind in "iu" and isinstance(checked, np.ndarray):
             self.copies = checked
-        if isinstance(checked, np.ndarray):  # In float64: integers and their sum are exact.
-            wide = checked.astype(np.float64)
-            checked = (wide / wide.max() / np.sum(wide / wide.max())).astype(
-                validation.compute_dtype()
-            )
-        else:
-            checked = checked.astype(validation.compute_dtype()) / jnp.sum(checked)
-        shares = jnp.asarray(checked)
+        shares = jnp.asarray(validation.shares_of(checked))
         placed = shares if self.layout is None else self.layout.place(shares[:, None])[:, 0]
         self.weights = placed
 
@@ -349,6 +342,11 @@ class Pairs:
             return np.full(self.n, 1 / self.n)
         shares = np.asarray(to_host(self.weights), np.float64)[: self.n]
         return shares / shares.sum()
+
+    def refuse_weights(self, asked: str) -> None:
+        """Raises ValueError where rows are weighted, which `asked` has no use for."""
+        if self.weights is not None:
+            raise ValueError(f"weights: received some, and {asked} have none; expected None.")
 
     def duplicates(self) -> int:
         """How many rows repeat an earlier one exactly, outputs and prompts together."""

@@ -449,8 +449,12 @@ def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarr
     return distinct, membership.reshape(n)
 
 
-def check_weights(weights: Any, n: int, *, name: str = "weights") -> np.ndarray | jax.Array:
+def check_weights(
+    weights: Any, n: int, *, name: str = "weights", some: bool = True
+) -> np.ndarray | jax.Array:
     """Returns weights `[n]` as they are, after looking at them unless they are traced.
+
+    All may be zero unless there have to be `some` above it.
 
     Raises:
       TypeError: the weights are masked or not real numbers.
@@ -472,9 +476,19 @@ def check_weights(weights: Any, n: int, *, name: str = "weights") -> np.ndarray 
             raise ValueError(
                 f"{name}: expected {words} numbers, received {host[row]} in row {row}."
             )
-    if not host.any():
+    if some and not host.any():
         raise ValueError(f"{name}: expected one above zero, received {n} zeros.")
     return host
+
+
+def shares_of(weights: np.ndarray | jax.Array) -> np.ndarray | jax.Array:
+    """Checked weights divided by their sum, in the compute dtype."""
+    if isinstance(weights, jax.Array):
+        cast = weights.astype(compute_dtype())
+        return cast / jnp.sum(cast)
+    wide = weights.astype(np.float64)  # In which integers and their sum are exact.
+    relative = wide / wide.max()
+    return (relative / np.sum(relative)).astype(compute_dtype())
 
 
 def _check_objects(array: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:

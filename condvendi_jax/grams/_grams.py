@@ -556,7 +556,7 @@ class WeightedGram(Operator):
         constant = jax.tree.map(lax.stop_gradient, self.gram)
         products = constant.matvec(jnp.concatenate([weights * left, weights * right], axis=1))
         beside = jnp.concatenate([right, left], axis=1)
-        total = self.weights @ jnp.sum(products * beside, axis=1)
+        total = jnp.sum(self.weights * jnp.sum(products * beside, axis=1))
         return slope + total - lax.stop_gradient(total)
 
     def eigenvalues(self) -> jax.Array:

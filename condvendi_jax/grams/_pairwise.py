@@ -474,13 +474,26 @@ def squared_norms(
     return (2 * (sums / n) + 1) / n
 
 
-def prefix_norms(factors: Factors, subsets: Subsets, *, tile_size: int | None = None) -> jax.Array:
-    """||K_s||_F^2 / n'^2 of the first n' points, n' = 1 ... n, `[len(subsets), n]`, in one pass."""
-    sums = arrival_sums(factors, subsets, tile_size=tile_size)[:, 0]
+def prefix_norms(
+    factors: Factors,
+    subsets: Subsets,
+    *,
+    weights: jax.Array | None = None,
+    tile_size: int | None = None,
+) -> jax.Array:
+    """||K_s||_F^2 / n'^2 of the first n' points, n' = 1 ... n, `[len(subsets), n]`, in one pass.
+
+    With `weights` w `[n]`, sum_ij w_i w_j K_s(i, j)^2 / (sum_i w_i)^2.
+    """
+    columns = None if weights is None else weights[:, None]
+    sums = arrival_sums(factors, subsets, tile_size=tile_size, weights=columns)[:, 0]
     # Scanned sums add in a tree: the error grows with log n, not with n.
-    totals = lax.associative_scan(jnp.add, 2 * sums + 1, axis=-1)
-    sizes = jnp.arange(1, factors[0].n + 1, dtype=sums.dtype)
-    return totals / jnp.square(sizes)[None]
+    scan = functools.partial(lax.associative_scan, jnp.add, axis=-1)
+    if weights is None:
+        sizes = jnp.arange(1, factors[0].n + 1, dtype=sums.dtype)
+        return scan(2 * sums + 1) / jnp.square(sizes)[None]
+    totals = scan((2 * sums + weights[None, :]) * weights[None, :])
+    return totals / jnp.square(scan(weights))[None]
 
 
 def group_norms(

@@ -63,7 +63,8 @@ def convergence_curve(
     shares one set of spectra a size. Shuffle the rows first: a prefix must be a random sample.
 
     Args:
-      pairs: the data, or `outputs, prompts` (None without prompts) and kernels, as `decompose`.
+      pairs: the data, or `outputs, prompts` (None without prompts) and kernels, as `decompose`. The
+        weights of the first n' are divided by their sum.
       sizes: the n', ascending, between 1 and n.
       entropies: what is computed. A truncation above a size keeps all its eigenvalues.
       method: as `decompose`, size by size: with a key, `Auto` estimates the larger ones.
@@ -73,7 +74,8 @@ def convergence_curve(
       A curve for each entropy.
 
     Raises:
-      TypeError, ValueError: as `decompose`, or a size is not in range or not ascending.
+      TypeError, ValueError: as `decompose`; a size is not in range or not ascending; or all weights
+        up to the first size are zero.
 
     Examples:
       >>> import numpy as np
@@ -91,6 +93,8 @@ def convergence_curve(
         raise ValueError(
             f"sizes: expected ascending numbers up to n = {pairs.n}, received {sizes}."
         )
+    if not pairs.shares[: sizes[0]].any():
+        raise ValueError(f"sizes: all weights of the first {sizes[0]} rows are zero.")
     for entropy in entropies:
         if not isinstance(entropy, Entropy):
             raise TypeError(
@@ -143,7 +147,8 @@ def _along(curve: Sequence[Decomposition]) -> ConvergenceCurve:
 @jax.jit
 def _prefix_entropies(pairs: Pairs) -> PerTerm:
     """The order-2 entropies of X, T and (X, T) of every prefix, `[n]` each."""
-    return methods.order_two_entropies(pairwise.prefix_norms(*methods.factors_of(pairs)))
+    norms = pairwise.prefix_norms(*methods.factors_of(pairs), weights=pairs.weights)
+    return methods.order_two_entropies(norms)
 
 
 def settled_from(sizes: Sequence[int], values: ArrayLike, *, tolerance: float) -> int | None:

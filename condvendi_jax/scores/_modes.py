@@ -31,7 +31,8 @@ class PromptMode(NamedTuple):
 
     Attributes:
       share: its eigenvalue; the eigenvalues of all modes sum to one.
-      direction: v, `[n]`, of unit norm; its largest entry is positive.
+      direction: v, `[n]`, of unit norm; its largest entry is positive. Of weighted rows it is the
+        eigenvector of diag(w)^(1/2) K_T diag(w)^(1/2).
       vendi, rke: exp of the entropy of order 1 and 2 of K_X o v v^T, a matrix of trace one: the
         effective number of modes of the outputs in this prompt mode.
       output_shares, output_directions: that matrix's leading eigenvalues `[m]` and eigenvectors
@@ -114,18 +115,22 @@ def prompt_modes(
     if not pairs.paired:
         raise ValueError("prompts: expected embeddings [n, d], received None.")
     pairs = pairs.gathered()
-    kinds, kind = pairs.prompt_kinds
+    _, kind = pairs.prompt_kinds
+    masses = np.bincount(kind, pairs.shares)
+    kinds = int(np.count_nonzero(masses))
     for name, value, largest in (("count", count, kinds), ("directions", directions, pairs.n)):
         if validation.check_count(value, name=name, minimum=1) > largest:
             raise ValueError(f"{name}: expected at most {largest}, received {value}.")
-    # Equal prompts have equal entries in every direction: one row for each, of their total weight.
-    first, copies = np.unique(kind, return_index=True)[1], np.bincount(kind)
+    # Rows of one prompt have entries in the ratio of the roots of their weights: one row for each
+    # prompt, of their total weight.
+    _, first = np.unique(kind, return_index=True)
     _, distinct = pairs.rows(first).grams()
-    values, vectors = _leading(distinct.weighted(np.sqrt(copies / pairs.n)), count)
+    values, vectors = _leading(distinct.weighted(np.sqrt(masses)), count)
+    within = np.sqrt(pairs.shares / np.where(masses > 0, masses, 1)[kind])
     gram_x, _ = pairs.grams()
     modes = []
     for share, vector in zip(values, vectors.T, strict=True):
-        direction = (vector / np.sqrt(copies))[kind]
+        direction = vector[kind] * within
         direction *= np.sign(direction[np.argmax(np.abs(direction))])
         gram = gram_x.weighted(direction)
         vendi = math.exp(methods.entropy_of(gram, von_neumann, method))

@@ -35,6 +35,7 @@ def pointwise_mutual_information(
     *,
     reference_outputs: ArrayLike | None = None,
     reference_prompts: ArrayLike | None = None,
+    reference_weights: ArrayLike | None = None,
     ridge: float | None = None,
 ) -> jax.Array:
     """Log ratio of joint to marginal densities of every pair, under a Gaussian of references.
@@ -47,6 +48,8 @@ def pointwise_mutual_information(
       outputs, prompts: evaluated pairs, embeddings `[n, d_x]` and `[n, d_t]`.
       reference_outputs, reference_prompts: pairs to fit the Gaussian to, `[m, d_x]` and `[m, d_t]`;
         the evaluated pairs themselves where both are None.
+      reference_weights: of the pairs that the Gaussian is fitted to, `[m]`, not negative; equal
+        where None. A weight of 2 counts as two equal pairs.
       ridge: added to the variance of every coordinate of the reference pairs, in squared units of
         the embeddings. None fits the plain covariance (divided by m).
 
@@ -71,17 +74,20 @@ def pointwise_mutual_information(
       0.3
     """
     x, t, reference = _check_pairs(outputs, prompts, reference_outputs, reference_prompts)
+    shares = _shares(reference_weights, len(reference[0]), name="reference_weights")
     if ridge is not None:
         words = "None or a finite number above 0"
         ridge = validation.check_number(ridge, name="ridge", above=0, expected=words)
     size, d_x, d_t = len(reference[0]), x.shape[1], t.shape[1]
+    if validation.is_concrete(shares):
+        size = int(jnp.count_nonzero(shares))
     if ridge is None and size <= d_x + d_t:
         raise ValueError(
             f"A Gaussian of pairs in {d_x} + {d_t} = {d_x + d_t} dimensions needs more than "
             f"{d_x + d_t} reference pairs, received {size}: give more references, embed in fewer "
             "dimensions, or pass a ridge."
         )
-    fit = _fit(*reference, ridge or 0.0)
+    fit = _fit(*reference, shares, ridge or 0.0)
     if validation.is_concrete(fit):
         _check_regular(fit)
     return _pointwise(x, t, fit)
@@ -91,13 +97,17 @@ def mutual_information_divergence(
     outputs: ArrayLike,
     prompts: ArrayLike,
     *,
+    weights: ArrayLike | None = None,
     reference_outputs: ArrayLike | None = None,
     reference_prompts: ArrayLike | None = None,
+    reference_weights: ArrayLike | None = None,
     ridge: float | None = None,
 ) -> jax.Array:
     """MID: the mean point-wise mutual information of the evaluated pairs (MID eq. 5).
 
-    Args, Raises: as `pointwise_mutual_information`.
+    Args, Raises: as `pointwise_mutual_information`, and
+      weights: of the evaluated pairs, `[n]`, as `reference_weights`. Where there are no references,
+        they are those of the fit too.
 
     Returns:
       A scalar in nats, bounded on neither side; larger is better aligned. For the reference pairs
@@ -110,7 +120,20 @@ def mutual_information_divergence(
       Kim et al., Mutual Information Divergence (NeurIPS 2022), eq. 5.
     """
     references = {"reference_outputs": reference_outputs, "reference_prompts": reference_prompts}
-    return jnp.mean(pointwise_mutual_information(outputs, prompts, **references, ridge=ridge))
+    if reference_outputs is None and weights is not None:
+        if reference_weights is not None:
+            raise ValueError("reference_weights: received some without references; expected None.")
+        reference_weights = weights
+    references |= {"reference_weights": reference_weights}
+    found = pointwise_mutual_information(outputs, prompts, **references, ridge=ridge)
+    return jnp.sum(found * _shares(weights, len(found)))
+
+
+def _shares(weights: ArrayLike | None, n: int, *, name: str = "weights") -> jax.Array:
+    """The share of each row, `[n]`, of sum one."""
+    if weights is None:
+        return jnp.full(n, 1 / n, validation.compute_dtype())
+    return jnp.asarray(validation.shares_of(validation.check_weights(weights, n, name=name)))
 
 
 def _check_pairs(
@@ -156,12 +179,12 @@ def _check_regular(fit: _Fit) -> None:
 
 
 @jax.jit
-def _fit(outputs: jax.Array, prompts: jax.Array, ridge: float) -> _Fit:
+def _fit(outputs: jax.Array, prompts: jax.Array, shares: jax.Array, ridge: float) -> _Fit:
     """By QR of centred rows: the condition number of the covariance is the square of theirs."""
     z = jnp.concatenate([outputs, prompts], axis=1)
     # The mean relative to a row, for data whose mean is far larger than its spread.
-    mean = z[0] + jnp.mean(z - z[:1], axis=0)
-    rows = (z - mean[None]) / jnp.sqrt(jnp.asarray(len(z), z.dtype))
+    mean = z[0] + jnp.sum(shares[:, None] * (z - z[:1]), axis=0)
+    rows = (z - mean[None]) * jnp.sqrt(shares)[:, None]
     rows = jnp.concatenate([rows, jnp.sqrt(ridge).astype(z.dtype) * jnp.eye(z.shape[1])])
     prompt = rows[:, outputs.shape[1] :]
     return _Fit(mean, jnp.linalg.qr(rows, mode="r"), jnp.linalg.qr(prompt, mode="r"))
@@ -181,17 +204,27 @@ def _pointwise(outputs: jax.Array, prompts: jax.Array, fit: _Fit) -> jax.Array:
     return jnp.sum(jnp.log(jnp.abs(scales))) + excess / 2
 
 
-def rrke(outputs: ArrayLike, references: ArrayLike, *, kernel: Kernel) -> jax.Array:
+def rrke(
+    outputs: ArrayLike,
+    references: ArrayLike,
+    *,
+    kernel: Kernel,
+    weights: ArrayLike | None = None,
+    reference_weights: ArrayLike | None = None,
+) -> jax.Array:
     """Relative Renyi kernel entropy of order 1/2: how many modes two samples share.
 
     RRKE(X, Y) = -2 log || [k(x_i, y_j)] / sqrt(n m) ||_*                          (RKE Theorem 7)
 
-    where || . ||_* is the nuclear norm, the sum of the singular values. For k and l equally likely,
+    where || . ||_* is the nuclear norm, the sum of the singular values. With weights p and q of sum
+    one, entries are sqrt(p_i q_j) k(x_i, y_j). For k and l equally likely,
     separated modes of which c are common, exp(-RRKE) = c^2 / (k l). Takes O(n m min(n, m)) time.
 
     Args:
       outputs, references: X and Y, embeddings `[n, d]` and `[m, d]` of the same space.
       kernel: a kernel on that space.
+      weights, reference_weights: of outputs and references, `[n]` and `[m]`, not negative; equal
+        where None.
 
     Returns:
       A scalar in nats, 0 or more, symmetric in the two samples: 0 where their kernel covariances
@@ -232,17 +265,20 @@ def rrke(outputs: ArrayLike, references: ArrayLike, *, kernel: Kernel) -> jax.Ar
             kernel.check_points(points, name=name)
         kernel = kernel.suited_to(jnp.concatenate([x, y]))
     memory.check_cross(len(x), len(y), x.dtype)
-    return _rrke(x, y, kernel)
+    p, q = _shares(weights, len(x)), _shares(reference_weights, len(y), name="reference_weights")
+    return _rrke(x, y, kernel, p, q)
 
 
 @jax.jit
-def _rrke(outputs: jax.Array, references: jax.Array, kernel: Kernel) -> jax.Array:
-    n, m = len(outputs), len(references)
+def _rrke(
+    outputs: jax.Array, references: jax.Array, kernel: Kernel, p: jax.Array, q: jax.Array
+) -> jax.Array:
+    n = len(outputs)
     # Prepared together: a kernel that centres its points must centre both samples alike.
     prepared = kernel.prepare(jnp.concatenate([outputs, references]))
     left = jax.tree.map(lambda leaf: leaf[:n], prepared)
     right = jax.tree.map(lambda leaf: leaf[n:], prepared)
-    cross = kernel.cross(left, right) / jnp.sqrt(jnp.asarray(n * m, outputs.dtype))
+    cross = jnp.sqrt(p)[:, None] * kernel.cross(left, right) * jnp.sqrt(q)[None, :]
     norm = jnp.sum(jnp.linalg.svd(cross, compute_uv=False))
     # Rounding can leave the norm of a sample with itself an ulp above one.
     return -2 * jnp.log(jnp.minimum(norm, 1))

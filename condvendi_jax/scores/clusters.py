@@ -57,10 +57,12 @@ class ClusterScores(NamedTuple):
     sizes: np.ndarray  # The number of points of each.
     scores: jax.Array  # Effective numbers of modes.
     order: float
+    weights: np.ndarray | None = None  # The weight of each; its size where None.
 
     def aggregate(self, kind: str) -> jax.Array:
         """One score for all clusters: see `cluster_vendi`."""
-        share = self.sizes / self.sizes.sum()
+        weights = self.sizes if self.weights is None else self.weights
+        share = weights / weights.sum()
         if kind == "arithmetic":
             return jnp.sum(jnp.asarray(share, self.scores.dtype) * self.scores)
         return jnp.exp(_conditional_entropy(share, jnp.log(self.scores), self.order))
@@ -90,13 +92,15 @@ def cluster_vendi(
     labels: ArrayLike,
     *,
     kernel: Kernel | None = None,
+    weights: ArrayLike | None = None,
     order: float = 1,
     aggregate: str = "arithmetic",
     method: Method = AUTO,
 ) -> jax.Array:
     """Cluster-Vendi: the Vendi scores of the outputs of each cluster, aggregated (CV G.1).
 
-    The aggregate 'arithmetic' is the printed one, sum_i p_i Vendi(S_i) with p_i = |S_i| / n.
+    The aggregate 'arithmetic' is the printed one, sum_i p_i Vendi(S_i) with p_i = |S_i| / n, or the
+    share of the weight.
     'conditional' is Conditional-Vendi with a prompt kernel that is one within clusters and zero
     between them: the power mean of CV Theorem 6,
 
@@ -112,6 +116,8 @@ def cluster_vendi(
       labels: the cluster of each point, `[n]`: integers, strings, or numbers that are not NaN. They
         decide shapes and must be concrete, also inside `jax.jit`.
       kernel: the kernel of the outputs; None for `Pairs`, which have theirs.
+      weights: as `Pairs`, and concrete; None for `Pairs`, which have theirs. A cluster whose rows
+        all have weight zero is left out.
       order: the Renyi order in (0, inf].
       aggregate: 'arithmetic' or 'conditional'.
       method: how to compute the spectra of clusters of more than 1,024 points; those of the
@@ -147,8 +153,8 @@ def cluster_vendi(
         raise ValueError(
             f"aggregate: expected one of {', '.join(AGGREGATES)}, received {aggregate!r}."
         )
-    scores = scores_by_cluster(outputs, labels, kernel=kernel, order=order, method=method)
-    return scores.aggregate(aggregate)
+    options: Any = {"kernel": kernel, "weights": weights, "order": order, "method": method}
+    return scores_by_cluster(outputs, labels, **options).aggregate(aggregate)
 
 
 def cluster_rke(
@@ -156,10 +162,12 @@ def cluster_rke(
     labels: ArrayLike,
     *,
     kernel: Kernel | None = None,
+    weights: ArrayLike | None = None,
     aggregate: str = "arithmetic",
 ) -> jax.Array:
     """Cluster-RKE, `cluster_vendi` at order 2, with its arguments: exact at any n (CV G.1)."""
-    return cluster_vendi(outputs, labels, kernel=kernel, order=2, aggregate=aggregate)
+    options: Any = {"kernel": kernel, "weights": weights, "aggregate": aggregate}
+    return cluster_vendi(outputs, labels, order=2, **options)
 
 
 def scores_by_cluster(
@@ -167,14 +175,22 @@ def scores_by_cluster(
     labels: ArrayLike,
     *,
     kernel: Kernel | None = None,
+    weights: ArrayLike | None = None,
     order: float = 1,
     method: Method = AUTO,
 ) -> ClusterScores:
     """The Vendi score of each cluster's outputs; arguments as `cluster_vendi`."""
     entropy = Entropy(order=order)
     methods.check_method(method)
-    points = _outputs_alone(outputs, kernel)
+    points = _outputs_alone(outputs, kernel, weights)
     names, cluster = validation.check_labels(labels, points.n)
+    of_clusters = None
+    if points.weights is not None:
+        if not validation.is_concrete(points.weights):
+            raise TypeError("weights: expected concrete ones, received a traced array.")
+        present, cluster = np.unique(cluster[points.shares > 0], return_inverse=True)
+        names, points = names[present], points.supported()
+        of_clusters = np.bincount(cluster, points.shares)
     sizes = np.bincount(cluster)
     rows = np.split(np.argsort(cluster, kind="stable"), np.cumsum(sizes)[:-1])
     by_cluster: list[Any] = [None] * len(sizes)
@@ -194,16 +210,20 @@ def scores_by_cluster(
             values = _padded_entropies(points, table, inside, entropy)
             for c, value in zip(some, values, strict=False):
                 by_cluster[c] = value
-    return ClusterScores(names, sizes, jnp.exp(jnp.stack(by_cluster)), entropy.order)
+    return ClusterScores(names, sizes, jnp.exp(jnp.stack(by_cluster)), entropy.order, of_clusters)
 
 
-def _outputs_alone(outputs: ArrayLike | Pairs, kernel: Kernel | None) -> Pairs:
+def _outputs_alone(
+    outputs: ArrayLike | Pairs, kernel: Kernel | None, weights: ArrayLike | None
+) -> Pairs:
     if not isinstance(outputs, Pairs):
-        return Pairs(outputs, output_kernel=check_kernel(kernel, name="kernel")).gathered()
-    if kernel is not None:
-        raise TypeError(f"kernel: expected none beside Pairs, received {kernel!r}.")
+        kernel = check_kernel(kernel, name="kernel")
+        return Pairs(outputs, output_kernel=kernel, weights=weights).gathered()
+    for name, given in {"kernel": kernel, "weights": weights}.items():
+        if given is not None:
+            raise TypeError(f"{name}: expected none beside Pairs, received {given!r}.")
     pairs = outputs.gathered()
-    return Pairs.trusted(pairs.arrays[:1], pairs.kernels[:1], n=pairs.n)
+    return Pairs.trusted(pairs.arrays[:1], pairs.kernels[:1], n=pairs.n, weights=pairs.weights)
 
 
 def _by_size(sizes: np.ndarray) -> dict[int, list[int]]:
@@ -240,7 +260,12 @@ def _of_clusters(points: Pairs, table: ArrayLike, inside: ArrayLike, *, whole: b
 
     def of_cluster(cluster: tuple[jax.Array, jax.Array]) -> jax.Array:
         rows, inside = cluster
-        gram = DenseGram.from_points(points.kernels[0], points.arrays[0][rows]).restricted(inside)
-        return gram.eigenvalues() if whole else gram.squared_frobenius_norm()
+        gram = DenseGram.from_points(points.kernels[0], points.arrays[0][rows])
+        weights = inside.astype(gram.dtype)
+        if points.weights is not None:
+            weights = jnp.where(inside, points.weights[rows], 0)
+        shares = weights / jnp.sum(weights)
+        weighted = gram.weighted(jnp.sqrt(shares))
+        return weighted.eigenvalues() if whole else gram.squared_norm_by(shares)
 
     return lax.map(of_cluster, (table, inside))

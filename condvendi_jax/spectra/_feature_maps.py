@@ -58,7 +58,7 @@ def fourier_features(pairs: Pairs, *, key: jax.Array, count: int = DEFAULT_COUNT
       for prompts and pairs where there are no prompts. Differentiable in points and bandwidths.
 
     Raises:
-      TypeError, ValueError: as `Pairs`, or a kernel is not Gaussian.
+      TypeError, ValueError: as `Pairs`, a kernel is not Gaussian, or rows are weighted.
 
     Examples:
       >>> import jax, numpy as np
@@ -69,6 +69,7 @@ def fourier_features(pairs: Pairs, *, key: jax.Array, count: int = DEFAULT_COUNT
       >>> print(grams.outputs.features.shape, f"{np.exp(cv.von_neumann(grams.outputs)):.1f}")
       (4, 2048) 2.0
     """
+    pairs.refuse_weights("Fourier features")
     points = pairs.gathered()
     frequencies = draw_frequencies(points, key=key, count=count)
     return _grams(fourier_map(points, frequencies, PerTerm._fields)(points.arrays))
@@ -93,7 +94,8 @@ def nystroem_features(
       `FeatureGram`s of features `[n, m]`; None for prompts and pairs where there are no prompts.
 
     Raises:
-      TypeError, ValueError: as `Pairs`, or a row's kernel with all landmarks is zero.
+      TypeError, ValueError: as `Pairs`, a row's kernel with all landmarks is zero, or rows are
+        weighted.
 
     Examples:
       >>> import jax, numpy as np
@@ -105,6 +107,7 @@ def nystroem_features(
       >>> print(grams.outputs.features.shape)
       (4, 4)
     """
+    pairs.refuse_weights("Nystroem features")
     points = pairs.gathered()
     chosen = draw_rows(points.n, key=key, count=landmarks)
     images = nystroem_map(points, points.rows(chosen).arrays, PerTerm._fields)(points.arrays)
