@@ -283,6 +283,12 @@ class Pairs:
         pairs._ruled = self._ruled
         return pairs
 
+    def labelled(self, groups: ArrayLike) -> Pairs:
+        """The same pairs with other groups."""
+        pairs = copy.copy(self)
+        pairs.groups = validation.check_labels(groups, self.n, name="groups")[1]
+        return pairs
+
     def supported(self) -> Pairs:
         """The pairs without the rows of weight zero."""
         kept = np.flatnonzero(self.shares > 0)

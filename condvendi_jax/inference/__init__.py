@@ -4,11 +4,10 @@ from condvendi_jax.inference import saturation
 from condvendi_jax.inference._compare import compare, holm
 from condvendi_jax.inference._contributions import Contributions, contributions
 from condvendi_jax.inference._convergence import ConvergenceCurve, convergence_curve, settled_from
-from condvendi_jax.inference._evaluate import evaluate
+from condvendi_jax.inference._evaluate import decomposition_errors, evaluate
 from condvendi_jax.inference._jackknife import (
     Deletions,
     Groups,
-    decomposition_errors,
     delete_groups,
     group_rows,
     standard_error,

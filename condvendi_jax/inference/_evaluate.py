@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 from jax.typing import ArrayLike
 
 from condvendi_jax import validation
+from condvendi_jax.entropies import PerScore
+from condvendi_jax.inference import _jackknife as jackknife
 from condvendi_jax.inference._plan import Plan
 from condvendi_jax.inference._results import Evaluation
 from condvendi_jax.kernels import Kernel
-from condvendi_jax.pairs import Pairs
-from condvendi_jax.spectra._methods import Method
+from condvendi_jax.pairs import Pairs, takes_pairs
+from condvendi_jax.spectra._methods import AUTO, Method
 
 
 @validation.outside_transformations
@@ -95,3 +98,60 @@ def evaluate(
         )
     evaluations, _ = plan.evaluate({"": pairs})
     return evaluations[""]
+
+
+@validation.outside_transformations
+@takes_pairs
+def decomposition_errors(
+    pairs: Pairs,
+    *,
+    order: float = 1,
+    truncation: int | None = None,
+    method: Method = AUTO,
+    key: jax.Array | None = None,
+    groups: int | ArrayLike | None = None,
+    progress: Callable[[], Any] = lambda: None,
+) -> PerScore:
+    """The standard errors of the three scores of `decompose`, by influences or by deletions.
+
+    By default they are those of `evaluate`: from the influences of rows, where rows of equal
+    prompts, or of one label of the pairs, count as dependent. With `groups` they are those of
+    `standard_error`, from deletions. At order 2 all deletions come out of one pass over the pairs:
+    the squared norm without a group is that of all rows minus the contribution of the pairs with a
+    member in that group. At other orders the method computes one spectrum for each group. The noise
+    of estimated spectra enlarges the error; a warning says where it is most of it.
+
+    Args:
+      pairs: the data, or what makes it, as for `decompose`.
+      order, truncation, method: as `decompose`.
+      key: as `standard_error`. Without `groups` it need not be given: deletions, where influences
+        do not suffice, are of groups drawn by a key of their own.
+      groups: as `standard_error`, the rows that leave together: their number or their labels.
+      progress: called before each step.
+
+    Returns:
+      The standard errors of vendi, conditional and information, in effective numbers of modes.
+
+    Raises:
+      TypeError, ValueError: as `decompose` and `standard_error`.
+
+    Examples:
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> outputs = np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32)
+      >>> options = dict(output_kernel=cv.Gaussian(1.0), order=2)
+      >>> error = cv.decomposition_errors(outputs, **options).vendi
+      >>> print(f"{cv.decompose(outputs, **options).vendi:.2f} +- {error:.2f}")
+      4.84 +- 0.25
+    """
+    plan = Plan([order], truncation, method, True, groups, 0, lambda _: progress())
+    if plan.count is not None or key is not None:
+        plan.keys.groups = validation.check_key(key)
+    if plan.labels is not None:
+        pairs, plan.count = pairs.labelled(plan.labels), jackknife.DEFAULT_GROUPS
+    elif plan.count is not None and plan.count > pairs.n:
+        raise ValueError(f"groups: expected at most n = {pairs.n}, received {plan.count}.")
+    by_order, _ = plan.score({"": pairs.supported()})
+    errors = by_order[0][""].standard_errors
+    assert errors is not None  # The plan asks for them.
+    return errors

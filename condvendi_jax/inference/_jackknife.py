@@ -18,7 +18,7 @@ from condvendi_jax.entropies import Entropy, PerScore, PerTerm, log_scores, of_p
 from condvendi_jax.grams import to_host
 from condvendi_jax.inference import saturation
 from condvendi_jax.inference._results import ErrorsBy, ScoredOrder
-from condvendi_jax.pairs import Pairs, takes_pairs
+from condvendi_jax.pairs import Pairs
 from condvendi_jax.scores._decompose import Decomposition
 from condvendi_jax.spectra import _methods as methods
 from condvendi_jax.spectra._methods import AUTO, Deleted, Method
@@ -294,59 +294,6 @@ class Deletions:
 @jax.jit
 def _influences(whole: PerScore, deleted: PerScore, fractions: np.ndarray) -> PerScore:
     return jax.tree.map(lambda w, d: influences(w, d, fractions), whole, deleted)
-
-
-@validation.outside_transformations
-@takes_pairs
-def decomposition_errors(
-    pairs: Pairs,
-    *,
-    order: float = 1,
-    truncation: int | None = None,
-    method: Method = AUTO,
-    key: jax.Array | None = None,
-    groups: int | ArrayLike | None = None,
-    progress: Callable[[], Any] = lambda: None,
-) -> PerScore:
-    """`standard_error` of all three scores of `decompose`.
-
-    At order 2 all deletions come out of one pass over the pairs: the squared norm without a group
-    is that of all rows minus the contribution of the pairs with a member in that group. At other
-    orders the method computes one spectrum for each group. The noise of estimated spectra enlarges
-    the error; a warning says where it is most of it.
-
-    Args:
-      pairs: the data, or what makes it, as for `decompose`.
-      order, truncation, method: as `decompose`.
-      key: as `standard_error`.
-      groups: as `standard_error`; the labels of the pairs, or 20 groups, where None.
-      progress: called after each evaluation of the scores.
-
-    Returns:
-      The standard errors of vendi, conditional and information, in effective numbers of modes.
-
-    Raises:
-      TypeError, ValueError: as `decompose` and `standard_error`.
-
-    Examples:
-      >>> import jax, numpy as np
-      >>> import condvendi_jax as cv
-      >>> outputs = np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32)
-      >>> options = dict(output_kernel=cv.Gaussian(1.0), order=2)
-      >>> error = cv.decomposition_errors(outputs, **options, key=jax.random.key(0)).vendi
-      >>> print(f"{cv.decompose(outputs, **options).vendi:.2f} +- {error:.2f}")
-      4.84 +- 0.25
-    """
-    entropy = Entropy(order=order, truncation=truncation).clamped(pairs.n)
-    if pairs.n < FEWEST_ROWS:
-        return undefined_errors(pairs)
-    if groups is None and pairs.groups is not None:
-        chosen = _labelled(pairs.groups)
-    else:
-        given = DEFAULT_GROUPS if groups is None else groups
-        chosen = group_rows(pairs.n, given, key=key, kinds=pairs.prompt_kinds[1])
-    near = pairs.gathered()
-    return delete_groups(near, entropy, chosen, method=method, progress=progress).errors()
 
 
 def undefined_errors(pairs: Pairs) -> PerScore:

@@ -68,6 +68,23 @@ class Plan:
         are matched, as `group_models`.
         """
         models = {name: pairs.supported() for name, pairs in models.items()}
+        by_order, matched = self.score(models, shared=shared)
+        return {
+            name: Evaluation(
+                n=pairs.n,
+                dtype=pairs.dtype.name,
+                bandwidths=pairs.bandwidths,
+                orders=tuple(of_models[name] for of_models in by_order),
+                seed=self.seed,
+                repeated_prompts=RepeatedPrompts.of(pairs),
+            )
+            for name, pairs in models.items()
+        }, matched
+
+    def score(
+        self, models: Mapping[str, Pairs], *, shared: bool = True
+    ) -> tuple[list[dict[str, ScoredOrder]], str]:
+        """By order the scores of each model, without rows of weight zero; and as `evaluate`."""
         fewest = min(pairs.n for pairs in models.values())
         total = min(pairs.total for pairs in models.values())
         with_errors = self.errors and total >= jackknife.FEWEST_ROWS
@@ -83,17 +100,7 @@ class Plan:
                 by_order.append(self._with_errors(models, entropy, units, shared))
             else:
                 by_order.append(self._without_errors(models, entropy))
-        return {
-            name: Evaluation(
-                n=pairs.n,
-                dtype=pairs.dtype.name,
-                bandwidths=pairs.bandwidths,
-                orders=tuple(of_models[name] for of_models in by_order),
-                seed=self.seed,
-                repeated_prompts=RepeatedPrompts.of(pairs),
-            )
-            for name, pairs in models.items()
-        }, matched
+        return by_order, matched
 
     def _without_errors(
         self, models: Mapping[str, Pairs], entropy: Entropy

@@ -68,6 +68,7 @@ def test_a_decomposition_is_a_pytree_of_scalars():
 def test_every_argument_changes_the_errors():
     pairs, other = (draw_pairs(40, seed=s, dtype=np.float32) for s in (0, 1))
     default = {"outputs": pairs[0], "prompts": pairs[1], **KERNELS, "order": 2, "key": KEY}
+    default |= {"groups": 20}
     changes = {"outputs": other[0], "prompts": other[1], "key": jax.random.key(1), "groups": 5}
     changes |= {"output_kernel": cv.Gaussian(2.0), "prompt_kernel": cv.Gaussian(2.0)}
     changes |= {"order": 1, "truncation": 3}
@@ -102,7 +103,9 @@ def order_two_draws():
     for draw in range(200):
         pairs = _fresh_pairs(200, draw)
         result = cv.decompose(*pairs, **KERNELS, order=2)
-        errors = decomposition_errors(*pairs, **KERNELS, order=2, key=jax.random.key(draw))
+        errors = decomposition_errors(
+            *pairs, **KERNELS, order=2, groups=20, key=jax.random.key(draw)
+        )
         for name, (values, spreads) in found.items():
             values.append(float(getattr(result, name)))
             spreads.append(float(getattr(errors, name)))
@@ -187,9 +190,21 @@ def test_errors_warn_of_a_truncation_beyond_n_and_not_of_one_beyond_the_deletion
         decomposition_errors(*pairs, **options, truncation=13)
 
 
-def test_progress_is_called_once_an_evaluation():
+def test_errors_without_groups_are_those_of_an_evaluation():
     pairs = draw_pairs(12, dtype=np.float32)
-    for order, expected in ((1, 5), (2, 1)):
+    for points in (cv.Pairs(*pairs, **KERNELS), cv.Pairs(*pairs, **KERNELS, groups=[0, 1] * 6)):
+        for scored in cv.evaluate(points).orders:
+            order = scored.decomposition.order
+            assert decomposition_errors(points, order=order) == scored.standard_errors
+    with pytest.raises(ValueError, match="key: expected a random key"):
+        decomposition_errors(points, groups=4)
+    with pytest.raises(ValueError, match="groups: expected at most n = 12, received 13"):
+        decomposition_errors(points, groups=13, key=KEY)
+
+
+def test_progress_is_called_before_the_scores_and_once_an_evaluation():
+    pairs = draw_pairs(12, dtype=np.float32)
+    for order, expected in ((1, 6), (2, 2)):
         calls = []
         options = {**KERNELS, "order": order, "key": KEY, "groups": 4}
         decomposition_errors(*pairs, **options, progress=lambda c=calls: c.append(1))

@@ -34,8 +34,8 @@ PAIRED = {
     "information_vendi": _paired(cv.information_vendi),
     "conditional_rke": _paired(cv.conditional_rke),
     "information_rke": _paired(cv.information_rke),
-    "decomposition_errors": _paired(uncertainty.decomposition_errors, key=KEY, groups=3),
-    "one_pass_errors": _paired(uncertainty.decomposition_errors, key=KEY, groups=3, order=2),
+    "decomposition_errors": _paired(cv.decomposition_errors, key=KEY, groups=3),
+    "one_pass_errors": _paired(cv.decomposition_errors, key=KEY, groups=3, order=2),
     "convergence_curve": lambda x, t, kernel: cv.convergence_curve(x, t, (2,), **_kernels(kernel)),
     "prompt_modes": _paired(cv.clusters.prompt_modes),
     "Pairs": _paired(cv.Pairs),
@@ -220,7 +220,7 @@ ORDERED = {
             ("decompose", cv.decompose, {}),
             ("conditional_vendi", cv.conditional_vendi, {}),
             ("information_vendi", cv.information_vendi, {}),
-            ("errors", uncertainty.decomposition_errors, {"key": KEY, "groups": 3}),
+            ("errors", cv.decomposition_errors, {"key": KEY, "groups": 3}),
         )
     },
 }
