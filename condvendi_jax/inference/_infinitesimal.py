@@ -93,7 +93,9 @@ def score(pairs: Pairs, entropy: Entropy, found: Influenced, units: Groups) -> S
     errors = PerScore(*map(root_mean_square, of_units))
     largest = pairs.largest(entropy)
     limits = saturation.limits_of(found.decomposition, paired=pairs.paired, largest=largest)
-    by = ErrorsBy("influences", _count(pairs, units), units.units)
+    # Of a larger number of rows deletions would take too long: what is left to do is to say so.
+    reason = _too_few_rows(pairs, found, units)
+    by = ErrorsBy("influences", _count(pairs, units), units.units, reason)
     return ScoredOrder(
         found.decomposition, errors, found.bandwidth_errors, limits, of_units, by, largest
     )
@@ -104,16 +106,29 @@ def doubt(pairs: Pairs, found: Influenced, units: Groups) -> str | None:
     whole, rows = found.decomposition, units.units == "rows"
     spectral = whole.order != 2 or whole.truncation is not None
     fewest = FEWEST_ROWS if rows else FEWEST_SPECTRAL_GROUPS if spectral else FEWEST_GROUPS
-    count = _count(pairs, units)
-    if pairs.weights is not None and pairs.copies is None and rows:  # As many equal ones.
-        count = round(1 / float(np.sum(np.square(pairs.shares))))
-    if count < fewest:
+    if _effective_count(pairs, units) < fewest:
         return f"there are fewer than {fewest} {units.units}"
+    return None if whole.estimation is not None else _too_few_rows(pairs, found, units)
+
+
+def _too_few_rows(pairs: Pairs, found: Influenced, units: Groups) -> str | None:
+    """Why the influences of single rows give too small an error, in words; None where they do not.
+
+    The influences of groups of rows give about the error of deletions, whatever the modes.
+    """
+    whole = found.decomposition
     steep = whole.order < 2 and whole.truncation is None and found.of_deletions is None
-    modes = math.exp(float(max(whole.entropies)))
-    if steep and rows and whole.estimation is None and modes > _MODES * count:
-        return f"{count:,} rows are few for {modes:,.0f} modes"
-    return None
+    count, modes = _effective_count(pairs, units), math.exp(float(max(whole.entropies)))
+    if not steep or units.units != "rows" or modes <= _MODES * count:
+        return None
+    return f"{count:,} rows are few for {modes:,.0f} modes"
+
+
+def _effective_count(pairs: Pairs, units: Groups) -> int:
+    """As many units of equal weight: rows of unequal weights count for fewer."""
+    if pairs.weights is None or pairs.copies is not None or units.units != "rows":
+        return _count(pairs, units)
+    return round(1 / float(np.sum(np.square(pairs.shares))))
 
 
 def _count(pairs: Pairs, units: Groups) -> int:

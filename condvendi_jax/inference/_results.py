@@ -34,7 +34,8 @@ class ErrorsBy(NamedTuple):
       method: 'influences' of rows, or 'deletions' of groups.
       groups: the number of groups of rows that count as independent.
       units: what a group is, in words: 'rows', 'rows of one prompt' or 'given labels'.
-      reason: why groups were deleted although influences were asked for; None where that is not so.
+      reason: why groups were deleted although influences were asked for, or why influences of
+        estimated spectra make errors too small; None elsewhere.
     """
 
     method: Literal["influences", "deletions"]
