@@ -157,12 +157,9 @@ def _errors(orders: Sequence[ScoredOrder]) -> list[str]:
 def errors_in_words(by: ErrorsBy) -> str:
     """How errors were computed: 'from the influences of 1,000 rows'."""
     if by.method == "influences":
-        return (
-            f"from the influences of {by.groups:,} "
-            + {"rows": "rows", "rows of one prompt": "prompts", "given labels": "given labels"}[
-                by.units
-            ]
-        )
+        units = "prompts" if by.units == "rows of one prompt" else by.units
+        doubt = "" if by.reason is None else f", which make them too small, because {by.reason}"
+        return f"from the influences of {by.groups:,} {units}{doubt}"
     because = "" if by.reason is None else f", because {by.reason}"
     return f"from deletions of {by.groups} groups of {by.units}{because}"
 
