@@ -20,6 +20,7 @@ from condvendi_jax.inference._plan import Plan
 from condvendi_jax.inference._results import Evaluation
 from condvendi_jax.kernels import Kernel
 from condvendi_jax.pairs import Pairs, takes_pairs
+from condvendi_jax.spectra import _methods as methods
 from condvendi_jax.spectra._methods import AUTO, Method
 
 
@@ -144,6 +145,7 @@ def decomposition_errors(
       >>> print(f"{cv.decompose(outputs, **options).vendi:.2f} +- {error:.2f}")
       4.84 +- 0.25
     """
+    methods.check_method(method)
     plan = Plan([order], truncation, method, True, groups, 0, lambda _: progress())
     if plan.count is not None or key is not None:
         plan.keys.groups = validation.check_key(key)

@@ -25,13 +25,15 @@ def check_batch(
     outputs: ArrayLike,
     prompts: ArrayLike | None,
     mask: ArrayLike | None,
+    weights: ArrayLike | None,
     *,
     with_prompts: bool,
     origins_for: Callable[[dict[str, Any]], dict[str, Any]] = lambda arrays: {},
-) -> tuple[Points, jax.Array | None, dict[str, Any]]:
-    """The points of a batch, checked and cast, its mask, and the rows subtracted before the cast.
+) -> tuple[Points, jax.Array, dict[str, Any]]:
+    """The points of a batch, checked and cast, their weights, and the rows subtracted before that.
 
-    Masked rows may hold anything. `origins_for` chooses the subtracted row of each array.
+    Weights are `[n]`, zero where rows are masked, which may hold anything, and one where none are
+    given. `origins_for` chooses the subtracted row of each array.
     """
     if with_prompts and prompts is None:
         raise ValueError("prompts: expected embeddings [n, d], as the metric has a prompt kernel.")
@@ -44,7 +46,12 @@ def check_batch(
         if validation.is_concrete(mask, arrays) and all(a.ndim == 2 for a in arrays.values()):
             kept = {name: array[np.asarray(mask)] for name, array in arrays.items()}
     origins = origins_for(kept)
-    return tuple(validation.check_arrays(arrays, origins=origins)), mask, origins
+    points = tuple(validation.check_arrays(arrays, origins=origins))
+    n, dtype = points[0].shape[0], points[0].dtype
+    of_rows = jnp.ones(n, dtype)
+    if weights is not None:
+        of_rows = jnp.asarray(validation.check_weights(weights, n, some=False)).astype(dtype)
+    return points, of_rows if mask is None else jnp.where(mask, of_rows, 0), origins
 
 
 def _without_masked(array: Any, mask: jax.Array) -> Any:

@@ -32,10 +32,11 @@ _ROWS_AT_ONCE = 1024
 class _OuterSums(NamedTuple):
     """The state of a `FeatureDecomposition`: sums for X and, with prompts, for T and the pairs."""
 
-    totals: tuple[jax.Array, ...]  # The sums of the outer products of the features, `[D, D]` each.
+    # The sums of the outer products of the features, times their weights, `[D, D]` each.
+    totals: tuple[jax.Array, ...]
     remainders: tuple[jax.Array, ...]  # What rounding left out of each: twice the dtype's digits.
-    count: jax.Array  # The number of samples.
-    refused: jax.Array  # How many batches were left out because they were not finite.
+    count: jax.Array  # The number of samples of a weight above zero.
+    refused: jax.Array  # How many batches were left out because their numbers were not right.
 
 
 class FeatureDecomposition(nnx.Metric):
@@ -119,23 +120,27 @@ class FeatureDecomposition(nnx.Metric):
         outputs: ArrayLike,
         prompts: ArrayLike | None = None,
         mask: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
         **_: Any,
     ) -> None:
         """Adds a batch.
 
         Args:
-          outputs, prompts, mask, _: as for `StoredDecomposition`; sizes of batch compile once each.
+          outputs, prompts, mask, weights, _: as for `StoredDecomposition`; sizes of batch compile
+            once each.
 
         Raises:
           TypeError, ValueError: as there, or features are not finite or all zero. Inside jit
             nothing can raise on values: the batch is left out whole, and `compute` warns of it.
         """
         with_prompts = len(self._maps) == 2
-        points, mask, _ = batches.check_batch(outputs, prompts, mask, with_prompts=with_prompts)
+        points, weights, _ = batches.check_batch(
+            outputs, prompts, mask, weights, with_prompts=with_prompts
+        )
         batches.check_dimensions(points, self._dimensions)
         before = self.sums.get_value()
-        after = _add_outer_products(before, points, mask, self._maps)
-        if validation.is_concrete(before, points, mask) and int(after.refused - before.refused):
+        after = _add_outer_products(before, points, weights, self._maps)
+        if validation.is_concrete(before, points, weights) and int(after.refused - before.refused):
             self._raise_on_features(points)
         self.sums.set_value(after)
 
@@ -173,7 +178,10 @@ class FeatureDecomposition(nnx.Metric):
         entropy = Entropy(order=order, truncation=truncation)
         sums, n = self.sums.get_value(), self.n
         if sums.refused:
-            why = "were left out inside jit: their features were not finite or all zero."
+            why = (
+                "were left out inside jit: their features were not finite or all zero, or a weight "
+                "was negative or not finite."
+            )
             validation.warn(f"{int(sums.refused)} batch(es) {why}")
         batches.check_not_empty(self, n)
         entropy = entropy.clamped(n)
@@ -198,30 +206,30 @@ def _feature_count(name: str, feature_map: FeatureMap, dimension: int) -> int:
 
 @functools.partial(jax.jit, static_argnames="maps")
 def _add_outer_products(
-    sums: _OuterSums, points: Points, mask: jax.Array | None, maps: tuple[FeatureMap, ...]
+    sums: _OuterSums, points: Points, weights: jax.Array, maps: tuple[FeatureMap, ...]
 ) -> _OuterSums:
-    """The sums with a batch added, or with one more refused where its features are not finite."""
+    """The sums with a batch added, or with one more refused where its numbers are not right."""
     dtype = sums.totals[0].dtype
     n = points[0].shape[0]
-    weights = jnp.ones(n, dtype) if mask is None else mask.astype(dtype)
+    roots = jnp.sqrt(weights.astype(dtype))
     blocks, size = pairwise.tiling(n, _ROWS_AT_ONCE)
-    padded = (*pairwise.pad(points, blocks * size), jnp.pad(weights, (0, blocks * size - n)))
+    padded = (*pairwise.pad(points, blocks * size), jnp.pad(roots, (0, blocks * size - n)))
     cut = jax.tree.map(lambda leaf: leaf.reshape(blocks, size, *leaf.shape[1:]), padded)
 
     def add(carry: Any, block: Any) -> tuple[Any, None]:
-        *parts, inside = block
+        *parts, root = block
         unit = [
             Cosine().prepare(feature_map(part).astype(dtype))
             for feature_map, part in zip(maps, parts, strict=True)
         ]
         if len(unit) == 2:
             unit.append((unit[0][:, :, None] * unit[1][:, None, :]).reshape(size, -1))
-        products = [spectra.outer_products(z * inside[:, None]) for z in unit]
+        products = [spectra.outer_products(z * root[:, None]) for z in unit]
         added = [_add_exactly(*terms) for terms in zip(*carry, products, strict=True)]
         return tuple(zip(*added, strict=True)), None
 
     (totals, remainders), _ = lax.scan(add, (sums.totals, sums.remainders), cut)
-    count = sums.count + jnp.sum(weights).astype(jnp.int32)
+    count = sums.count + jnp.sum(weights > 0, dtype=jnp.int32)
     after = _OuterSums(totals, remainders, count, sums.refused)
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(total)) for total in totals]))
     refused = sums._replace(refused=sums.refused + 1)
@@ -253,7 +261,9 @@ def _entropies_of_sums(sums: _OuterSums, entropy: Entropy) -> tuple[jax.Array, .
     """The entropies of the mean outer products, whose spectra are those of the Grams."""
     values = []
     for total, remainder in zip(sums.totals, sums.remainders, strict=True):
-        covariance = (total + remainder) / sums.count.astype(total.dtype)
+        summed = total + remainder
+        # Features have unit norm: the trace is the sum of the weights.
+        covariance = summed / jnp.trace(summed)
         if not entropy.needs_spectrum:
             values.append(of_squared_norm(spectra.squared_norm(covariance)))
             continue

@@ -37,7 +37,8 @@ class _Stream:
     kernels: tuple[Kernel, ...]  # Of the outputs and, where there are any, of the prompts.
     tile_size: int  # The points of a block.
     blocks: tuple[Points, ...]  # All blocks are full but the last.
-    # Sums over the pairs i < j of k_X^2 and, with prompts, of k_T^2 and of their product.
+    weights: np.ndarray  # Of the points, `[n]` in float64.
+    # Sums over the pairs i < j of w_i w_j k_X^2 and, with prompts, of k_T^2 and of their product.
     totals: np.ndarray
     # By name, the row that was subtracted from all points before they were cast.
     origins: dict[str, np.ndarray | None] = dataclasses.field(default_factory=dict)
@@ -45,12 +46,12 @@ class _Stream:
     @classmethod
     def empty(cls, kernels: tuple[Kernel, ...], tile_size: int) -> _Stream:
         """The stream of no points."""
-        return cls(kernels, tile_size, (), np.zeros(2 * len(kernels) - 1))
+        return cls(kernels, tile_size, (), np.zeros(0), np.zeros(2 * len(kernels) - 1))
 
     @property
     def n(self) -> int:
         """The number of samples."""
-        return sum(block[0].shape[0] for block in self.blocks)
+        return self.weights.size
 
     @property
     def dimensions(self) -> tuple[int, ...]:
@@ -82,19 +83,24 @@ class _Stream:
             _moved(part, other.origins.get(name), base.origins.get(name))
             for name, part in zip(batches.NAMES, other.points(), strict=False)
         )
-        return base.extended(moved, np.full(moved[0].shape[0], self.n), known=other.totals)
+        earlier = np.full(other.n, self.n)
+        return base.extended(moved, other.weights, earlier, known=other.totals)
 
-    def extended(self, points: Points, earlier: np.ndarray, known: Any = 0) -> _Stream:
+    def extended(
+        self, points: Points, weights: np.ndarray, earlier: np.ndarray, known: Any = 0
+    ) -> _Stream:
         """With points that each pair with the first `earlier` of all, and sums known already."""
         blocks = _in_blocks(self.blocks, points, self.tile_size)
-        new = _sums_of_pairs(self.kernels, blocks, self.tile_size, points, earlier)
+        everything = np.concatenate([self.weights, weights])
+        size = self.tile_size
+        new = _sums_of_pairs(self.kernels, blocks, everything, size, points, weights, earlier)
         totals = self.totals + known + new
         if not np.isfinite(totals).all():
             raise ValueError(
                 "The kernels are not finite on these and the earlier points: do their squared "
                 "distances overflow? Rescale embeddings and bandwidth."
             )
-        return dataclasses.replace(self, blocks=blocks, totals=totals)
+        return dataclasses.replace(self, blocks=blocks, weights=everything, totals=totals)
 
 
 class _StoredPoints(nnx.Metric):
@@ -129,6 +135,7 @@ class _StoredPoints(nnx.Metric):
         outputs: ArrayLike,
         prompts: ArrayLike | None = None,
         mask: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
         **_: Any,
     ) -> None:
         """Adds a batch: its points, and its pairs with themselves and with all stored points.
@@ -137,6 +144,8 @@ class _StoredPoints(nnx.Metric):
           outputs: embeddings `[b, d_x]`, any number of them.
           prompts: embeddings `[b, d_t]`; not read by a metric without a prompt kernel.
           mask: booleans `[b]`, False for rows to leave out, such as the padding of a last batch.
+          weights: numbers `[b]`, not negative; one each where None. A weight of 2 counts as two
+            equal rows, zero leaves a row out.
           _: what the other metrics of an `nnx.MultiMetric` read.
 
         Raises:
@@ -144,10 +153,10 @@ class _StoredPoints(nnx.Metric):
             batch, or the call is inside `jax.jit`. The metric is then as it was before.
         """
         with_prompts, origins_for = len(self._stream.kernels) == 2, self._stream.origins_for
-        points, mask, origins = batches.check_batch(
-            outputs, prompts, mask, with_prompts=with_prompts, origins_for=origins_for
+        points, weights, origins = batches.check_batch(
+            outputs, prompts, mask, weights, with_prompts=with_prompts, origins_for=origins_for
         )
-        if not validation.is_concrete(points, mask):
+        if not validation.is_concrete(points, weights):
             raise ValueError(
                 f"{type(self).__name__} keeps its points on the host and cannot be updated inside "
                 "jit: call update outside, or use FeatureDecomposition."
@@ -155,11 +164,13 @@ class _StoredPoints(nnx.Metric):
         batches.check_dimensions(points, self._stream.dimensions)
         for name, kernel, part in zip(batches.NAMES, self._stream.kernels, points, strict=False):
             kernel.check_points(part, name=name)
-        rows = slice(None) if mask is None else np.asarray(mask)
+        of_rows = np.asarray(weights, np.float64)
+        rows = of_rows > 0
         points = tuple(np.asarray(part)[rows] for part in points)
         if points[0].shape[0]:
             stream = dataclasses.replace(self._stream, origins=origins)
-            self._stream = stream.extended(points, self.n + np.arange(points[0].shape[0]))
+            earlier = self.n + np.arange(points[0].shape[0])
+            self._stream = stream.extended(points, of_rows[rows], earlier)
 
     def merge(self, other: _StoredPoints) -> None:
         """Adds all samples of another metric, at the cost of the pairs between the two.
@@ -203,15 +214,21 @@ class _StoredPoints(nnx.Metric):
             names = ("output_kernel", "prompt_kernel")
             options |= dict(zip(names, self._stream.kernels, strict=False))
             options |= {"order": entropy.order, "truncation": entropy.truncation}
+            weights = self._stream.weights
+            if not (weights == weights[0]).all():
+                options["weights"] = weights
             return scores.decompose(*self._stream.points(), **options)
         self._warn_of_extreme_bandwidths()
-        n = self.n
-        norms = jnp.asarray((2 * self._stream.totals / n + 1) / n, validation.compute_dtype())
-        return batches.decomposition(tuple(map(of_squared_norm, norms)), entropy, n)
+        weight, squares = self._stream.weights.sum(), np.square(self._stream.weights).sum()
+        norms = jnp.asarray(
+            (2 * self._stream.totals + squares) / weight**2, validation.compute_dtype()
+        )
+        return batches.decomposition(tuple(map(of_squared_norm, norms)), entropy, self.n)
 
     def _warn_of_extreme_bandwidths(self) -> None:
         """Warns where a Gram is numerically constant or the identity, as `decompose` does."""
-        pairs = self.n * (self.n - 1) / 2
+        weights = self._stream.weights
+        pairs = (weights.sum() ** 2 - np.square(weights).sum()) / 2 if self.n > 1 else 0
         for index, kernel in enumerate(self._stream.kernels if pairs else ()):
             name, mean = batches.NAMES[index], self._stream.totals[index] / pairs
             if mean > _NUMERICALLY_CONSTANT and not self._stream.identical(index):
@@ -329,19 +346,23 @@ def _in_blocks(blocks: tuple[Points, ...], points: Points, size: int) -> tuple[P
 def _sums_of_pairs(
     kernels: tuple[Kernel, ...],
     blocks: tuple[Points, ...],
+    of_blocks: np.ndarray,
     size: int,
     points: Points,
+    of_points: np.ndarray,
     earlier: np.ndarray,
 ) -> np.ndarray:
     """Sums of squared kernel values over the pairs of each point with the first in the blocks.
 
-    Every point pairs with the first `earlier` `[n]` of those in the blocks of `size` points. The
-    sums, as in `_Stream.totals`, are of the dtype within a row of a tile, and float64 beyond.
+    Every point pairs with the first `earlier` `[n]` of those in the blocks of `size` points; the
+    values are times the weights of both, `of_points` and `of_blocks`. The sums, as in
+    `_Stream.totals`, are of the dtype within a row of a tile, and float64 beyond.
     """
     totals = np.zeros(2 * len(kernels) - 1)
     for start in range(0, earlier.shape[0], size):
         rows = tuple(part[start : start + size] for part in points)
         limits = earlier[start : start + size]
+        weights = of_points[start : start + size]
         height = min(size, max(_FEWEST_ROWS, 1 << (limits.shape[0] - 1).bit_length()))
         # Rows of the padding pair with none.
         padded_limits = np.pad(limits, (0, height - limits.shape[0]))
@@ -349,12 +370,14 @@ def _sums_of_pairs(
         for index in range(-(-int(limits.max()) // size)):
             counted = np.clip(padded_limits - index * size, 0, size).astype(np.int32)
             columns = _padded(blocks[index], size)
+            beside = of_blocks[index * size : (index + 1) * size]
+            beside = np.pad(beside, (0, size - beside.size)).astype(columns[0].dtype)
             suited = tuple(
                 kernel.suited_to(jnp.concatenate([left, right]))
                 for kernel, left, right in zip(kernels, padded_rows, columns, strict=True)
             )
-            sums = _sums_in_tile(suited, padded_rows, columns, counted)
-            totals += np.asarray(sums, np.float64).sum(axis=1)
+            sums = _sums_in_tile(suited, padded_rows, columns, beside, counted)
+            totals += np.asarray(sums, np.float64)[:, : weights.size] @ weights
     return totals
 
 
@@ -366,9 +389,13 @@ def _padded(points: Points, length: int) -> Points:
 
 @jax.jit
 def _sums_in_tile(
-    kernels: tuple[Kernel, ...], rows: Points, columns: Points, counted: jax.Array
+    kernels: tuple[Kernel, ...],
+    rows: Points,
+    columns: Points,
+    weights: jax.Array,
+    counted: jax.Array,
 ) -> jax.Array:
-    """For every row the sums over the first `counted[row]` columns, `[1 or 3, row]`.
+    """For every row the weighted sums over the first `counted[row]` columns, `[1 or 3, row]`.
 
     Rows and columns are prepared together, as the Gaussian centres its points.
     """
@@ -382,4 +409,4 @@ def _sums_in_tile(
         geometries.append(kernel.geometry(of_rows, of_columns))
     subsets = ((0,), (1,), (0, 1)) if len(kernels) == 2 else ((0,),)
     products = pairwise.squared_products(subsets, kernels, geometries, inside)
-    return jnp.stack([pairwise.pairwise_sum(product) for product in products])
+    return jnp.stack([pairwise.pairwise_sum(product * weights[None, :]) for product in products])

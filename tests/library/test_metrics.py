@@ -508,7 +508,8 @@ def test_a_million_samples_keep_seven_digits():
     rng = np.random.default_rng(0)
     batches = rng.normal(size=(2000, 500, 3)).astype(np.float32) + 1
     metric = metrics.FeatureDecomposition(output_dimension=3)
-    add = functools.partial(features._add_outer_products, mask=None, maps=metric._maps)
+    ones = jnp.ones(500)
+    add = functools.partial(features._add_outer_products, weights=ones, maps=metric._maps)
     scanned = jax.jit(lambda sums, x: jax.lax.scan(lambda s, b: (add(s, (b,)), None), sums, x)[0])
     metric.sums.set_value(scanned(metric.sums.get_value(), batches))
     unit = batches.astype(np.float64)
@@ -568,7 +569,7 @@ def test_no_array_of_n_by_n_is_made(monkeypatch):
     wide = (jnp.ones((3000, 3)), jnp.ones((3000, 2)))
     add = functools.partial(features._add_outer_products, maps=_features()._maps)
     empty = _features().sums.get_value()
-    assert largest_array(add, empty, wide, None) < 3000**2 / 50
+    assert largest_array(add, empty, wide, jnp.ones(3000)) < 3000**2 / 50
 
 
 def test_few_programs_serve_batches_of_every_size(monkeypatch):
@@ -590,8 +591,8 @@ def test_every_matrix_product_is_at_full_precision():
     kernels = tuple(_kernels().values())
     add = functools.partial(features._add_outer_products, maps=_features()._maps)
     for function, arguments in (
-        (stored._sums_in_tile, (kernels, rows, rows, jnp.ones(16, jnp.int32))),
-        (add, (_features().sums.get_value(), rows, None)),
+        (stored._sums_in_tile, (kernels, rows, rows, jnp.ones(16), jnp.ones(16, jnp.int32))),
+        (add, (_features().sums.get_value(), rows, jnp.ones(16))),
     ):
         precisions = matrix_product_precisions(function, *arguments)
         assert precisions

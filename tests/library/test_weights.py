@@ -7,11 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, renyi, scores, shifted
 
 import condvendi_jax as cv
+from condvendi_jax import metrics
 from condvendi_jax.grams import _grams as grams
 from condvendi_jax.grams import _pairwise as pairwise
+from condvendi_jax.scores import clusters
 from condvendi_jax.spectra import _estimators as estimators
 from condvendi_jax.spectra import _methods as methods
 
@@ -314,3 +317,133 @@ def test_weights_of_other_models_and_beside_pairs_are_refused():
     for function in (cv.evaluate, cv.decompose):
         with pytest.raises(TypeError, match="received Pairs and .*weights"):
             function(pairs, weights=COPIES)
+
+
+def streams(name):
+    """Two metrics that score the same kernels, in the precision of the test."""
+    if name == "features":
+        return [metrics.FeatureDecomposition(output_dimension=3, prompt_dimension=2) for _ in "ab"]
+    kernel = "cosine" if name == "stored" else "gaussian"
+    return [metrics.StoredDecomposition(**kernels(kernel), tile_size=4) for _ in "ab"]
+
+
+@pytest.mark.parametrize("name", ["features", "stored", "gaussian"])
+def test_streams_of_weighted_batches_merge_to_the_scores_of_copies(name, x64):
+    pairs = draw_pairs(N)
+    first, second = streams(name)
+    for metric, rows in ((first, slice(0, 3)), (first, slice(3, 9)), (second, slice(9, N))):
+        outputs, prompts = (array[rows] for array in pairs)
+        metric.update(outputs=outputs, prompts=prompts, weights=COPIES[rows])
+    first.merge(second)
+    first.update(outputs=pairs[0][:2], prompts=pairs[1][:2], weights=[0, 0])
+    assert first.n == np.count_nonzero(COPIES)
+    matrices = oracle_grams(*pairs, "gaussian" if name == "gaussian" else "cosine")
+    for options in ({"order": 2}, {"order": 1}, {"order": 1, "truncation": 3}):
+        assert_close(first.compute(**options).scores, oracle(*matrices, COPIES, **options))
+    # Equal weights are none, and masked rows count for nothing.
+    one, two = streams(name)
+    mask = COPIES > 1
+    one.update(outputs=pairs[0], prompts=pairs[1], weights=np.full(N, 0.3), mask=mask)
+    two.update(outputs=pairs[0][mask], prompts=pairs[1][mask])
+    assert_close(one.compute(order=2).scores, two.compute(order=2).scores)
+    with pytest.raises(ValueError, match="weights: expected non-negative numbers, received -1"):
+        one.update(outputs=pairs[0], prompts=pairs[1], weights=COPIES - 1)
+
+
+def test_a_batch_of_bad_weights_is_left_out_inside_jit():
+    outputs = draw_pairs(N, dtype=np.float32)[0]
+    metric = metrics.FeatureDecomposition(output_dimension=3)
+    update = nnx.jit(lambda metric, w: metric.update(outputs=outputs, weights=w))
+    update(metric, jnp.asarray(COPIES, jnp.float32))
+    update(metric, jnp.asarray(COPIES - 1, jnp.float32))
+    with pytest.warns(UserWarning, match="or a weight was negative"):
+        found = metric.compute(order=2).vendi
+    gram = cosine_gram(outputs)
+    assert_close(found, COPIES.sum() ** 2 / (COPIES @ gram**2 @ COPIES))
+
+
+@pytest.mark.parametrize("kind", clusters.AGGREGATES)
+@pytest.mark.parametrize("order", [1, 2])
+def test_clusters_of_weighted_rows(kind, order, x64):
+    outputs, labels = draw_pairs(N)[0], np.repeat(["a", "b", "c"], [5, 7, 2])
+    options = {"kernel": cv.Gaussian(0.8), "order": order, "aggregate": kind}
+    found = clusters.cluster_vendi(outputs, labels, **options, weights=0.3 * COPIES)
+    assert_close(found, clusters.cluster_vendi(outputs[ROWS], labels[ROWS], **options))
+    few = np.where(labels == "b", 0, COPIES)  # Without the cluster.
+    kept = np.repeat(np.arange(N), few)
+    found = clusters.cluster_vendi(outputs, labels, **options, weights=few)
+    assert_close(found, clusters.cluster_vendi(outputs[kept], labels[kept], **options))
+    points = cv.Pairs(outputs, output_kernel=cv.Gaussian(0.8), weights=few)
+    assert_close(clusters.cluster_vendi(points, labels, order=order, aggregate=kind), found)
+
+
+def test_prompt_modes_of_weighted_rows(x64):
+    pairs = draw_pairs(N)
+    merged = clusters.prompt_modes(*pairs, **kernels(), weights=COPIES)
+    copies = clusters.prompt_modes(*repeated(pairs), **kernels())
+    for one, two in zip(merged, copies, strict=True):
+        for name in ("share", "vendi", "rke", "output_shares"):
+            assert_close(getattr(one, name), getattr(two, name))
+        summed = np.bincount(ROWS, two.weights, minlength=N)
+        np.testing.assert_allclose(one.weights, summed, atol=1e-9)
+
+
+def test_curves_of_weighted_rows_are_those_of_their_prefixes(x64):
+    pairs, options = draw_pairs(N), {"entropies": [cv.von_neumann, cv.renyi(2)], **kernels()}
+    curves = cv.convergence_curve(*pairs, [2, 9, N], **options, weights=COPIES)
+    sizes = np.cumsum(COPIES)[[1, 8, -1]].tolist()
+    expected = cv.convergence_curve(*repeated(pairs), sizes, **options)
+    for one, two in zip(curves, expected, strict=True):
+        assert_close(np.stack(one.scores), np.stack(two.scores))
+    with pytest.raises(ValueError, match="sizes: all weights of the first 2 rows are zero"):
+        cv.convergence_curve(*pairs, [2, N], **options, weights=np.arange(N) // 2)
+
+
+def test_baselines_of_weighted_rows(x64):
+    many = draw_pairs(40)
+    copies = np.random.default_rng(0).integers(0, 4, 40)
+    rows = np.repeat(np.arange(40), copies)
+    mid, found = cv.baselines.mutual_information_divergence, {}
+    for name, arrays, weights in (("merged", many, copies), ("copies", repeated(many, rows), None)):
+        others = {"reference_outputs": arrays[0][::-1], "reference_prompts": arrays[1][::-1]}
+        reversed_weights = None if weights is None else weights[::-1]
+        found[name] = [
+            mid(*arrays, weights=weights),
+            mid(*draw_pairs(9), **others, reference_weights=reversed_weights),
+            mid(*arrays, reference_outputs=many[0], reference_prompts=many[1], weights=weights),
+            cv.baselines.rrke(
+                arrays[0],
+                arrays[0][::-1] + 1,
+                kernel=cv.Gaussian(0.8),
+                weights=weights,
+                reference_weights=reversed_weights,
+            ),
+        ]
+    assert_close(found["merged"], found["copies"])
+    with pytest.raises(ValueError, match="reference_weights: received some without references"):
+        mid(*many, weights=copies, reference_weights=copies)
+    with pytest.raises(ValueError, match="more than 5 reference pairs, received 4"):
+        mid(*many, weights=np.arange(40) < 4)
+
+
+def test_features_of_rows_have_no_weights():
+    points = cv.Pairs(
+        draw_pairs(N, dtype=np.float32)[0], output_kernel=cv.Gaussian(0.8), weights=COPIES
+    )
+    for function in (cv.spectra.fourier_features, cv.spectra.nystroem_features):
+        with pytest.raises(ValueError, match="weights: received some, and .* features have none"):
+            function(points, key=KEY)
+
+
+def test_errors_of_the_decomposition_have_weights(x64):
+    pairs = draw_pairs(30)
+    weights = np.random.default_rng(0).integers(0, 3, 30)
+    points = cv.Pairs(*pairs, **kernels(), weights=weights)
+    labels = np.arange(30) % 6
+    rows = np.repeat(np.arange(30), weights)
+    for order in (1, 2):
+        own = cv.decomposition_errors(points, order=order, groups=labels)
+        copies = cv.decomposition_errors(
+            *repeated(pairs, rows), **kernels(), order=order, groups=labels[rows]
+        )
+        assert_close(np.array(own), np.array(copies))
