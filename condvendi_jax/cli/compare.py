@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
@@ -65,7 +65,7 @@ def main(argv: Sequence[str]) -> None:
     if given["help"]:
         return
     paths = _named(words)
-    prompt_paths = _prompts(given["prompts"], paths)
+    prompt_paths = options.of_models("prompts", given["prompts"], list(paths))
     models = {
         name: inputs.Model(inputs.kind_of(path), path, prompt_paths.get(name, given["prompts"]))
         for name, path in paths.items()
@@ -87,11 +87,12 @@ def main(argv: Sequence[str]) -> None:
             read.outputs,
             {name: read.prompts[path] for name, path in prompt_paths.items()}
             or read.prompts.get(given["prompts"]),
-            **options.settings(given, paired=bool(read.prompts)),
+            **options.settings(given, paired=bool(read.prompts), models=list(paths)),
             level=given["level"],
             progress=lambda words: bar.update(task, description=words),
         )
-    keys = {name: given[name] for name in ("outputs_key", "prompts_key") if given[name] is not None}
+    names = ("outputs_key", "prompts_key", "weights")
+    keys = {name: given[name] for name in names if given[name] is not None}
     described = {"models": paths, "prompts": prompt_paths or given["prompts"], **keys}
     report = options.report(found, given, described | read.described, since=started)
     table = "\n".join([str(found), *read.notes])
@@ -166,20 +167,3 @@ def _names(paths: Sequence[str]) -> list[str]:
         for k, part in zip(places, parts, strict=True):
             names[k] = "/".join(part)
     return names
-
-
-def _prompts(given: str | None, models: Mapping[str, str]) -> dict[str, str]:
-    """The file of each model's own prompts; none where all share one file, or have no prompts."""
-    if given is None or files.expanded(given).exists():
-        return {}
-    paths = given.split(",")
-    if "" in paths:
-        raise ValueError(f"--prompts={given}: a name beside a comma is missing.")
-    if len(paths) == 1:
-        return {}
-    if len(paths) != len(models):
-        raise ValueError(
-            f"--prompts: expected one file, or one for each of {len(models)} models, received "
-            f"{len(paths)}."
-        )
-    return dict(zip(models, paths, strict=True))

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from condvendi_jax import validation
 from condvendi_jax.cli import interrupts
 
 _SUFFIXES = (".npy", ".npz", ".safetensors")
@@ -96,10 +97,32 @@ def convert_command(path: str | os.PathLike[str]) -> str | None:
     return reading and f"np.save('{path.stem}.npy', {reading.format(name=path.name)})"
 
 
-def read_labels(path: str | os.PathLike[str], *, key: str | None = None) -> np.ndarray:
+def read_weights(path: str | os.PathLike[str]) -> np.ndarray:
+    """Reads n weights, as `read_labels` reads labels; integers if all of them are written as such.
+
+    Raises:
+      ValueError: as `read_labels`; or one is no number, is negative or not finite, or all are zero.
+    """
+    found = read_labels(path, kind="weight")
+    if found.dtype.kind == "U" and expanded(path).suffix.lower() == ".txt":
+        numbers = []
+        for line, text in enumerate(found.tolist(), 1):
+            try:
+                numbers.append(int(text) if text.strip("+0123456789 ") == "" else float(text))
+            except ValueError:
+                place = f"{path}, line {line}"
+                raise ValueError(f"{place}: expected a number, received {text!r}.") from None
+        found = np.array(numbers)
+    return np.asarray(validation.check_weights(found, found.size, name=str(path)))
+
+
+def read_labels(
+    path: str | os.PathLike[str], *, key: str | None = None, kind: str = "label"
+) -> np.ndarray:
     """Reads n labels, numbers or strings, from a .txt file or one that `read_array` reads.
 
-    A .txt file has one label a line, in UTF-8. An array is `[n]`, `[n, 1]` or `[1, n]`.
+    A .txt file has one label a line, in UTF-8. An array is `[n]`, `[n, 1]` or `[1, n]`. Errors call
+    the labels by their `kind`.
 
     Raises:
       ValueError: as `read_array`; a line is blank, the file is not UTF-8, or the array has another
@@ -109,11 +132,11 @@ def read_labels(path: str | os.PathLike[str], *, key: str | None = None) -> np.n
     if path.suffix.lower() != ".txt":
         if path.suffix.lower() not in _SUFFIXES:
             endings = ", ".join((".txt", *_SUFFIXES))
-            raise ValueError(f"{path}: expected a file of labels ending in {endings}.")
+            raise ValueError(f"{path}: expected a file of {kind}s ending in {endings}.")
         array = read_array(path, key=key)
         if array.size != max(array.shape, default=0) or array.dtype.kind not in "iubUSf":
             received = f"{array.dtype} of shape {list(array.shape)}"
-            raise ValueError(f"{path}: expected one label a row [n], received {received}.")
+            raise ValueError(f"{path}: expected one {kind} a row [n], received {received}.")
         return array.reshape(-1)
     if not path.is_file():
         raise ValueError(f"{path}: there is no such file.")
@@ -121,7 +144,7 @@ def read_labels(path: str | os.PathLike[str], *, key: str | None = None) -> np.n
         raise ValueError(f"{path}: a .txt file has no keys, received {key!r}.")
     labels = [label for _, label in numbered_lines(path, read_text(path))]
     if not labels:
-        raise ValueError(f"{path}: holds no labels.")
+        raise ValueError(f"{path}: holds no {kind}s.")
     return np.array(labels)
 
 

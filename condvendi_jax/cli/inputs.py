@@ -114,6 +114,9 @@ def sources(given: dict[str, Any], models: Mapping[str, Model]) -> dict[str, lis
         for name in ("bandwidths_from", "groups_file")
         if given[name] is not None
     }
+    if given["weights"] is not None:
+        one_file = files.expanded(given["weights"]).exists()
+        found["--weights"] = [given["weights"]] if one_file else given["weights"].split(",")
     for name in ("image_encoder", "text_encoder"):
         if given[name] is not None:
             source = embedding.source_of(given[name])

@@ -78,6 +78,12 @@ def define(values: flags.FlagValues) -> None:
         "one a line, or a .npy. If unset, rows with equal prompts."
     )
     text("groups_file", None, words)
+    words = (
+        "Weights of the rows, not negative: one a line in a .txt, or a .npy. Only their shares "
+        "matter for the scores. For standard errors, integers count independent copies of a row. "
+        "Several models share one file, or each has its own, separated by commas."
+    )
+    text("weights", None, words)
     number("seed", 0, "Of the bandwidth rule's subsets, groups and probes.")
     text("json", None, "Also write the results, with provenance, to this file or pipe.")
     flags.DEFINE_bool("x64", False, "Compute in float64.", flag_values=values)
@@ -230,6 +236,37 @@ def groups(given: dict[str, Any]) -> int | np.ndarray | None:
         raise ValueError(f"--groups_file: {error}") from error
 
 
+def weights(given: dict[str, Any], models: Sequence[str] = ()) -> Any:
+    """The weights of the rows, one array or one for each model by its name, or None."""
+    if given["weights"] is None:
+        return None
+    try:
+        paths = of_models("weights", given["weights"], models)
+        if paths:
+            return {name: files.read_weights(path) for name, path in paths.items()}
+        return files.read_weights(given["weights"])
+    except (TypeError, ValueError, OSError) as error:
+        flag = "" if str(error).startswith("--weights") else "--weights: "
+        raise ValueError(f"{flag}{error}") from error
+
+
+def of_models(flag: str, given: str | None, models: Sequence[str]) -> dict[str, str]:
+    """The file of each model that a flag names; none where all share one file, or there is none."""
+    if given is None or not models or files.expanded(given).exists():
+        return {}
+    paths = given.split(",")
+    if "" in paths:
+        raise ValueError(f"--{flag}={given}: a name beside a comma is missing.")
+    if len(paths) == 1:
+        return {}
+    if len(paths) != len(models):
+        raise ValueError(
+            f"--{flag}: expected one file, or one for each of {len(models)} models, received "
+            f"{len(paths)}."
+        )
+    return dict(zip(models, paths, strict=True))
+
+
 @contextlib.contextmanager
 def printed_last(table: object, targets: Sequence[str | None]) -> Iterator[None]:
     """Prints a table after the files are written, and also where one of them cannot be.
@@ -244,7 +281,7 @@ def printed_last(table: object, targets: Sequence[str | None]) -> Iterator[None]
         print(table, file=sys.stderr if piped else sys.stdout)
 
 
-def settings(given: dict[str, Any], *, paired: bool) -> dict[str, Any]:
+def settings(given: dict[str, Any], *, paired: bool, models: Sequence[str] = ()) -> dict[str, Any]:
     """The arguments that `evaluate` and `compare` share."""
     chosen = kernels(given, paired=paired)
     return {
@@ -255,6 +292,7 @@ def settings(given: dict[str, Any], *, paired: bool) -> dict[str, Any]:
         "truncation": given["truncation"],
         "method": method(given),
         "groups": groups(given),
+        "weights": weights(given, models),
         "seed": given["seed"],
     }
 

@@ -66,7 +66,7 @@ def main(argv: Sequence[str]) -> None:
             errors=given["errors"],
             progress=lambda words: bar.update(task, description=words),
         )
-    names = (*_SOURCES, "prompts", "outputs_key", "prompts_key")
+    names = (*_SOURCES, "prompts", "outputs_key", "prompts_key", "weights")
     described = {name: given[name] for name in names if given[name] is not None}
     report = options.report(found, given, described | read.described, since=started)
     table = "\n".join([str(found), *read.notes])

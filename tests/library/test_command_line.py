@@ -54,6 +54,11 @@ def files_of_embeddings(tmp_path_factory):
     np.savez(folder / "x.npz", x=OUTPUTS)
     np.savetxt(folder / "numbers.csv", OUTPUTS, delimiter=",")
     (folder / "blank.txt").write_text("a\n\nb\n")
+    weights = {"weights": [f"{k % 4}" for k in range(N)], "few_weights": ["1", "2"]}
+    weights |= {"halves": [f"{k % 4 / 2}" for k in range(N)], "words": ["1", "two"]}
+    weights |= {"negative": ["1", "-0.5"], "zeros": ["0", "0"]}
+    for name, lines in weights.items():
+        (folder / f"{name}.txt").write_text("\n".join(lines))
     rows = zip("abc", ("banana", "bread", "another apple"), strict=True)
     (folder / "qa.jsonl").write_text(
         "".join(json.dumps({"question": q, "text": text}) + "\n" for q, text in rows)
@@ -175,6 +180,22 @@ def test_groups_of_a_file(score):
     errors = [report["scores"][0]["standard_errors"] for report in found]
     assert errors[1] == pytest.approx(errors[2])
     assert errors[0]["vendi"] != pytest.approx(errors[1]["vendi"], rel=1e-3)
+
+
+def test_weights_of_a_file(score, folder):
+    np.save(folder / "weights.npy", np.arange(N) % 4)
+    for file, weights in (("weights.txt", np.arange(N) % 4), ("halves.txt", np.arange(N) % 4 / 2)):
+        report, _ = score(X, GIVEN[0], f"--weights={file}", "--order=2")
+        found = cv.evaluate(OUTPUTS, output_kernel=cv.Gaussian(0.8), weights=weights, orders=[2])
+        (row,), expected = report["scores"], found.order(2)
+        assert row["vendi"] == pytest.approx(float(expected.decomposition.vendi), rel=1e-6)
+        errors = row["standard_errors"]["vendi"], float(expected.standard_errors.vendi)
+        assert errors[0] == pytest.approx(errors[1], rel=1e-5)
+        assert report["inputs"]["weights"] == file
+    integers, _ = score(X, GIVEN[0], "--weights=weights.npy", "--order=2")
+    assert integers["scores"][0]["vendi"] == pytest.approx(row["vendi"], rel=1e-6)
+    # Integers are copies, of which there are more than rows.
+    assert integers["scores"][0]["standard_errors"]["vendi"] < 0.9 * errors[0]
 
 
 def test_outputs_alone_give_vendi_and_rke(score):
@@ -331,6 +352,7 @@ READ = {
     "prompts": (X, T, "--json=./t.npy"),
     "bandwidths": (X, "--bandwidths_from=bandwidths.json", "--json=bandwidths.json"),
     "labels": (X, WIDTH, "--groups_file=labels.txt", "--json=labels.txt"),
+    "weights": (X, WIDTH, "--weights=weights.txt", "--json=weights.txt"),
     "texts": ("--texts=answers.txt", "--json=answers.txt"),
     "texts of prompts": (X, "--prompts=prompts.txt", "--json=prompts.txt"),
     "an encoder": ("--texts=answers.txt", "--text_encoder=own:E", "--json=own.py"),
@@ -412,6 +434,16 @@ BAD_INPUTS = [
     (f"{X} {WIDTH} --json=/dev/null/x", "--json: /dev/null/x cannot be written"),
     (f"{X} {WIDTH} --groups_file=blank.txt", "--groups_file: blank.txt, line 2: is blank"),
     (f"{X} {WIDTH} --groups_file=labels.csv", "labels.csv: expected a file of labels ending in"),
+    (f"{X} {WIDTH} --weights=w.csv", "--weights: w.csv: expected a file of weights ending in .txt"),
+    (f"{X} {WIDTH} --weights=words.txt", "words.txt, line 2: expected a number, received 'two'"),
+    (
+        f"{X} {WIDTH} --weights=negative.txt",
+        "--weights: negative.txt: expected non-negative numbers, received -0.5 in row 1",
+    ),
+    (f"{X} {WIDTH} --weights=zeros.txt", "zeros.txt: expected one above zero, received 2 zeros"),
+    (f"{X} {WIDTH} --weights=few_weights.txt", "weights: expected 60 weights, one for each row"),
+    (f"{X} {WIDTH} --weights=t.npy", "t.npy: expected one weight a row [n], received float32"),
+    (f"{X} {WIDTH} --weights=absent.txt", "--weights: absent.txt: there is no such file"),
     ("--outputs=numbers.csv", "np.save('numbers.npy', np.loadtxt('numbers.csv', delimiter=','))"),
     (f"{X} --prompts=numbers.csv", "np.loadtxt('numbers.csv', delimiter=','))"),
     ("--outputs=absent.npy", "absent.npy: there is no such file"),

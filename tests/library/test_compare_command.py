@@ -37,10 +37,13 @@ def files_of_models(tmp_path_factory):
     np.save(folder / "permuted.npy", MODELS["some"][ORDER])
     np.save(folder / "permuted_prompts.npy", PROMPTS[ORDER])
     np.save(folder / "nan.npy", np.where(np.arange(N)[:, None] == 7, np.nan, MODELS["some"]))
+    np.save(folder / "short.npy", np.ones(3))
     np.save(folder / "narrow.npy", MODELS["some"][:, :1])
     (folder / "other").mkdir()
     np.save(folder / "other" / "few.npy", MODELS["some"])
     (folder / "labels.txt").write_text("\n".join(f"group {k % 5}" for k in range(N)))
+    np.save(folder / "w.npy", np.arange(N) % 5 + 0.5)
+    np.save(folder / "v.npy", np.arange(N) // 7 % 3 + 0.5)
     return folder
 
 
@@ -96,6 +99,18 @@ def test_models_of_prompts_of_their_own(compare):
     _same(report["rankings"], shared)
     assert report["matched"] == "prompts"
     assert report["inputs"]["prompts"] == {"few": "t.npy", "b": "permuted_prompts.npy"}
+
+
+def test_weights_of_all_models_or_of_each(compare):
+    models = {name: MODELS[name] for name in ("few", "many")}
+    w, v = np.arange(N) % 5 + 0.5, np.arange(N) // 7 % 3 + 0.5
+    for flag, weights in (("w.npy", w), ("w.npy,v.npy", {"few": w, "many": v})):
+        options = ("--prompts=t.npy", *GIVEN, f"--weights={flag}")
+        report, _ = compare("few.npy", "many.npy", *options)
+        _same(
+            report["rankings"], cv.compare(models, PROMPTS, **KERNELS, orders=[2], weights=weights)
+        )
+        assert report["inputs"]["weights"] == flag
 
 
 def test_names_keys_and_the_home_folder(compare, folder, monkeypatch):
@@ -297,6 +312,14 @@ def test_csv_to_standard_output_is_alone_there(folder, capfd):
 
 
 BAD_INPUTS = {
+    "weights of too few models": (
+        (*FILES, "--weights=w.npy,v.npy"),
+        "--weights: expected one file, or one for each of 3 models, received 2",
+    ),
+    "weights of another length": (
+        (*FILES[:2], *GIVEN[:1], "--weights=w.npy,short.npy"),
+        "some: weights: expected 60 weights, one for each row, received shape (3,)",
+    ),
     "a comma too many": ((*FILES, "--prompts=t.npy,"), "--prompts=t.npy,: a name beside a comma"),
     "outputs of two kinds": (
         ("few.npy", "labels.txt"),
