@@ -548,6 +548,14 @@ def row_norms(
     return _on_devices(layout, local, factors, given, out=_spec(layout)).T
 
 
+def row_squares(factors: Factors, subsets: Subsets, row: jax.Array) -> jax.Array:
+    """prod over f in s of k_f(row, j)^2 for every point j, `[len(subsets), n]`."""
+    points = tuple(factor.points for factor in factors)
+    kernels, one = _kernels(factors), _cut(points, row, 1)
+    products = squared_products(subsets, kernels, _geometries(kernels, one, points), None)
+    return jnp.stack(products)[:, 0]
+
+
 def bilinear_slope(
     factors: Factors,
     left: jax.Array,

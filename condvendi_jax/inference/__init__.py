@@ -19,6 +19,7 @@ from condvendi_jax.inference._results import (
     Ranking,
     ScoredOrder,
 )
+from condvendi_jax.inference._select import Selection, select
 
 __all__ = [
     "Comparison",
@@ -30,6 +31,7 @@ __all__ = [
     "Groups",
     "Ranking",
     "ScoredOrder",
+    "Selection",
     "compare",
     "contributions",
     "convergence_curve",
@@ -39,6 +41,7 @@ __all__ = [
     "group_rows",
     "holm",
     "saturation",
+    "select",
     "settled_from",
     "standard_error",
 ]
