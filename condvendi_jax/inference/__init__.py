@@ -12,6 +12,7 @@ from condvendi_jax.inference._jackknife import (
     group_rows,
     standard_error,
 )
+from condvendi_jax.inference._mixture import Mixture, mixture
 from condvendi_jax.inference._results import (
     Comparison,
     Difference,
@@ -29,6 +30,7 @@ __all__ = [
     "Difference",
     "Evaluation",
     "Groups",
+    "Mixture",
     "Ranking",
     "ScoredOrder",
     "Selection",
@@ -40,6 +42,7 @@ __all__ = [
     "evaluate",
     "group_rows",
     "holm",
+    "mixture",
     "saturation",
     "select",
     "settled_from",

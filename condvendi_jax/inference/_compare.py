@@ -102,7 +102,7 @@ def compare(
         progress=progress,
     )
     pairs = {name: own.supported() for name, own in pairs.items()}
-    _check_numbers({name: own.total for name, own in pairs.items()}, plan)
+    check_numbers({name: own.total for name, own in pairs.items()}, plan)
     shared = not isinstance(prompts, Mapping)
     evaluations, matched = plan.evaluate(pairs, shared=shared)
     first, untested = next(iter(evaluations.values())), None
@@ -126,7 +126,7 @@ def compare(
     return Comparison(evaluations, rankings, matched, float(level), untested)
 
 
-def _check_numbers(numbers: Mapping[str, int], plan: Plan) -> None:
+def check_numbers(numbers: Mapping[str, int], plan: Plan) -> None:
     """Refuses models of too few rows; warns of different numbers, and of what takes long."""
     if len(set(numbers.values())) > 1:
         validation.warn(

@@ -323,7 +323,7 @@ def delete_groups(
 def _deletions(found: Deleted, pairs: Pairs, entropy: Entropy, groups: Groups) -> Deletions:
     if found.estimates:
         _warn_of_noise(found.estimates)
-    defined = not _leaves_one_prompt(pairs, groups)
+    defined = not leaves_one_prompt(pairs, groups)
     whole = Decomposition.of(found.everything, entropy, n=pairs.n)
     deleted, *moved = _scores_of_each([found.without, *found.moved])
     # To first order, the changes by several bandwidths add up as independent ones do.
@@ -358,7 +358,7 @@ def score(
     )
 
 
-def _leaves_one_prompt(pairs: Pairs, groups: Groups) -> bool:
+def leaves_one_prompt(pairs: Pairs, groups: Groups) -> bool:
     """Whether prompts differ, and without some group they do not; warns where that is so.
 
     Of a single prompt information is 1 and conditional is vendi, whatever the outputs.

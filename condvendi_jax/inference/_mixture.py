@@ -1,0 +1,297 @@
+"""Which mixture of several models is the most diverse, and whether it beats the best model.
+
+A mixture with the weights w takes each of its n rows from a model that is drawn with these
+probabilities. Let U_ab be the mean of (k_x k_t)^2 over pairs of different rows, one of model a and
+one of b. Two different rows of the mixture have the mean w' U w, and a row with itself has 1. With
+J_ab = 1 / n + (1 - 1 / n) U_ab, and T_ab from k_t^2 in the same way, the mixture has
+
+    Conditional-RKE(w) = w' T w / w' J w,    w >= 0,    sum_a w_a = 1,
+
+up to the noise of the draws. That of a single model is its own score. If we gave weights to all
+rows of all models instead, a mixture of equal models would have a larger score than each of them,
+because it has more rows. If all models answer the same prompts row by row, each prompt still has
+one row in the mixture, so that pairs of rows with the same number do not count.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.typing import ArrayLike
+
+from condvendi_jax import validation
+from condvendi_jax.bandwidth import RuledBandwidth
+from condvendi_jax.grams import _pairwise as pairwise
+from condvendi_jax.grams._pairwise import Factors, Subsets
+from condvendi_jax.inference import _compare as comparison
+from condvendi_jax.inference import _jackknife as jackknife
+from condvendi_jax.inference._jackknife import Groups
+from condvendi_jax.inference._plan import Plan
+from condvendi_jax.kernels import Kernel
+from condvendi_jax.pairs import Pairs
+from condvendi_jax.report import _render as render
+from condvendi_jax.spectra import _methods as methods
+
+# Smaller gains, relative to the score, may be rounding in float32.
+_ROUNDING = 1e-5
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixture:
+    """The mixture of models with the largest Conditional-RKE. Prints as a few lines.
+
+    Attributes:
+      name: 'Conditional-RKE', or 'RKE' where there are no prompts.
+      weights: the share of each model by its name. The sum is one.
+      score: of the mixture, in effective numbers of modes.
+      standard_error: of the score at these weights.
+      model_scores: the score of each model alone.
+      best: the name of the model with the largest score.
+      gain: the score of the mixture minus that of the best model; 0 if no mixture is better.
+      gain_error: the standard error of the gain at these weights.
+      slopes: the derivative of the score in the weight of each model, while the weights of the
+        others shrink in proportion. At a maximum it is zero for the models in the mixture, and zero
+        or negative for the others (the Karush-Kuhn-Tucker conditions).
+      groups: how many groups the jackknife deleted in turn.
+      units: what the groups consist of, in words.
+      bandwidths: of the kernels, by name, and where they come from.
+    """
+
+    name: str
+    weights: dict[str, float]
+    score: float
+    standard_error: float
+    model_scores: dict[str, float]
+    best: str
+    gain: float
+    gain_error: float
+    slopes: dict[str, float]
+    groups: int
+    units: str
+    bandwidths: Mapping[str, RuledBandwidth]
+
+    @property
+    def improves(self) -> bool:
+        """Whether the mixture has a larger score than the best model, by more than rounding."""
+        return self.gain > 0
+
+    def __str__(self) -> str:
+        """The score, the weights and the gain, with errors."""
+        score = render.with_error(self.score, self.standard_error)
+        lines = [f"{self.name} of the best mixture: {score}"]
+        if self.improves:
+            shares = [
+                f"{name} {weight:.2f}" for name, weight in self.weights.items() if weight >= 0.005
+            ]
+            gain = render.with_error(self.gain, self.gain_error)
+            lines.append(f"Weights: {', '.join(shares)}")
+            lines.append(f"Gain over the best model, {self.best}: {gain}")
+        else:
+            lines.append(f"No mixture is better than the best model, {self.best}.")
+        return "\n".join([*lines, f"Errors: jackknife over {self.groups} groups of {self.units}"])
+
+
+@validation.outside_transformations
+def mixture(
+    models: Mapping[str, ArrayLike],
+    prompts: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    *,
+    output_kernel: Kernel | None = None,
+    prompt_kernel: Kernel | None = None,
+    rule: str = "variance",
+    groups: int | ArrayLike | None = None,
+    seed: int = 0,
+) -> Mixture:
+    """The weights of the models whose mixture has the largest Conditional-RKE, with errors.
+
+    A mixture has as many rows as a model, and takes each from a model that is drawn with these
+    weights. One pass over the pairs of all rows gives the expected scores of all mixtures. The
+    search starts at each of the models, and returns the best maximum that it reaches.
+
+    The errors are those of the scores at fixed weights: a change of the weights does not change the
+    score at its maximum, to first order.
+
+    Args:
+      models, prompts, output_kernel, prompt_kernel, rule, groups, seed: as `compare`. Without
+        prompts the score is RKE.
+
+    Returns:
+      A `Mixture`; `print` shows it as a few lines.
+
+    Raises:
+      TypeError, ValueError: as `compare`.
+
+    Examples:
+      Each of two models has two outputs that the other does not have:
+
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> low = np.repeat([[0.0], [1.0]], 60, axis=0).astype(np.float32)
+      >>> print(cv.mixture({"low": low, "high": low + 2}, output_kernel=cv.Gaussian(0.1)))
+      RKE of the best mixture: 3.9344 ± 0.0066
+      Weights: low 0.50, high 0.50
+      Gain over the best model, low: 1.9344 ± 0.0037
+      Errors: jackknife over 20 groups of rows
+    """
+    plan = Plan([2], None, None, "all", groups, seed, lambda _: None)
+    pairs = Pairs.of_models(
+        models,
+        prompts,
+        output_kernel=output_kernel,
+        prompt_kernel=prompt_kernel,
+        rule=rule,
+        key=plan.keys.rule,
+        groups=plan.labels,
+    )
+    comparison.check_numbers({name: own.n for name, own in pairs.items()}, plan)
+    shared = not isinstance(prompts, Mapping)
+    by_name, _ = jackknife.group_models(pairs, plan.count, key=plan.keys.groups, shared=shared)
+    pooled, deleted = _pool([*pairs.values()]), [*by_name.values()]
+    matched = pooled.paired and shared
+    means = _means(pooled, deleted, matched)
+    weights, best = _maximise(means)
+    alone = np.eye(len(pairs))
+    of_mixture, of_best = means.influences(weights), means.influences(alone[best])
+    everyone = Groups(np.concatenate([of.membership for of in deleted]), deleted[0].units)
+    if jackknife.leaves_one_prompt(pooled, everyone):
+        of_mixture = np.full_like(of_mixture, np.nan)
+    score = float(means.scores(weights)[0])
+    model_scores = [float(means.scores(of)[0]) for of in alone]
+
+    def named(values: Any) -> dict[str, float]:
+        return dict(zip(pairs, map(float, values), strict=True))
+
+    return Mixture(
+        name="Conditional-RKE" if pooled.paired else "RKE",
+        weights=named(weights),
+        score=score,
+        standard_error=_root_mean_square(of_mixture),
+        model_scores=named(model_scores),
+        best=[*pairs][best],
+        gain=score - model_scores[best],
+        gain_error=_root_mean_square(of_mixture - of_best),
+        slopes=named(means.slopes(weights)),
+        groups=everyone.count,
+        units=everyone.units,
+        bandwidths=next(iter(pairs.values())).bandwidths,
+    )
+
+
+class _Means(NamedTuple):
+    """The matrices T and J, of all rows and without each group."""
+
+    above: np.ndarray  # T, `[1 + g, m, m]`.
+    below: np.ndarray  # J.
+    fractions: np.ndarray  # The share of each group in the rows of each model, `[m, g]`.
+
+    def scores(self, weights: np.ndarray) -> np.ndarray:
+        """w' T w / w' J w of all rows, and without each group, `[1 + g]`."""
+        above, below = (weights @ of @ weights for of in (self.above, self.below))
+        return above / below
+
+    def slopes(self, weights: np.ndarray) -> np.ndarray:
+        """The derivatives of the score of all rows in the weights, `[m]`; w' slopes = 0."""
+        above, below = (of[0] @ weights for of in (self.above, self.below))
+        return 2 * (above - self.scores(weights)[0] * below) / (weights @ below)
+
+    def influences(self, weights: np.ndarray) -> np.ndarray:
+        """What each group does to the score at fixed weights, `[g]`: see `jackknife.influences`."""
+        whole, deleted = jnp.split(jnp.asarray(self.scores(weights)), [1])
+        return np.asarray(jackknife.influences(whole, deleted, weights @ self.fractions))
+
+
+def _pool(models: Sequence[Pairs]) -> Pairs:
+    """The rows of all models, under kernels in the form that suits them all."""
+    arrays = [jnp.concatenate(of) for of in zip(*(own.arrays for own in models), strict=True)]
+    kernels = zip(models[0].kernels, arrays, strict=True)
+    suited = tuple(kernel.suited_to(array) for kernel, array in kernels)
+    return Pairs.trusted(tuple(arrays), suited, n=arrays[0].shape[0])
+
+
+def _means(pooled: Pairs, groups: Sequence[Groups], matched: bool) -> _Means:
+    """T and J of the rows of all models, one model after the other.
+
+    `matched` says whether the rows of one number have the same prompt in all models.
+    """
+    m, g = len(groups), groups[0].count
+    blocks = np.concatenate([of.membership + g * a for a, of in enumerate(groups)])
+    factors, subsets = methods.factors_of(pooled)
+    sums = _block_sums(factors, jax.nn.one_hot(blocks, m * g, dtype=pooled.dtype), subsets=subsets)
+    sums = np.asarray(sums, np.float64).reshape(-1, m, g, m, g)
+    sizes = np.bincount(blocks).reshape(m, g)
+    # The pairs that do not count, by models and group: their number, and the sum of their k_x^2.
+    # Both rows have one prompt.
+    number = squares = np.eye(m)[:, :, None] * sizes[:, None]  # A row with itself.
+    if matched:
+        outputs = pooled.arrays[0].reshape(m, groups[0].membership.size, -1)
+        of_rows = np.asarray(_squares_of_rows(pooled.kernels[0], outputs), np.float64)
+        number = np.broadcast_to(sizes[0], (m, m, g))
+        squares = of_rows @ np.eye(g)[groups[0].membership]
+    kept = np.concatenate([np.ones((1, g)), 1 - np.eye(g)])
+    rows = kept @ sizes.T
+    pairs = rows[:, :, None] * rows[:, None, :] - np.einsum("abg,kg->kab", number, kept)
+    share = (1 / rows[:, :, None] + 1 / rows[:, None, :]) / 2  # 1 / n for equal numbers of rows.
+
+    def expected(sums: np.ndarray, omitted: np.ndarray) -> np.ndarray:
+        totals = np.einsum("agbh,kg,kh->kab", sums, kept, kept, optimize=True)
+        totals -= np.einsum("abg,kg->kab", omitted, kept)
+        return share + (1 - share) * totals / np.maximum(pairs, 1)
+
+    below = expected(sums[-1], squares)
+    above = expected(sums[1], number) if pooled.paired else np.ones_like(below)
+    return _Means(above, below, sizes / rows[0][:, None])
+
+
+@functools.partial(jax.jit, static_argnames="subsets")
+def _block_sums(factors: Factors, blocks: jax.Array, *, subsets: Subsets) -> jax.Array:
+    return pairwise.group_norms(factors, subsets, blocks)
+
+
+@jax.jit
+def _squares_of_rows(kernel: Kernel, outputs: jax.Array) -> jax.Array:
+    """k(x_i, y_i)^2 of every two models, for outputs `[m, n, d]`: `[m, m, n]`."""
+    of_models = jax.vmap(jax.vmap(kernel), in_axes=(None, 0))
+    return lax.map(lambda own: jnp.square(of_models(own, outputs)), outputs)
+
+
+def _maximise(means: _Means) -> tuple[np.ndarray, int]:
+    """The weights of the largest score, and the number of the best model.
+
+    If no mixture is better than the best model by more than rounding, that model has all the
+    weight.
+    """
+    from scipy.optimize import minimize  # Imported where it is used: it is slow to import.
+
+    def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
+        score = means.scores(weights)[0]
+        return -np.log(score), -means.slopes(weights) / score
+
+    m = means.above.shape[1]
+    alone = np.eye(m)
+    best = int(np.argmax([means.scores(weights)[0] for weights in alone]))
+    weights, largest = alone[best], means.scores(alone[best])[0] * (1 + _ROUNDING)
+    for start in alone:
+        found = minimize(
+            loss,
+            start,
+            jac=True,
+            method="SLSQP",
+            bounds=[(0, 1)] * m,
+            constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": np.ones_like},
+            options={"ftol": 1e-15, "maxiter": 1000},
+        )
+        reached = found.x / found.x.sum()
+        if means.scores(reached)[0] > largest:
+            weights, largest = reached, means.scores(reached)[0]
+    return weights, best
+
+
+def _root_mean_square(values: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.square(values))))
