@@ -24,6 +24,7 @@ from condvendi_jax.inference import select as select
 from condvendi_jax.inference import standard_error as standard_error
 from condvendi_jax.kernels import Cosine as Cosine
 from condvendi_jax.kernels import Gaussian as Gaussian
+from condvendi_jax.kernels import Indicator as Indicator
 from condvendi_jax.kernels import Kernel as Kernel
 from condvendi_jax.pairs import Pairs as Pairs
 from condvendi_jax.scores import baselines as baselines

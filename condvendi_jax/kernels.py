@@ -295,6 +295,42 @@ class Cosine(Kernel):
         return scaled / jnp.linalg.norm(scaled, axis=-1, keepdims=True)
 
 
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Indicator(Kernel):
+    """The kernel of labels: k(x, y) = 1 where all coordinates of x and y are equal, and else 0.
+
+    Labels are whole numbers `[n, 1]`, or `[n, d]` where d of them make a label. Their Vendi score
+    is then the exponential of their Shannon entropy. As a kernel of prompts it lets only equal
+    prompts count as the same. Its gradient in the points is zero.
+
+    Examples:
+      >>> import condvendi_jax as cv
+      >>> print(f"{cv.vendi([[0], [0], [5], [5]], kernel=cv.Indicator()):.2f}")
+      2.00
+    """
+
+    @property
+    def shift_invariant(self) -> bool:
+        """True: labels far from zero are moved there before they are cast, which keeps them."""
+        return True
+
+    def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
+        """1 or 0, for two points `[d]`."""
+        return jnp.all(x == y).astype(jnp.result_type(x))
+
+    def check_points(self, points: jax.Array, *, name: str) -> None:
+        """Raises ValueError where different whole numbers may have become one in the cast."""
+        limit = 2 ** (jnp.finfo(points.dtype).nmant + 1)
+        beyond = jnp.max(jnp.abs(points), axis=1) >= limit
+        if bool(beyond.any()):
+            raise ValueError(
+                f"{name}: cv.Indicator compares labels in {points.dtype}, which tells whole "
+                f"numbers apart below {limit:,}; received one beyond in row "
+                f"{int(beyond.argmax())}. Number the labels from 0, or enable x64."
+            )
+
+
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["factors"], meta_fields=[])
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Product(Kernel):

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram
+from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, renyi
 
 import condvendi_jax as cv
 
@@ -90,6 +90,52 @@ def test_cosine_takes_rows_whose_squares_leave_the_range(scale):
     assert not bool(jnp.isfinite(1 / jnp.sum(jnp.square(scaled), axis=1)).all()) or scale > 1
     assert_close(_gram(cv.Cosine(), scaled), cosine_gram(points))
     assert np.isfinite(jax.grad(lambda p: _gram(cv.Cosine(), p).sum())(scaled)).all()
+
+
+def _entropy_of_counts(labels, order):
+    """The Renyi entropy of how often each row of labels occurs, in nats."""
+    counts = np.unique(labels, axis=0, return_counts=True)[1]
+    return renyi(counts / len(labels), order)
+
+
+@pytest.mark.parametrize("order", [1, 2, 0.5])
+def test_scores_under_the_indicator_are_those_of_counted_labels(order, x64):
+    rng = np.random.default_rng(0)
+    outputs, prompts = rng.integers(0, 4, (70, 2)), rng.integers(0, 3, (70, 1))
+    kernels = {"output_kernel": cv.Indicator(), "prompt_kernel": cv.Indicator()}
+    found = cv.decompose(cv.Pairs(outputs, prompts, **kernels), order=order)
+    counted = [_entropy_of_counts(p, order) for p in (outputs, prompts)]
+    counted.append(_entropy_of_counts(np.hstack([outputs, prompts]), order))
+    entropies = (found.entropy_outputs, found.entropy_prompts, found.entropy_joint)
+    assert_close(jnp.stack(entropies), counted)
+    entropy = cv.renyi(order)
+    for tile_size in (None, 16):
+        gram = cv.gram(cv.Indicator(), outputs, tile_size=tile_size)
+        assert_close(entropy(gram), counted[0])
+
+
+@pytest.mark.parametrize("place", [np.asarray, jnp.asarray])
+def test_labels_far_from_zero_are_told_apart(place):
+    """In float32 each of these is 1e9."""
+    labels = place(np.array([[1_000_000_000], [1_000_000_001], [1_000_000_001]], np.int32))
+    assert_close(cv.rke(labels, kernel=cv.Indicator()), 9 / 5)
+
+
+def test_labels_that_the_cast_may_merge_are_refused():
+    largest = 2**24
+    labels = np.array([[0], [0], [largest - 2], [largest - 1]])
+    assert_close(cv.rke(labels, kernel=cv.Indicator()), 16 / 6)
+    for kernel in (cv.Indicator(), cv.Gaussian(1.0) * cv.Indicator()):
+        with pytest.raises(ValueError, match="outputs: .* below 16,777,216; .* in row 3. Number"):
+            cv.rke(labels + [[0], [0], [0], [1]], kernel=kernel)
+
+
+def test_the_indicator_multiplies_and_has_no_slope():
+    kernel, points = cv.Indicator() * cv.Cosine(), jnp.array([[1.0, 2.0], [1.0, 0.0], [1.0, 2.0]])
+    assert jax.tree.leaves(kernel) == []
+    np.testing.assert_allclose(_gram(kernel, points), [[1, 0, 1], [0, 1, 0], [1, 0, 1]], atol=1e-6)
+    slope = jax.grad(lambda p: cv.Indicator()(p, points[0]))(points[2])
+    np.testing.assert_array_equal(slope, 0)
 
 
 def test_only_kernels_multiply():
