@@ -14,6 +14,7 @@ from condvendi_jax.entropies import renyi as renyi
 from condvendi_jax.entropies import truncated as truncated
 from condvendi_jax.entropies import von_neumann as von_neumann
 from condvendi_jax.grams import gram as gram
+from condvendi_jax.inference import between_models as between_models
 from condvendi_jax.inference import compare as compare
 from condvendi_jax.inference import contributions as contributions
 from condvendi_jax.inference import convergence_curve as convergence_curve

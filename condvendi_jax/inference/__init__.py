@@ -1,6 +1,7 @@
 """From scores to conclusions: standard errors, convergence in n, evaluations and comparisons."""
 
 from condvendi_jax.inference import saturation
+from condvendi_jax.inference._between import Between, between_models
 from condvendi_jax.inference._compare import compare, holm
 from condvendi_jax.inference._contributions import Contributions, contributions
 from condvendi_jax.inference._convergence import ConvergenceCurve, convergence_curve, settled_from
@@ -23,6 +24,7 @@ from condvendi_jax.inference._results import (
 from condvendi_jax.inference._select import Selection, select
 
 __all__ = [
+    "Between",
     "Comparison",
     "Contributions",
     "ConvergenceCurve",
@@ -34,6 +36,7 @@ __all__ = [
     "Ranking",
     "ScoredOrder",
     "Selection",
+    "between_models",
     "compare",
     "contributions",
     "convergence_curve",

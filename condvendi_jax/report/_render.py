@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # The results themselves import this module.
     from condvendi_jax.bandwidth import RuledBandwidth
+    from condvendi_jax.inference._between import Between
     from condvendi_jax.inference._results import (
         Comparison,
         ErrorsBy,
@@ -177,6 +178,56 @@ def _repeated(prompts: RepeatedPrompts) -> str:
         f"{prompts.counted:.3g} apart (RKE). Conditional scores therefore mix the outputs of "
         "similar prompts; to count the outputs of each prompt, use a smaller prompt bandwidth"
     )
+
+
+def between(found: Between) -> str:
+    """The number of different models in a line, the overlaps as a table, and what they mean."""
+    return "\n".join([different_models(found), aligned(*overlaps(found)), *notes_on_between(found)])
+
+
+def different_models(found: Between) -> str:
+    """The number of different models in a line."""
+    limit, largest = f"{len(found.models)}", f"{found.largest:.4g}"
+    if largest != limit:
+        limit += f" (at most {largest}, because prompts differ between models)"
+    number = with_error(found.number, found.standard_error)
+    words = "effective number of different models" + _given(found)
+    return f"{words}, order {found.order:g}: {number} of {limit}"
+
+
+def _given(found: Between) -> str:
+    return " given the prompts" if found.paired else ""
+
+
+def notes_on_between(found: Between) -> list[str]:
+    """What the overlaps are, and where the errors come from."""
+    undefined = any(math.isnan(own) for row in found.overlaps.tolist() for own in row)
+    notes = [
+        f"overlap: the share of their outputs that two models have in common{_given(found)}; 1 if "
+        "they say the same, 0 if nothing is common"
+        + (", - if they have no prompt in common" if undefined else "")
+    ]
+    if found.groups is not None:
+        notes.append(
+            "± of different models and overlaps: one standard error of the sample, from deletions "
+            f"of {found.groups} groups of {found.units}"
+        )
+    return notes
+
+
+def overlaps(found: Between) -> tuple[list[str], list[list[str]]]:
+    """The heading, and a row for each model: its overlap with every other."""
+
+    def cell(value: float, error: float) -> str:
+        """Neither a number nor an error smaller than this is more than rounding."""
+        if math.isnan(value):
+            return "-"
+        return with_error(round(value, 5) + 0.0, error if error >= 1e-5 else None)
+
+    rows = zip(found.models, found.overlaps, found.overlap_errors, strict=True)
+    return ["overlap", *found.models], [
+        [name, *map(cell, own, errors)] for name, own, errors in rows
+    ]
 
 
 def comparison(found: Comparison) -> str:

@@ -1,0 +1,400 @@
+"""How many of several models are different given the prompts, and what every two have in common.
+
+With M the model of an output, this is the exponential of I(X; M | T). All entropies are those of
+mixtures of models, in which each has the same share whatever its number of rows: see
+docs/contributions.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from condvendi_jax import validation
+from condvendi_jax.entropies import Entropy
+from condvendi_jax.grams import Gram
+from condvendi_jax.grams import _pairwise as pairwise
+from condvendi_jax.inference import _jackknife as jackknife
+from condvendi_jax.inference import saturation
+from condvendi_jax.inference._jackknife import Groups
+from condvendi_jax.inference._plan import Keys
+from condvendi_jax.inference._results import Difference
+from condvendi_jax.kernels import Kernel
+from condvendi_jax.pairs import Pairs
+from condvendi_jax.report import _render
+from condvendi_jax.spectra import _methods as methods
+from condvendi_jax.spectra._methods import AUTO, Auto, Method
+
+# The entropy of the mixture of some models, by their numbers: with all rows, and without each of g
+# groups of rows, `[1 + g]`.
+OfMixture = Callable[[tuple[int, ...]], np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Between:
+    """How many of several models are different, and the overlap of every two. Prints as text.
+
+    Attributes:
+      models: their names.
+      order: the Renyi order.
+      dtype: the name of the dtype of the computation.
+      paired: whether prompts are given.
+      number: the effective number of different models, exp I(X; M | T): 1 if all say the same given
+        the prompts.
+      largest: exp H(M | T), which the number reaches if no two models have an output in common: how
+        many models there are or, if they have prompts of their own, fewer.
+      overlaps: of every two models, `[m, m]`: the share of their outputs that they have in common,
+        1 if they say the same given the prompts and 0 if nothing is common; NaN if they have no
+        prompt in common.
+      influences: the effect of each group of the jackknife on the number, `[g]`, whose root mean
+        square is the standard error; None where there are no errors.
+      overlap_influences: the same of the overlaps, `[m, m, g]`.
+      units: what the groups are made of.
+    """
+
+    models: tuple[str, ...]
+    order: float
+    dtype: str
+    paired: bool
+    number: float
+    largest: float
+    overlaps: np.ndarray
+    influences: np.ndarray | None
+    overlap_influences: np.ndarray | None
+    units: str | None
+
+    @property
+    def groups(self) -> int | None:
+        """How many groups the jackknife has; None where there are no errors."""
+        return None if self.influences is None else self.influences.size
+
+    @property
+    def standard_error(self) -> float:
+        """The standard error of the number, NaN where there is none."""
+        return math.nan if self.influences is None else float(_root_mean_square(self.influences))
+
+    @property
+    def overlap_errors(self) -> np.ndarray:
+        """The standard errors of the overlaps, `[m, m]`, NaN where there are none."""
+        if self.overlap_influences is None:
+            return np.full_like(self.overlaps, math.nan)
+        return _root_mean_square(self.overlap_influences)
+
+    def difference(self, first: tuple[str, str], second: tuple[str, str]) -> Difference:
+        """The overlap of two models less that of two others, with a paired test.
+
+        Args:
+          first, second: the names of two models each.
+
+        Returns:
+          A `Difference` of one test, so that `adjusted` is the p-value; NaN without errors or with
+          fewer than five groups.
+
+        Raises:
+          KeyError: a name is not that of a model.
+        """
+        from scipy.special import stdtr  # Imported where it is used: it is slow to import.
+
+        one, two = (tuple(map(self._number_of, pair)) for pair in (first, second))
+        value = float(self.overlaps[one] - self.overlaps[two])
+        error = p_value = math.nan
+        if self.overlap_influences is not None:
+            groups = self.overlap_influences[one] - self.overlap_influences[two]
+            error = float(_root_mean_square(groups))
+            if abs(value) <= saturation.rounding(Entropy(order=self.order), self.dtype):
+                p_value = 1.0
+            elif groups.size >= jackknife.FEWEST_TESTED and not math.isnan(error):
+                p_value = float(2 * stdtr(groups.size - 1, -abs(value) / error)) if error else 0.0
+        names = " and ".join(first), " and ".join(second)
+        return Difference(*names, value, error, p_value, p_value)
+
+    def _number_of(self, model: str) -> int:
+        if model not in self.models:
+            raise KeyError(f"{model!r} is none of the models {[*self.models]}.")
+        return self.models.index(model)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything but the influences as plain data, for JSON."""
+        errors = self.overlap_errors
+        return {
+            "order": self.order,
+            "number": self.number,
+            "standard_error": self.standard_error,
+            "largest": self.largest,
+            "overlaps": [
+                {
+                    "first": self.models[one],
+                    "second": self.models[two],
+                    "value": float(self.overlaps[one, two]),
+                    "standard_error": float(errors[one, two]),
+                }
+                for one, two in itertools.combinations(range(len(self.models)), 2)
+            ],
+            "groups": self.groups,
+            "groups_of": self.units,
+        }
+
+    def __str__(self) -> str:
+        """The number in a line, the overlaps as a table, and what they mean."""
+        return _render.between(self)
+
+
+@validation.outside_transformations
+def between_models(
+    models: Mapping[str, ArrayLike],
+    prompts: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    *,
+    output_kernel: Kernel | None = None,
+    prompt_kernel: Kernel | None = None,
+    rule: str = "variance",
+    order: float = 2,
+    method: Method | None = None,
+    errors: bool = True,
+    groups: int | ArrayLike | None = None,
+    seed: int = 0,
+    progress: Callable[[str], Any] = lambda _: None,
+) -> Between:
+    """How many of several models are different given the prompts, and the overlap of every two.
+
+    The number is exp I(X; M | T) for outputs X, prompts T and the model M of each output, in which
+    all models have the same share. It is 1 if all models say the same, and the number of models if
+    no two have an output in common. It lies between these at order 1, and at any order if the
+    models share the prompts (docs/contributions.md).
+
+    Args:
+      models: the outputs of at least two by name, embeddings `[n, d_x]` of one encoder.
+      prompts: embeddings `[n, d_t]` that all models share row by row; or those of each model by
+        name; or None to compare outputs alone.
+      output_kernel, prompt_kernel, rule, seed, progress: as `compare`.
+      order: the Renyi order, above 0 and finite. Order 2 takes one pass over the pairs of all rows,
+        at any n. Other orders take a spectrum of each model, of every two and of all.
+      method: how eigenvalues are computed, as `evaluate`; not from features. The errors of
+        estimates, up to about twice their `rtol`, are not part of the standard errors.
+      errors: whether to compute standard errors, by leaving out groups of rows in turn: part of the
+        one pass at order 2; at other orders, as many times the work as there are groups.
+      groups: how many groups (20 where None) or the label `[n]` of every row, which needs models of
+        the same rows. Rows with equal prompts leave together, of all models.
+
+    Returns:
+      `Between`; `print` shows it.
+
+    Raises:
+      TypeError, ValueError: there is one model, the order is infinite, the method is of features,
+        or as `compare`.
+
+    Examples:
+      A and B say the same, and C says something else:
+
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> same, other = np.repeat([0, 1], 6)[:, None], np.repeat([2, 3], 6)[:, None]
+      >>> models = {"A": same, "B": same, "C": other}
+      >>> found = cv.between_models(models, output_kernel=cv.Indicator())
+      >>> print(f"{found.number:.1f} of {found.largest:.0f}")
+      1.8 of 3
+      >>> print(found.overlaps.round(2)[0])
+      [1. 1. 0.]
+    """
+    keys, entropy = Keys(seed), Entropy(order=order)
+    if math.isinf(entropy.order):
+        raise ValueError("order: expected a finite number, received inf: it gives no overlaps.")
+    if not isinstance(errors, (bool, np.bool_)):
+        raise ValueError(f"errors: expected True or False, received {errors!r}.")
+    method = methods.check_gram_method(Auto(keys.probes) if method is None else method)
+    count, labels = jackknife.DEFAULT_GROUPS, None
+    if isinstance(groups, (int, np.integer)):
+        count = validation.check_count(groups, name="groups", minimum=2)
+    else:
+        labels = groups
+    pairs = Pairs.of_models(
+        models,
+        prompts,
+        output_kernel=output_kernel,
+        prompt_kernel=prompt_kernel,
+        rule=rule,
+        key=keys.rule,
+        groups=labels,
+        progress=progress,
+    )
+    if len(pairs) < 2:
+        raise ValueError(f"models: expected at least two, received {[*pairs]}.")
+    fewest = min(own.n for own in pairs.values())
+    if errors and fewest < jackknife.FEWEST_ROWS:
+        errors = False
+        validation.warn(
+            f"standard errors need at least three outputs of each model: they are NaN for {fewest}."
+        )
+    shared, chosen = not isinstance(prompts, Mapping), None
+    if errors:
+        chosen, _ = jackknife.group_models(pairs, count, key=keys.groups, shared=shared)
+    progress("between models")
+    return of_pairs(pairs, entropy, chosen, shared=shared, method=method)
+
+
+def of_pairs(
+    pairs: Mapping[str, Pairs],
+    entropy: Entropy,
+    groups: Mapping[str, Groups] | None,
+    *,
+    shared: bool,
+    method: Method = AUTO,
+) -> Between:
+    """What `between_models` returns, of pairs under the same kernels on one device.
+
+    `shared` says whether all models have the same prompts row by row; there are errors by groups.
+    """
+    pooled, c = _Pooled(pairs, groups), 1 - entropy.order
+    # The prompts say nothing of the model where all models share them.
+    terms = ("joint",) if shared else ("joint", "prompts")
+    if entropy.needs_spectrum:
+        entropies = pooled.from_spectra(terms, entropy, method)
+    else:
+        entropies = pooled.from_norms(terms)
+
+    def information(models: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """I(X; M | T) and H(M | T) of some models, `[1 + g]`."""
+        joint, *of_prompts = (_between(of, models, c) for of in entropies)
+        prompts = sum(of_prompts, np.zeros_like(joint))
+        return joint - prompts, math.log(len(models)) - prompts
+
+    everything, most = information(tuple(range(len(pairs))))
+    number = np.exp(everything)
+    overlaps = np.broadcast_to(np.eye(len(pairs)), (number.size, len(pairs), len(pairs))).copy()
+    rounding = saturation.rounding(entropy, pooled.points.dtype)
+    for one, two in itertools.combinations(range(len(pairs)), 2):
+        of_both = _overlap(*information((one, two)), c, rounding)
+        overlaps[:, one, two] = overlaps[:, two, one] = of_both
+    return Between(
+        models=tuple(pairs),
+        order=entropy.order,
+        dtype=pooled.points.dtype.name,
+        paired=pooled.points.paired,
+        number=float(number[0]),
+        largest=float(len(pairs)) if shared else math.exp(most[0]),
+        overlaps=overlaps[0],
+        influences=None if groups is None else pooled.influences(number),
+        overlap_influences=None if groups is None else pooled.influences(overlaps),
+        units=None if groups is None else _units(groups),
+    )
+
+
+class _Pooled:
+    """The rows of all models, of which each model has the same share, and groups of these rows."""
+
+    def __init__(self, pairs: Mapping[str, Pairs], groups: Mapping[str, Groups] | None):
+        first, *_ = each = list(pairs.values())
+        arrays = tuple(map(jnp.concatenate, zip(*(own.arrays for own in each), strict=True)))
+        of_arrays = zip(first.kernels, arrays, strict=True)
+        kernels = tuple(kernel.suited_to(array) for kernel, array in of_arrays)
+        self.points = Pairs.trusted(arrays, kernels, n=arrays[0].shape[0])
+        self.model = np.repeat(np.arange(len(each)), [own.n for own in each])
+        self.group, self.count = np.zeros(self.points.n, int), 0
+        if groups is not None:
+            self.group = np.concatenate([groups[name].membership for name in pairs])
+            self.count = int(self.group.max()) + 1
+        # How many rows each model has in each group, `[m, max(g, 1)]`.
+        self.sizes = np.zeros((len(each), max(self.count, 1)))
+        np.add.at(self.sizes, (self.model, self.group), 1)
+
+    def influences(self, values: np.ndarray) -> np.ndarray:
+        """`jackknife.influences` in float64, `[..., g]`, of numbers `[1 + g, ...]`."""
+        h = 1 / np.mean(self.sizes / self.sizes.sum(axis=1, keepdims=True), axis=0)
+        whole, deleted = values[0][..., None], np.moveaxis(values[1:], 0, -1)
+        estimate = np.sum(whole - (1 - 1 / h) * deleted, axis=-1, keepdims=True)
+        return (h * whole - (h - 1) * deleted - estimate) / np.sqrt(h - 1)
+
+    def from_norms(self, terms: tuple[str, ...]) -> list[OfMixture]:
+        """Order 2 of mixtures of models, from one pass over the pairs of rows."""
+        cells = self.model * self.sizes.shape[1] + self.group
+        norms = _norms(self.points, cells, self.sizes.size, terms)
+        split = np.asarray(norms, np.float64).reshape(-1, *self.sizes.shape, *self.sizes.shape)
+        return [functools.partial(_of_blocks, self._means(of_term)) for of_term in split]
+
+    def _means(self, norms: np.ndarray) -> np.ndarray:
+        """Means over the rows of every two models, `[1 + g, m, m]`, of sums `[m, g, m, g]`."""
+        sums, sizes = [norms.sum(axis=(1, 3))], [self.sizes.sum(axis=1)]
+        for group in range(self.count):
+            either = norms[:, group].sum(axis=2) + norms[..., group].sum(axis=1)
+            sums.append(sums[0] - either + norms[:, group, :, group])
+            sizes.append(sizes[0] - self.sizes[:, group])
+        return np.stack([of / np.outer(n, n) for of, n in zip(sums, sizes, strict=True)])
+
+    def from_spectra(
+        self, terms: Sequence[str], entropy: Entropy, method: Method
+    ) -> list[OfMixture]:
+        """Any order of mixtures of models, from the spectrum of each mixture."""
+
+        @functools.cache
+        def of_mixture(term: str, models: tuple[int, ...]) -> np.ndarray:
+            rows = np.flatnonzero(np.isin(self.model, models))
+            grams = methods.grams_of_terms(self.points.rows(rows))
+            gram = cast(Gram, grams[term if self.points.paired else "outputs"])
+            found = []
+            for group in range(-1, self.count):  # The group -1 has no rows.
+                kept = self.group[rows] != group
+                numbers = np.bincount(self.model[rows], kept)[self.model[rows]]
+                weights = np.where(kept, np.sqrt(1 / numbers / len(models)), 0)
+                found.append(methods.entropy_of(gram.weighted(weights), entropy, method))
+            return np.array(found)
+
+        return [functools.partial(of_mixture, term) for term in terms]
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def _norms(points: Pairs, cells: jax.Array, count: int, terms: tuple[str, ...]) -> jax.Array:
+    """Squared norms of the Grams of each term, by the cells of both rows, `[terms, c, c]`."""
+    factors, subsets = methods.factors_of(points)
+    named = {"joint": subsets[-1], "prompts": subsets[1] if points.paired else ()}
+    one_hot = jax.nn.one_hot(cells, count, dtype=points.dtype)
+    return pairwise.group_norms(factors, tuple(named[term] for term in terms), one_hot)
+
+
+def _of_blocks(means: np.ndarray, models: tuple[int, ...]) -> np.ndarray:
+    """The entropy of order 2 of a mixture of models, `[1 + g]`."""
+    return -np.log(means[:, models][:, :, models].mean(axis=(1, 2)))
+
+
+def _between(entropy_of: OfMixture, models: tuple[int, ...], c: float) -> np.ndarray:
+    """H of the mixture less the mean of the models' H, log mean exp(c H) / c with c = 1 - order.
+
+    It is H(Y) + H(M) - H(Y, M) for the points Y of the Gram, since that of (Y, M) has a block for
+    each model.
+    """
+    whole = entropy_of(models)
+    own = np.stack([entropy_of((model,)) for model in models])
+    if c == 0:
+        return whole - own.mean(axis=0)
+    # Relative to the largest power. Near c = 0 the logarithm of a mean would lose its digits.
+    top = own.max(axis=0) if c > 0 else own.min(axis=0)
+    return whole - top - np.log1p(np.mean(np.expm1(c * (own - top)), axis=0)) / c
+
+
+def _overlap(information: np.ndarray, most: np.ndarray, c: float, rounding: float) -> np.ndarray:
+    """(exp(c I) - exp(c L)) / (1 - exp(c L)) with c = 1 - order and L = H(M | T), I at most L.
+
+    At order 1, 1 - I / L. NaN where L is zero up to `rounding`.
+    """
+
+    def q(x: np.ndarray) -> np.ndarray:
+        return np.expm1(c * x) / c if c else x
+
+    known = np.where(most > rounding, most, math.nan)
+    return np.exp(c * information) * q(known - information) / q(known)
+
+
+def _units(groups: Mapping[str, Groups]) -> str:
+    """What the groups are made of, in words."""
+    return " or ".join(dict.fromkeys(own.units for own in groups.values()))
+
+
+def _root_mean_square(influences: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.mean(np.square(influences), axis=-1))

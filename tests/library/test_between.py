@@ -1,0 +1,276 @@
+"""How many models are different: against explicit matrices in NumPy, by hand, bounds, errors."""
+
+import itertools
+import json
+import math
+
+import jax
+import numpy as np
+import pytest
+import scipy.stats
+from oracles import assert_close, gaussian_gram, renyi
+
+import condvendi_jax as cv
+from condvendi_jax.inference import _jackknife as jackknife
+from condvendi_jax.inference._plan import Keys
+from condvendi_jax.pairs import Pairs
+from condvendi_jax.report import _render as render
+
+ORDERS = [2, 1, 0.5, 3]
+WIDTHS = (0.8, 0.6)
+LABELS = {"output_kernel": cv.Indicator(), "prompt_kernel": cv.Indicator()}
+PAIRS = np.triu_indices(3, 1)
+
+
+def draw(how, *, n=12):
+    """Outputs of three models and prompts: 'shared', each model's 'own', or 'none'."""
+    rng = np.random.default_rng(0)
+    kinds, models, own = rng.normal(size=(7, 2)), {}, {}
+    for a, name in enumerate("abc"):
+        chosen = kinds[rng.integers(7, size=n + 3 * a if how == "own" else n)]
+        own[name] = np.float32(chosen if how == "own" or not own else own["a"])
+        noise = rng.normal(size=own[name].shape)
+        models[name] = np.float32(own[name] + (0.3 + 0.4 * a) * noise)
+    return models, {"shared": own["a"], "own": own, "none": None}[how]
+
+
+def run(models, prompts, **options):
+    kernels = {"output_kernel": cv.Gaussian(WIDTHS[0])}
+    if prompts is not None:
+        kernels["prompt_kernel"] = cv.Gaussian(WIDTHS[1])
+    return cv.between_models(models, prompts, **kernels, **options)
+
+
+def explicit(models, prompts, order):
+    """exp I(X; M | T), exp H(M | T) and the overlaps, from Hadamard products with M's own Gram."""
+    own = prompts if isinstance(prompts, dict) else dict.fromkeys(models, prompts)
+
+    def information(names):
+        model = np.repeat(np.arange(len(names)), [len(models[name]) for name in names])
+        roots = np.sqrt(1 / len(names) / np.bincount(model)[model])
+        gram_x = gaussian_gram(np.concatenate([models[name] for name in names]), WIDTHS[0])
+        gram_t, gram_m = np.ones_like(gram_x), np.equal.outer(model, model)
+        if prompts is not None:
+            gram_t = gaussian_gram(np.concatenate([own[name] for name in names]), WIDTHS[1])
+
+        def entropy(gram):
+            values = np.linalg.eigvalsh(roots[:, None] * gram * roots[None, :])
+            return float(renyi(np.where(values > 1e-14, values, 0), order))
+
+        most = entropy(gram_t * gram_m) - entropy(gram_t)
+        return entropy(gram_x * gram_t) + most - entropy(gram_x * gram_t * gram_m), most
+
+    overlaps = np.eye(3)
+    for (a, one), (b, two) in itertools.combinations(enumerate(models), 2):
+        i, most = information((one, two))
+        powers = np.exp((1 - order) * np.array([i, most]))
+        share = 1 - i / most if order == 1 else (powers[0] - powers[1]) / (1 - powers[1])
+        overlaps[a, b] = overlaps[b, a] = share
+    return *np.exp(information(tuple(models))), overlaps
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("how", ["shared", "own", "none"])
+def test_number_and_overlaps_are_those_of_explicit_matrices(how, order, x64):
+    models, prompts = draw(how)
+    found = run(models, prompts, order=order, errors=False)
+    # What the library takes for a zero eigenvalue matters at order 1/2.
+    for received, expected in zip(
+        (found.number, found.largest, found.overlaps), explicit(models, prompts, order), strict=True
+    ):
+        assert_close(np.float64(received), expected, loosened=1e3 if order < 1 else 1)
+    assert (found.models, found.order, found.paired) == (("a", "b", "c"), order, how != "none")
+    assert math.isnan(found.standard_error) and np.isnan(found.overlap_errors).all()
+
+
+@pytest.mark.parametrize("how", ["shared", "own", "none"])
+@pytest.mark.parametrize("order", [2, 1])
+def test_errors_are_those_of_groups_left_out_of_all_models(how, order, x64):
+    """Each model keeps its share, whatever the numbers of its rows that leave."""
+    models, prompts = draw(how)
+    key, deleted = Keys(3).groups, []
+    pairs = Pairs.of_models(models, prompts, rule="median", key=key)
+    groups = jackknife.group_models(pairs, 3, key=key, shared=how != "own")[0]
+    for group in range(3):
+        kept = {name: of.membership != group for name, of in groups.items()}
+        rest, own = {name: models[name][kept[name]] for name in models}, None
+        if prompts is not None:
+            own = {n: (prompts if how == "shared" else prompts[n])[kept[n]] for n in models}
+        number, _, overlaps = explicit(rest, own, order)
+        deleted.append([number, *overlaps[PAIRS]])
+    found = run(models, prompts, order=order, groups=3, seed=3)
+    number, _, overlaps = explicit(models, prompts, order)
+    shares = np.mean([of.fractions for of in groups.values()], axis=0)
+    received = [found.influences, *found.overlap_influences[PAIRS]]
+    columns = zip(received, [number, *overlaps[PAIRS]], np.transpose(deleted), strict=True)
+    for of, whole, rest in columns:
+        np.testing.assert_allclose(of, jackknife.influences(whole, rest, shares), atol=1e-8)
+    if how == "none":  # Of one size: the usual formula.
+        errors = [found.standard_error, *found.overlap_errors[PAIRS]]
+        np.testing.assert_allclose(errors, np.sqrt(2 * np.var(deleted, axis=0)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_equal_models_count_as_one_and_disjoint_ones_as_all(order, x64):
+    models, prompts = draw("shared")
+    same = run(dict.fromkeys("abc", models["a"]), prompts, order=order)
+    assert_close(np.float32([same.number, *same.overlaps.ravel()]), np.ones(10))
+    assert same.standard_error < 1e-5
+    apart = {name: x + 50 * k for k, (name, x) in enumerate(models.items())}
+    found = run(apart, prompts, order=order, errors=False)
+    assert_close(np.float32([found.number, *found.overlaps.ravel()]), [3, *np.eye(3).ravel()])
+    assert found.largest == 3
+
+
+@pytest.mark.parametrize("order", [*ORDERS, 1.001, 8])
+def test_an_overlap_is_the_share_of_common_modes_at_every_order(order, x64):
+    """Four equally frequent outputs each, of which one is common, whatever the prompt."""
+    models = {"a": [[0], [1], [2], [3]] * 2, "b": [[3], [4], [5], [6]] * 2}
+    prompts = [[0]] * 4 + [[1]] * 4
+    found = cv.between_models(models, prompts, **LABELS, order=order, errors=False)
+    np.testing.assert_allclose(found.overlaps, [[1, 0.25], [0.25, 1]], atol=1e-6)
+    c = 1 - order
+    expected = (0.25 + 0.75 * 2**c) ** (1 / c) if c else 2**0.75
+    np.testing.assert_allclose(found.number, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("order", [1, 2, 0.4, 800])
+def test_the_number_is_bounded_as_the_documents_say(order, x64):
+    """Never above exp H(M | T); at least 1 with shared prompts or at order 1."""
+    rng = np.random.default_rng(7)
+    for how, _ in itertools.product(("shared", "own"), range(20)):
+        models, own = (
+            {name: rng.integers(3, size=(6, 1)) * rng.exponential(2.0) for name in "ab"}
+            for _ in range(2)
+        )
+        found = run(models, own if how == "own" else own["a"], order=order, errors=False)
+        assert found.number <= found.largest * (1 + 1e-9)
+        assert found.largest <= 2 + 1e-9
+        if how == "shared" or order == 1:
+            assert found.number >= 1 - 1e-9
+            assert np.nanmin(found.overlaps) >= -1e-9
+            assert np.nanmax(found.overlaps) <= 1 + 1e-9
+
+
+def test_prompts_of_their_own_can_bring_order_two_below_one():
+    """Both models say the same to prompt 0; to prompts of their own they give many answers.
+
+    J = 3/8 within and 1/4 between, T = 1/2 and 1/4: (3/8) / (5/16) * (3/8) / (1/2) = 9/10, and the
+    overlap is 2/3, that of the pairs, over 1/2, that of the prompts. At order 1 the number is 1: M
+    is unknown only where both say the same.
+    """
+    models = {"a": [[0], [0], [1], [2]], "b": [[0], [0], [3], [4]]}
+    prompts = {"a": [[0], [0], [1], [1]], "b": [[0], [0], [2], [2]]}
+    found = cv.between_models(models, prompts, **LABELS, errors=False)
+    received = [found.number, found.largest, found.overlaps[0, 1]]
+    np.testing.assert_allclose(received, [0.9, 1.5, 4 / 3], rtol=1e-6)
+    assert "0.9 of 2 (at most 1.5, because prompts differ between models)" in str(found)
+    first = cv.between_models(models, prompts, **LABELS, errors=False, order=1)
+    np.testing.assert_allclose(first.number, 1, rtol=1e-4)
+    for order in (1, 2):  # Without a common prompt there is no overlap.
+        prompts = {"a": [[0], [0], [1], [1]], "b": [[2], [2], [3], [3]]}
+        found = cv.between_models(models, prompts, **LABELS, order=order)
+        np.testing.assert_allclose([found.number, found.largest], 1, rtol=1e-4)
+        assert math.isnan(found.overlaps[0, 1]) and math.isnan(found.overlap_errors[0, 1])
+        assert math.isnan(found.difference(("a", "b"), ("a", "a")).p_value)
+        assert str(found).splitlines()[3].split() == ["a", "1", "-"]
+
+
+def test_models_far_apart_keep_the_distances_within_each():
+    """Each model alone is well resolved by a matrix product, and all of them together are not."""
+    rng = np.random.default_rng(0)
+    spread = [1e-3 * rng.integers(0, 3, (9, 1)) for _ in range(2)]
+    models = {"a": spread[0].astype(np.float32), "b": (spread[1] + 1e3).astype(np.float32)}
+    found = cv.between_models(models, output_kernel=cv.Gaussian(1e-3), errors=False)
+    assert_close(np.float32(found.number), 2)
+    assert_close(found.overlaps.astype(np.float32), np.eye(2))
+
+
+@pytest.mark.parametrize("order", [2, 1])
+def test_the_order_of_the_models_does_not_matter(order, x64):
+    models, prompts = draw("shared")
+    options = {"order": order, "groups": np.arange(12) % 6}
+    found = run(models, prompts, **options)
+    turned = run({name: models[name] for name in "cab"}, prompts, **options)
+    assert (found.groups, found.units) == (6, "given labels")
+    assert_close(np.float32(turned.number), found.number)
+    assert_close(np.float32(turned.overlaps[np.ix_([1, 2, 0], [1, 2, 0])]), found.overlaps)
+    assert_close(np.float32(turned.influences), found.influences)
+
+
+def test_two_overlaps_are_compared_by_paired_groups():
+    models, prompts = draw("shared", n=60)
+    found = run(models | {"d": models["a"]}, prompts)
+    difference = found.difference(("a", "b"), ("c", "a"))
+    assert difference[:2] == ("a and b", "c and a")
+    np.testing.assert_allclose(difference.value, found.overlaps[0, 1] - found.overlaps[0, 2])
+    changes = found.overlap_influences[0, 1] - found.overlap_influences[0, 2]
+    np.testing.assert_allclose(difference.standard_error, np.sqrt(np.mean(changes**2)))
+    t = difference.value / difference.standard_error
+    np.testing.assert_allclose(difference[4:], 2 * scipy.stats.t.sf(t, df=found.groups - 1))
+    assert found.difference(("c", "a"), ("a", "b")).value == -difference.value
+    assert found.difference(("a", "b"), ("d", "b")).p_value == 1  # But for rounding.
+    few = run(models, prompts, groups=4).difference(("a", "b"), ("a", "c"))
+    assert few.standard_error > 0 and math.isnan(few.p_value)
+    with pytest.raises(KeyError, match="'e' is none of the models"):
+        found.difference(("a", "b"), ("a", "e"))
+
+
+def test_every_argument_changes_the_answer():
+    models, _ = draw("none", n=40)
+    prompts, seen = np.random.default_rng(1).normal(size=(40, 2)).astype(np.float32), []
+    found, other = (run(models, prompts, seed=seed) for seed in (0, 1))
+    assert found.groups == 20
+    assert abs(other.standard_error / found.standard_error - 1) > 1e-3
+    kernels = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.6)}
+    choices = [kernels, *(kernels | {name: cv.Gaussian(3.0)} for name in kernels)]
+    choices += [{"rule": rule, "progress": seen.append} for rule in ("median", "std")]
+    numbers = [cv.between_models(models, prompts, **c, errors=False).number for c in choices]
+    assert np.diff(np.sort(numbers)).min() > 1e-3
+    assert {"between models", "bandwidth of prompts"} <= {*seen}
+    exact, estimated = (
+        run(models, prompts, order=1, errors=False, method=method).number
+        for method in (None, cv.MatrixFree(jax.random.key(0), rtol=0.05))
+    )
+    assert 0 < abs(estimated / exact - 1) < 0.2
+
+
+def test_results_are_plain_data_and_print_as_text():
+    found = run(*draw("shared"))
+    plain = json.loads(json.dumps(found.as_dict()))
+    assert (plain["number"], plain["largest"], plain["order"]) == (found.number, 3, 2)
+    assert plain["standard_error"] == found.standard_error > 0
+    assert (plain["groups"], plain["groups_of"]) == (found.groups, "rows of one prompt")
+    second = plain["overlaps"][1]
+    assert (second["first"], second["second"], second["value"]) == ("a", "c", found.overlaps[0, 2])
+    assert second["standard_error"] == found.overlap_errors[0, 2] > 0
+    first, heading, _, row, *_, last = str(found).splitlines()
+    start = "effective number of different models given the prompts, order 2: "
+    assert first == start + render.with_error(found.number, found.standard_error) + " of 3"
+    cell = render.with_error(found.overlaps[0, 1], found.overlap_errors[0, 1])
+    assert heading.split() == ["overlap", "a", "b", "c"]
+    assert row.split()[:5] == ["a", "1", *cell.split()]
+    assert last.endswith(f"deletions of {found.groups} groups of rows of one prompt")
+    alone = str(run(*draw("none"), errors=False))
+    assert "prompt" not in alone and "±" not in alone
+
+
+def test_bad_input_is_refused():
+    models, prompts = draw("shared")
+    features = cv.RandomFeatures(jax.random.key(0))
+    for kind, message, options in (
+        (ValueError, "order: expected a finite number, received inf", {"order": math.inf}),
+        (ValueError, "order: expected a number above 0", {"order": 0}),
+        (ValueError, "errors: expected True or False, received 'all'", {"errors": "all"}),
+        (ValueError, "groups: expected 12 labels", {"groups": [0, 1]}),
+        (ValueError, "groups: expected an integer of at least 2", {"groups": 1}),
+        (TypeError, "method: random-features is of points", {"method": features}),
+    ):
+        with pytest.raises(kind, match=message):
+            run(models, prompts, **options)
+    with pytest.raises(ValueError, match=r"models: expected at least two, received \['a'\]"):
+        run({"a": models["a"]}, prompts)
+    two = {name: own[:2] for name, own in models.items()}
+    with pytest.warns(UserWarning, match="at least three outputs of each model: .* NaN for 2"):
+        found = run(two, prompts[:2])
+    assert found.number > 1 and math.isnan(found.standard_error)
