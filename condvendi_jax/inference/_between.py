@@ -26,8 +26,8 @@ from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.inference import _jackknife as jackknife
 from condvendi_jax.inference import saturation
 from condvendi_jax.inference._jackknife import Groups
-from condvendi_jax.inference._plan import Keys
-from condvendi_jax.inference._results import Difference
+from condvendi_jax.inference._plan import Keys, Plan
+from condvendi_jax.inference._results import Difference, Evaluation
 from condvendi_jax.kernels import Kernel
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.report import _render
@@ -285,6 +285,20 @@ def of_pairs(
         overlap_influences=None if groups is None else pooled.influences(overlaps),
         units=None if groups is None else _units(groups),
     )
+
+
+def of_plan(
+    pairs: Mapping[str, Pairs], plan: Plan, evaluations: Mapping[str, Evaluation], *, shared: bool
+) -> Between | None:
+    """What `compare` shows: order 2 of several models, where it is computed from their pairs."""
+    wanted = [entropy for entropy in plan.entropies if not plan.method.computes(entropy)]
+    if len(pairs) < 2 or not wanted:
+        return None
+    plan.progress("between models")
+    groups = None
+    if all(own.order(2).standard_errors is not None for own in evaluations.values()):
+        groups, _ = jackknife.group_models(pairs, plan.count, key=plan.keys.groups, shared=shared)
+    return of_pairs(pairs, wanted[0], groups, shared=shared)
 
 
 class _Pooled:

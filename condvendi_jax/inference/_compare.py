@@ -19,6 +19,7 @@ from jax.typing import ArrayLike
 
 from condvendi_jax import validation
 from condvendi_jax.entropies import Entropy, PerScore
+from condvendi_jax.inference import _between as between_models
 from condvendi_jax.inference import _jackknife as jackknife
 from condvendi_jax.inference import saturation
 from condvendi_jax.inference._infinitesimal import root_mean_square
@@ -123,7 +124,8 @@ def compare(
     if untested is None and any(not r.tested and not r.saturated for r in rankings):
         missing = any(o.influences is None for e in evaluations.values() for o in e.orders)
         untested = _NO_ERRORS if missing else _ONE_PROMPT
-    return Comparison(evaluations, rankings, matched, float(level), untested)
+    between = between_models.of_plan(pairs, plan, evaluations, shared=shared)
+    return Comparison(evaluations, rankings, matched, float(level), untested, between)
 
 
 def check_numbers(numbers: Mapping[str, int], plan: Plan) -> None:

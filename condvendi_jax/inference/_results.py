@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from condvendi_jax.inference.saturation import Limit
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.report import _render
 from condvendi_jax.scores._decompose import Decomposition
+
+if TYPE_CHECKING:  # It imports this module.
+    from condvendi_jax.inference._between import Between
 
 # A choice: below this share of the distinct prompts, their RKE is reported as too small.
 _BLURRED = 0.9
@@ -273,6 +276,8 @@ class Comparison:
         'none'.
       level: the family-wise rate of false differences that the letters allow.
       untested: why differences are not tested, or None where they are.
+      between: how many models are different; None of one model, and where order 2 is not computed
+        from all pairs of rows.
     """
 
     evaluations: dict[str, Evaluation]
@@ -280,6 +285,7 @@ class Comparison:
     matched: str
     level: float
     untested: str | None = None
+    between: Between | None = None
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -327,6 +333,7 @@ class Comparison:
             "untested": self.untested,
             "repeated_prompts": repeated and {k: r._asdict() for k, r in repeated.items()},
             "rankings": [ranking.as_dict() for ranking in self.rankings],
+            "between": self.between and self.between.as_dict(),
         }
 
     def markdown(self) -> str:
@@ -334,7 +341,7 @@ class Comparison:
         return _render.comparison_in_markdown(self)
 
     def comma_separated(self) -> str:
-        """CSV: one line for each score and model, and one for each difference, unrounded."""
+        """CSV: a line for each score and model, each difference and each overlap, unrounded."""
         return _render.comparison_in_csv(self)
 
     def __str__(self) -> str:

@@ -235,6 +235,8 @@ def comparison(found: Comparison) -> str:
     heading, differences = _differences(found)
     words = [f"{ranking.name}: {ranking_in_words(ranking)}" for ranking in found.rankings]
     table = [aligned(heading, differences), ""] if differences else []
+    if found.between:
+        table += [different_models(found.between), aligned(*overlaps(found.between)), ""]
     notes = _notes_on_comparison(found)
     return "\n".join([aligned(*_scores(found)), "", *words, "", *table, *notes])
 
@@ -243,12 +245,14 @@ def comparison_in_markdown(found: Comparison) -> str:
     """Both tables and their notes in Markdown."""
     heading, differences = _differences(found)
     tables = [markdown(*_scores(found)), *([markdown(heading, differences)] if differences else [])]
+    if found.between:
+        tables += [different_models(found.between), markdown(*overlaps(found.between))]
     notes = "\n".join(f"- {note}" for note in _notes_on_comparison(found))
     return "\n\n".join([*tables, notes]) + "\n"
 
 
 def comparison_in_csv(found: Comparison) -> str:
-    """One line for each score and model, and one for each difference, unrounded."""
+    """A line for each score and model, each difference and each overlap, unrounded."""
 
     def cell(value: float) -> str:
         return "" if math.isnan(value) else repr(value)
@@ -262,6 +266,12 @@ def comparison_in_csv(found: Comparison) -> str:
             error = ranking.standard_errors[model]
             rows.append([*start, model, "", cell(value), cell(error), "", ""])
         rows += [[*start, d.first, d.second, *map(cell, d[2:])] for d in ranking.differences]
+    if found.between:
+        whole = found.between.as_dict()
+        named = [("different_models", "", "", whole["number"], whole["standard_error"])]
+        named += [("overlap", *overlap.values()) for overlap in whole["overlaps"]]
+        order = f"{found.between.order:g}"
+        rows += [[s, order, "", *pair, cell(v), cell(e), "", ""] for s, *pair, v, e in named]
     stream = io.StringIO()
     csv.writer(stream, lineterminator="\n").writerows(rows)
     return stream.getvalue()
@@ -335,6 +345,8 @@ def _notes_on_comparison(found: Comparison) -> list[str]:
         )
     if found.untested:
         notes.append(f"differences are not tested: {found.untested}")
+    if found.between:
+        notes += notes_on_between(found.between)
     return [*notes, f"outputs of different models are {_MATCHED[found.matched]}"]
 
 

@@ -1,5 +1,7 @@
 """How many models are different: against explicit matrices in NumPy, by hand, bounds, errors."""
 
+import csv
+import io
 import itertools
 import json
 import math
@@ -274,3 +276,42 @@ def test_bad_input_is_refused():
     with pytest.warns(UserWarning, match="at least three outputs of each model: .* NaN for 2"):
         found = run(two, prompts[:2])
     assert found.number > 1 and math.isnan(found.standard_error)
+
+
+@pytest.mark.parametrize("how", ["shared", "own", "none"])
+def test_compare_shows_the_same_at_order_two(how):
+    models, prompts = draw(how, n=30)
+    kernels = {"output_kernel": cv.Gaussian(WIDTHS[0])}
+    if how != "none":
+        kernels["prompt_kernel"] = cv.Gaussian(WIDTHS[1])
+    if how == "own":  # Scores of different n are compared with a warning.
+        models, prompts = ({name: own[:30] for name, own in of.items()} for of in (models, prompts))
+    options = {"groups": 5, "seed": 2}
+    found = run(models, prompts, **options)
+    compared = cv.compare(models, prompts, **kernels, orders=[1, 2], **options)
+    assert compared.between.as_dict() == found.as_dict() == compared.as_dict()["between"]
+    line, *table = str(found).splitlines()[:6]
+    assert "\n".join([line, *table]) in str(compared)
+    notes = str(found).splitlines()[6:]
+    text = compared.markdown()
+    assert all(part in text for part in [f"\n{line}\n", *(f"- {note}\n" for note in notes)])
+    assert render.markdown(*render.overlaps(found)) in text
+    rows = list(csv.DictReader(io.StringIO(compared.comma_separated())))
+    received = [[*row.values()][3:7] for row in rows if row["score"] == "overlap"]
+    plain = [[*map(str, overlap.values())] for overlap in found.as_dict()["overlaps"]]
+    assert received == plain
+    (row,) = (row for row in rows if row["score"] == "different_models")
+    assert [*row.values()][1:7] == ["2", "", "", "", str(found.number), str(found.standard_error)]
+
+
+def test_compare_leaves_out_what_order_two_of_all_pairs_does_not_give():
+    models, prompts = draw("shared", n=30)
+    kernels = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.6)}
+    features = cv.RandomFeatures(jax.random.key(0))
+    for options in ({"orders": [1]}, {"truncation": 9}, {"method": features}):
+        found = cv.compare(models, prompts, **kernels, errors="none", **options)
+        assert found.between is None and "effective number" not in str(found)
+    alone = cv.compare({"a": models["a"]}, prompts, **kernels, orders=[2])
+    assert alone.between is None and alone.as_dict()["between"] is None
+    without = cv.compare(models, prompts, **kernels, orders=[2], errors="none").between
+    assert math.isnan(without.standard_error) and without.number > 1
