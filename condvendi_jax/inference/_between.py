@@ -8,6 +8,7 @@ docs/contributions.md.
 from __future__ import annotations
 
 import dataclasses
+import contextlib
 import functools
 import itertools
 import math
@@ -37,6 +38,8 @@ from condvendi_jax.spectra._methods import AUTO, Auto, Method
 # The entropy of the mixture of some models, by their numbers: with all rows, and without each of g
 # groups of rows, `[1 + g]`.
 OfMixture = Callable[[tuple[int, ...]], np.ndarray]
+# More labels than this make the sums of all pairs of labels too large.
+_MANY_LABELS = 50
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -160,6 +163,7 @@ def between_models(
     method: Method | None = None,
     errors: bool = True,
     groups: int | ArrayLike | None = None,
+    weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
     seed: int = 0,
     progress: Callable[[str], Any] = lambda _: None,
 ) -> Between:
@@ -183,6 +187,7 @@ def between_models(
         one pass at order 2; at other orders, as many times the work as there are groups.
       groups: how many groups (20 where None) or the label `[n]` of every row, which needs models of
         the same rows. Rows with equal prompts leave together, of all models.
+      weights: as `compare`: of the rows of each model, whose shares of the models stay equal.
 
     Returns:
       `Between`; `print` shows it.
@@ -223,8 +228,10 @@ def between_models(
         rule=rule,
         key=keys.rule,
         groups=labels,
+        weights=weights,
         progress=progress,
     )
+    pairs = {name: own.supported() for name, own in pairs.items()}
     if len(pairs) < 2:
         raise ValueError(f"models: expected at least two, received {[*pairs]}.")
     fewest = min(own.n for own in pairs.values())
@@ -235,7 +242,7 @@ def between_models(
         )
     shared, chosen = not isinstance(prompts, Mapping), None
     if errors:
-        chosen, _ = jackknife.group_models(pairs, count, key=keys.groups, shared=shared)
+        chosen = _groups(pairs, count, keys.groups, shared)
     progress("between models")
     return of_pairs(pairs, entropy, chosen, shared=shared, method=method)
 
@@ -297,8 +304,23 @@ def of_plan(
     plan.progress("between models")
     groups = None
     if all(own.order(2).standard_errors is not None for own in evaluations.values()):
-        groups, _ = jackknife.group_models(pairs, plan.count, key=plan.keys.groups, shared=shared)
+        # A model without a row in some group has no such error; the number needs none.
+        with contextlib.suppress(ValueError):
+            count = plan.count or jackknife.DEFAULT_GROUPS
+            groups = _groups(pairs, count, plan.keys.groups, shared)
     return of_pairs(pairs, wanted[0], groups, shared=shared)
+
+
+def _groups(
+    pairs: Mapping[str, Pairs], count: int, key: jax.Array, shared: bool
+) -> Mapping[str, Groups]:
+    """The groups of each model; many labels are put into `count` groups at random."""
+    groups, _ = jackknife.group_models(pairs, count, key=key, shared=shared)
+    labels = max(own.count for own in groups.values())
+    if labels <= max(count, _MANY_LABELS):
+        return groups
+    dealt = np.asarray(jax.random.permutation(key, labels)) % count
+    return {name: Groups(dealt[own.membership], own.units) for name, own in groups.items()}
 
 
 class _Pooled:
@@ -311,13 +333,14 @@ class _Pooled:
         kernels = tuple(kernel.suited_to(array) for kernel, array in of_arrays)
         self.points = Pairs.trusted(arrays, kernels, n=arrays[0].shape[0])
         self.model = np.repeat(np.arange(len(each)), [own.n for own in each])
+        self.weights = np.concatenate([own.n * own.shares for own in each])
         self.group, self.count = np.zeros(self.points.n, int), 0
         if groups is not None:
             self.group = np.concatenate([groups[name].membership for name in pairs])
             self.count = int(self.group.max()) + 1
-        # How many rows each model has in each group, `[m, max(g, 1)]`.
+        # The weight of the rows of each model in each group, `[m, max(g, 1)]`.
         self.sizes = np.zeros((len(each), max(self.count, 1)))
-        np.add.at(self.sizes, (self.model, self.group), 1)
+        np.add.at(self.sizes, (self.model, self.group), self.weights)
 
     def influences(self, values: np.ndarray) -> np.ndarray:
         """`jackknife.influences` in float64, `[..., g]`, of numbers `[1 + g, ...]`."""
@@ -329,7 +352,8 @@ class _Pooled:
     def from_norms(self, terms: tuple[str, ...]) -> list[OfMixture]:
         """Order 2 of mixtures of models, from one pass over the pairs of rows."""
         cells = self.model * self.sizes.shape[1] + self.group
-        norms = _norms(self.points, cells, self.sizes.size, terms)
+        weights = jnp.asarray(self.weights, self.points.dtype)
+        norms = _norms(self.points, weights, cells, self.sizes.size, terms)
         split = np.asarray(norms, np.float64).reshape(-1, *self.sizes.shape, *self.sizes.shape)
         return [functools.partial(_of_blocks, self._means(of_term)) for of_term in split]
 
@@ -355,20 +379,23 @@ class _Pooled:
             found = []
             for group in range(-1, self.count):  # The group -1 has no rows.
                 kept = self.group[rows] != group
-                numbers = np.bincount(self.model[rows], kept)[self.model[rows]]
-                weights = np.where(kept, np.sqrt(1 / numbers / len(models)), 0)
-                found.append(methods.entropy_of(gram.weighted(weights), entropy, method))
+                weights = self.weights[rows] * kept
+                totals = np.bincount(self.model[rows], weights)[self.model[rows]]
+                roots = np.sqrt(weights / totals / len(models))
+                found.append(methods.entropy_of(gram.weighted(roots), entropy, method))
             return np.array(found)
 
         return [functools.partial(of_mixture, term) for term in terms]
 
 
-@functools.partial(jax.jit, static_argnums=(2, 3))
-def _norms(points: Pairs, cells: jax.Array, count: int, terms: tuple[str, ...]) -> jax.Array:
-    """Squared norms of the Grams of each term, by the cells of both rows, `[terms, c, c]`."""
+@functools.partial(jax.jit, static_argnums=(3, 4))
+def _norms(
+    points: Pairs, weights: jax.Array, cells: jax.Array, count: int, terms: tuple[str, ...]
+) -> jax.Array:
+    """Squared norms of the weighted Grams of each term, by the cells of rows, `[terms, c, c]`."""
     factors, subsets = methods.factors_of(points)
     named = {"joint": subsets[-1], "prompts": subsets[1] if points.paired else ()}
-    one_hot = jax.nn.one_hot(cells, count, dtype=points.dtype)
+    one_hot = weights[:, None] * jax.nn.one_hot(cells, count, dtype=points.dtype)
     return pairwise.group_norms(factors, tuple(named[term] for term in terms), one_hot)
 
 

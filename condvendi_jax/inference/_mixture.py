@@ -140,7 +140,7 @@ def mixture(
       Gain over the best model, low: 1.9344 ± 0.0037
       Errors: jackknife over 20 groups of rows
     """
-    plan = Plan([2], None, None, "all", groups, seed, lambda _: None)
+    plan = Plan([2], None, None, True, groups, seed, lambda _: None)
     pairs = Pairs.of_models(
         models,
         prompts,
@@ -152,7 +152,8 @@ def mixture(
     )
     comparison.check_numbers({name: own.n for name, own in pairs.items()}, plan)
     shared = not isinstance(prompts, Mapping)
-    by_name, _ = jackknife.group_models(pairs, plan.count, key=plan.keys.groups, shared=shared)
+    count = plan.count or jackknife.DEFAULT_GROUPS
+    by_name, _ = jackknife.group_models(pairs, count, key=plan.keys.groups, shared=shared)
     pooled, deleted = _pool([*pairs.values()]), [*by_name.values()]
     matched = pooled.paired and shared
     means = _means(pooled, deleted, matched)

@@ -309,9 +309,9 @@ def test_compare_leaves_out_what_order_two_of_all_pairs_does_not_give():
     kernels = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.6)}
     features = cv.RandomFeatures(jax.random.key(0))
     for options in ({"orders": [1]}, {"truncation": 9}, {"method": features}):
-        found = cv.compare(models, prompts, **kernels, errors="none", **options)
+        found = cv.compare(models, prompts, **kernels, errors=False, **options)
         assert found.between is None and "effective number" not in str(found)
     alone = cv.compare({"a": models["a"]}, prompts, **kernels, orders=[2])
     assert alone.between is None and alone.as_dict()["between"] is None
-    without = cv.compare(models, prompts, **kernels, orders=[2], errors="none").between
+    without = cv.compare(models, prompts, **kernels, orders=[2], errors=False).between
     assert math.isnan(without.standard_error) and without.number > 1
