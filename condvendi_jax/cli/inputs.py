@@ -135,13 +135,14 @@ def sources(given: dict[str, Any], models: Mapping[str, Model]) -> dict[str, lis
 class Inputs(NamedTuple):
     """What was read.
 
-    `outputs` are embeddings `[n, d_x]` by model, `prompts` embeddings `[n, d_t]` by file;
-    `described` has columns, pairing and encoders for JSON, one entry a model where they differ;
-    `notes` are lines to print below the table.
+    `outputs` are embeddings `[n, d_x]` by model, `prompts` embeddings `[n, d_t]` by file, and
+    `texts` what was embedded of a file of prompts; `described` has columns, pairing and encoders
+    for JSON, one entry a model where they differ; `notes` are lines to print below the table.
     """
 
     outputs: dict[str, np.ndarray]
     prompts: dict[str, np.ndarray]
+    texts: dict[str, list[str]]
     described: dict[str, Any]
     notes: list[str]
 
@@ -199,7 +200,8 @@ def _read(given: dict[str, Any], models: Mapping[str, Model], bar: progress.Prog
     notes = ["; ".join(notes)] if notes else []
     if "paired_by" in report:
         notes.append(f"outputs paired with prompts by {_in_words(report['paired_by'])}")
-    return Inputs(outputs, prompts, report, notes)
+    words = {path: found.texts for path, found in texts.items()}
+    return Inputs(outputs, prompts, words, report, notes)
 
 
 def _one_or_each(values: Mapping[str, str], count: int) -> Any:

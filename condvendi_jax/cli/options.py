@@ -28,7 +28,7 @@ from condvendi_jax.spectra._methods import Auto, Method
 
 DEFAULT_RULE = "variance"
 # The flags, of any verb, that name a file to write.
-_FILES = ("json", "csv", "markdown", "plot")
+_FILES = ("json", "by_prompt", "csv", "markdown", "plot")
 _BANDWIDTHS = {"outputs": "output_bandwidth", "prompts": "prompt_bandwidth"}
 
 

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from absl import flags
 
 from condvendi_jax.cli import command, files, inputs, options
 from condvendi_jax.inference import _evaluate as evaluation
+from condvendi_jax.inference import _prompt_table as prompt_table
+from condvendi_jax.inference._results import Evaluation
+from condvendi_jax.kernels import Cosine, Gaussian
+from condvendi_jax.pairs import Pairs
+from condvendi_jax.report import _render as render
 
 # What a flag that names outputs says they are.
 _SOURCES = {"outputs": "embeddings", "images": "images", "texts": "texts"}
+
+_BY_PROMPT = (
+    "Also write a CSV file with a line for each prompt and order: the prompt, if it was read as "
+    "text; its first row, from 0; its number of outputs, n; their share of all rows; their score "
+    "by themselves and its standard error, in effective numbers; their similarity, from 0 to 1; "
+    "and their contributions to the scores of all rows, in effective numbers."
+)
 
 USAGE = """Scores of a model's outputs and, with prompts, how much of them is the model's own.
 
@@ -35,6 +47,7 @@ def define_flags() -> flags.FlagValues:
         flags.DEFINE_string(name, None, word, flag_values=values)
     inputs.define(values)
     flags.DEFINE_bool("errors", True, "Compute standard errors.", flag_values=values)
+    flags.DEFINE_string("by_prompt", None, _BY_PROMPT, flag_values=values)
     options.define(values)
     return values
 
@@ -53,26 +66,64 @@ def main(argv: Sequence[str]) -> None:
         for flag in ("groups", "groups_file"):
             if given[flag] is not None:
                 raise ValueError(f"--{flag}={given[flag]} has no effect with --noerrors.")
+    if given["by_prompt"] and not given["prompts"]:
+        raise ValueError(f"--by_prompt={given['by_prompt']} needs --prompts: there are none.")
+    if given["by_prompt"] and options.method(given).approximates:
+        raise ValueError(
+            f"--by_prompt: --method={given['method']} does not compute what a prompt contributes; "
+            "expected another method, or none."
+        )
     options.prepare(given, inputs.sources(given, models))
     started = time.perf_counter()
     with command.progress_bar() as bar:
         read = inputs.read(given, models, bar)
         (outputs,) = read.outputs.values()
         task = bar.add_task("", total=None)
+
+        def show(words: str) -> None:
+            bar.update(task, description=words)
+
+        settings = options.settings(given, paired=bool(read.prompts))
         found = evaluation.evaluate(
             outputs,
             next(iter(read.prompts.values()), None),
-            **options.settings(given, paired=bool(read.prompts)),
+            **settings,
             errors=given["errors"],
-            progress=lambda words: bar.update(task, description=words),
+            progress=show,
         )
+        tables = []
+        if given["by_prompt"]:
+            tables = _tables(settings, found, read, show)
     names = (*_SOURCES, "prompts", "outputs_key", "prompts_key", "weights")
     described = {name: given[name] for name in names if given[name] is not None}
     report = options.report(found, given, described | read.described, since=started)
     table = "\n".join([str(found), *read.notes])
-    with options.printed_last(table, [given["json"]]):
+    if tables:
+        table += "\n\n" + render.prompts(tables)
+    with options.printed_last(table, [given["json"], given["by_prompt"]]):
         if given["json"]:
             files.write_report(given["json"], report)
+        if tables:
+            with files.atomic_writer(given["by_prompt"]) as stream:
+                stream.write(render.prompts_in_csv(tables).encode())
+
+
+def _tables(
+    settings: dict[str, Any], found: Evaluation, read: inputs.Inputs, progress: Callable[[str], Any]
+) -> list[prompt_table.PromptTable]:
+    """The prompts by themselves, of each order, under the bandwidths of the scores."""
+    widths = [chosen.bandwidth for chosen in found.bandwidths.values()]
+    output_kernel, prompt_kernel = (Cosine() if w is None else Gaussian(w) for w in widths)
+    (outputs,), ((path, prompts),) = read.outputs.values(), read.prompts.items()
+    kernels = {"output_kernel": output_kernel, "prompt_kernel": prompt_kernel}
+    pairs = Pairs(outputs, prompts, **kernels, weights=settings["weights"])
+    chosen = {name: settings[name] for name in ("truncation", "method")}
+    tables = []
+    for order in settings["orders"]:
+        progress(f"prompts, order {order:g}")
+        labels = read.texts.get(path)
+        tables.append(prompt_table.prompt_table(pairs, order=order, labels=labels, **chosen))
+    return tables
 
 
 def _model(given: dict[str, Any]) -> inputs.Model:

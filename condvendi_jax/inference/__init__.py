@@ -14,6 +14,7 @@ from condvendi_jax.inference._jackknife import (
     standard_error,
 )
 from condvendi_jax.inference._mixture import Mixture, mixture
+from condvendi_jax.inference._prompt_table import PromptScore, PromptTable, prompt_table
 from condvendi_jax.inference._results import (
     Comparison,
     Difference,
@@ -33,6 +34,8 @@ __all__ = [
     "Evaluation",
     "Groups",
     "Mixture",
+    "PromptScore",
+    "PromptTable",
     "Ranking",
     "ScoredOrder",
     "Selection",
@@ -46,6 +49,7 @@ __all__ = [
     "group_rows",
     "holm",
     "mixture",
+    "prompt_table",
     "saturation",
     "select",
     "settled_from",

@@ -245,10 +245,7 @@ class Ranking:
     @property
     def name(self) -> str:
         """The score in words: 'Conditional-Vendi', 'RKE', 'Vendi, t = 50'."""
-        kind = "RKE" if self.order == 2 else "Vendi"
-        prefix = "" if self.score == "vendi" else f"{self.score.capitalize()}-"
-        order = "" if self.order in (1, 2) else f" of order {self.order:g}"
-        return prefix + kind + order + _render.cut(self.truncation)
+        return _render.score_name(self.score, self.order, self.truncation)
 
     def difference(self, first: str, second: str) -> Difference:
         """The difference of two models, in that order; KeyError where they were not compared."""

@@ -76,6 +76,7 @@ def select(
       >>> print(chosen.rows, chosen.scores.round(2))
       [3 0 4 1] [1.   2.   3.   2.67]
     """
+    pairs.refuse_weights("rows to choose")
     k, most = _check_counts(pairs, k, per_prompt)
     if score not in ("conditional", "vendi"):
         raise ValueError(f"score: expected 'conditional' or 'vendi', received {score!r}.")

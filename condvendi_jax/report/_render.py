@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # The results themselves import this module.
     from condvendi_jax.bandwidth import RuledBandwidth
     from condvendi_jax.inference._between import Between
+    from condvendi_jax.inference._prompt_table import PromptTable
     from condvendi_jax.inference._results import (
         Comparison,
         ErrorsBy,
@@ -78,6 +79,14 @@ def with_error(value: float, error: float | None) -> str:
 def cut(truncation: int | None) -> str:
     """The truncation as the end of a score's name."""
     return "" if truncation is None else f", t = {truncation:,}"
+
+
+def score_name(score: str, order: float, truncation: int | None) -> str:
+    """A score in words: 'Conditional-Vendi', 'RKE', 'Vendi, t = 50'."""
+    kind = "RKE" if order == 2 else "Vendi"
+    prefix = "" if score == "vendi" else f"{score.capitalize()}-"
+    of_order = "" if order in (1, 2) else f" of order {order:g}"
+    return prefix + kind + of_order + cut(truncation)
 
 
 def evaluation(found: Evaluation) -> str:
@@ -253,10 +262,6 @@ def comparison_in_markdown(found: Comparison) -> str:
 
 def comparison_in_csv(found: Comparison) -> str:
     """A line for each score and model, each difference and each overlap, unrounded."""
-
-    def cell(value: float) -> str:
-        return "" if math.isnan(value) else repr(value)
-
     heading = ["score", "order", "truncation", "first", "second", "value", "standard_error"]
     rows = [[*heading, "p_value", "adjusted_p_value"]]
     for ranking in found.rankings:
@@ -264,17 +269,93 @@ def comparison_in_csv(found: Comparison) -> str:
         start = [ranking.score, f"{ranking.order:g}", truncation]
         for model, value in ranking.values.items():
             error = ranking.standard_errors[model]
-            rows.append([*start, model, "", cell(value), cell(error), "", ""])
-        rows += [[*start, d.first, d.second, *map(cell, d[2:])] for d in ranking.differences]
+            rows.append([*start, model, "", _plain(value), _plain(error), "", ""])
+        rows += [[*start, d.first, d.second, *map(_plain, d[2:])] for d in ranking.differences]
     if found.between:
         whole = found.between.as_dict()
         named = [("different_models", "", "", whole["number"], whole["standard_error"])]
         named += [("overlap", *overlap.values()) for overlap in whole["overlaps"]]
         order = f"{found.between.order:g}"
-        rows += [[s, order, "", *pair, cell(v), cell(e), "", ""] for s, *pair, v, e in named]
+        rows += [[s, order, "", *pair, _plain(v), _plain(e), "", ""] for s, *pair, v, e in named]
+    return _comma_separated(rows)
+
+
+def _plain(value: float) -> str:
+    """A number unrounded; nothing for a NaN."""
+    return "" if math.isnan(value) else repr(value)
+
+
+def _comma_separated(rows: Rows) -> str:
     stream = io.StringIO()
     csv.writer(stream, lineterminator="\n").writerows(rows)
     return stream.getvalue()
+
+
+def prompts(tables: Sequence[PromptTable], count: int = 3) -> str:
+    """The least and the most diverse prompts, with their own scores of the order of each table."""
+    first = tables[0]
+    shown = [*first.least_diverse(count), *reversed(first.most_diverse(count))]
+    shown = list(dict.fromkeys(scored.row for scored in shown))
+    names = [(table.decomposition.order, table.decomposition.truncation) for table in tables]
+    heading = ["prompt", "n", "similarity", *(score_name("vendi", *name) for name in names)]
+    heading += ["to " + score_name("conditional", *name) for name in names]
+    by_row = [{scored.row: scored for scored in table.prompts} for table in tables]
+    rows = []
+    for row in shown:
+        own = [scores[row] for scores in by_row]
+        words = f"row {row}" if own[0].prompt is None else _shortened(str(own[0].prompt))
+        rows.append(
+            [words, f"{own[0].n:,}", f"{own[0].similarity:.3f}"]
+            + [with_error(scored.score, scored.standard_error) for scored in own]
+            + [f"{scored.contributions.conditional:+.3g}" for scored in own]
+        )
+    compared = sum(not math.isnan(scored.similarity) for scored in first.prompts)
+    if compared > 2 * count:
+        rows.insert(count, ["..."] + [""] * (len(heading) - 1))
+    title = f"{len(first.prompts):,} prompts, the least diverse first"
+    table = [aligned(heading, rows)] if rows else []
+    return "\n".join([title, *table, *_notes_on_prompts(first, compared)])
+
+
+def _shortened(text: str, width: int = 48) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def _notes_on_prompts(table: PromptTable, compared: int) -> list[str]:
+    """What the columns mean, and the prompts that nothing but rounding tells apart."""
+    if not compared:
+        return [
+            "no prompt has two outputs: all their own scores are 1, and only contributions differ"
+        ]
+    notes = [
+        "similarity: of two different outputs of a prompt, 0 where all count as different, 1 where "
+        "all count as the same",
+        "scores: of the outputs of a prompt alone, at most n; to Conditional: what the prompt "
+        "contributes to the score of all rows",
+    ]
+    alone = len(table.prompts) - compared
+    if alone:
+        notes.append(f"prompts with one output, which have no similarity: {alone:,}")
+    for limit, words in ((0, "different"), (1, "the same")):
+        saturated = sum(scored.similarity == limit for scored in table.prompts)
+        if saturated:
+            notes.append(f"prompts whose outputs all count as {words}: {saturated:,}")
+    return notes
+
+
+def prompts_in_csv(tables: Sequence[PromptTable]) -> str:
+    """One line for each prompt and table, unrounded."""
+    heading, rows = [], []
+    for table in tables:
+        order, truncation = table.decomposition.order, table.decomposition.truncation
+        start = [f"{order:g}", "" if truncation is None else str(truncation)]
+        for scored in table.prompts:
+            plain = scored.as_dict()
+            name = plain.pop("prompt")
+            heading = ["prompt", "order", "truncation", *plain]
+            rows.append(["" if name is None else str(name), *start, *map(_plain, plain.values())])
+    return _comma_separated([heading, *rows])
 
 
 def _scores(found: Comparison) -> tuple[list[str], list[list[str]]]:

@@ -27,6 +27,7 @@ from condvendi_jax.grams import _memory as memory
 from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.grams._grams import FeatureGram, OfPoints
 from condvendi_jax.grams._pairwise import Factors, Subsets
+from condvendi_jax.kernels import Kernel
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.spectra import _approximations as approximations
 from condvendi_jax.spectra import _estimators as estimators
@@ -817,8 +818,7 @@ def _sloped_term(
     value, slopes = jax.value_and_grad(lambda v: entropy.of_spectrum(padded(v)))(values)
     # (v_k^T phi_i)^2 for the eigenvector v_k of the operator and the feature phi_i of a row.
     if features is None:
-        inverse = jnp.where(weights > 0, 1 / jnp.where(weights > 0, weights, 1), 0)
-        squares = jnp.square(vectors) * values[None, :] * inverse[:, None]
+        squares = _squares(values, vectors, weights)
     else:
         squares = jnp.square(_matmul(features, vectors))
     of_bandwidths = logs
@@ -829,6 +829,59 @@ def _sloped_term(
     if entropy == Entropy() and points.n > 1:
         of_deletions = _deletions(value, values, squares, single)
     return _SlopedTerm(value, _matmul(squares, slopes), of_bandwidths, of_deletions)
+
+
+def _squares(values: jax.Array, vectors: jax.Array, weights: jax.Array) -> jax.Array:
+    """(v_k^T phi_i)^2, `[n, n]`, from the eigenvectors u_k of A; zero for rows of weight zero."""
+    inverse = jnp.where(weights > 0, 1 / jnp.where(weights > 0, weights, 1), 0)
+    return jnp.square(vectors) * values[None, :] * inverse[:, None]
+
+
+class Apart(NamedTuple):
+    """The entropies of g sets of points, each of a set by itself.
+
+    Attributes:
+      values: in nats, `[g]`.
+      of_rows: `[g, m]`, not less their means: the derivative in the weight of a row; at order 1
+        without truncation, what the entropy loses without a row, per weight and relative to the
+        rest.
+      squared_norms: the weighted mean of the squared kernel over all pairs of a set, `[g]`.
+    """
+
+    values: jax.Array
+    of_rows: jax.Array
+    squared_norms: jax.Array
+
+
+@functools.partial(jax.jit, static_argnums=4)
+def compute_apart(
+    kernel: Kernel, points: jax.Array, weights: jax.Array, units: jax.Array, entropy: Entropy
+) -> Apart:
+    """The entropy of each of several small sets of points by itself, in one program.
+
+    Args:
+      kernel: of the points.
+      points: `[g, m, d]`. A point of weight zero is padding.
+      weights: `[g, m]`, of sum one in each set.
+      units: the weight that is deleted of each row, `[g, m]`.
+      entropy: of a truncation up to m.
+    """
+
+    def of_set(points: jax.Array, weights: jax.Array, units: jax.Array) -> Apart:
+        (gram,) = Pairs.trusted((points,), (kernel,), n=points.shape[0]).grams()
+        matrix, roots = gram.dense().matrix, _roots(weights)
+        row_norms = jnp.sum(jnp.square(matrix) * weights[None, :], axis=1)
+        norm = jnp.sum(weights * row_norms)
+        if not entropy.needs_spectrum:
+            return Apart(entropies.of_squared_norm(norm), -2 * row_norms / norm, norm)
+        values, vectors = spectra.decomposed(matrix * roots[:, None] * roots[None, :])
+        value, slopes = jax.value_and_grad(entropy.of_spectrum)(values)
+        squares = _squares(values, vectors, weights)
+        if entropy == Entropy():
+            return Apart(value, _deletions(value, values, squares, units), norm)
+        return Apart(value, _matmul(squares, slopes), norm)
+
+    return jax.vmap(of_set)(points, weights, units)
 
 
 def _deletions(

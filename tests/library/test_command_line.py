@@ -1,7 +1,9 @@
 """`condvendi score` as a user calls it: in process, and as a command where the process matters."""
 
+import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from safetensors.numpy import save_file
 import condvendi_jax as cv
 from condvendi_jax import __main__
 from condvendi_jax.cli import inputs, options
+from condvendi_jax.inference import _prompt_table
 from condvendi_jax.inference._plan import Keys
 
 N = 60
@@ -228,6 +231,44 @@ def test_one_row_has_no_standard_error_and_a_reason(score):
     assert "not a finite number" in row["standard_errors"]["vendi_reason"]
 
 
+def test_prompts_by_themselves_are_written_and_shown(score, folder, monkeypatch):
+    methods, contributions = [], _prompt_table.contributions
+
+    def recording(*pairs, method, **options):
+        methods.append(method)
+        return contributions(*pairs, method=method, **options)
+
+    monkeypatch.setattr(_prompt_table, "contributions", recording)
+    options = (X, T, *GIVEN, "--order=1,2", "--truncation=9", "--method=exact", "--noerrors")
+    _, out = score(*options, "--weights=weights.txt", "--by_prompt=by_prompt.csv")
+    assert methods == [cv.Exact()] * 2
+    kernels = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.6)}
+    pairs = cv.Pairs(OUTPUTS, PROMPTS, **kernels, weights=np.arange(N) % 4)
+    with open(folder / "by_prompt.csv", newline="") as stream:
+        lines = list(csv.DictReader(stream))
+    for order, found in zip((1, 2), (lines[:30], lines[30:]), strict=True):
+        table = cv.prompt_table(pairs, order=order, truncation=9)
+        for line, own in zip(found, table.prompts, strict=True):
+            assert (line["prompt"], line["order"], line["truncation"]) == ("", str(order), "9")
+            assert (int(line["row"]), int(line["n"])) == (own.row, own.n)
+            assert float(line["score"]) == pytest.approx(own.score, rel=1e-4)
+    _, _, printed = out.partition("\n30 prompts, the least diverse first\n")
+    heading, _, first = printed.splitlines()[:3]
+    assert "Vendi, t = 9" in heading and "RKE, t = 9" in heading
+    assert first.startswith(f"row {table.least_diverse(1)[0].row} ")
+
+
+def test_prompts_that_are_texts_have_their_names(score, folder):
+    (folder / "twice.txt").write_text('a cat\na "dog", at last\na cat\n')
+    words = ("--texts=answers.txt", "--prompts=twice.txt", "--cache=cache", "--noerrors", *RULED)
+    encoder = "--text_encoder=fake_encoders:Means"
+    _, out = score(*words, encoder, "--by_prompt=named.csv")
+    with open(folder / "named.csv", newline="") as stream:
+        named = [(line["prompt"], line["n"]) for line in csv.DictReader(stream)]
+    assert named == [("a cat", "2"), ('a "dog", at last', "1")]
+    assert re.search(r"\na cat +2 ", out)
+
+
 def test_texts_and_their_prompts_are_embedded(score, monkeypatch):
     """Lengths, letters a, sums of codes and ones, as the encoder of the tests has them."""
     words = ("--texts=answers.txt", "--prompts=prompts.txt", "--cache=cache", *RULED)
@@ -429,6 +470,9 @@ BAD_INPUTS = [
     (f"{X} --undefok=rul --rul=std", "unknown flag --undefok"),
     ("--outputs=", "--outputs: received nothing after the '='"),
     (f"{X} --output_bandwidth=abc", "--output_bandwidth: expected a number, received 'abc'"),
+    (f"{X} {WIDTH} --by_prompt=t.csv", "--by_prompt=t.csv needs --prompts"),
+    (f"{X} {T} --by_prompt=t.csv --method=nystroem", "--by_prompt: --method=nystroem does not"),
+    (f"{X} {T} --by_prompt=x.npy", "--by_prompt=x.npy would replace x.npy, which"),
     (f"{X} --truncation=1.5", "--truncation: expected a whole number, received '1.5'"),
     (f"{X} --x64=perhaps", "--x64: expected true or false, received"),
     (f"{X} {WIDTH} --json=/dev/null/x", "--json: /dev/null/x cannot be written"),

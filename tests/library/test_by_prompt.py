@@ -1,0 +1,200 @@
+"""Prompts by themselves: scores, errors, similarities, rankings, against loops in NumPy."""
+
+import csv
+import io
+import math
+
+import numpy as np
+import pytest
+from oracles import assert_close, gaussian_gram, renyi, shifted
+
+import condvendi_jax as cv
+from condvendi_jax.grams import _memory as memory
+from condvendi_jax.inference import _prompt_table
+
+ENTROPIES = [{"order": 1}, {"order": 2}, {"order": math.inf}, {"order": 1, "truncation": 4}]
+SIZES = (7, 1, 4, 19, 5, 2)
+
+
+def kernels():
+    """In the precision of the test."""
+    return {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.6)}
+
+
+def draw(sizes=SIZES, seed=0):
+    """Outputs, prompts, and the number of the prompt of each row, in a random order of rows."""
+    rng = np.random.default_rng(seed)
+    prompt = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    outputs = rng.normal(size=(prompt.size, 3)) * rng.uniform(0.3, 2, len(sizes))[prompt, None]
+    prompts = rng.normal(size=(len(sizes), 2))[prompt]
+    return outputs.astype(np.float32), prompts.astype(np.float32), prompt
+
+
+def entropy(gram, weights, *, order, truncation=None):
+    """Of rows with weights, of any sum, by the spectrum of diag(w)^(1/2) K diag(w)^(1/2)."""
+    roots = np.sqrt(weights / weights.sum())
+    values = np.clip(np.linalg.eigvalsh(roots[:, None] * gram * roots[None, :]), 0, None)
+    if truncation is not None:
+        values = shifted(values, min(truncation, values.size))
+    return float(renyi(values, order))
+
+
+def alone(gram, weights, **options):
+    """The score of the rows of one prompt, its error, and the similarity of its outputs."""
+    n, weights, step = weights.size, weights / weights.sum(), 1e-6
+    value = entropy(gram, weights, **options)
+    slopes = np.zeros(n)
+    for row, weight in enumerate(weights):
+        one = np.arange(n) == row
+        if options == {"order": 1} and n > 1:
+            without = entropy(gram[np.ix_(~one, ~one)], weights[~one], **options)
+            slopes[row] = (value - without) * (1 - weight) / weight
+        else:
+            ends = [entropy(gram, weights + sign * step * one, **options) for sign in (1, -1)]
+            slopes[row] = (ends[0] - ends[1]) / (2 * step)
+    slopes -= weights @ slopes
+    error = math.exp(value) * np.sqrt(np.sum((weights * slopes) ** 2) * n / max(n - 1, 1))
+    pairs = np.outer(weights, weights) * ~np.eye(n, dtype=bool)
+    similarity = np.sum(pairs * gram**2) / pairs.sum() if n > 1 else np.nan
+    return math.exp(value), error if n >= 5 else np.nan, similarity
+
+
+@pytest.mark.parametrize("options", ENTROPIES, ids=str)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_every_prompt_is_scored_as_in_a_loop(options, weighted, x64, monkeypatch):
+    outputs, prompts, prompt = draw()
+    weights = np.random.default_rng(1).uniform(0.2, 1, prompt.size) if weighted else np.ones(38)
+    pairs = cv.Pairs(outputs, prompts, **kernels(), weights=weights if weighted else None)
+    monkeypatch.setattr(_prompt_table, "_ENTRIES", 150)  # Two small prompts at a time.
+    table = cv.prompt_table(pairs, **options)
+    shares = weights / weights.sum()
+    assert [own.row for own in table.prompts] == sorted(np.argmax(prompt == p) for p in range(6))
+    found = cv.contributions(pairs, **options)
+    assert table.decomposition == found.decomposition
+    for own in table.prompts:
+        of = prompt == prompt[own.row]
+        assert (own.prompt, own.n) == (None, int(of.sum()))
+        assert own.share == pytest.approx(shares[of].sum())
+        expected = alone(gaussian_gram(outputs[of], 0.8), shares[of], **options)
+        actual = [own.score, own.standard_error, own.similarity]
+        np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-9, equal_nan=True)
+        sums = [of_rows[of] @ shares[of] for of_rows in found.influences]
+        np.testing.assert_allclose(own.contributions, sums, atol=1e-12)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_integer_weights_are_numbers_of_equal_rows(order, x64):
+    outputs, prompts, prompt = draw()
+    copies = np.random.default_rng(2).integers(1, 4, prompt.size)
+    copies[(prompt == 4) | (np.arange(prompt.size) == np.argmax(prompt == 3))] = 0
+    *repeated, labels = (np.repeat(a, copies, axis=0) for a in (outputs, prompts, prompt))
+    expected = cv.prompt_table(*repeated, **kernels(), order=order, labels=labels)
+    options = {"weights": copies, "order": order, "labels": prompt}
+    table = cv.prompt_table(outputs, prompts, **kernels(), **options)
+    found = {own.prompt: own for own in table.prompts}
+    absent = found.pop(4)
+    assert len(found) == len(expected.prompts)
+    for other in expected.prompts:
+        own = found[other.prompt]
+        assert own.n == other.n
+        for one, two in zip(own[3:], other[3:], strict=True):
+            np.testing.assert_allclose(one, two, rtol=1e-7, atol=1e-9, equal_nan=True)
+    assert (absent.n, absent.share) == (0, 0) and math.isnan(absent.score)
+    assert math.isnan(absent.similarity) and all(value == 0 for value in absent.contributions)
+
+
+def test_scores_of_prompts_make_up_the_conditional_score(x64):
+    """Where the kernel tells all prompts apart, H(X|T) is the mean of their entropies."""
+    outputs, _, prompt = draw()
+    far = 100.0 * prompt[:, None]
+    table = cv.prompt_table(outputs, far, **kernels())
+    whole = float(table.decomposition.conditional)
+    logs = np.log([own.score for own in table.prompts])
+    shares = np.array([own.share for own in table.prompts])
+    assert math.log(whole) == pytest.approx(shares @ logs)
+    told = [own.contributions.conditional for own in table.prompts]
+    np.testing.assert_allclose(told, whole * shares * (logs - math.log(whole)), atol=1e-9)
+
+
+def test_labels_take_the_place_of_prompts():
+    outputs, prompts, prompt = draw()
+    words = np.array(["one", "two"])[prompt % 2]
+    labelled = cv.prompt_table(outputs, prompts, **kernels(), order=2, labels=words)
+    expected = [(word, sum(words == word)) for word in dict.fromkeys(words.tolist())]
+    assert [(own.prompt, own.n) for own in labelled.prompts] == expected
+    outputs_alone = cv.prompt_table(outputs, kernel=cv.Gaussian(0.8), order=2, labels=words)
+    one, two = ([own.score for own in table.prompts] for table in (labelled, outputs_alone))
+    assert_close(np.float32(one), two)
+    with pytest.raises(ValueError, match="labels: there are outputs alone; expected the prompt"):
+        cv.prompt_table(outputs, kernel=cv.Gaussian(0.8))
+    with pytest.raises(ValueError, match="labels: expected 38 labels, .* shape .37,."):
+        cv.prompt_table(outputs, prompts, **kernels(), labels=words[1:])
+
+
+def rows_of(*prompts):
+    """Outputs on a line, and the number of the prompt of each."""
+    outputs = np.concatenate([np.asarray(own, np.float32) for own in prompts])
+    prompt = np.repeat(np.arange(len(prompts)), [len(own) for own in prompts])
+    return 10 * outputs[:, None], prompt[:, None].astype(np.float32)
+
+
+def test_prompts_are_ranked_by_similarity_not_by_scores_of_other_n():
+    """Six outputs of three modes score more than two different ones, which are less similar."""
+    data = rows_of([0, 1], [5, 5], [0, 0, 1, 1, 2, 2], [3], [0, 0, 1], [7, 7, 7], [0, 1, 2, 3])
+    table = cv.prompt_table(*data, **kernels(), order=2)
+    rows = [own.row for own in table.prompts]
+    assert [rows.index(own.row) for own in table.least_diverse(9)] == [5, 1, 4, 2, 6, 0]
+    assert [rows.index(own.row) for own in table.most_diverse(4)] == [6, 0, 2, 4]
+    with pytest.raises(ValueError, match="count: expected"):
+        table.least_diverse(0)
+    with pytest.raises(TypeError, match="method: expected cv.Auto"):
+        cv.prompt_table(*data, **kernels(), method="exact")
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_outputs_that_do_not_vary_have_no_error(order):
+    data = rows_of(range(6), [0] * 6, [0, 1] * 3, [0, 0, 0, 0, 1])
+    table = cv.prompt_table(*data, **kernels(), order=order)
+    assert [own.similarity for own in table.prompts[:2]] == [0, 1]
+    assert_close(np.float32([own.score for own in table.prompts[:3]]), [6, 1, 2])
+    assert [math.isnan(own.standard_error) for own in table.prompts] == [True, True, True, False]
+
+
+def test_prompts_with_one_output_are_counted_and_not_compared():
+    outputs, prompts, _ = draw((1,) * 6)
+    table = cv.prompt_table(outputs, prompts, **kernels(), order=1)
+    assert [(own.n, own.score) for own in table.prompts] == [(1, 1.0)] * 6
+    assert table.least_diverse(1) == table.most_diverse(1) == []
+    assert any(own.contributions.vendi != 0 for own in table.prompts)
+    assert str(table).splitlines()[1].startswith("no prompt has two outputs")
+    (single,) = cv.prompt_table(outputs, 0 * prompts, **kernels(), order=2).prompts
+    assert_close(np.float32(single.score), cv.rke(outputs, kernel=cv.Gaussian(0.8)))
+
+
+def test_more_outputs_of_a_prompt_than_fit_in_memory_are_refused(monkeypatch):
+    monkeypatch.setattr(memory, "limit", lambda: memory.needed(18, np.float32))
+    with pytest.raises(ValueError, match="n x n arrays of the 19 outputs of one prompt"):
+        cv.prompt_table(*draw()[:2], **kernels(), order=2)
+
+
+def test_a_table_is_printed_and_written():
+    data = rows_of([0, 1], [5, 5], [0, 0, 1, 1, 2, 2], [3], [0, 0, 1])
+    words = np.repeat(["a, b", "c", "long " * 20, "d", "e"], (2, 2, 6, 1, 3))
+    table = cv.prompt_table(*data, **kernels(), order=2, labels=words)
+    lines = str(table).splitlines()
+    assert lines[0] == "5 prompts, the least diverse first"
+    assert lines[1].split() == ["prompt", "n", "similarity", "RKE", "to", "Conditional-RKE"]
+    assert [line.split()[0] for line in lines[3:7]] == ["c", "e", "long", "a,"]
+    assert lines[5].startswith("long " * 9 + "...  6       0.200    3  ")
+    assert "prompts with one output, which have no similarity: 1" in lines
+    assert "prompts whose outputs all count as different: 1" in lines
+    many = cv.prompt_table(*draw((2,) * 7)[:2], **kernels(), order=math.inf)
+    lines = str(many).splitlines()
+    assert lines[6] == "..." and lines[3].startswith(f"row {many.least_diverse(1)[0].row} ")
+    read, plain = csv.DictReader(io.StringIO(table.comma_separated())), table.as_dict()
+    assert (plain["order"], many.as_dict()["order"]) == (2, "inf")
+    for line, own, entry in zip(read, table.prompts, plain["prompts"], strict=True):
+        assert (line["prompt"], line["order"], line["truncation"]) == (own.prompt, "2", "")
+        assert entry["contribution_to_information"] == own.contributions.information
+        for name, value in list(entry.items())[1:]:
+            assert line[name] == ("" if math.isnan(value) else repr(value))
