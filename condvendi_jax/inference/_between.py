@@ -7,8 +7,8 @@ docs/contributions.md.
 
 from __future__ import annotations
 
-import dataclasses
 import contextlib
+import dataclasses
 import functools
 import itertools
 import math
