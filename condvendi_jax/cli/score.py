@@ -115,7 +115,7 @@ def _tables(
     widths = [chosen.bandwidth for chosen in found.bandwidths.values()]
     output_kernel, prompt_kernel = (Cosine() if w is None else Gaussian(w) for w in widths)
     (outputs,), ((path, prompts),) = read.outputs.values(), read.prompts.items()
-    kernels = {"output_kernel": output_kernel, "prompt_kernel": prompt_kernel}
+    kernels: Any = {"output_kernel": output_kernel, "prompt_kernel": prompt_kernel}
     pairs = Pairs(outputs, prompts, **kernels, weights=settings["weights"])
     chosen = {name: settings[name] for name in ("truncation", "method")}
     tables = []

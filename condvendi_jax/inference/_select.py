@@ -15,7 +15,6 @@ from condvendi_jax import validation
 from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.grams._pairwise import Factors, Subsets
 from condvendi_jax.pairs import Pairs, takes_pairs
-from condvendi_jax.spectra import _influences
 from condvendi_jax.spectra import _methods as methods
 
 
@@ -118,7 +117,8 @@ def _most_influential(sums: jax.Array) -> jax.Array:
 
     `sums` are those of the outputs `[1, n]`, or of the prompts and the pairs `[2, n]`.
     """
-    *of_prompts, of_score = _influences.of_row_sums(sums)
+    # The influence on an entropy of order 2, but for a constant.
+    *of_prompts, of_score = -sums / jnp.mean(sums, axis=-1, keepdims=True)
     return jnp.argmax(of_score - of_prompts[0] if of_prompts else of_score)
 
 
