@@ -89,9 +89,9 @@ class PromptModes(lab.Study):
             pairs.outputs, pairs.prompts, **scale.kernels, count=self.modes
         )
         count, kind = validation.distinct_rows(pairs.prompts)
-        gram = np.asarray(cv.gram(scale.kernels["output_kernel"], pairs.outputs).dense().matrix)
         weights = [mode.weights for mode in modes]
-        effects = np.array([whole_prompts.influences(gram, w, kind) for w in weights])
+        points = pairs.outputs, scale.kernels["output_kernel"]
+        effects = np.array([_effects(*points, w, kind) for w in weights])
         of_prompt = np.array([np.bincount(kind, w) for w in weights])
         prompts = np.argsort(-of_prompt, axis=1, kind="stable")[:, :_SHOWN]
         covariance = np.einsum("aop,bop->oab", effects, effects) * count / (count - 1)
@@ -128,6 +128,16 @@ class PromptModes(lab.Study):
     def figures(cls, runs):
         """A figure a data set: modes with their prompts, and their scores."""
         return {run.folder.name.replace("-", "_"): _figure(run) for run in runs}
+
+
+def _effects(
+    outputs: np.ndarray, kernel: cv.Gaussian | cv.Cosine, weights: np.ndarray, kind: np.ndarray
+) -> np.ndarray:
+    """How the entropies of orders 1 and 2 move with the weight of each prompt, `[2, prompts]`."""
+    orders = [cv.contributions(outputs, kernel=kernel, weights=weights, order=o) for o in (1, 2)]
+    return np.array(
+        [[of.vendi / float(c.decomposition.vendi) for of in c.by(kind).values()] for c in orders]
+    )
 
 
 def standard_errors(found: xr.Dataset) -> xr.DataArray:

@@ -1,9 +1,8 @@
-"""Prompts drawn whole, one output of each, and errors of scores over prompts for given weights."""
+"""Prompts drawn whole, what they are called, and one output of each."""
 
 from __future__ import annotations
 
 import numpy as np
-import scipy.linalg
 
 from condvendi_jax import validation
 from condvendi_jax.encoders.items import decode_image, list_images
@@ -46,22 +45,3 @@ def one_of_each(prompts: np.ndarray, kind: np.ndarray) -> np.ndarray:
     """A row of each prompt, in turn the first, second, ... of those that it has."""
     rows = [[np.flatnonzero(kind == p) for p in of_mode] for of_mode in prompts]
     return np.array([[r[j % len(r)] for j, r in enumerate(of_mode)] for of_mode in rows])
-
-
-def influences(gram: np.ndarray, weights: np.ndarray, units: np.ndarray) -> np.ndarray:
-    """How the entropies of orders 1 and 2 move with the weight of each unit, `[2, units]`.
-
-    d H / d log w summed over the points of a unit, at weights that are scaled to one again: the
-    infinitesimal jackknife, of one spectrum. The sum of its squares is the variance of H where
-    units are drawn at random. Of the Gram K `[n, n]`, the weights w `[n]` of sum one and the unit
-    of each point `[n]`, from 0.
-    """
-    root = np.sqrt(weights)
-    values, vectors = scipy.linalg.eigh(gram * np.outer(root, root))
-    values = np.maximum(values, 0)
-    logs = np.log(np.where(values > 0, values, 1))
-    of_points = np.square(vectors) * values  # Of sum w_i over the eigenvalues.
-    entropy, purity = -values @ logs, values @ values
-    one = -(of_points @ logs) - weights * entropy
-    two = 2 * weights - 2 * (of_points @ values) / purity
-    return np.array([np.bincount(units, effect) for effect in (one, two)])
