@@ -138,16 +138,12 @@ def _count(pairs: Pairs, units: Groups) -> int:
 
 def _of_units(of_rows: np.ndarray, pairs: Pairs, units: Groups) -> np.ndarray:
     """The influences of units, `[replicates, G]`, of which the root mean square is the error."""
-    count, shares = units.count, pairs.shares
+    count, shares, independent = units.count, pairs.shares, _count(pairs, units)
     weighted = np.where(shares > 0, of_rows * shares, 0)
-    if pairs.copies is not None and units.units == "rows":
-        copies = np.asarray(pairs.copies, np.float64)
-        total = copies.sum()
-        roots = np.sqrt(np.where(copies > 0, copies, 1))  # Row i stands for copies_i units.
-        return weighted / roots * math.sqrt(pairs.n * total / (total - 1))
+    if pairs.copies is not None and units.units == "rows":  # Row i stands for copies_i units.
+        weighted /= np.sqrt(np.maximum(pairs.copies, 1))
     sums = [np.bincount(units.membership, row, minlength=count) for row in weighted]
-    present = units.present
-    return np.stack(sums) * math.sqrt(count * present / (present - 1))
+    return np.stack(sums) * math.sqrt(count * independent / (independent - 1))
 
 
 def root_mean_square(of_units: np.ndarray) -> float:

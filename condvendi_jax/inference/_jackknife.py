@@ -125,8 +125,8 @@ def group_models(
 ) -> tuple[dict[str, Groups], str]:
     """The groups of each model, and how models are matched: 'rows', 'prompts', 'labels', 'none'.
 
-    At most `count` groups, unless the pairs have labels; where it is None, every row, or all rows
-    of a prompt, are a group. `shared` says whether all models have the same prompts row by row.
+    At most `count` groups, unless rows share labels; where it is None, every row, or all rows of a
+    prompt, are a group. `shared` says whether all models have the same prompts row by row.
     Raises ValueError where a model has no row in some of `count` groups.
     """
     first = next(iter(models.values()))
@@ -135,7 +135,11 @@ def group_models(
     if first.groups is not None:
         labels = [pairs.groups for pairs in models.values() if pairs.groups is not None]
         # Rows of weight zero may have taken a label with them.
-        together = _labelled(np.unique(np.concatenate(labels), return_inverse=True)[1])
+        of_row = np.unique(np.concatenate(labels), return_inverse=True)[1]
+        together = _labelled(of_row)
+        totals = [pairs.total for pairs in models.values()]
+        if [np.unique(own).size for own in labels] == totals:  # Every row has its own.
+            together = _deal(count, key, of_row, np.ones(of_row.size, int))._replace(units="rows")
         return _split(together, models, count), "labels"
     if len(models) == 1:
         dealt = _deal(count, key, first.prompt_kinds[1], _numbers(first))

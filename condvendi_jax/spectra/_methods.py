@@ -259,7 +259,7 @@ class GramMethod(Method):
         """Each of the entropies, for the given terms."""
 
     def check(self, points: Pairs, terms: Terms) -> None:
-        self.suited_to(grams_of_terms(points), terms)
+        self.suited_to(_unweighted_grams(points), terms)
 
     def of_points(self, points: Pairs, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
         grams = grams_of_terms(points)
@@ -513,7 +513,7 @@ class Auto(GramMethod):
     def sloped(
         self, points: Pairs, entropy: Entropy, terms: Terms, drawn: tuple[int, ...]
     ) -> Sloped:
-        suited = self.suited_to(grams_of_terms(points), terms)
+        suited = self.suited_to(_unweighted_grams(points), terms)
         return suited.sloped(points, entropy, terms, drawn)
 
 

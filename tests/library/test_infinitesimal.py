@@ -1,0 +1,201 @@
+"""Standard errors from influences, against NumPy: derivatives by differences, every row deleted."""
+
+import jax
+import numpy as np
+import pytest
+from oracles import draw_pairs, gaussian_gram, renyi, scores, shifted
+
+import condvendi_jax as cv
+from condvendi_jax.entropies import PerScore
+from condvendi_jax.inference import _infinitesimal as infinitesimal
+from condvendi_jax.inference._infinitesimal import root_mean_square
+from condvendi_jax.inference._jackknife import Groups
+from condvendi_jax.pairs import Pairs
+from condvendi_jax.spectra import AUTO
+
+N = 100
+WIDTHS = (0.75, 0.5)
+KERNELS = dict(zip(("output_kernel", "prompt_kernel"), map(cv.Gaussian, WIDTHS), strict=True))
+WIDE = {"output_kernel": cv.Gaussian(9.0), "prompt_kernel": cv.Gaussian(9.0)}
+ONES, WEIGHTS = np.ones(N), np.random.default_rng(2).uniform(0.5, 2, size=N)
+WEIGHED = pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "weighted"])
+# 50 groups of unequal sizes, in no order.
+LABELS = np.random.default_rng(1).permutation([*range(50), *range(0, 40, 4), *range(40)])
+
+
+def grams_of(outputs, prompts):
+    x, t = map(gaussian_gram, (outputs, prompts), WIDTHS)
+    return x, t, x * t
+
+
+def log_scores(grams, weights, order, t=None):
+    """The logarithms of the three scores of weighted rows, `[3]`."""
+    roots = np.sqrt(weights / weights.sum())
+    entropies = []
+    for gram in grams:
+        values = np.clip(np.linalg.eigvalsh(gram * roots[:, None] * roots), 0, None)
+        entropies.append(renyi(values if t is None else shifted(values, t), order))
+    x, prompts, joint = np.array(entropies, np.float64)
+    return np.array([x, joint - prompts, x + prompts - joint])
+
+
+def slopes(grams, weights, labels, order, t=None):
+    """The derivative of each score as a group's weight grows and the others' shrink, `[G, 3]`."""
+    shares, found = weights / weights.sum(), []
+    for own in (labels == label for label in np.unique(labels)):
+        move = 1e-5 * (shares * own - shares[own].sum() * shares)
+        ends = [np.exp(log_scores(grams, shares + s * move, order, t)) for s in (1, -1)]
+        found.append(np.subtract(*ends) / 2e-5)
+    return np.array(found)
+
+
+def error_of(of_groups):
+    """G / (G - 1) times the sum of squares over G groups, `[3]`."""
+    return np.sqrt(len(of_groups) / (len(of_groups) - 1) * np.sum(of_groups**2, axis=0))
+
+
+@WEIGHED
+@pytest.mark.parametrize("order, t", [(2, None), (2, 7), (1, None), (1, 7), (0.5, None)])
+def test_errors_are_sums_of_derivatives_over_the_rows_of_a_group(order, t, weights, x64):
+    pairs, given = draw_pairs(N), ONES if weights is None else weights
+    options = {**KERNELS, "orders": [order], "truncation": t, "groups": LABELS, "weights": weights}
+    (scored,) = cv.evaluate(*pairs, **options).orders
+    expected = error_of(slopes(grams_of(*pairs), given, LABELS, order, t))
+    np.testing.assert_allclose(scored.standard_errors, expected, rtol=1e-5)
+    assert scored.errors_by == ("influences", 50, "given labels", None)
+
+
+def test_rows_of_equal_prompts_are_a_group_and_outputs_alone_are_not(x64):
+    outputs, prompts = draw_pairs(N)
+    prompts = prompts[LABELS]
+    (scored,) = cv.evaluate(outputs, prompts, **KERNELS, orders=[2]).orders
+    grams = grams_of(outputs, prompts)
+    expected = error_of(slopes(grams, ONES, LABELS, 2))
+    np.testing.assert_allclose(scored.standard_errors, expected, rtol=1e-5)
+    assert scored.errors_by == ("influences", 50, "rows of one prompt", None)
+    (alone,) = cv.evaluate(outputs, output_kernel=cv.Gaussian(WIDTHS[0]), orders=[2]).orders
+    expected = error_of(slopes(grams, ONES, np.arange(N), 2))[0]
+    np.testing.assert_allclose(alone.standard_errors.vendi, expected, rtol=1e-5)
+    assert alone.errors_by == ("influences", N, "rows", None)
+
+
+@WEIGHED
+def test_errors_of_rows_at_order_one_are_those_of_deleting_each(weights, x64):
+    """By what the log scores lose for the weight of a row."""
+    pairs, given = draw_pairs(N), ONES if weights is None else weights
+    grams, shares = grams_of(*pairs), given / given.sum()
+    whole, without = log_scores(grams, given, 1), []
+    for row in range(N):
+        kept = np.delete(np.arange(N), row)
+        without.append(log_scores([gram[np.ix_(kept, kept)] for gram in grams], given[kept], 1))
+    changes = (whole - np.array(without)) * (1 - shares)[:, None]
+    changes -= shares[:, None] * changes.sum(axis=0)
+    (scored,) = cv.evaluate(*pairs, **KERNELS, orders=[1], weights=weights).orders
+    np.testing.assert_allclose(scored.standard_errors, np.exp(whole) * error_of(changes), rtol=1e-6)
+    by_slopes = error_of(slopes(grams, given, np.arange(N), 1))
+    assert np.all(np.abs(np.array(scored.standard_errors) / by_slopes - 1) > 0.02)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_rows_with_labels_of_their_own_are_independent(order, x64):
+    """Also where prompts repeat, and paired by label in whatever order."""
+    outputs, prompts = draw_pairs(N)
+    options, order_of_rows = {**KERNELS, "orders": [order]}, np.random.default_rng(3).permutation(N)
+    (alone,) = cv.evaluate(outputs, prompts, **options).orders
+    (labelled,) = cv.evaluate(outputs, prompts, **options, groups=order_of_rows).orders
+    np.testing.assert_allclose(labelled.standard_errors, alone.standard_errors, rtol=1e-12)
+    assert labelled.errors_by == alone.errors_by == ("influences", N, "rows", None)
+    options, models = options | {"groups": order_of_rows}, {"a": outputs, "b": outputs}
+    ones = {"a": np.ones(N), "b": np.ones(N, int)}
+    found = cv.compare(models, prompts, **options, weights=ones)
+    assert found.rankings[1].differences[0].standard_error < 1e-12
+    (repeated,) = cv.evaluate(outputs, prompts[LABELS], **options).orders
+    assert repeated.errors_by == alone.errors_by
+
+
+@pytest.mark.parametrize(
+    ("n", "options", "method", "reason"),
+    [
+        (19, {"orders": [2]}, "deletions", "there are fewer than 20 rows"),
+        (20, {"orders": [2]}, "influences", None),
+        (N, {"groups": LABELS % 49}, "deletions", "there are fewer than 50 given labels"),
+        (N, {"groups": LABELS % 49, "orders": [2]}, "influences", None),
+        (N, {"groups": LABELS % 49, "orders": [2], "truncation": 5}, "deletions", "50"),
+        (N, {"groups": LABELS % 6, "orders": [2]}, "deletions", "fewer than 7 given labels"),
+        (N, {"groups": LABELS % 7, "orders": [2]}, "influences", None),
+        (N, {"orders": [0.5], "groups": np.arange(N)[::-1]}, "deletions", "100 rows are few"),
+        (N, {"orders": [0.5]}, "deletions", "100 rows are few for"),
+        (N, {"orders": [0.5], **WIDE}, "influences", None),
+        (N, {"orders": [2], "groups": 25}, "deletions", None),
+    ],
+)
+def test_groups_are_deleted_where_influences_would_not_do_and_the_result_says_why(
+    n, options, method, reason
+):
+    pairs = (points[:n] for points in draw_pairs(N, dtype=np.float32))
+    (scored,) = cv.evaluate(*pairs, **(KERNELS | {"orders": [1]} | options)).orders
+    assert scored.errors_by.method == method
+    assert str(reason) in str(scored.errors_by.reason)
+
+
+def test_the_doubt_of_one_model_deletes_the_groups_of_all():
+    outputs, prompts = draw_pairs(N, dtype=np.float32)
+    models, options = {"few": outputs, "many": 30 * outputs}, {**WIDE, "orders": [0.5]}
+    alone = [cv.evaluate(of, prompts, **options).orders[0] for of in models.values()]
+    assert [of.errors_by.method for of in alone] == ["influences", "deletions"]
+    together = cv.compare(models, prompts, **options).evaluations.values()
+    assert {of.orders[0].errors_by.method for of in together} == {"deletions"}
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_what_models_share_cancels_in_their_difference(order, x64):
+    first, prompts = draw_pairs(N)
+    second = first + 0.3 * np.random.default_rng(4).normal(size=first.shape)
+    models, options = {"first": first, "second": second}, {**KERNELS, "orders": [order]}
+    matched = cv.compare(models | {"third": first}, prompts, **options, groups=LABELS)
+    one, two = (slopes(grams_of(of, prompts), ONES, LABELS, order) for of in (first, second))
+    # Other prompts, and labels of none: nothing is shared.
+    unmatched = cv.compare(models, {"first": prompts, "second": prompts + 1}, **options)
+    assert unmatched.matched == "none"
+    for name, expected in zip(PerScore._fields, error_of(one - two), strict=True):
+        ranking, apart = (found.ranking(name, order) for found in (matched, unmatched))
+        assert ranking.difference("first", "third").standard_error == 0
+        of_both = np.hypot(*apart.standard_errors.values())
+        for found, error in ((ranking, expected), (apart, of_both)):
+            difference = found.difference("first", "second")
+            np.testing.assert_allclose(difference.standard_error, error, rtol=1e-5)
+
+
+def test_noise_of_replicates_is_taken_out_unless_it_is_most_of_the_error():
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=50)
+    for noise, kept in ((0.8, 0), (8.0, 8.0**2 / 4)):
+        several = truth + noise * rng.normal(size=(400, 4, 50))
+        squares = np.square([root_mean_square(of) for of in several])
+        np.testing.assert_allclose(squares.mean(), np.mean(truth**2) + kept, rtol=0.05)
+
+
+def test_an_error_that_is_mostly_noise_comes_with_a_warning():
+    pairs = Pairs(*draw_pairs(N, dtype=np.float32), **KERNELS)
+    found = infinitesimal.influences(pairs, cv.renyi(2), AUTO)
+    noise = 300 * np.random.default_rng(0).normal(size=(4, N))
+    found = found._replace(of_rows=found.of_rows._replace(vendi=found.of_rows.vendi + noise))
+    with pytest.warns(UserWarning, match="the standard error of vendi is mostly that of the estim"):
+        infinitesimal.score(pairs, cv.renyi(2), found, Groups(np.arange(N), "rows"))
+
+
+@pytest.mark.parametrize("order, t", [(1, None), (1, 7), (2, None)])
+def test_bandwidth_errors_are_the_changes_by_other_bandwidths(order, t, x64):
+    arrays = draw_pairs(N)
+    pairs = Pairs(*arrays, rule="variance", key=jax.random.key(0))
+    (scored,) = cv.evaluate(pairs, orders=[order], truncation=t).orders
+    widths, _, errors = zip(*pairs.bandwidths.values(), strict=True)
+    changes = []
+    for move in 1e-5 * np.eye(2):
+        ends = []
+        for scale in (1 + move, 1 - move):
+            grams = map(gaussian_gram, arrays, widths * scale)
+            ends.append([*scores(*grams, order=order, truncation=t).values()])
+        changes.append(np.subtract(*ends) / 2e-5)
+    expected = np.linalg.norm(np.array(errors)[:, None] * changes, axis=0)
+    np.testing.assert_allclose(scored.bandwidth_errors, expected, rtol=1e-5)
