@@ -371,7 +371,15 @@ class SpectralMeasure:
         the rank; the geometric mean over probes and the last depths evens out their steps. Piled
         up, as at zero: all of the weight lies at the node.
         """
-        head, rank = self.deflated[0], t - 0.5
+        return self._at_rank(t - 0.5)
+
+    def cut(self, t: int) -> float:
+        """A value between the t-th and the next eigenvalue, where these lie apart."""
+        return self._at_rank(t)[0]
+
+    def _at_rank(self, rank: float) -> tuple[float, float]:
+        """The eigenvalue of a rank, k - 1/2 for the k-th, if they lie apart and if they pile up."""
+        head = self.deflated[0]
         apart, piled = [], []
         for gauss, _ in self.sampled:
             for nodes, weights in zip(*gauss, strict=True):
@@ -458,7 +466,9 @@ class _Top:
             mean = -1 / (self.measure.largest + self.shift) / self.t
         else:
             mean = self.sum(own).value / self.t
-        return lambda x: np.where(x > self.tau, own(x) - mean, 0.0)
+        # Not tau, which is the t-th itself: rounding would decide whether that is kept.
+        cut = self.measure.cut(self.t)
+        return lambda x: np.where(x > cut, own(x) - mean, 0.0)
 
     def _with_shift(self, g: Function, derivative: Function) -> Estimate:
         """The sum of g, a function of the shifted eigenvalues, with the error of the shift.
