@@ -73,8 +73,11 @@ class Operator(abc.ABC):
         """(K / n) v for vectors `[n]` or `[n, m]`, or as `place` returned them, of that shape."""
 
     @abc.abstractmethod
-    def squared_norm_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        """||K / n - L R^T||_F^2 for L, R `[n, m]` as placed, L R^T symmetric, entry by entry."""
+    def row_squares_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        """Sums of squares along the rows of K / n - L R^T, `[rows]`, entry by entry.
+
+        L and R are `[n, m]` as placed, L R^T symmetric.
+        """
 
     @abc.abstractmethod
     def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
@@ -216,8 +219,10 @@ class Dense(Operator):
         product = _product(self.matrix, gathered) / self.n
         return self.layout.constrain(product)[: vectors.shape[0]]
 
-    def squared_norm_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        return pairwise.squared_norm_of_rows(self.matrix, left, right, n=self.n, layout=self.layout)
+    def row_squares_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        return pairwise.stored_row_squares_beside(
+            self.matrix, left, right, n=self.n, layout=self.layout
+        )
 
     def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
         total = jnp.sum(left * self.matvec(right))
@@ -341,8 +346,8 @@ class OfPoints(Gram):
         of_own, of_other, of_joint = pairwise.squared_norms(own + others, subsets, **options)
         return of_own, of_other, of_joint
 
-    def squared_norm_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        return pairwise.squared_norm_beside(self.factors(), left, right, **self._options)
+    def row_squares_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        return pairwise.row_squares_beside(self.factors(), left, right, **self._options)
 
     def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
         return pairwise.bilinear_slope(self.factors(), left, right, **self._options)
@@ -544,9 +549,9 @@ class WeightedGram(Operator):
         weights = self.weights[: vectors.shape[0]].reshape(-1, *(1,) * (vectors.ndim - 1))
         return weights * self.gram.matvec(weights * vectors)
 
-    def squared_norm_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
+    def row_squares_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
         factors, options = self.gram.factors(), self.gram._options
-        return pairwise.squared_norm_beside(factors, left, right, scale=self.weights, **options)
+        return pairwise.row_squares_beside(factors, left, right, scale=self.weights, **options)
 
     def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
         weights = lax.stop_gradient(self.weights)[:, None]

@@ -766,7 +766,7 @@ def matvec(
 
 
 @functools.partial(jax.jit, static_argnames=("tile_size", "layout"))
-def squared_norm_beside(
+def row_squares_beside(
     factors: Factors,
     left: jax.Array,
     right: jax.Array,
@@ -775,10 +775,11 @@ def squared_norm_beside(
     tile_size: int | None = None,
     layout: Layout | None = None,
 ) -> jax.Array:
-    """||diag(w) K diag(w) / n - L R^T||_F^2 for L, R `[rows, m]`, L R^T symmetric.
+    """Sums of squares along the rows of diag(w) K diag(w) / n - L R^T, `[rows]`.
 
-    The difference is taken entry by entry: where little is left of K / n, its norm keeps the
-    digits that a difference of norms loses. w is `scale`, `[rows]`, or ones.
+    L and R are `[rows, m]`, L R^T symmetric. The difference is taken entry by entry: where little
+    is left of K / n, its norm keeps the digits that a difference of norms loses. w is `scale`,
+    `[rows]`, or ones.
     """
     scale = jnp.ones(left.shape[0], left.dtype) if scale is None else scale
 
@@ -790,20 +791,21 @@ def squared_norm_beside(
             weights = scale_i[:, None] * scale_j[None, :] / n
             tile = _unit_tile(_kernels(factors), rows, columns, diagonal)
             rest = jnp.square(tile * weights - outer(left_i, right_j))
-            return Parts(None, (None,), ((1 if diagonal else 2) * jnp.sum(rest, axis=0),))
+            to_columns = None if diagonal else jnp.sum(rest, axis=0)
+            return Parts(None, (jnp.sum(rest, axis=1),), (to_columns,))
 
         _, (sums,) = fold_pairs(layout, size, block, tile)
-        return _total(layout, pairwise_sum(sums))
+        return sums[: factors[0].n]
 
     n = _number(factors, layout)
-    return _on_devices(layout, local, factors, left, right, scale, out=PartitionSpec())
+    return _on_devices(layout, local, factors, left, right, scale, out=_spec(layout))
 
 
 @functools.partial(jax.jit, static_argnames=("n", "layout"))
-def squared_norm_of_rows(
+def stored_row_squares_beside(
     matrix: jax.Array, left: jax.Array, right: jax.Array, *, n: int, layout: Layout | None = None
 ) -> jax.Array:
-    """||K / n - L R^T||_F^2 for a stored K, `[rows, rows]`, and L, R `[rows, k]`."""
+    """The same of K / n - L R^T for a stored K, `[rows, rows]`, and L, R `[rows, k]`."""
 
     def local(_: Factors, matrix: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
         if layout is not None:
@@ -811,18 +813,17 @@ def squared_norm_of_rows(
         count = matrix.shape[0]
         size = min(count, CPU_TILE)
 
-        def of_block(start: jax.Array) -> jax.Array:
-            # The last block overlaps its neighbour: rows counted there do not count again.
-            first = jnp.minimum(start, count - size)
+        def add(k: jax.Array, sums: jax.Array) -> jax.Array:
+            # The last block reaches back over its neighbour, and finds the same sums again.
+            first = jnp.minimum(k * size, count - size)
             block, left_i = (lax.dynamic_slice_in_dim(part, first, size) for part in (matrix, left))
             rest = block / n - outer(left_i, right)
-            new = first + jnp.arange(size) >= start
-            return jnp.sum(jnp.where(new, jnp.sum(jnp.square(rest), axis=1), 0))
+            found = jnp.sum(jnp.square(rest), axis=1)
+            return lax.dynamic_update_slice_in_dim(sums, found, first, axis=0)
 
-        starts = jnp.arange(math.ceil(count / size)) * size
-        return _total(layout, jnp.sum(lax.map(of_block, starts)))
+        return lax.fori_loop(0, math.ceil(count / size), add, jnp.zeros(count, matrix.dtype))
 
-    return _on_devices(layout, local, (), matrix, left, right, out=PartitionSpec())
+    return _on_devices(layout, local, (), matrix, left, right, out=_spec(layout))
 
 
 @functools.partial(jax.jit, static_argnames=("tile_size", "layout"))

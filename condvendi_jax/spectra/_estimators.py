@@ -28,6 +28,7 @@ from condvendi_jax.entropies import Entropy, von_neumann
 from condvendi_jax.grams import _eigenvalues as spectra
 from condvendi_jax.grams._grams import Operator
 from condvendi_jax.grams._layouts import to_host
+from condvendi_jax.spectra import _influences as influences
 from condvendi_jax.spectra import _krylov as krylov
 from condvendi_jax.spectra import _quadrature as quadrature
 from condvendi_jax.spectra._measures import Estimate, Function, Rule, SpectralMeasure
@@ -298,10 +299,12 @@ class Sampler:
         self.projected = values[projected_off], residuals[projected_off]
         self._rules = self._block_rules(floor)
         self._basis = space.basis
-        self.vectors = krylov.combine(space.basis, self._like(chosen))
+        self.vectors = self._combined(chosen)
         scaled = self.vectors * self._like(values * deflated)[None, :]
-        self._rest = float(_squared_norm_beside(self._gram, scaled, self.vectors))
-        self.invariant = krylov.combine(space.basis, self._like(chosen * projected_off[None, :]))
+        rest = _host(_row_squares_beside(self._gram, scaled, self.vectors))
+        #: The diagonal of the square of A - V diag(values) V^T, `[n]`.
+        self._rest = rest[: self._gram.n]
+        self.invariant = self._combined(chosen * projected_off[None, :])
         self._largest = float(self._rules[0].nodes.max())
         self._largest_error = self._error_of_largest()
 
@@ -382,7 +385,7 @@ class Sampler:
         count, mass = self.values.size, np.sum(self.values)
         # A - V diag(values) V^T consists of P A P and, in either of the two corners beside it, the
         # part of A V outside of the span of V. Tr P A^2 P has one such corner.
-        square = self._rest - float(np.sum(np.square(self.residuals)))
+        square = float(np.sum(self._rest) - np.sum(np.square(self.residuals)))
         moments = np.array([n - count, 1 - mass, square])
         # The square is a sum of squares over the entries of what is left, rounded like the entries.
         of_square = math.sqrt(square * self._norm) + square
@@ -433,36 +436,110 @@ class Sampler:
         def remainder(x: np.ndarray) -> np.ndarray:
             return derivative(x) - line(x)
 
-        lefts, rights = [self.vectors], [self._images(remainder)]
+        lefts, rights = [self.vectors], [self._combined(self._coefficients(remainder))]
         for state in self._batches:
-            alpha, beta, squares = map(_host, (state.alpha, state.beta, state.squares))
-            found, vectors = quadrature.tridiagonal_eigen(
-                alpha[:, : self.steps], beta[:, : self.steps - 1]
-            )
-            first = remainder(np.maximum(found, 0)) * vectors[:, 0, :]
-            roots = np.sqrt(squares / self.probes)
-            coefficients = np.einsum("pkj,pj->pk", vectors, first) * roots[:, None]
-            lefts.append(state.history[:, 0].T * self._like(roots)[None, :])
-            unused = state.alpha.shape[1] - self.steps
-            padded = np.pad(coefficients, ((0, 0), (0, unused)))
-            rights.append(krylov.unroll(state, self._like(padded)))
+            starts, images = self._images_of_probes(state, remainder)
+            lefts.append(starts)
+            rights.append(images / self.probes)
         slope = float(line.convert().coef[1:].sum())
         return jnp.concatenate(lefts, axis=1), jnp.concatenate(rights, axis=1), slope / 2
 
-    def _images(self, function: Function) -> jax.Array:
-        """f(A) V, and P f(A) V again for the vectors that Lanczos projects off, `[rows, k]`."""
+    def influences(self, entropy: Entropy, shares: np.ndarray | None = None) -> np.ndarray:
+        """The influences of rows on the entropy, as independent estimates `[replicates, n]`.
+
+        Row i of share p_i of the weight has dH / dp_i = (A h(A))_ii / p_i with h = dH / d lambda,
+        and as influence this less the mean over the weight. A_ii = p_i adds the same to all rows,
+        and the diagonal of A^2 is known. So of x h(x) a least-squares quadratic, zero at zero, is
+        taken away. What remains, s(A), has the diagonal of s(A) V V^T, from the block quadrature,
+        and that of s(A) P, which over probes is the mean of those of s(A) P z (P z)^T.
+
+        Args:
+          entropy: of any order and truncation.
+          shares: p `[n]`, of sum one; 1 / n where None. A row of share zero has NaN: it is not in
+            A.
+
+        Returns:
+          An estimate a probe, whose mean estimates the influences; what is deflated is in all of
+          them. Products of two of them are unbiased, their squares are not: a sum over groups of
+          squared sums is estimated by (|sum_r x_r|^2 - sum_r |x_r|^2) / (R (R - 1)). One replicate
+          where all eigenvalues are known, which is exact.
+        """
+        n = self._gram.n
+        shares = np.full(n, 1 / n) if shares is None else np.asarray(shares, np.float64)
+        if self.complete:
+            if self._eigenvalues.size == 1:
+                return np.zeros((1, n))
+            return influences.of_diagonal(
+                _host(influences.diagonal(self._gram, entropy))[None], shares
+            )
+        measure = self.measure()
+        derivative = measure.derivative(entropy)
+        c = self._quadratic(measure, lambda x: x * derivative(x))
+
+        def remainder(x: np.ndarray) -> np.ndarray:
+            return x * (derivative(x) - c[0] - c[1] * x)
+
+        # A^2 less the square of what is left has V diag(theta) (A V)^T and its transpose.
+        images = self._space[0] @ self._chosen
+        theta = np.sum(self._chosen * images, axis=0)
+        squares = (2 * images - self._chosen * theta) * theta
+        deflated = self._combined(self._coefficients(remainder) + c[1] * squares)
+        known = c[1] * self._rest + _host(_row_sums(self.vectors, deflated))[:n]
+        sampled = [
+            _host(starts * images)[:n].T
+            for starts, images in (self._images_of_probes(s, remainder) for s in self._batches)
+        ]
+        return influences.of_diagonal(known + np.concatenate(sampled), shares)
+
+    def _quadratic(self, measure: SpectralMeasure, function: Function) -> np.ndarray:
+        """The coefficients of x and x^2 that leave least noise in the diagonal of f(A).
+
+        The variances of the diagonal of s(A) P z (P z)^T add up to less than ||P s(A) P||_F^2.
+        """
+        nodes, weights = measure.sampled[0][0]
+        powers = np.stack([nodes, np.square(nodes)], axis=-1) * np.sqrt(weights)[..., None]
+        scales = np.linalg.norm(powers, axis=(0, 1))
+        scales = np.where(scales > 0, scales, 1)
+        values = function(nodes) * np.sqrt(weights)
+        fit, *_ = np.linalg.lstsq((powers / scales).reshape(-1, 2), values.ravel(), rcond=1e-12)
+        return fit / scales
+
+    def _images_of_probes(
+        self, state: krylov.Tridiagonals, function: Function
+    ) -> tuple[jax.Array, jax.Array]:
+        """P z and f(A) P z for a batch of probes, `[rows, probes]` each."""
+        alpha, beta, squares = map(_host, (state.alpha, state.beta, state.squares))
+        nodes, vectors = quadrature.tridiagonal_eigen(
+            alpha[:, : self.steps], beta[:, : self.steps - 1]
+        )
+        roots = np.sqrt(squares)
+        first = function(np.maximum(nodes, 0)) * vectors[:, 0, :]
+        coefficients = np.einsum("pkj,pj->pk", vectors, first) * roots[:, None]
+        unused = state.alpha.shape[1] - self.steps
+        padded = np.pad(coefficients, ((0, 0), (0, unused)))
+        starts = state.history[:, 0].T * self._like(roots)[None, :]
+        return starts, krylov.unroll(state, self._like(padded))
+
+    def _coefficients(self, function: Function) -> np.ndarray:
+        """f(A) V, and P f(A) V again for the vectors that Lanczos projects off, `[m, k]`.
+
+        As combinations of the basis of the Krylov space.
+        """
         projected, _ = self._space
         nodes, vectors = np.linalg.eigh(projected)
         values = function(np.maximum(nodes, 0))
         images = vectors @ (values[:, None] * (vectors.T @ self._chosen))
         outside = images - self._chosen @ (self._chosen.T @ images)
-        return krylov.combine(
-            self._basis, self._like(images + outside * self._projected_off[None, :])
-        )
+        return images + outside * self._projected_off[None, :]
+
+    def _combined(self, coefficients: np.ndarray) -> jax.Array:
+        """Combinations `[rows, k]` of the basis of the Krylov space."""
+        return krylov.combine(self._basis, self._like(coefficients))
 
 
 _squared_norm = jax.jit(lambda gram: gram.squared_frobenius_norm())
-_squared_norm_beside = jax.jit(lambda gram, left, right: gram.squared_norm_beside(left, right))
+_row_squares_beside = jax.jit(lambda gram, left, right: gram.row_squares_beside(left, right))
+_row_sums = jax.jit(lambda left, right: jnp.sum(left * right, axis=1))
 # Compiled alone, because compiling it takes most of the time of a first call: one program serves
 # outputs, prompts and pairs, at every order and truncation.
 all_eigenvalues = jax.jit(lambda gram: gram.eigenvalues())

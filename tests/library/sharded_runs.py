@@ -77,8 +77,8 @@ def everything(gram_x, gram_t, columns):
         "matrix": stored.matrix,
         "stored product": stored.matvec(columns),
         "stored norm": stored.squared_frobenius_norm(),
-        "beside": joint.squared_norm_beside(columns, columns),
-        "stored beside": stored.squared_norm_beside(columns, columns),
+        "beside": joint.row_squares_beside(columns, columns),
+        "stored beside": stored.row_squares_beside(columns, columns),
     }
 
 
@@ -93,6 +93,13 @@ def entropies(gram):
     budget = estimators.Budget(block=16, sweeps=2, probes=4, steps=8)
     measure = estimators.spectral_measure(gram, key=jax.random.key(0), budget=budget)
     return np.array([measure.entropy(entropy).value for entropy in MEASURED])
+
+
+def influences(gram):
+    """Those of the rows on the entropies, by every probe or, of features, by all eigenvectors."""
+    budget = estimators.Budget(block=16, sweeps=2, probes=4, steps=8)
+    sampler = estimators.Sampler(gram, key=jax.random.key(0), budget=budget, rtol=2e-3)
+    return np.concatenate([sampler.influences(entropy) for entropy in MEASURED])
 
 
 def representations():
@@ -176,10 +183,18 @@ def measures():
         for k, p in zip(kernels(), points, strict=True)
     ]
     gram_x, gram_t = sharded(kernels(), points, Layout(lines(DEVICES), "rows", MEASURED_N), 64)
+    ways = {
+        "one device": tiled[0] * tiled[1],
+        "matrix-free": gram_x * gram_t,
+        "stored": (gram_x * gram_t).store(),
+    }
+    features = represent(cv.Cosine(), jnp.asarray(points[0]))
+    sharded_features = represent(cv.Cosine(), points[0], layout=gram_x.layout)
     return {
-        "one device": entropies(tiled[0] * tiled[1]),
-        "matrix-free": entropies(gram_x * gram_t),
-        "stored": entropies((gram_x * gram_t).store()),
+        **{way: entropies(gram) for way, gram in ways.items()},
+        **{f"influences/{way}": influences(gram) for way, gram in ways.items()},
+        "influences/of features": influences(features),
+        "influences/of sharded features": influences(sharded_features),
     }
 
 
@@ -293,6 +308,7 @@ def process(path, port, index):
     parts = [jax.make_array_from_process_local_data(rows, p[half]) for p in points]
     grams = sharded(kernels(), parts, layout_of(parts[0]))
     out = {f"parts/{key}": value for key, value in measured(*grams, n).items()}
+    out["influences"] = influences(grams[0])
     # The same call, whatever the arrays are: of this host, whose rows the devices do not divide, or
     # of all of them together.
     points = draw_pairs(SCORED_N, **DIMENSIONS)

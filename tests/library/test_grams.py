@@ -72,9 +72,9 @@ def test_all_representations_agree_on_every_method(name, dtype):
     assert_close(gram.matvec(jnp.asarray(vectors)), expected @ vectors / N)
     assert_close(gram.matvec(jnp.asarray(vectors[:, 0])), expected @ vectors[:, 0] / N)
     assert_close(gram.store().matvec(jnp.asarray(vectors)), expected @ vectors / N)
-    rest = np.sum((expected / N - vectors @ vectors.T) ** 2)
+    rest = np.sum((expected / N - vectors @ vectors.T) ** 2, axis=1)
     for held in (gram, gram.store()):
-        assert_close(held.squared_norm_beside(*map(jnp.asarray, (vectors, vectors))), rest)
+        assert_close(held.row_squares_beside(*map(jnp.asarray, (vectors, vectors))), rest)
     assert np.sum(eigenvalues(expected) > 1e-12) <= gram.rank_bound <= N
     assert_close(gram.eigenvalues(), eigenvalues(expected))
     assert_close(gram.dense().matrix, expected)
@@ -99,8 +99,8 @@ def test_a_weighted_gram_is_an_operator_like_any_other(name, x64):
         assert_close(held.matvec(jnp.asarray(vectors)), matrix @ vectors)
         assert_close(held.matvec(jnp.asarray(vectors[:, 0])), matrix @ vectors[:, 0])
         assert_close(held.eigenvalues(), eigenvalues(matrix * N))
-        rest = np.sum((matrix - vectors @ vectors.T) ** 2)
-        assert_close(held.squared_norm_beside(*map(jnp.asarray, (vectors, vectors))), rest)
+        rest = np.sum((matrix - vectors @ vectors.T) ** 2, axis=1)
+        assert_close(held.row_squares_beside(*map(jnp.asarray, (vectors, vectors))), rest)
         assert held.bilinear_slope(*map(jnp.asarray, (vectors, vectors))) == 0
         assert held.rank_bound <= N
 

@@ -156,17 +156,16 @@ def test_products_and_the_matrix_are_the_oracles(tile_size, ring, dtype):
     factors = _factors(outputs, prompts, kernels=(cv.Gaussian(0.7), cv.Cosine()))
     joint = gaussian_gram(outputs, 0.7) * cosine_gram(prompts)
     vectors, scale = np.split(np.random.default_rng(0).normal(size=(N, 4)).astype(dtype), [3], 1)
-    beside = np.sum((scale * joint * scale.T / N - vectors @ vectors.T) ** 2)
+    beside = np.sum((scale * joint * scale.T / N - vectors @ vectors.T) ** 2, axis=1)
     for layout in (None, ring):
         options = {"tile_size": tile_size, "layout": layout}
         assert_close(pairwise.matvec(factors, vectors, **options), joint @ vectors / N)
         matrix = pairwise.assemble(factors, **options)
         assert_close(matrix, joint)
         assert (jnp.diagonal(matrix) == 1).all()
-        found = pairwise.squared_norm_beside(
-            factors, vectors, vectors, scale=scale[:, 0], **options
-        )
-        assert_close(found, beside)
+        found = pairwise.row_squares_beside(factors, vectors, vectors, scale=scale[:, 0], **options)
+        assert_close(found[:N], beside)
+        assert not found[N:].any()
 
 
 # Gradients

@@ -105,9 +105,10 @@ def assert_right(values, n, count, *, kernel="gaussian", dtype="float64"):
     assert {value.dtype.name for value in values.values()} == {dtype}
     assert_close(values["norms"], [np.mean(k**2) for k in (x, t, joint)])
     assert_close(values["stored norm"], np.mean(joint**2))
-    beside = np.sum((joint / n - runs.vectors(n) @ runs.vectors(n).T) ** 2)
+    beside = np.sum((joint / n - runs.vectors(n) @ runs.vectors(n).T) ** 2, axis=1)
     for name in ("beside", "stored beside"):
-        assert_close(values[name], beside)
+        assert_close(values[name][:n], beside)
+        assert not values[name][n:].any()
     assert_close(values["matrix"][:n, :n], joint)
     assert values["matrix"].shape == (rows, rows)
     assert not values["matrix"][n:].any()
@@ -203,6 +204,19 @@ def test_the_measure_does_not_depend_on_the_devices(way, found):
     """Random numbers are drawn whole, so that only the order of sums differs."""
     expected = found["measures/one device"]
     np.testing.assert_allclose(found[f"measures/{way}"], expected, rtol=1e-8)
+
+
+@pytest.mark.slow
+def test_influences_of_rows_do_not_depend_on_the_devices(found, of_processes, x64):
+    values = part(found, "measures/influences")
+    for way in ("matrix-free", "stored"):
+        np.testing.assert_allclose(values[way], values["one device"], atol=1e-6)
+    np.testing.assert_allclose(values["of sharded features"], values["of features"], atol=1e-8)
+    points = jnp.asarray(draw_pairs(runs.N, **runs.DIMENSIONS)[0][: runs.N // 4 * 4])
+    kernel = cv.Gaussian(runs.BANDWIDTHS[0])
+    alone = runs.influences(TiledGram.from_points(kernel, points, tile_size=runs.TILE))
+    for values in of_processes:
+        np.testing.assert_allclose(values["influences"], alone, atol=1e-6)
 
 
 SQUARE = runs.COMPILED_N**2
