@@ -16,6 +16,7 @@ import numpy as np
 
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.grams import _eigenvalues as spectra
+from condvendi_jax.spectra import _influences as influences
 from condvendi_jax.spectra._measures import (
     ROUNDING,
     Estimate,
@@ -198,19 +199,42 @@ def nystroem_estimates(
     95% interval of the norm, leave possible.
     """
     trace = float(jnp.trace(covariance))
-    missing = max(1 - trace, 0.0)
     computed = spectra.spectrum(covariance / trace)
     spectra.check_spectra(computed)
+    missing, square, most = _left(covariance, residual, n)
     kept = np.asarray(computed, np.float64)[:n] * (1 - missing)
     values = np.pad(kept, (0, n - kept.size))
+    eps = float(jnp.finfo(covariance.dtype).eps)
+    return [_between(entropy, values, missing, (square, most), eps) for entropy in wanted]
+
+
+def nystroem_slopes(
+    covariance: jax.Array, residual: np.ndarray, entropy: Entropy, n: int
+) -> jax.Array:
+    """The matrix S `[m, m]` of which z_i^T S z_i, less its mean, is the influence of a row.
+
+    Of the estimate of `nystroem_estimates`, whose arguments these are: a row adds 1 - |z_i|^2 to
+    the equal eigenvalues of R.
+    """
+    missing, square, _ = _left(covariance, residual, n)
+    return influences.beside_level(covariance, entropy, missing, _equal(missing, square))
+
+
+def _left(covariance: jax.Array, residual: np.ndarray, n: int) -> tuple[float, float, float]:
+    """Tr R, and ||R||_F^2 with the upper end of its interval."""
+    missing = max(1 - float(jnp.trace(covariance)), 0.0)
     square, most = residual[0], residual[0]
     if residual.size > 1:
         added, pseudo = _jackknife(residual)
         square, most = square + added, square + added + half_interval(pseudo)
     # Between that of n equal eigenvalues, and of one.
     square, most = (min(max(q, missing**2 / n), missing**2) for q in (square, most))
-    eps = float(jnp.finfo(covariance.dtype).eps)
-    return [_between(entropy, values, missing, (square, most), eps) for entropy in wanted]
+    return missing, square, most
+
+
+def _equal(missing: float, square: float) -> int:
+    """How many equal eigenvalues have this sum, and this sum of squares."""
+    return round(missing**2 / square) if square > 0 else 1
 
 
 def residual_norms(squares: jax.Array | np.ndarray, n: int) -> np.ndarray:
@@ -244,7 +268,7 @@ def _between(
     if t < values.size:
         # At worst, only the k largest of those that a truncation keeps gain.
         gains = gains * (1 - share) + (1 - values[:t].sum()) * share
-    equal = round(missing**2 / square) if square > 0 else 1
+    equal = _equal(missing, square)
     beside = np.concatenate([values, np.full(equal, missing / equal)])
     spectra_of = values[:t] + np.diff(gains), _levelled(values[:t], missing), np.sort(beside)[-t:]
     low, high, value = (_host_entropy(entropy.order, p, eps) for p in spectra_of)

@@ -23,6 +23,7 @@ from condvendi_jax.grams import _eigenvalues as spectra
 from condvendi_jax.grams._grams import FeatureGram
 from condvendi_jax.kernels import Gaussian, Kernel, Product
 from condvendi_jax.pairs import Pairs, takes_pairs
+from condvendi_jax.spectra import _influences as influences
 
 DEFAULT_COUNT = 1024
 DEFAULT_LANDMARKS = 512
@@ -258,23 +259,60 @@ def covariances(
     """
     of_rows, n = make(points, drawn, terms), points.n
     scales = jnp.sqrt(_relative_weights(points))
-    shapes = jax.eval_shape(of_rows, points.arrays)
-    size = max(1, min(n, _ENTRIES // shapes[0].shape[1]))
+    shapes, size = jax.eval_shape(of_rows, points.arrays), _block_size(of_rows, points)
 
     def add(k: jax.Array, sums: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        # The last block reaches back over its neighbour: rows that counted there do not again.
-        first = jnp.minimum(k * size, n - size)
-        *rows, scale = (
-            lax.dynamic_slice_in_dim(part, first, size) for part in (*points.arrays, scales)
-        )
-        new = (first + jnp.arange(size) >= k * size)[:, None]
+        first, images = _block(of_rows, points, k, size)
+        # Rows that counted in the block before do not count again.
+        new = first + jnp.arange(size) >= k * size
+        scale = jnp.where(new, lax.dynamic_slice_in_dim(scales, first, size), 0)[:, None]
         return tuple(
-            total + spectra.outer_products(jnp.where(new, z * scale[:, None], 0)) / n
-            for total, z in zip(sums, of_rows(tuple(rows)), strict=True)
+            total + spectra.outer_products(z * scale) / n
+            for total, z in zip(sums, images, strict=True)
         )
 
     zeros = tuple(jnp.zeros((shape.shape[1],) * 2, shape.dtype) for shape in shapes)
     return lax.fori_loop(0, math.ceil(n / size), add, zeros)
+
+
+@functools.partial(jax.jit, static_argnames=("make", "terms"))
+def row_forms(
+    make: Callable[..., FeatureMap],
+    points: Pairs,
+    drawn: tuple[jax.Array, ...],
+    matrices: tuple[jax.Array, ...],
+    terms: Terms,
+) -> tuple[jax.Array, ...]:
+    """z_i^T S z_i `[n]` of every term's features, a block of rows at a time.
+
+    `make` and `drawn` are as in `covariances`; S `[D, D]` is the matrix of a term.
+    """
+    of_rows, n = make(points, drawn, terms), points.n
+    size = _block_size(of_rows, points)
+
+    def add(k: jax.Array, found: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        first, images = _block(of_rows, points, k, size)
+        return tuple(
+            lax.dynamic_update_slice_in_dim(whole, influences.row_forms(z, own), first, axis=0)
+            for whole, z, own in zip(found, images, matrices, strict=True)
+        )
+
+    zeros = tuple(jnp.zeros(n, own.dtype) for own in matrices)
+    return lax.fori_loop(0, math.ceil(n / size), add, zeros)
+
+
+def _block_size(of_rows: FeatureMap, points: Pairs) -> int:
+    width = jax.eval_shape(of_rows, points.arrays)[0].shape[1]
+    return max(1, min(points.n, _ENTRIES // width))
+
+
+def _block(
+    of_rows: FeatureMap, points: Pairs, k: jax.Array, size: int
+) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    """The first row, and the features, of a block; the last reaches back over its neighbour."""
+    first = jnp.minimum(k * size, points.n - size)
+    rows = tuple(lax.dynamic_slice_in_dim(part, first, size) for part in points.arrays)
+    return first, of_rows(rows)
 
 
 def _relative_weights(points: Pairs) -> jax.Array:

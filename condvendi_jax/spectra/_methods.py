@@ -11,7 +11,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, cast
 
 import jax
@@ -32,6 +32,7 @@ from condvendi_jax.pairs import Pairs
 from condvendi_jax.spectra import _approximations as approximations
 from condvendi_jax.spectra import _estimators as estimators
 from condvendi_jax.spectra import _feature_maps as feature_maps
+from condvendi_jax.spectra import _influences as influences
 from condvendi_jax.spectra._measures import Estimate
 
 FROBENIUS = "frobenius"
@@ -42,6 +43,8 @@ _EXACT_UP_TO = 4096
 _LONG_ABOVE = 8000
 # Seconds per n^3 for one spectrum, measured on two CPU cores: 2e-11 at n = 4,000, 7e-11 at 14,000.
 _SECONDS_PER_CUBE = 5e-11
+# In the logarithm of a bandwidth: estimates from features differ by more than noise. A choice.
+_STEP = 0.05
 # Points whose pairs are a sample of what landmarks leave: a matrix of 4 MiB in float32.
 _SAMPLED = 1024
 
@@ -558,9 +561,21 @@ class FeatureMethod(Method):
     def sloped(
         self, points: Pairs, entropy: Entropy, terms: Terms, drawn: tuple[int, ...]
     ) -> Sloped:
-        raise TypeError(
-            f"method: {self.name} has no derivatives in the weights of rows; expected cv.Exact(), "
-            "cv.Stored(key=...) or cv.MatrixFree(key=...)."
+        """Influences on the entropy of the features themselves; differences in bandwidths."""
+        self.check(points, terms)
+        row, of_rows = self._sloped_rows(points, entropy, terms)
+
+        def at(index: int, log: float) -> PerTerm:
+            moved = _moved(points, points.weights, (index,), jnp.full(1, log, points.dtype))
+            return self.of_points(moved, (entropy,), terms)[0].values
+
+        def slope(low: jax.Array, high: jax.Array) -> jax.Array:
+            return (high - low) / (2 * _STEP)
+
+        return Sloped(
+            _computed(terms, [jnp.asarray(e.value, points.dtype) for e in row], row, self.name),
+            _per_term({name: of[None] for name, of in zip(terms, of_rows, strict=True)}),
+            {k: jax.tree.map(slope, at(k, -_STEP), at(k, _STEP)) for k in drawn},
         )
 
     @abc.abstractmethod
@@ -568,6 +583,12 @@ class FeatureMethod(Method):
         self, points: Pairs, rows: np.ndarray, wanted: Sequence[Entropy], terms: Terms
     ) -> list[list[Estimate]]:
         """For each term, each of the entropies of some rows, booleans `[n]`."""
+
+    @abc.abstractmethod
+    def _sloped_rows(
+        self, points: Pairs, entropy: Entropy, terms: Terms
+    ) -> tuple[list[Estimate], list[np.ndarray]]:
+        """For each term an entropy, and the influences of the rows, float64 `[n]`."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -614,13 +635,36 @@ class RandomFeatures(FeatureMethod):
         self, points: Pairs, rows: np.ndarray, wanted: Sequence[Entropy], terms: Terms
     ) -> list[list[Estimate]]:
         drawn = feature_maps.draw_frequencies(points, key=self.key, count=self.count)
-        chosen, groups = _subset(points, rows), approximations.GROUPS
-        if self._dual(chosen.n):
-            # One term at a time, since the matrices of all 8 groups are held.
-            by_term = (feature_maps.fourier_grams(chosen, drawn, (t,), groups)[0] for t in terms)
-        else:
-            by_term = feature_maps.covariances(feature_maps.fourier_map, chosen, drawn, terms)
+        chosen = _subset(points, rows)
+        by_term = self._matrices(chosen, drawn, terms)
         return [approximations.fourier_estimates(m, wanted, chosen.n) for m in by_term]
+
+    def _matrices(
+        self, points: Pairs, drawn: tuple[jax.Array, ...], terms: Terms
+    ) -> Iterable[jax.Array]:
+        """For each term what `fourier_estimates` takes, of the rows or of their features."""
+        groups = approximations.GROUPS
+        if self._dual(points.n):
+            # One term at a time, since the matrices of all 8 groups are held.
+            return (feature_maps.fourier_grams(points, drawn, (t,), groups)[0] for t in terms)
+        return feature_maps.covariances(feature_maps.fourier_map, points, drawn, terms)
+
+    def _sloped_rows(
+        self, points: Pairs, entropy: Entropy, terms: Terms
+    ) -> tuple[list[Estimate], list[np.ndarray]]:
+        drawn = feature_maps.draw_frequencies(points, key=self.key, count=self.count)
+        estimates, found, dual = [], [], self._dual(points.n)
+        for matrix in self._matrices(points, drawn, terms):
+            estimates += approximations.fourier_estimates(matrix, (entropy,), points.n)
+            if dual:
+                found.append(influences.of_matrix(jnp.sum(matrix, axis=0), entropy))
+            else:
+                found.append(influences.slopes(matrix, entropy))
+        if dual:
+            return estimates, [influences.of_diagonal(_wide(of), points.shares) for of in found]
+        make = feature_maps.fourier_map
+        forms = feature_maps.row_forms(make, points, drawn, tuple(found), terms)
+        return estimates, [influences.centred(_wide(form), points.shares) for form in forms]
 
     def _dual(self, n: int) -> bool:
         """Whether 13 spectra of n x n matrices cost less than those of the features' subsets.
@@ -656,6 +700,30 @@ class Nystroem(FeatureMethod):
     def _estimates(
         self, points: Pairs, rows: np.ndarray, wanted: Sequence[Entropy], terms: Terms
     ) -> list[list[Estimate]]:
+        _, covariances, residuals = self._parts(points, rows, terms)
+        n = int(np.count_nonzero(rows))
+        return [
+            approximations.nystroem_estimates(covariance, residual, wanted, n)
+            for covariance, residual in zip(covariances, residuals, strict=True)
+        ]
+
+    def _sloped_rows(
+        self, points: Pairs, entropy: Entropy, terms: Terms
+    ) -> tuple[list[Estimate], list[np.ndarray]]:
+        n, (landmarks, *parts) = points.n, self._parts(points, np.ones(points.n, bool), terms)
+        estimates, slopes = [], []
+        for covariance, residual in zip(*parts, strict=True):
+            estimates += approximations.nystroem_estimates(covariance, residual, (entropy,), n)
+            slopes.append(approximations.nystroem_slopes(covariance, residual, entropy, n))
+        make = feature_maps.nystroem_map
+        forms = feature_maps.row_forms(make, points, landmarks, tuple(slopes), terms)
+        return estimates, [influences.centred(_wide(form), points.shares) for form in forms]
+
+    def _parts(
+        self, points: Pairs, rows: np.ndarray, terms: Terms
+    ) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...], list[np.ndarray]]:
+        """The landmarks and, for each term, what `nystroem_estimates` takes."""
+
         def first(key: jax.Array, count: int) -> np.ndarray:
             """In one random order of all points, so that most stay where some are left out."""
             order = np.asarray(feature_maps.draw_rows(points.n, key=key, count=points.n))
@@ -669,12 +737,12 @@ class Nystroem(FeatureMethod):
         # The weights of the sampled rows, relative to equal ones.
         weights = points.shares[sampled] * chosen.n / points.shares[rows].sum()
         weighted = [square * weights[:, None] * weights[None, :] for square in squares]
-        return [
-            approximations.nystroem_estimates(
-                covariance, approximations.residual_norms(square, chosen.n), wanted, chosen.n
-            )
-            for covariance, square in zip(covariances, weighted, strict=True)
-        ]
+        residuals = [approximations.residual_norms(square, chosen.n) for square in weighted]
+        return landmarks, covariances, residuals
+
+
+def _wide(array: jax.Array) -> np.ndarray:
+    return np.asarray(array, np.float64)
 
 
 AUTO = Auto()

@@ -286,3 +286,32 @@ def test_errors_and_curves_are_of_the_method_at_order_two_too(method, x64):
     assert curve.methods == (method.name,) * 2
     whole = cv.decompose(outputs, prompts, **KERNELS, order=2, method=method)
     np.testing.assert_allclose(curve.vendi[1], whole.vendi)
+
+
+@pytest.mark.parametrize("entropy", [cv.von_neumann, cv.renyi(2)], ids=str)
+def test_slopes_of_features_approach_those_of_the_kernel(entropy, x64, monkeypatch):
+    """In the weights of rows and in both bandwidths; weighted, with a row of weight zero."""
+    weights = np.random.default_rng(0).gamma(2.0, size=N) * (np.arange(N) != 7)
+    kernels = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Gaussian(2.0)}
+    points = Pairs(*draw_pairs(N), **kernels, weights=weights)
+
+    def sloped(method):
+        found = method.sloped(points, entropy, methods.ALL_TERMS, (0, 1))
+        of_rows = np.stack([of.mean(axis=0) for of in found.of_rows])
+        np.testing.assert_array_equal(np.isnan(of_rows[0]), weights == 0)
+        bandwidths = np.array([found.of_bandwidths[0], found.of_bandwidths[1]], np.float64)
+        return np.nan_to_num(of_rows) * points.shares, bandwidths
+
+    of_rows, of_bandwidths = sloped(cv.Exact())
+    found, moved = sloped(cv.Nystroem(KEY))  # Every point is a landmark.
+    np.testing.assert_allclose(found, of_rows, atol=1e-6)
+    np.testing.assert_allclose(moved, of_bandwidths, rtol=0.01, atol=1e-9)
+    found, moved = sloped(cv.RandomFeatures(KEY, count=512))
+    assert np.linalg.norm(found - of_rows) < 0.25 * np.linalg.norm(of_rows)
+    np.testing.assert_allclose(moved, of_bandwidths, rtol=0.25, atol=1e-9)
+    # By the rows' own Grams, and by their features.
+    by_way = []
+    for dual in (True, False):
+        monkeypatch.setattr(cv.RandomFeatures, "_dual", lambda *_, dual=dual: dual)
+        by_way.append(sloped(cv.RandomFeatures(KEY, count=64))[0])
+    np.testing.assert_allclose(*by_way, atol=1e-9)

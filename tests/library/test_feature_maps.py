@@ -4,11 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from oracles import assert_close, draw_pairs, gaussian_gram, renyi
+from oracles import assert_close, draw_pairs, gaussian_gram, renyi, shifted
 
 import condvendi_jax as cv
 from condvendi_jax.pairs import Pairs
+from condvendi_jax.spectra import _approximations as approximations
 from condvendi_jax.spectra import _feature_maps as feature_maps
+from condvendi_jax.spectra import _influences as influences
 
 KEY = jax.random.key(3)
 KERNELS = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Gaussian(2.0)}
@@ -163,6 +165,44 @@ def test_the_key_draws_and_the_arguments_are_checked():
         # Two rows together and two far away: neither place has a landmark in the other.
         far = np.array([[0.0], [0.1], [1000.0], [1000.1]], np.float32)
         cv.spectra.nystroem_features(far, **options, key=KEY, landmarks=1)
+
+
+@pytest.mark.parametrize("entropy", [cv.von_neumann, cv.truncated(7)], ids=str)
+@pytest.mark.parametrize("make", [feature_maps.fourier_map, feature_maps.nystroem_map])
+def test_influences_on_the_entropy_of_features_are_its_derivatives(make, entropy, x64, monkeypatch):
+    """Also where landmarks leave a part, as equal eigenvalues of which each row has a share."""
+    monkeypatch.setattr(feature_maps, "_ENTRIES", 16 * 37)  # Blocks of 37 rows, and a rest.
+    n, points = N + 31, points_of(n=N + 31)
+    drawn = feature_maps.draw_frequencies(points, key=KEY, count=8)
+    if make is feature_maps.nystroem_map:
+        drawn = points.rows(np.arange(0, 80, 5)).arrays
+    shares = np.random.default_rng(0).dirichlet(np.ones(n))
+    images = [np.asarray(z) for z in make(points, drawn, ALL)(points.arrays)]
+    slopes, levels = [], []
+    for z in images:
+        covariance = jnp.asarray((z.T * shares) @ z)
+        missing = 1 - np.trace(covariance)
+        if make is feature_maps.fourier_map:
+            slopes.append(influences.slopes(covariance, entropy))
+            levels.append(1)
+        else:
+            left = np.array([missing**2 / 5])
+            slopes.append(approximations.nystroem_slopes(covariance, left, entropy, n))
+            levels.append(5)
+    forms = feature_maps.row_forms(make, points, drawn, tuple(slopes), ALL)
+    for z, equal, form in zip(images, levels, forms, strict=True):
+
+        def entropy_at(weights, z=z, equal=equal):
+            values = np.clip(np.linalg.eigvalsh((z.T * weights) @ z), 0, None)
+            rest = max(weights @ (1 - np.sum(z**2, axis=1)), 0) / equal
+            values = np.append(values, np.full(equal, rest))
+            return renyi(shifted(values, entropy.truncation or values.size), entropy.order)
+
+        found = influences.centred(np.asarray(form), shares)
+        for row in (0, 36, 37, n - 1):
+            step = 1e-6 * (np.eye(n)[row] - shares)
+            expected = (entropy_at(shares + step) - entropy_at(shares - step)) / 2e-6
+            np.testing.assert_allclose(found[row], float(expected), atol=1e-6)
 
 
 @pytest.mark.slow
