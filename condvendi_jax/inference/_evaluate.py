@@ -143,7 +143,7 @@ def decomposition_errors(
       >>> options = dict(output_kernel=cv.Gaussian(1.0), order=2)
       >>> error = cv.decomposition_errors(outputs, **options).vendi
       >>> print(f"{cv.decompose(outputs, **options).vendi:.2f} +- {error:.2f}")
-      4.84 +- 0.25
+      4.84 +- 0.29
     """
     methods.check_method(method)
     plan = Plan([order], truncation, method, True, groups, 0, lambda _: progress())

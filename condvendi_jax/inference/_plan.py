@@ -125,9 +125,7 @@ class Plan:
     ) -> dict[str, ScoredOrder]:
         """By influences; by deletions for all models, where influences of one give no error."""
         reason = None
-        if self.count is None and self.method.approximates:
-            reason = f"{self.method.name} has no influences of rows"
-        elif self.count is None:
+        if self.count is None:
             scored = {}
             for name, pairs in models.items():
                 self.progress(_words(entropy, name))
