@@ -16,7 +16,7 @@ from condvendi_jax.spectra import AUTO
 N = 100
 WIDTHS = (0.75, 0.5)
 KERNELS = dict(zip(("output_kernel", "prompt_kernel"), map(cv.Gaussian, WIDTHS), strict=True))
-WIDE = {"output_kernel": cv.Gaussian(9.0), "prompt_kernel": cv.Gaussian(9.0)}
+WIDE, LESS = (dict.fromkeys(KERNELS, cv.Gaussian(width)) for width in (3.0, 2.5))
 ONES, WEIGHTS = np.ones(N), np.random.default_rng(2).uniform(0.5, 2, size=N)
 WEIGHED = pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "weighted"])
 # 50 groups of unequal sizes, in no order.
@@ -124,7 +124,7 @@ def test_rows_with_labels_of_their_own_are_independent(order, x64):
         (N, {"groups": LABELS % 6, "orders": [2]}, "deletions", "fewer than 7 given labels"),
         (N, {"groups": LABELS % 7, "orders": [2]}, "influences", None),
         (N, {"orders": [0.5], "groups": np.arange(N)[::-1]}, "deletions", "100 rows are few"),
-        (N, {"orders": [0.5]}, "deletions", "100 rows are few for"),
+        (N, {"orders": [0.5], **LESS}, "deletions", "100 rows are few for"),
         (N, {"orders": [0.5], **WIDE}, "influences", None),
         (N, {"orders": [2], "groups": 25}, "deletions", None),
     ],
