@@ -220,6 +220,28 @@ def errors():
     return out
 
 
+def weighted():
+    """Scores of weighted rows, some of weight zero, with errors; and derivatives in the weights."""
+    by_name = dict(zip(("output_kernel", "prompt_kernel"), kernels(), strict=True))
+    points, out = draw_pairs(SCORED_N, **DIMENSIONS), {}
+    weights = np.random.default_rng(3).integers(0, 4, SCORED_N)
+    stored = cv.Stored(jax.random.key(2), rtol=0.02)
+    for name, mesh in {"one device": None, "mesh": lines(4)}.items():
+        pairs = cv.Pairs(*points, **by_name, weights=1.0 * weights, mesh=mesh)
+        found = cv.evaluate(pairs, orders=[1, 2], method=stored)
+        out[f"{name}/scores"] = np.array([o.decomposition.scores for o in found.orders])
+        out[f"{name}/errors"] = np.array([o.standard_errors for o in found.orders])
+        rows = cv.contributions(pairs, order=2, method=stored).influences
+        out[f"{name}/rows"] = np.stack(rows)
+
+        def conditional(w, mesh=mesh):
+            given = cv.Pairs(*points, **by_name, weights=w, mesh=mesh)
+            return cv.conditional_rke(given)
+
+        out[f"{name}/slope"] = jax.grad(conditional)(jnp.asarray(1.0 * weights))
+    return to_host(out)
+
+
 _ARRAY = re.compile(r"\b[a-z]+\d*\[([\d,]+)\]")
 _GATHER = re.compile(r"= (.*?) (all-gather|all-to-all)(?:-start)?\(")
 _HOP = re.compile(r"= (.*?) collective-permute(?:-start)?\(")
@@ -286,6 +308,7 @@ def devices(path):
         "mesh": lambda: scores(pairs, mesh=lines(4)),
         "one device": lambda: scores(pairs),
         "errors": errors,
+        "weighted": weighted,
         "compiled": compiled,
     }
     parts = {}

@@ -276,6 +276,13 @@ def test_the_scores_on_a_mesh_are_those_of_one_device(found):
 
 
 @pytest.mark.slow
+def test_weighted_rows_on_a_mesh_score_as_on_one_device(found):
+    for name in ("scores", "errors", "rows", "slope"):
+        one, mesh = (found[f"weighted/{where}/{name}"] for where in ("one device", "mesh"))
+        assert np.abs(one).max() > 1e-4
+        np.testing.assert_allclose(mesh, one, rtol=1e-7, atol=1e-12, err_msg=name)
+
+
 def test_the_errors_on_a_mesh_are_those_of_one_device(found):
     assert (found["errors/mesh"] > 0).all()
     np.testing.assert_allclose(found["errors/mesh"], found["errors/one device"], rtol=1e-8)

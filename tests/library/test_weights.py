@@ -105,6 +105,15 @@ def test_features_of_weighted_rows_score_as_those_of_copies(x64):
             options = {"order": order, "method": cv.RandomFeatures(KEY, count=count), **kernels()}
             merged = cv.decompose(*pairs, **options, weights=COPIES)
             assert_close(merged.scores, cv.decompose(*repeated(pairs), **options).scores)
+            errors = [
+                cv.contributions(*data, **options, **given).by(labels)
+                for data, given, labels in (
+                    (pairs, {"weights": COPIES}, np.arange(N) % 3),
+                    (repeated(pairs), {}, ROWS % 3),
+                )
+            ]
+            for label, own in errors[0].items():
+                np.testing.assert_allclose(own, errors[1][label], atol=1e-9)
         exact = oracle(*oracle_grams(*pairs), COPIES, order=order)
         found = cv.decompose(
             *pairs, **kernels(), weights=COPIES, order=order, method=cv.Nystroem(KEY, landmarks=N)
@@ -203,14 +212,19 @@ def test_integer_weights_are_independent_copies_for_errors(bandwidth, x64):
     assert errors_of(floats)[2, 0] > 1.1 * errors_of(merged)[2, 0]
     kept = cv.evaluate(outputs[MANY > 0], **options, weights=1.0 * MANY[MANY > 0])
     assert_close(errors_of(kept), errors_of(floats))
-    grouped = [cv.evaluate(*a, **options, groups=6, **w) for a, w in _both(outputs)]
+    both = ((outputs, MANY), (np.repeat(outputs, MANY, axis=0), None))
+    grouped = [cv.evaluate(x, **options, groups=6, weights=weights) for x, weights in both]
     np.testing.assert_allclose(errors_of(grouped[0]), errors_of(grouped[1]), rtol=1e-6)
 
 
-def _both(outputs):
-    """Rows with integer weights, and copies of them."""
-    yield (outputs,), {"weights": MANY}
-    yield (np.repeat(outputs, MANY, axis=0),), {}
+def test_differences_of_models_have_the_errors_of_copies(x64):
+    models = {"a": draw_pairs(48)[0], "b": draw_pairs(48, seed=1)[0]}
+    options = {"output_kernel": cv.Gaussian(3.0), "orders": [1, 2]}
+    merged = cv.compare(models, **options, weights=MANY)
+    many = {name: np.repeat(outputs, MANY, axis=0) for name, outputs in models.items()}
+    for one, two in zip(merged.rankings, cv.compare(many, **options).rankings, strict=True):
+        np.testing.assert_allclose(one.differences[0][2:], two.differences[0][2:], rtol=1e-6)
+        assert one.letters == two.letters
 
 
 def test_any_weights_keep_errors_over_prompts(x64):
@@ -236,7 +250,7 @@ def test_any_weights_keep_errors_over_prompts(x64):
             assert_close([*one.values.values()], [*two.values.values()])
             for name in models:
                 assert_close(one.standard_errors[name], two.standard_errors[name])
-            assert_close(one.differences[0].standard_error, two.differences[0].standard_error)
+            assert_close(one.differences[0][2:], two.differences[0][2:])
 
 
 @pytest.mark.parametrize("order", [1, 2])
