@@ -60,7 +60,7 @@ CONTESTANTS: dict[str, dict[str, Entry]] = {
     },
     "exact": {
         "spectrum": Entry(engines.spectrum, 3, arrays=3),
-        "jnp.linalg.eigvalsh": Entry(engines.eigvalsh, 3, arrays=4),
+        "jnp.linalg.eigvalsh": Entry(partial(engines.spectrum, ours=False), 3, arrays=4),
         "torch.linalg.eigvalsh": Entry(peers.torch_eigvalsh, 3, arrays=3, package="torch"),
         "vendi_score": Entry(peers.vendi_score, 3, arrays=3, package="vendi-score"),
         "float64": Entry(reference.eigenvalues, 3, arrays=5, calls="once"),
@@ -84,11 +84,20 @@ CONTESTANTS: dict[str, dict[str, Entry]] = {
     "first call": {
         "decompose": Entry(partial(engines.decompose, "auto"), 3, arrays=4, calls="twice"),
         "decompose, stored": Entry(_STORED, 2, arrays=3, calls="twice"),
+        "evaluate": Entry(engines.evaluate, 3, arrays=4, calls="twice"),
     },
-    "jackknife": {"evaluate": Entry(engines.jackknife, 3, arrays=4, calls="twice")},
+    "jackknife": {
+        "scores": Entry(partial(engines.evaluate, errors=False), 3, arrays=4),
+        "errors": Entry(engines.evaluate, 3, arrays=4),
+        "20 deletions": Entry(partial(engines.evaluate, groups=20), 3, arrays=4),
+        "contributions": Entry(engines.contributions, 3, arrays=4),
+        "every row deleted": Entry(
+            partial(engines.evaluate, orders=[1], groups=10**6), 4, arrays=4
+        ),
+    },
 }
 # The parts whose calls are the first of their processes, and what a second call is called.
-FRESH = ("first call", "jackknife")
+FRESH = ("first call",)
 AGAIN = ", again"
 PACKAGES = ("torch", "rke-score", "vendi-score", "matfree")
 # Products with the matrix -> how ours spends them, and the splits that plain quadrature may choose

@@ -125,8 +125,8 @@ def many_bandwidths(cell: Cell) -> Contestant:
     """Ours: the same norms at 16 multiples of the bandwidths; the last is 1."""
 
     def sweep(*points: jax.Array) -> jax.Array:
-        norms = jax.vmap(lambda scale: _norms(cell, *points, scale=scale))
-        return norms(jnp.linspace(0.5, 1.0, 16))
+        scales = jnp.linspace(0.5, 1.0, 16)
+        return jax.vmap(lambda scale: _norms(cell, *points, scale=scale))(scales)
 
     return _of_points(cell, sweep, lambda found: reference.read_norms(found[-1]))
 
@@ -179,21 +179,12 @@ def _grams(cell: Cell, *points: jax.Array) -> list[cv.grams.DenseGram]:
     ]
 
 
-def _of_matrix(function: Callable[[jax.Array], jax.Array], cell: Cell) -> Contestant:
-    """A contestant of the outputs' K / n, which is made before the clock starts."""
+def spectrum(cell: Cell, *, ours: bool = True) -> Contestant:
+    """All eigenvalues of the outputs' K / n, which is made before: ours, or `jnp.linalg`'s."""
     outputs, _ = _points(cell)
     scaled = jax.jit(lambda x: _grams(cell, x)[0].matrix / cell["n"])
+    function = spectra.spectrum if ours else jnp.linalg.eigvalsh
     return _compiled(function, reference.read_spectrum, lambda seed: [scaled(outputs)])
-
-
-def spectrum(cell: Cell) -> Contestant:
-    """Ours: all eigenvalues of one Gram, values only."""
-    return _of_matrix(spectra.spectrum, cell)
-
-
-def eigvalsh(cell: Cell) -> Contestant:
-    """A peer: `jnp.linalg.eigvalsh`."""
-    return _of_matrix(jnp.linalg.eigvalsh, cell)
 
 
 def _quantities(cell: Cell) -> dict[str, cv.Entropy]:
@@ -232,11 +223,10 @@ def exact(cell: Cell) -> Contestant:
 def order_two_call(cell: Cell) -> Contestant:
     """Ours: `decompose(order=2)` from the arrays on, with the checks of its arguments."""
     call = functools.partial(cv.decompose, *_points(cell), **_kernels(cell), order=2)
-
-    def read(found: cv.scores.Decomposition) -> dict[str, float]:
-        return _read_entropies([found.entropy_outputs, found.entropy_prompts, found.entropy_joint])
-
-    return Contestant(lambda seed: lambda: jax.block_until_ready(call()), read)
+    return Contestant(
+        lambda seed: lambda: jax.block_until_ready(call()),
+        lambda found: _read_entropies(found.entropies),
+    )
 
 
 def decompose(method: str, cell: Cell) -> Contestant:
@@ -273,17 +263,29 @@ def plain_features(cell: Cell) -> Contestant:
     return _compiled(log_scores_of, read, lambda seed: (*points, jax.random.key(seed)))
 
 
-def jackknife(cell: Cell) -> Contestant:
-    """Ours: `evaluate` of order 1 with standard errors, from the arrays on."""
-    evaluate = functools.partial(cv.evaluate, *_points(cell), **_kernels(cell), orders=[1])
+def evaluate(cell: Cell, *, groups: int | None = None, **options: Any) -> Contestant:
+    """Ours: `evaluate` from the arrays on; its errors of order 1, or its scores if without errors.
 
-    def ready(seed: int) -> Callable[[], Any]:
-        return lambda: jax.block_until_ready(evaluate(seed=seed).order(1).standard_errors)
+    Where `groups` is a number, that many are left out in turn, or every row if there are fewer.
+    """
+    given = _kernels(cell) | options | {"groups": groups and min(groups, cell["n"])}
+    call = functools.partial(cv.evaluate, *_points(cell), **given)
 
-    def read(errors: Any) -> dict[str, float]:
-        return {name: float(getattr(errors, name)) for name in _SCORES}
+    def read(found: Any) -> dict[str, float]:
+        asked = found.order(1).standard_errors or found.order(1).decomposition
+        return {name: float(getattr(asked, name)) for name in _SCORES}
 
-    return Contestant(ready, read)
+    return Contestant(lambda seed: functools.partial(call, seed=seed), read)
+
+
+def contributions(cell: Cell) -> Contestant:
+    """Ours: `contributions` of order 1, from the arrays on; gives the errors that follow."""
+    call = functools.partial(cv.contributions, *_points(cell), **_kernels(cell))
+
+    def read(found: Any) -> dict[str, float]:
+        return {n: np.std(of) / cell["n"] ** 0.5 for n, of in found.influences._asdict().items()}
+
+    return Contestant(lambda seed: call, read)
 
 
 def _interval(estimate: Any) -> list[float]:

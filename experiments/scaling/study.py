@@ -67,7 +67,7 @@ class Scaling(lab.Study):
     parts: tuple[str, ...] = lab.flag(
         tuple(_PARTS),
         "What is measured: order 2, exact spectra, the spectral measure, features at large n, the "
-        "first calls of decompose, the jackknife of order 1, the cold start.",
+        "first calls, errors and contributions beside deletions (the jackknife), the cold start.",
         choices=_PARTS,
     )
     beside: tuple[str, ...] | None = lab.flag(
