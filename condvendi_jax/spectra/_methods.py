@@ -379,7 +379,7 @@ class _Estimating(GramMethod):
     def sloped(
         self, points: Pairs, entropy: Entropy, terms: Terms, drawn: tuple[int, ...]
     ) -> Sloped:
-        """From the probes of the estimate: one more product with each of their vectors."""
+        """From the probes of the estimate: no further product with A."""
         samplers, (row,), within_limit = self._refined(grams_of_terms(points), (entropy,), terms)
         if not within_limit:
             return Exact().sloped(points, entropy, terms, drawn)

@@ -119,7 +119,11 @@ STORING = {
     "decompose, features": (functools.partial(_decomposed, kernel=cv.Cosine), *_points(4000)),
     "guidance": _guided("conditional_rke", window=1000),
     "guidance, spectra": _guided("conditional_vendi", window=300),
-    "mid": (lambda x, t: baselines._pointwise(x, t, baselines._fit(x, t, 0.1)), *_points(4000)),
+    "mid": (
+        lambda x, t, p: baselines._pointwise(x, t, baselines._fit(x, t, p, 0.1)),
+        *_points(4000),
+        _array(4000),
+    ),
 }
 
 
