@@ -315,3 +315,21 @@ def test_compare_leaves_out_what_order_two_of_all_pairs_does_not_give():
     assert alone.between is None and alone.as_dict()["between"] is None
     without = cv.compare(models, prompts, **kernels, orders=[2], errors=False).between
     assert math.isnan(without.standard_error) and without.number > 1
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_a_weight_of_a_row_counts_as_copies(order, x64):
+    """Groups are labels, so that copies leave with their row."""
+    rng = np.random.default_rng(0)
+    prompts, models = rng.normal(size=(24, 2)), {m: rng.normal(size=(24, 2)) for m in "ab"}
+    weights, labels = 1 + np.arange(24) % 3, np.arange(24) % 6
+    rows = np.repeat(np.arange(24), weights)
+    options = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Gaussian(0.5), "order": order}
+    merged = cv.between_models(models, prompts, **options, groups=labels, weights=weights)
+    repeated = {m: outputs[rows] for m, outputs in models.items()}
+    copies = cv.between_models(repeated, prompts[rows], **options, groups=labels[rows])
+    plain = cv.between_models(models, prompts, **options, groups=labels)
+    assert merged.number == pytest.approx(copies.number, rel=1e-9)
+    np.testing.assert_allclose(merged.overlaps, copies.overlaps, rtol=1e-8)
+    assert merged.standard_error == pytest.approx(copies.standard_error, rel=1e-6)
+    assert abs(merged.number - plain.number) > 1e-4
