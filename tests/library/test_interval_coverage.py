@@ -1,6 +1,6 @@
 """How often 95% intervals cover the mean score: the table of docs/errors.md, and some of its cells.
 
-    PYTHONPATH=tests python tests/library/test_coverage.py > coverage.jsonl
+    PYTHONPATH=tests python tests/library/test_interval_coverage.py > coverage.jsonl
 
 measures every cell of that table, which takes hours, and writes one line of JSON for each score.
 """
