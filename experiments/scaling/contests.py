@@ -94,6 +94,8 @@ CONTESTANTS: dict[str, dict[str, Entry]] = {
         "every row deleted": Entry(
             partial(engines.evaluate, orders=[1], groups=10**6), 4, arrays=4
         ),
+        "select": Entry(engines.select, 2),
+        "every candidate scored": Entry(reference.select, 4, arrays=6),
     },
 }
 # The parts whose calls are the first of their processes, and what a second call is called.

@@ -170,6 +170,7 @@ _TARGETS = (
     _Target("jackknife", _ANY, "errors / scores", "<=", 4),
     _Target("jackknife", _ANY, "20 deletions / errors", ">=", 3),
     _Target("jackknife", _ANY, "every row deleted / contributions", ">=", 100),
+    _Target("jackknife", _ANY, "every candidate scored / select", ">=", 20),
     _Target("cold start", _ANY, "import condvendi_jax / import jax", "<=", 1.2),
 )
 
