@@ -21,6 +21,7 @@ from condvendi_jax.inference import convergence_curve as convergence_curve
 from condvendi_jax.inference import decomposition_errors as decomposition_errors
 from condvendi_jax.inference import evaluate as evaluate
 from condvendi_jax.inference import mixture as mixture
+from condvendi_jax.inference import profile as profile
 from condvendi_jax.inference import prompt_table as prompt_table
 from condvendi_jax.inference import select as select
 from condvendi_jax.inference import standard_error as standard_error

@@ -315,12 +315,17 @@ class Pairs:
         others = []
         for index, chosen in enumerate(self.bandwidths.values()):
             if chosen.relative_error is not None:
-                other, kernels = copy.copy(self), list(self.kernels)
+                kernels = list(self.kernels)
                 larger = functools.partial(operator.mul, 1 + chosen.relative_error)
                 kernels[index] = jax.tree.map(larger, kernels[index])  # Its leaf is the bandwidth.
-                other.kernels, other._ruled = tuple(kernels), {}
-                others.append(other)
+                others.append(self.under(tuple(kernels)))
         return tuple(others)
+
+    def under(self, kernels: tuple[Kernel, ...]) -> Pairs:
+        """The same points under other kernels, which no rule has drawn."""
+        other = copy.copy(self)
+        other.kernels, other._ruled = kernels, {}
+        return other
 
     def gathered(self) -> Pairs:
         """The same points on one device, without padding."""

@@ -30,7 +30,6 @@ _TABLES = {
     "csv": ("CSV", comparison.Comparison.comma_separated),
     "markdown": ("Markdown", lambda found: files.marked(found.markdown())),
 }
-_FIGURES = (".png", ".pdf", ".svg")
 
 
 def define_flags() -> flags.FlagValues:
@@ -54,6 +53,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_string(
         "plot", None, "Also draw the scores to this file (.png, .pdf, .svg).", flag_values=values
     )
+    flags.DEFINE_string("profile", None, options.PROFILE, flag_values=values)
     options.define(values)
     return values
 
@@ -74,10 +74,7 @@ def main(argv: Sequence[str]) -> None:
     if not 0 < given["level"] < 1:
         raise ValueError(f"--level: expected a number between 0 and 1, received {given['level']}.")
     inputs.check(given, models)
-    if given["plot"] and pathlib.Path(given["plot"]).suffix.lower() not in _FIGURES:
-        raise ValueError(
-            f"--plot: expected a file ending in .png, .pdf or .svg, received {given['plot']!r}."
-        )
+    options.check_figures(given)
     options.prepare(given, inputs.sources(given, models))
     started = time.perf_counter()
     with command.progress_bar() as bar:
@@ -89,6 +86,7 @@ def main(argv: Sequence[str]) -> None:
             or read.prompts.get(given["prompts"]),
             **options.settings(given, paired=bool(read.prompts), models=list(paths)),
             level=given["level"],
+            profile=True if given["profile"] else None,
             progress=lambda words: bar.update(task, description=words),
         )
     names = ("outputs_key", "prompts_key", "weights")
@@ -108,10 +106,14 @@ def _write(found: comparison.Comparison, report: dict[str, Any], given: dict[str
         if given[flag]:
             with files.atomic_writer(given[flag]) as stream:
                 stream.write(text(found).encode())
-    if given["plot"]:
+    if given["plot"] or given["profile"]:
         from condvendi_jax.cli import figure  # Imported where it is used: matplotlib is slow.
 
-        figure.draw(found, given["plot"])
+        if given["plot"]:
+            figure.save(figure.draw(found), given["plot"])
+        if given["profile"]:
+            assert found.profile is not None  # It was asked for.
+            figure.save(found.profile.figure(), given["profile"])
 
 
 def _named(words: Sequence[str]) -> dict[str, str]:

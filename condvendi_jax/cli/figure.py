@@ -17,8 +17,8 @@ _COLUMN_IN, _ROW_IN = 2.9, 0.3
 _MARGIN_IN, _CAPTION_IN = 0.8, 0.6
 
 
-def draw(comparison: Comparison, path: str | os.PathLike[str]) -> None:
-    """Writes the figure (.png, .pdf, .svg): a row of panels for each order, with standard errors.
+def draw(comparison: Comparison) -> Figure:
+    """A row of panels for each order, with standard errors.
 
     The panels of a row share one axis, which begins at zero, so that lengths can be compared.
     """
@@ -53,6 +53,11 @@ def draw(comparison: Comparison, path: str | os.PathLike[str]) -> None:
         panel.set_xlabel("effective number of modes", fontsize=8)
     panels[0].set_yticks(list(places), [model.replace("$", r"\$") for model in models])
     figure.supxlabel(_caption(comparison), fontsize=7)
+    return figure
+
+
+def save(figure: Figure, path: str | os.PathLike[str]) -> None:
+    """Writes a figure (.png, .pdf, .svg), with the mark of this command."""
     suffix = pathlib.Path(path).suffix.lower().removeprefix(".")
     metadata = {"Software" if suffix == "png" else "Creator": files.MARK}
     with files.atomic_writer(path) as stream:

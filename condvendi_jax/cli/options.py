@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import pathlib
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,8 +28,13 @@ from condvendi_jax.spectra import _methods as methods
 from condvendi_jax.spectra._methods import Auto, Method
 
 DEFAULT_RULE = "variance"
-# The flags, of any verb, that name a file to write.
-_FILES = ("json", "by_prompt", "csv", "markdown", "plot")
+# The flags, of any verb, that name a figure to draw, and those that name a file to write.
+_FIGURES = ("plot", "profile")
+_FILES = ("json", "by_prompt", "csv", "markdown", *_FIGURES)
+PROFILE = (
+    "Also draw the scores of order 2 against the bandwidth, from 1/8 to 8 times the chosen ones, "
+    "to this file (.png, .pdf, .svg)."
+)
 _BANDWIDTHS = {"outputs": "output_bandwidth", "prompts": "prompt_bandwidth"}
 
 
@@ -158,6 +164,20 @@ def check(given: dict[str, Any]) -> None:
         validation.check_rtol(given["rtol"], name="--rtol")
     orders(given)
     method(given)
+
+
+def check_figures(given: dict[str, Any]) -> None:
+    """Refuses files of another kind than figures are written as, and a profile that cannot be."""
+    for flag in _FIGURES:
+        path = given.get(flag)
+        if path and pathlib.Path(path).suffix.lower() not in (".png", ".pdf", ".svg"):
+            raise ValueError(
+                f"--{flag}: expected a file ending in .png, .pdf or .svg, received {path!r}."
+            )
+    if given["profile"] and given["kernel"] == "cosine":
+        raise ValueError("--profile: the cosine kernel has no bandwidth; expected a Gaussian one.")
+    if given["profile"] and given["groups"] is not None:
+        raise ValueError("--profile takes its errors from influences; expected no --groups.")
 
 
 def prepare(given: dict[str, Any], sources: Mapping[str, Sequence[Any]]) -> None:

@@ -10,6 +10,7 @@ from absl import flags
 
 from condvendi_jax.cli import command, files, inputs, options
 from condvendi_jax.inference import _evaluate as evaluation
+from condvendi_jax.inference import _profile as profiles
 from condvendi_jax.inference import _prompt_table as prompt_table
 from condvendi_jax.inference._results import Evaluation
 from condvendi_jax.kernels import Cosine, Gaussian
@@ -48,6 +49,7 @@ def define_flags() -> flags.FlagValues:
     inputs.define(values)
     flags.DEFINE_bool("errors", True, "Compute standard errors.", flag_values=values)
     flags.DEFINE_string("by_prompt", None, _BY_PROMPT, flag_values=values)
+    flags.DEFINE_string("profile", None, options.PROFILE, flag_values=values)
     options.define(values)
     return values
 
@@ -73,6 +75,7 @@ def main(argv: Sequence[str]) -> None:
             f"--by_prompt: --method={given['method']} does not compute what a prompt contributes; "
             "expected another method, or none."
         )
+    options.check_figures(given)
     options.prepare(given, inputs.sources(given, models))
     started = time.perf_counter()
     with command.progress_bar() as bar:
@@ -91,32 +94,38 @@ def main(argv: Sequence[str]) -> None:
             errors=given["errors"],
             progress=show,
         )
-        tables = []
+        tables, over = [], None
         if given["by_prompt"]:
             tables = _tables(settings, found, read, show)
+        if given["profile"]:
+            over = _profile(settings, found, read, show)
     names = (*_SOURCES, "prompts", "outputs_key", "prompts_key", "weights")
     described = {name: given[name] for name in names if given[name] is not None}
     report = options.report(found, given, described | read.described, since=started)
     table = "\n".join([str(found), *read.notes])
     if tables:
         table += "\n\n" + render.prompts(tables)
-    with options.printed_last(table, [given["json"], given["by_prompt"]]):
+    if over:
+        table += f"\n\n{over}"
+        report["profile"] = over.as_dict()
+    with options.printed_last(table, [given["json"], given["by_prompt"], given["profile"]]):
         if given["json"]:
             files.write_report(given["json"], report)
         if tables:
             with files.atomic_writer(given["by_prompt"]) as stream:
                 stream.write(render.prompts_in_csv(tables).encode())
+        if over:
+            from condvendi_jax.cli import figure  # Imported where it is used: matplotlib is slow.
+
+            figure.save(over.figure(), given["profile"])
 
 
 def _tables(
     settings: dict[str, Any], found: Evaluation, read: inputs.Inputs, progress: Callable[[str], Any]
 ) -> list[prompt_table.PromptTable]:
     """The prompts by themselves, of each order, under the bandwidths of the scores."""
-    widths = [chosen.bandwidth for chosen in found.bandwidths.values()]
-    output_kernel, prompt_kernel = (Cosine() if w is None else Gaussian(w) for w in widths)
     (outputs,), ((path, prompts),) = read.outputs.values(), read.prompts.items()
-    kernels: Any = {"output_kernel": output_kernel, "prompt_kernel": prompt_kernel}
-    pairs = Pairs(outputs, prompts, **kernels, weights=settings["weights"])
+    pairs = Pairs(outputs, prompts, **_kernels(found), weights=settings["weights"])
     chosen = {name: settings[name] for name in ("truncation", "method")}
     tables = []
     for order in settings["orders"]:
@@ -124,6 +133,25 @@ def _tables(
         labels = read.texts.get(path)
         tables.append(prompt_table.prompt_table(pairs, order=order, labels=labels, **chosen))
     return tables
+
+
+def _profile(
+    settings: dict[str, Any], found: Evaluation, read: inputs.Inputs, progress: Callable[[str], Any]
+) -> profiles.Profile:
+    """The scores of order 2 around the bandwidths of the scores."""
+    (outputs,), prompts = read.outputs.values(), next(iter(read.prompts.values()), None)
+    given = _kernels(found) | {name: settings[name] for name in ("groups", "weights", "seed")}
+    return profiles.profile(outputs, prompts, **given, progress=progress)
+
+
+def _kernels(found: Evaluation) -> dict[str, Any]:
+    """The kernels of the scores."""
+    return {
+        f"{name.removesuffix('s')}_kernel": Cosine()
+        if chosen.bandwidth is None
+        else Gaussian(chosen.bandwidth)
+        for name, chosen in found.bandwidths.items()
+    }
 
 
 def _model(given: dict[str, Any]) -> inputs.Model:

@@ -14,6 +14,7 @@ from condvendi_jax.inference._jackknife import (
     standard_error,
 )
 from condvendi_jax.inference._mixture import Mixture, mixture
+from condvendi_jax.inference._profile import LADDER, PairProfile, Profile, profile
 from condvendi_jax.inference._prompt_table import PromptScore, PromptTable, prompt_table
 from condvendi_jax.inference._results import (
     Comparison,
@@ -25,6 +26,7 @@ from condvendi_jax.inference._results import (
 from condvendi_jax.inference._select import Selection, select
 
 __all__ = [
+    "LADDER",
     "Between",
     "Comparison",
     "Contributions",
@@ -34,6 +36,8 @@ __all__ = [
     "Evaluation",
     "Groups",
     "Mixture",
+    "PairProfile",
+    "Profile",
     "PromptScore",
     "PromptTable",
     "Ranking",
@@ -49,6 +53,7 @@ __all__ = [
     "group_rows",
     "holm",
     "mixture",
+    "profile",
     "prompt_table",
     "saturation",
     "select",

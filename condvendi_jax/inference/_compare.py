@@ -21,6 +21,7 @@ from condvendi_jax import validation
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import _between as between_models
 from condvendi_jax.inference import _jackknife as jackknife
+from condvendi_jax.inference import _profile as profiles
 from condvendi_jax.inference import saturation
 from condvendi_jax.inference._infinitesimal import root_mean_square
 from condvendi_jax.inference._plan import Plan
@@ -53,6 +54,7 @@ def compare(
     groups: int | ArrayLike | None = None,
     weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
     level: float = 0.05,
+    profile: bool | None = None,
     seed: int = 0,
     progress: Callable[[str], Any] = lambda _: None,
 ) -> Comparison:
@@ -70,13 +72,15 @@ def compare(
         together, within models and across them.
       weights: as `Pairs`: `[n]` for all models, or those of each model by its name.
       level: the family-wise rate of false differences, within a score, that the letters allow.
+      profile: whether to say over which bandwidths the order of the models holds, at order 2; as
+        `profile` does, over both bandwidths. Where None, up to 10,000 rows of all models together.
 
     Returns:
       A `Comparison`; `print` shows it as tables. Of one model it is its evaluation, ranked alone.
 
     Raises:
       TypeError, ValueError: the arrays of the models do not fit together, a model has no row in
-        some group, or as `evaluate`.
+        some group, a profile is asked for where there is none, or as `evaluate`.
 
     Examples:
       >>> import numpy as np
@@ -89,8 +93,7 @@ def compare(
       (['many', 'few'], {'many': 'a', 'few': 'b'})
     """
     plan = Plan(orders, truncation, method, errors, groups, seed, progress)
-    if not isinstance(level, (int, float)) or not 0 < level < 1:
-        raise ValueError(f"level: expected a number between 0 and 1, received {level!r}.")
+    level = profiles.check_level(level)
     pairs = Pairs.of_models(
         models,
         prompts,
@@ -125,7 +128,10 @@ def compare(
         missing = any(o.influences is None for e in evaluations.values() for o in e.orders)
         untested = _NO_ERRORS if missing else _ONE_PROMPT
     between = between_models.of_plan(pairs, plan, evaluations, shared=shared)
-    return Comparison(evaluations, rankings, matched, float(level), untested, between)
+    over = None
+    if profile or (profile is None and untested is None):
+        over = profiles.of_plan(pairs, plan, level=level, shared=shared, asked=bool(profile))
+    return Comparison(evaluations, rankings, matched, level, untested, between, over)
 
 
 def check_numbers(numbers: Mapping[str, int], plan: Plan) -> None:

@@ -80,10 +80,9 @@ def of_scores(whole: Decomposition, of_terms: PerTerm) -> PerScore:
 
 def score(pairs: Pairs, entropy: Entropy, found: Influenced, units: Groups) -> ScoredOrder:
     """The scores with standard errors from the influences of units, or from their deletions."""
-    of_rows = found.of_rows
-    if found.of_deletions is not None and units.units == "rows":
-        of_rows = found.of_deletions
-    of_units = PerScore(*(_of_units(of, pairs, units) for of in of_rows))
+    of_units = PerScore(
+        *(influences_of_units(of, pairs, units) for of in influences_of_rows(found, units))
+    )
     for name, of in zip(PerScore._fields, of_units, strict=True):
         if _noisy(of):
             validation.warn(
@@ -94,8 +93,8 @@ def score(pairs: Pairs, entropy: Entropy, found: Influenced, units: Groups) -> S
     largest = pairs.largest(entropy)
     limits = saturation.limits_of(found.decomposition, paired=pairs.paired, largest=largest)
     # Of a larger number of rows deletions would take too long: what is left to do is to say so.
-    reason = _too_few_rows(pairs, found, units)
-    by = ErrorsBy("influences", _count(pairs, units), units.units, reason)
+    reason = too_many_modes(pairs, found, units)
+    by = ErrorsBy("influences", independent_units(pairs, units), units.units, reason)
     return ScoredOrder(
         found.decomposition, errors, found.bandwidth_errors, limits, of_units, by, largest
     )
@@ -103,15 +102,22 @@ def score(pairs: Pairs, entropy: Entropy, found: Influenced, units: Groups) -> S
 
 def doubt(pairs: Pairs, found: Influenced, units: Groups) -> str | None:
     """Why influences give no error that covers, in words; None where they do."""
-    whole, rows = found.decomposition, units.units == "rows"
-    spectral = whole.order != 2 or whole.truncation is not None
-    fewest = FEWEST_ROWS if rows else FEWEST_SPECTRAL_GROUPS if spectral else FEWEST_GROUPS
-    if _effective_count(pairs, units) < fewest:
-        return f"there are fewer than {fewest} {units.units}"
-    return None if whole.estimation is not None else _too_few_rows(pairs, found, units)
+    whole = found.decomposition
+    few = too_few(pairs, units, Entropy(whole.order, whole.truncation))
+    if few is not None or whole.estimation is not None:
+        return few
+    return too_many_modes(pairs, found, units)
 
 
-def _too_few_rows(pairs: Pairs, found: Influenced, units: Groups) -> str | None:
+def too_few(pairs: Pairs, units: Groups, entropy: Entropy) -> str | None:
+    """Why there are too few units for influences, in words; None where there are enough."""
+    of_groups = FEWEST_SPECTRAL_GROUPS if entropy.needs_spectrum else FEWEST_GROUPS
+    fewest = FEWEST_ROWS if units.units == "rows" else of_groups
+    enough = _effective_count(pairs, units) >= fewest
+    return None if enough else f"there are fewer than {fewest} {units.units}"
+
+
+def too_many_modes(pairs: Pairs, found: Influenced, units: Groups) -> str | None:
     """Why the influences of single rows give too small an error, in words; None where they do not.
 
     The influences of groups of rows give about the error of deletions, whatever the modes.
@@ -127,18 +133,24 @@ def _too_few_rows(pairs: Pairs, found: Influenced, units: Groups) -> str | None:
 def _effective_count(pairs: Pairs, units: Groups) -> int:
     """As many units of equal weight: rows of unequal weights count for fewer."""
     if pairs.weights is None or pairs.copies is not None or units.units != "rows":
-        return _count(pairs, units)
+        return independent_units(pairs, units)
     return round(1 / float(np.sum(np.square(pairs.shares))))
 
 
-def _count(pairs: Pairs, units: Groups) -> int:
+def influences_of_rows(found: Influenced, units: Groups) -> PerScore:
+    """Those to add up for each unit: of deletions where there are any and rows are independent."""
+    alone = found.of_deletions is not None and units.units == "rows"
+    return found.of_deletions if alone else found.of_rows  # pyright: ignore[reportReturnType]
+
+
+def independent_units(pairs: Pairs, units: Groups) -> int:
     """How many units count as independent: of rows, as many as integer weights say."""
     return pairs.total if units.units == "rows" else units.present
 
 
-def _of_units(of_rows: np.ndarray, pairs: Pairs, units: Groups) -> np.ndarray:
+def influences_of_units(of_rows: np.ndarray, pairs: Pairs, units: Groups) -> np.ndarray:
     """The influences of units, `[replicates, G]`, of which the root mean square is the error."""
-    count, shares, independent = units.count, pairs.shares, _count(pairs, units)
+    count, shares, independent = units.count, pairs.shares, independent_units(pairs, units)
     weighted = np.where(shares > 0, of_rows * shares, 0)
     if pairs.copies is not None and units.units == "rows":  # Row i stands for copies_i units.
         weighted /= np.sqrt(np.maximum(pairs.copies, 1))

@@ -18,6 +18,7 @@ from condvendi_jax.scores._decompose import Decomposition
 
 if TYPE_CHECKING:  # It imports this module.
     from condvendi_jax.inference._between import Between
+    from condvendi_jax.inference._profile import Profile
 
 # A choice: below this share of the distinct prompts, their RKE is reported as too small.
 _BLURRED = 0.9
@@ -275,6 +276,7 @@ class Comparison:
       untested: why differences are not tested, or None where they are.
       between: how many models are different; None of one model, and where order 2 is not computed
         from all pairs of rows.
+      profile: order 2 over a ladder of bandwidths; None where it is not computed (`compare`).
     """
 
     evaluations: dict[str, Evaluation]
@@ -283,6 +285,7 @@ class Comparison:
     level: float
     untested: str | None = None
     between: Between | None = None
+    profile: Profile | None = None
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -331,6 +334,7 @@ class Comparison:
             "repeated_prompts": repeated and {k: r._asdict() for k, r in repeated.items()},
             "rankings": [ranking.as_dict() for ranking in self.rankings],
             "between": self.between and self.between.as_dict(),
+            "profile": self.profile and self.profile.as_dict(),
         }
 
     def markdown(self) -> str:

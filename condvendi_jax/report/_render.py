@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # The results themselves import this module.
     from condvendi_jax.bandwidth import RuledBandwidth
     from condvendi_jax.inference._between import Between
+    from condvendi_jax.inference._profile import PairProfile, Profile
     from condvendi_jax.inference._prompt_table import PromptTable
     from condvendi_jax.inference._results import (
         Comparison,
@@ -247,7 +248,21 @@ def comparison(found: Comparison) -> str:
     if found.between:
         table += [different_models(found.between), aligned(*overlaps(found.between)), ""]
     notes = _notes_on_comparison(found)
-    return "\n".join([aligned(*_scores(found)), "", *words, "", *table, *notes])
+    over = _over_bandwidths(found)
+    return "\n".join([aligned(*_scores(found)), "", *words, "", *over, *table, *notes])
+
+
+def _over_bandwidths(found: Comparison) -> list[str]:
+    """Where the order of the models holds, with a heading; nothing without a profile."""
+    if found.profile is None:
+        return []
+    own = found.profile
+    score, widths = own.names[-2:][0], own.bandwidths
+    heading = (
+        f"{score_name(score, own.order, None)} {_moving(own)}, {own.axis} from {widths[0]:.3g} to "
+        f"{widths[-1]:.3g}:"
+    )
+    return [heading, *leads(own, score), ""]
 
 
 def comparison_in_markdown(found: Comparison) -> str:
@@ -256,7 +271,9 @@ def comparison_in_markdown(found: Comparison) -> str:
     tables = [markdown(*_scores(found)), *([markdown(heading, differences)] if differences else [])]
     if found.between:
         tables += [different_models(found.between), markdown(*overlaps(found.between))]
-    notes = "\n".join(f"- {note}" for note in _notes_on_comparison(found))
+    notes = "\n".join(
+        f"- {note}" for note in [*_over_bandwidths(found)[:-1], *_notes_on_comparison(found)]
+    )
     return "\n\n".join([*tables, notes]) + "\n"
 
 
@@ -289,6 +306,108 @@ def _comma_separated(rows: Rows) -> str:
     stream = io.StringIO()
     csv.writer(stream, lineterminator="\n").writerows(rows)
     return stream.getvalue()
+
+
+def profile(found: Profile) -> str:
+    """The main score of every model along the ladder with its band, and where a model leads."""
+    score = found.names[-2:][0]
+    heading = ["times", f"bandwidth of {found.axis}", *(model or "score" for model in found.models)]
+    values, bands, saturated = (
+        getattr(of, score) for of in (found.values, found.bands, found.saturated)
+    )
+
+    def cell(value: float, band: Sequence[float], at_limit: bool) -> str:
+        if at_limit or math.isnan(band[0]):
+            return f"{value:.4g}" + (" *" if at_limit else "")
+        return "{:.4g} [{:.4g}, {:.4g}]".format(value, *band)
+
+    rows = [
+        [f"{multiple:.3g}", f"{width:.4g}"]
+        + [cell(values[m, k], bands[m, k], saturated[m, k]) for m in range(len(found.models))]
+        for k, (multiple, width) in enumerate(zip(found.multiples, found.bandwidths, strict=True))
+    ]
+    notes = [f"[low, high]: {1 - found.level:.0%} bands, each for all bandwidths at once"]
+    if saturated.any():
+        notes.append("*: saturated; the score counts rows, or all outputs count as the same")
+    lines = [aligned(heading, rows), "", *leads(found, score), "", *notes]
+    return "\n".join([f"{score_name(score, found.order, None)}, {_moving(found)}", *lines])
+
+
+def _moving(found: Profile) -> str:
+    whose = "outputs and prompts" if found.over == "both" and len(found.names) > 1 else found.axis
+    return f"over the bandwidths of {whose}"
+
+
+# More pairs of models than this are counted, not listed.
+_LISTED = 6
+
+
+def leads(found: Profile, score: str) -> list[str]:
+    """Where one model is more diverse than another, in sentences."""
+    if found.untested is not None:
+        return [f"nothing is tested over the bandwidths: {found.untested}"]
+    pairs = [pair for pair in found.pairs if pair.score == score]
+    if len(pairs) <= _LISTED:
+        return [_lead(pair, found.bandwidths.tolist()) for pair in pairs]
+    turning = [f"{pair.first} and {pair.second}" for pair in pairs if pair.depends]
+    untold = sum(not pair.signs.any() for pair in pairs)
+    words = [
+        f"of {len(pairs)} pairs of models, {len(pairs) - len(turning) - untold} have one order, "
+        f"wherever they can be told apart; {untold} can be told apart at no bandwidth; the order "
+        f"of {len(turning)} depends on the bandwidth"
+    ]
+    more = len(turning) - _LISTED
+    listed = turning[:_LISTED] + ([f"{more} more"] if more > 0 else [])
+    return words + ([f"depends on the bandwidth: {'; '.join(listed)}"] if turning else [])
+
+
+def _lead(pair: PairProfile, widths: Sequence[float]) -> str:
+    """A sentence: 'A is more diverse than B at every bandwidth from 0.4 to 1.6; below ...'."""
+    signs = pair.signs.tolist()
+    one, two = pair.first, pair.second
+    if pair.depends:
+        where = [_where(signs, sign, widths) for sign in (1, -1)]
+        return (
+            f"the order of {one} and {two} depends on the bandwidth: {one} {_verb(pair)} {two} "
+            f"{where[0]}, and {two} {_verb(pair)} {one} {where[1]}"
+        )
+    if not any(signs):
+        return f"{one} and {two}: no difference can be told at any bandwidth"
+    if -1 in signs:
+        one, two, signs = two, one, [-sign for sign in signs]
+    rest = "; elsewhere no difference can be told"
+    told = [index for index, sign in enumerate(signs) if sign]
+    if len(told) == len(signs):
+        rest = ""
+    elif told[-1] - told[0] == len(told) - 1:
+        rest = (
+            rest
+            if told[0] > 0 and told[-1] < len(signs) - 1
+            else (f"; {'below' if told[0] > 0 else 'above'} that no difference can be told")
+        )
+    return f"{one} {_verb(pair)} {two} {_where(signs, 1, widths)}{rest}"
+
+
+def _verb(pair: PairProfile) -> str:
+    return (
+        "owes more to the prompts than" if pair.score == "information" else "is more diverse than"
+    )
+
+
+def _where(signs: Sequence[int], sign: int, widths: Sequence[float]) -> str:
+    """The bandwidths that have a sign: 'at every bandwidth from 0.4 to 1.6, and at 3.2'."""
+    runs = [
+        [width for _, width in run]
+        for own, run in itertools.groupby(zip(signs, widths, strict=True), lambda place: place[0])
+        if own == sign
+    ]
+    words = [
+        f"at {run[0]:.3g}"
+        if len(run) == 1
+        else f"at every bandwidth from {run[0]:.3g} to {run[-1]:.3g}"
+        for run in runs
+    ]
+    return " and ".join(words)
 
 
 def prompts(tables: Sequence[PromptTable], count: int = 3) -> str:
@@ -426,6 +545,11 @@ def _notes_on_comparison(found: Comparison) -> list[str]:
         )
     if found.untested:
         notes.append(f"differences are not tested: {found.untested}")
+    if found.profile and found.profile.untested is None:
+        notes.append(
+            "over the bandwidths: all that is said of all pairs of models is right at once, but "
+            f"for the level {found.profile.level:g}"
+        )
     if found.between:
         notes += notes_on_between(found.between)
     return [*notes, f"outputs of different models are {_MATCHED[found.matched]}"]

@@ -170,7 +170,7 @@ def compute_sloped(points: Pairs, entropy: Entropy, method: Method) -> Sloped:
     )
     if method.computes(entropy):
         return method.sloped(points, entropy, terms, drawn)
-    sums = np.asarray(to_host(_row_norms(points)), np.float64)[:, : points.n]
+    sums = np.asarray(to_host(row_norms(points)), np.float64)[:, : points.n]
     norms = sums @ points.shares
     of_rows = [-2 * (row / norm - 1)[None] for row, norm in zip(sums, norms, strict=True)]
     if drawn:
@@ -993,7 +993,7 @@ def _moved(
 
 
 @jax.jit
-def _row_norms(points: Pairs) -> jax.Array:
+def row_norms(points: Pairs) -> jax.Array:
     """Weighted row sums of squared kernels, `[terms, rows]`; their weighted mean is ||A||_F^2."""
     weights = points.weights
     if weights is None:

@@ -258,6 +258,16 @@ def test_prompts_by_themselves_are_written_and_shown(score, folder, monkeypatch)
     assert first.startswith(f"row {table.least_diverse(1)[0].row} ")
 
 
+def test_a_profile_is_drawn_printed_and_written(score, folder):
+    options = (X, T, *GIVEN, "--order=2", "--noerrors", "--seed=3")
+    report, out = score(*options, "--weights=weights.txt", "--profile=over.svg")
+    kernels = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.6)}
+    over = cv.profile(OUTPUTS, PROMPTS, **kernels, weights=np.arange(N) % 4, seed=3)
+    assert out.endswith(f"\n\n{over}\n")
+    assert report["profile"]["curves"]["vendi"][""]["values"] == pytest.approx(over.values.vendi[0])
+    assert "<svg" in (folder / "over.svg").read_text()
+
+
 def test_prompts_that_are_texts_have_their_names(score, folder):
     (folder / "twice.txt").write_text('a cat\na "dog", at last\na cat\n')
     words = ("--texts=answers.txt", "--prompts=twice.txt", "--cache=cache", "--noerrors", *RULED)

@@ -159,8 +159,8 @@ def test_estimates_bring_intervals(compare):
 def test_tables_and_a_figure_are_written(compare, folder):
     from PIL import Image
 
-    targets = ("--csv=scores.csv", "--markdown=scores.md", "--plot=scores.png")
-    report, _ = compare(*FILES, "--prompts=t.npy", *GIVEN, *targets)
+    targets = ("--csv=scores.csv", "--markdown=scores.md", "--plot=scores.png", "--profile=over.svg")
+    report, out = compare(*FILES, "--prompts=t.npy", *GIVEN, *targets)
     rows = list(csv.DictReader((folder / "scores.csv").read_text().splitlines()))
     found = {(row["score"], row["first"]): float(row["value"]) for row in rows if not row["second"]}
     for ranking in report["rankings"]:
@@ -168,6 +168,11 @@ def test_tables_and_a_figure_are_written(compare, folder):
             assert found[ranking["score"], model] == value
     lines = (folder / "scores.md").read_text().splitlines()
     assert [line.split(" | ")[0] for line in lines[2:5]] == ["| few", "| some", "| many"]
+    over = cv.profile(MODELS, PROMPTS, **KERNELS)
+    assert report["profile"]["curves"]["vendi"].keys() == MODELS.keys()
+    assert [p["signs"] for p in report["profile"]["pairs"]] == [p.signs.tolist() for p in over.pairs]
+    assert "is more diverse than few at every bandwidth from" in out
+    assert "<svg" in (folder / "over.svg").read_text()
     with Image.open(folder / "scores.png") as picture:
         assert picture.format == "PNG"
         pixels = np.asarray(picture.convert("L"), float)
@@ -352,6 +357,19 @@ BAD_INPUTS = {
     "a bandwidth of no prompts": ((*FILES, "--prompt_bandwidth=1"), "without --prompts"),
     "a rule without use": ((*FILES, "--output_bandwidth=1", "--rule=std"), "--rule: no bandwidth"),
     "a key of one array": ((*FILES, "--outputs_key=few"), "holds one array without a key"),
+    "a profile of words": ((*FILES, "--profile=over.txt"), "--profile: expected a file ending in"),
+    "a profile of no bandwidth": (
+        (*FILES, "--kernel=cosine", "--profile=over.png"),
+        "--profile: the cosine kernel has no bandwidth",
+    ),
+    "a profile by deletions": (
+        (*FILES, "--groups=5", "--profile=over.png"),
+        "--profile takes its errors from influences; expected no --groups",
+    ),
+    "a profile of order 1": (
+        (*FILES, "--output_bandwidth=1", "--order=1", "--profile=over.png"),
+        "profile: expected order 2 without truncation",
+    ),
     "a figure of words": ((*FILES, "--plot=scores.txt"), "--plot: expected a file ending in"),
     "no folder": ((*FILES, "--csv=absent/scores.csv"), "there is no directory"),
     "a flag of score": ((*FILES, "--errors=all"), "errors"),

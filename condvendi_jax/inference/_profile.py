@@ -1,0 +1,610 @@
+"""Scores of models at every bandwidth of a ladder, and over which of them one model leads.
+
+A score depends on the bandwidths, and so may the order of two models. A profile has the scores at
+all bandwidths of a ladder, with bands that hold for the whole ladder at once, and says for every
+two models where one is more diverse than the other. Both come from the influences of rows at every
+bandwidth: with a normal multiplier for each independent group of rows, their sums have the joint
+distribution of the errors of all models at all bandwidths, and so of the largest of them
+(docs/bandwidths.md).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from condvendi_jax import validation
+from condvendi_jax.bandwidth import RuledBandwidth
+from condvendi_jax.entropies import Entropy, PerScore, log_scores
+from condvendi_jax.grams import to_host
+from condvendi_jax.inference import _infinitesimal as infinitesimal
+from condvendi_jax.inference import _jackknife as jackknife
+from condvendi_jax.inference._jackknife import Groups
+from condvendi_jax.inference._plan import Plan
+from condvendi_jax.kernel_choice import NAMES
+from condvendi_jax.kernels import Gaussian, Kernel
+from condvendi_jax.pairs import Pairs
+from condvendi_jax.report import _render
+from condvendi_jax.spectra import _methods as methods
+from condvendi_jax.spectra._methods import Method
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Over = Literal["outputs", "prompts", "both"]
+#: From an eighth to eight times the bandwidth, two to an octave.
+LADDER: tuple[float, ...] = tuple(2.0 ** (k / 2) for k in range(-6, 7))
+# Draws of the multipliers: a p-value of 0.05 has a standard error of 0.003.
+_DRAWS = 5000
+# A score this near to the number of rows counts rows, and one this near to one sees no difference:
+# few rows are alike, or different, and errors from influences do not hold there.
+_FULL, _EMPTY = 0.9, 1.05
+# Rows that one pass may have at several bandwidths without being asked for: a few seconds.
+_CHEAP = 10_000
+
+
+class PairProfile(NamedTuple):
+    """Where on a ladder of bandwidths one model is more diverse than another.
+
+    Attributes:
+      first, second: the models.
+      score: vendi, conditional or information.
+      signs: `[m]`, 1 where the first model has the larger score, -1 where the second has, 0 where
+        no difference can be told. All signs of all pairs of a score are right at once, but for the
+        level.
+      p_value: of no difference at any bandwidth of the ladder; NaN where nothing is tested.
+      adjusted: the same for all pairs at once.
+    """
+
+    first: str
+    second: str
+    score: str
+    signs: np.ndarray
+    p_value: float
+    adjusted: float
+
+    @property
+    def depends(self) -> bool:
+        """Whether each of the two is more diverse somewhere."""
+        return bool((self.signs > 0).any() and (self.signs < 0).any())
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Profile:
+    """Scores of models over a ladder of bandwidths. Prints as text; `figure` draws it.
+
+    Attributes:
+      models: their names.
+      n: the number of rows of each, `[models]`.
+      order: the Renyi order.
+      over: whose bandwidth the ladder multiplies: 'outputs', 'prompts' or 'both'.
+      multiples: of the bandwidths in `chosen`, `[m]`, ascending.
+      chosen: the bandwidth of outputs and of prompts at the multiple 1, with their rule.
+      values: the scores, `[models, m]` each.
+      bands: the ends of their simultaneous bands, `[models, m, 2]` each; NaN where a score is
+        saturated, or where there is no error.
+      saturated: where a score counts rows, or where all outputs count as the same, `[models, m]`
+        each: nothing is told apart there.
+      pairs: every two models by every score.
+      level: one less the coverage of a band, and the rate at which any of the signs is wrong.
+      units: what the groups of rows are that count as independent.
+      seed: of all that is drawn.
+      untested: why there are no bands and no signs; None where there are.
+    """
+
+    models: tuple[str, ...]
+    n: tuple[int, ...]
+    order: float
+    over: Over
+    multiples: np.ndarray
+    chosen: Mapping[str, RuledBandwidth]
+    values: PerScore
+    bands: PerScore
+    saturated: PerScore
+    pairs: tuple[PairProfile, ...]
+    level: float
+    units: str
+    seed: int
+    untested: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the scores: one without prompts, three with them."""
+        return PerScore._fields if "prompts" in self.chosen else ("vendi",)
+
+    @property
+    def axis(self) -> str:
+        """Whose bandwidths `bandwidths` are: those of the outputs, unless only prompts move."""
+        return "prompts" if self.over == "prompts" else "outputs"
+
+    @property
+    def bandwidths(self) -> np.ndarray:
+        """The bandwidths of `axis` in the units of the embeddings, `[m]`."""
+        width = self.chosen[self.axis].bandwidth
+        assert width is not None  # `profile` refuses kernels that have none.
+        return width * self.multiples
+
+    def pair(self, first: str, second: str, score: str = "conditional") -> PairProfile:
+        """Two models, in that order; KeyError where they were not compared by this score."""
+        for found in self.pairs:
+            if (found.first, found.second, found.score) == (first, second, score):
+                return found
+            if (found.second, found.first, found.score) == (first, second, score):
+                return found._replace(first=first, second=second, signs=-found.signs)
+        raise KeyError(f"{first!r} and {second!r} were not compared by {score!r}.")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON."""
+        curves = {
+            name: {
+                model: {
+                    "values": values.tolist(),
+                    "bands": [None if math.isnan(a) else [a, b] for a, b in bands.tolist()],
+                    "saturated": saturated.tolist(),
+                }
+                for model, values, bands, saturated in zip(
+                    self.models, *(getattr(of, name) for of in self._curves), strict=True
+                )
+            }
+            for name in self.names
+        }
+        return {
+            "order": self.order,
+            "over": self.over,
+            "multiples": self.multiples.tolist(),
+            "bandwidths": {name: chosen._asdict() for name, chosen in self.chosen.items()},
+            "n": dict(zip(self.models, self.n, strict=True)),
+            "seed": self.seed,
+            "level": self.level,
+            "units": self.units,
+            "untested": self.untested,
+            "curves": curves,
+            "pairs": [pair._asdict() | {"signs": pair.signs.tolist()} for pair in self.pairs],
+        }
+
+    @property
+    def _curves(self) -> tuple[PerScore, PerScore, PerScore]:
+        return self.values, self.bands, self.saturated
+
+    def figure(self) -> Figure:
+        """The scores against the bandwidth, with a band for each model, as matplotlib draws it."""
+        from condvendi_jax.report import _figures  # Imported where it is used: matplotlib is slow.
+
+        return _figures.profile(self)
+
+    def __str__(self) -> str:
+        """The scores along the ladder, and where one model leads."""
+        return _render.profile(self)
+
+
+@validation.outside_transformations
+def profile(
+    models: Mapping[str, ArrayLike] | ArrayLike,
+    prompts: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    *,
+    over: Over = "both",
+    multiples: Sequence[float] = LADDER,
+    output_kernel: Kernel | None = None,
+    prompt_kernel: Kernel | None = None,
+    rule: str = "variance",
+    order: float = 2,
+    method: Method | None = None,
+    groups: ArrayLike | None = None,
+    weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    level: float = 0.05,
+    seed: int = 0,
+    progress: Callable[[str], Any] = lambda _: None,
+) -> Profile:
+    """The scores of models at every bandwidth of a ladder, and where one model leads.
+
+    Use it before you conclude anything from scores at one bandwidth: it says over which bandwidths
+    a conclusion holds.
+
+    Args:
+      models: the outputs of each by name, embeddings `[n, d_x]` of one encoder; or those of one.
+      prompts: as `compare`; None to profile outputs alone.
+      over: which bandwidths the multiples multiply: those of 'outputs', 'prompts' or 'both'.
+      multiples: of the chosen bandwidths, ascending.
+      output_kernel, prompt_kernel, rule, seed, progress: as `compare`; the kernels that move are
+        `Gaussian`.
+      order: the Renyi order. Order 2 takes one pass over the pairs for all bandwidths together;
+        other orders take spectra at each of them.
+      method: how eigenvalues are computed, as `evaluate`.
+      groups: the label of each row, `[n]`, as `compare`; where None, rows of equal prompts depend
+        on each other.
+      weights: as `compare`.
+      level: the bands of a model cover all of its scores at once, and all signs of all pairs are
+        right at once, with probability 1 - level.
+
+    Returns:
+      A `Profile`; `print` shows it, and its `figure` draws it.
+
+    Raises:
+      TypeError, ValueError: `over` is unknown, a kernel that moves is not a `Gaussian`, the
+        multiples are not ascending numbers above 0, or as `compare`.
+
+    Examples:
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> rng = np.random.default_rng(0)
+      >>> prompts = rng.normal(size=(300, 2)).astype(np.float32)
+      >>> few, many = (prompts + s * rng.normal(size=(300, 2)).astype(np.float32) for s in (0.2, 1))
+      >>> kernel = cv.Gaussian(1.0)
+      >>> options = dict(output_kernel=kernel, prompt_kernel=kernel, multiples=[0.5, 1, 2])
+      >>> found = cv.profile({"few": few, "many": many}, prompts, **options)
+      >>> found.pair("many", "few").signs.tolist()
+      [1, 1, 1]
+    """
+    plan = Plan([order], None, method, True, groups, seed, progress)
+    if plan.count is not None:
+        raise ValueError(f"groups: expected the label of each row or None, received {groups!r}.")
+    pairs = Pairs.of_models(
+        models if isinstance(models, Mapping) else {"": models},
+        prompts,
+        output_kernel=output_kernel,
+        prompt_kernel=prompt_kernel,
+        rule=rule,
+        key=plan.keys.rule,
+        groups=plan.labels,
+        weights=weights,
+        progress=progress,
+    )
+    pairs = {name: own.supported() for name, own in pairs.items()}
+    shared = not isinstance(prompts, Mapping)
+    return of_pairs(
+        pairs, plan, over=over, multiples=multiples, level=check_level(level), shared=shared
+    )
+
+
+def check_level(level: float) -> float:
+    """The level, or ValueError."""
+    if not isinstance(level, (int, float)) or not 0 < level < 1:
+        raise ValueError(f"level: expected a number between 0 and 1, received {level!r}.")
+    return float(level)
+
+
+def of_plan(
+    pairs: Mapping[str, Pairs], plan: Plan, *, level: float, shared: bool, asked: bool
+) -> Profile | None:
+    """What `compare` shows: order 2 over the bandwidths that there are, where it is cheap.
+
+    Where it is asked for, at any n; ValueError where it cannot be.
+    """
+    first, refused = next(iter(pairs.values())), None
+    moving = [isinstance(kernel, Gaussian) for kernel in first.kernels]
+    if not any(moving):
+        refused = "a Gaussian kernel, whose bandwidth moves"
+    elif all(map(plan.method.computes, plan.entropies)):
+        refused = "order 2 without truncation, of all pairs of rows"
+    elif not plan.errors or plan.count is not None:
+        refused = "errors, from the influences of rows"
+    if asked and refused:
+        raise ValueError(f"profile: expected {refused}.")
+    cheap = len(pairs) > 1 and sum(own.n for own in pairs.values()) <= _CHEAP
+    if refused or not (asked or cheap):
+        return None
+    over: Any = "both" if all(moving) else NAMES[moving.index(True)]
+    return of_pairs(pairs, plan, over=over, multiples=LADDER, level=level, shared=shared)
+
+
+def of_pairs(
+    pairs: Mapping[str, Pairs],
+    plan: Plan,
+    *,
+    over: Over,
+    multiples: Sequence[float],
+    level: float,
+    shared: bool,
+) -> Profile:
+    """What `profile` returns, of pairs under the same kernels; of order 2 if it is among several.
+
+    `shared` says whether all models have the same prompts row by row.
+    """
+    first = next(iter(pairs.values()))
+    moving = _moving(first, over)
+    ladder = _check_multiples(multiples)
+    units, matched = jackknife.group_models(pairs, None, key=plan.keys.groups, shared=shared)
+    entropy = min(plan.entropies, key=lambda entropy: entropy.needs_spectrum)
+    curves = {}
+    for name, own in pairs.items():
+        plan.progress("all bandwidths" + (f" of {name}" if name else ""))
+        curves[name] = _curve(own, moving, ladder, entropy, plan.method, units[name])
+    untested = next((c.untested for c in curves.values() if c.untested is not None), None)
+    found = _Tested(curves, matched != "none", level, plan.seed) if untested is None else None
+    by_score: dict[str, list[Any]] = {"values": [], "bands": [], "saturated": []}
+    told = []
+    for index, score in enumerate(PerScore._fields[: 3 if first.paired else 1]):
+        values = np.exp([own.logs[index] for own in curves.values()])
+        by_score["values"].append(values)
+        by_score["saturated"].append(np.array([own.saturated[index] for own in curves.values()]))
+        if found is None:
+            by_score["bands"].append(np.full((*values.shape, 2), math.nan))
+            none = np.zeros(ladder.size, int)
+            told += [
+                PairProfile(*two, score, none, math.nan, math.nan)
+                for two in itertools.combinations(pairs, 2)
+            ]
+        else:
+            by_score["bands"].append(found.bands(index))
+            told += [PairProfile(*two, score, *of) for two, of in found.differences(index).items()]
+    missing = [None] * (0 if first.paired else 2)
+    return Profile(
+        tuple(pairs),
+        tuple(own.total for own in pairs.values()),
+        entropy.order,
+        over,
+        ladder,
+        first.bandwidths,
+        **{name: PerScore(*of, *missing) for name, of in by_score.items()},
+        pairs=tuple(told),
+        level=level,
+        units=next(iter(units.values())).units,
+        seed=plan.seed,
+        untested=untested,
+    )
+
+
+def _moving(points: Pairs, over: Over) -> list[int]:
+    """The numbers of the kernels that move; ValueError where one of them has no bandwidth."""
+    choices = (*NAMES, "both") if points.paired else ("outputs", "both")
+    if over not in choices:
+        raise ValueError(f"over: expected one of {', '.join(choices)}, received {over!r}.")
+    moving = [k for k in range(len(points.kernels)) if over in (NAMES[k], "both")]
+    for index in moving:
+        if not isinstance(points.kernels[index], Gaussian):
+            raise ValueError(
+                f"over: expected a Gaussian kernel of the {NAMES[index]}, whose bandwidth moves, "
+                f"received {points.kernels[index]!r}."
+            )
+    return moving
+
+
+def _check_multiples(multiples: Any) -> np.ndarray:
+    """The multiples as float64 `[m]`, or ValueError."""
+    found = np.array(multiples, np.float64) if np.ndim(multiples) == 1 else np.zeros(0)
+    ascending = found.size > 0 and np.isfinite(found).all() and (np.diff(found) > 0).all()
+    if not ascending or found[0] <= 0:
+        raise ValueError(f"multiples: expected ascending numbers above 0, received {multiples!r}.")
+    return found
+
+
+class _Curve(NamedTuple):
+    """One model along the ladder."""
+
+    logs: np.ndarray  # Of the scores, `[scores, m]`.
+    of_units: np.ndarray  # The influences of groups of rows on them, `[scores, m, g]`.
+    noise: np.ndarray  # The standard errors of estimates, `[scores, m]`; 0 where exact.
+    full: np.ndarray  # Where outputs, or pairs, count as rows, `[scores, m]`.
+    constant: np.ndarray  # Where all outputs count as the same, `[m]`.
+    freedom: int  # The number of independent groups less one.
+    untested: str | None  # Why influences give no errors.
+
+    @property
+    def saturated(self) -> np.ndarray:
+        """Where a score says nothing of this model, `[scores, m]`."""
+        return self.full | self.constant
+
+
+def _curve(
+    pairs: Pairs,
+    moving: Sequence[int],
+    ladder: np.ndarray,
+    entropy: Entropy,
+    method: Method,
+    units: Groups,
+) -> _Curve:
+    """The scores of one model along the ladder, with influences."""
+    doubt = infinitesimal.too_few(pairs, units, entropy)
+    if method.computes(entropy):
+        terms, of_rows, noise, refused = _other_orders(
+            pairs, moving, ladder, entropy, method, units
+        )
+    else:
+        terms, of_rows = _order_two(pairs, moving, ladder)
+        noise, refused = np.zeros((len(of_rows), ladder.size)), np.zeros(ladder.size, bool)
+    full = (terms > math.log(_FULL * pairs.largest(entropy))) | refused
+    return _Curve(
+        logs=_scores(terms),
+        of_units=np.stack([infinitesimal.influences_of_units(of, pairs, units) for of in of_rows]),
+        noise=noise,
+        full=np.stack([full[0], full[-1], full[0] | full[-1]][: len(of_rows)]),
+        constant=terms[0] < math.log(_EMPTY),
+        freedom=infinitesimal.independent_units(pairs, units) - 1,
+        untested=doubt,
+    )
+
+
+def _scores(terms: np.ndarray) -> np.ndarray:
+    """The logarithms of the scores from the entropies, `[1 or 3, ...]` both."""
+    return terms if len(terms) == 1 else np.stack(log_scores(*terms))
+
+
+def _order_two(
+    pairs: Pairs, moving: Sequence[int], ladder: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Entropies of order 2, `[terms, m]`, and influences of rows on scores, `[scores, m, n]`."""
+    kernels = list(pairs.kernels)
+    for index in moving:  # One form of the kernel, that of the narrowest, serves all bandwidths.
+        kernel: Any = kernels[index]
+        narrowest = _times(kernel, ladder[0]).suited_to(pairs.arrays[index])
+        kernels[index] = Gaussian(kernel.bandwidth, unit=narrowest.unit)
+    points = Pairs.trusted(
+        pairs.arrays, tuple(kernels), n=pairs.n, layout=pairs.layout, weights=pairs.weights
+    )
+    multiples = jnp.asarray(ladder, pairs.dtype)
+    sums = np.asarray(to_host(_row_norms(points, tuple(moving), multiples)), np.float64)
+    sums = sums.transpose(1, 0, 2)[..., : pairs.n]
+    norms = sums @ pairs.shares
+    return -np.log(norms), _scores(-2 * (sums / norms[..., None] - 1))
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _row_norms(points: Pairs, moving: tuple[int, ...], multiples: jax.Array) -> jax.Array:
+    """`methods.row_norms` at every multiple of the bandwidths that move, `[m, terms, rows]`."""
+    return jax.vmap(lambda times: methods.row_norms(_moved(points, moving, times)))(multiples)
+
+
+def _moved(points: Pairs, moving: Sequence[int], times: Any) -> Pairs:
+    """The points under kernels of other bandwidths, which no rule has drawn."""
+    kernels = [
+        _times(kernel, times) if index in moving else kernel
+        for index, kernel in enumerate(points.kernels)
+    ]
+    return points.under(tuple(kernels))
+
+
+def _times(kernel: Any, times: Any) -> Gaussian:
+    return Gaussian(kernel.bandwidth * times, unit=kernel.unit)
+
+
+def _other_orders(
+    pairs: Pairs,
+    moving: Sequence[int],
+    ladder: np.ndarray,
+    entropy: Entropy,
+    method: Method,
+    units: Groups,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """As `_order_two`, from spectra; with the errors of estimates, `[scores, m]`.
+
+    And whether influences give too small an error there, `[m]`.
+    """
+    terms, of_rows, noise, refused = [], [], [], []
+    for times in ladder:
+        own = _moved(pairs, moving, float(times))
+        own = own.under(tuple(map(Kernel.suited_to, own.kernels, own.arrays)))
+        found = infinitesimal.influences(own, entropy, method)
+        whole, row = found.decomposition, infinitesimal.influences_of_rows(found, units)
+        count = 3 if pairs.paired else 1
+        scores = np.array(whole.scores, np.float64)[:count]
+        terms.append(np.array(whole.entropies, np.float64)[:count])
+        of_rows.append([of.mean(axis=0) / score for of, score in zip(row, scores, strict=False)])
+        errors = np.zeros(count)
+        if whole.estimation is not None:
+            errors = np.array(whole.estimation.standard_errors, np.float64)[:count] / scores
+        noise.append(errors)
+        refused.append(infinitesimal.too_many_modes(pairs, found, units) is not None)
+    of_scores = np.array(of_rows).transpose(1, 0, 2)
+    return np.transpose(terms), of_scores, np.transpose(noise), np.array(refused)
+
+
+class _Tested:
+    """Bands and signs of models along the ladder, from draws of all their errors together."""
+
+    def __init__(self, curves: Mapping[str, _Curve], matched: bool, level: float, seed: int):
+        self._names, self._curves = list(curves), list(curves.values())
+        self._level, self._matched = level, matched
+        generator = np.random.default_rng(seed)
+        freedom = min(own.freedom for own in self._curves)
+        # As errors are estimated from few groups, the draws are of Student's t.
+        self._spread = np.sqrt(generator.chisquare(freedom, (_DRAWS, 1)) / freedom)
+        self._seeds = generator.spawn(len(PerScore._fields))
+
+    def _draws(self, score: int) -> np.ndarray:
+        """Errors of all models along the ladder, `[draws, models, m]`.
+
+        Sums of influences with a normal multiplier for each group have this covariance.
+        """
+        generator = self._seeds[score].spawn(1)[0]
+        of_units = [own.of_units[score] for own in self._curves]  # `[m, g]` each.
+        blocks = [np.concatenate(of_units)] if self._matched else of_units
+        drawn = []
+        for block in blocks:
+            lengths, axes = np.linalg.eigh(block @ block.T / block.shape[1])
+            root = axes * np.sqrt(np.maximum(lengths, 0))
+            drawn.append(generator.standard_normal((_DRAWS, len(root))) @ root.T)
+        together = np.concatenate(drawn, axis=1).reshape(_DRAWS, len(of_units), -1)
+        noise = np.array([own.noise[score] for own in self._curves])
+        together += noise * generator.standard_normal(together.shape)
+        return (together / self._spread[..., None]).astype(np.float32)
+
+    def _errors(self, score: int, one: int, two: int | None = None) -> np.ndarray:
+        """The standard errors of the logarithm of a score, or of a difference of two, `[m]`."""
+        curves = [self._curves[k] for k in (one, two) if k is not None]
+        of_units = [own.of_units[score] for own in curves]
+        if two is not None and self._matched:
+            of_units = [of_units[0] - of_units[1]]
+        squares = sum(np.mean(np.square(of), axis=1) for of in of_units)
+        return np.sqrt(squares + sum(np.square(own.noise[score]) for own in curves))
+
+    def bands(self, score: int) -> np.ndarray:
+        """The ends of the bands of each model, `[models, m, 2]`."""
+        draws, found = self._draws(score), []
+        for index, own in enumerate(self._curves):
+            errors = self._errors(score, index)
+            kept = ~own.saturated[score] & (errors > 0)
+            ends = np.full((kept.size, 2), math.nan)
+            if kept.any():
+                largest = np.max(np.abs(draws[:, index, kept]) / errors[kept], axis=1)
+                width = np.quantile(largest, 1 - self._level) * errors[kept, None]
+                ends[kept] = np.exp(own.logs[score][kept, None] + width * [-1, 1])
+            found.append(ends)
+        return np.array(found)
+
+    def differences(self, score: int) -> dict[tuple[str, str], tuple[np.ndarray, float, float]]:
+        """For every two models the signs, and the p-value of the two and among all."""
+        draws = self._draws(score)
+        pairs = list(itertools.combinations(range(len(self._curves)), 2))
+        observed, drawn = [], []
+        for one, two in pairs:
+            first, second = self._curves[one], self._curves[two]
+            errors = self._errors(score, one, two)
+            counts_rows = first.full[score] | second.full[score]
+            tested = ~counts_rows & ~(first.constant & second.constant) & (errors > 0)
+            scale = np.where(tested, errors, math.inf)
+            observed.append((first.logs[score] - second.logs[score]) / scale)
+            drawn.append(np.abs(draws[:, one] - draws[:, two]) / scale)
+        if not pairs:
+            return {}
+        statistics, largest = np.array(observed), np.stack(drawn, axis=1)
+        told = _stepped_down(np.abs(statistics), largest, self._level)
+        p_values, adjusted = _p_values(np.abs(statistics).max(axis=1), largest.max(axis=2))
+        return {
+            (self._names[one], self._names[two]): (
+                np.where(told[k], np.sign(statistics[k]), 0).astype(int),
+                p_values[k],
+                adjusted[k],
+            )
+            for k, (one, two) in enumerate(pairs)
+        }
+
+
+def _stepped_down(observed: np.ndarray, drawn: np.ndarray, level: float) -> np.ndarray:
+    """Which statistics are larger than chance makes the largest of those that are not.
+
+    The step-down of Romano and Wolf (2005): `observed` `[...]` and `drawn` `[draws, ...]`.
+    """
+    told = np.zeros(observed.shape, bool)
+    while not told.all():
+        limit = np.quantile(drawn[:, ~told].max(axis=1), 1 - level)
+        further = ~told & (observed > limit)
+        if not further.any():
+            break
+        told |= further
+    return told
+
+
+def _p_values(observed: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The p-value of each of the statistics `[k]`, and those adjusted for their number.
+
+    Adjusted as by Westfall and Young (1993): against the largest of the draws `[draws, k]` of those
+    that are not larger; none is less than that of a larger one.
+    """
+    draws = len(drawn)
+    alone = (1 + np.sum(drawn >= observed, axis=0)) / (draws + 1)
+    adjusted, largest = np.empty_like(alone), 0.0
+    falling = np.argsort(-observed)
+    for rank, index in enumerate(falling):
+        above = drawn[:, falling[rank:]].max(axis=1) >= observed[index]
+        largest = max(largest, float((1 + above.sum()) / (draws + 1)))
+        adjusted[index] = largest
+    return alone, adjusted

@@ -1,0 +1,82 @@
+"""Results as figures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from condvendi_jax.report import _render
+
+if TYPE_CHECKING:  # The results themselves import this module.
+    from condvendi_jax.inference._profile import Profile
+
+_PANEL_IN = (3.6, 3.2)
+# Okabe and Ito's colours, which colour-blind readers can tell apart; further models are dashed.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)))
+_SHADE = "0.9"
+
+
+def profile(found: Profile) -> Figure:
+    """A panel for each score: a curve and a band for each model, saturated ends shaded."""
+    names, widths = found.names, found.bandwidths
+    size = (_PANEL_IN[0] * max(len(names), 2), _PANEL_IN[1] + 0.2 * (1 + len(found.models) // 6))
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(1, len(names), squeeze=False)[0]
+    for panel, name in zip(panels, names, strict=True):
+        values, bands, saturated = (
+            getattr(of, name) for of in (found.values, found.bands, found.saturated)
+        )
+        for index, model in enumerate(found.models):
+            look = {"color": _COLOURS[index % len(_COLOURS)]}
+            dash = _DASHES[index // len(_COLOURS) % len(_DASHES)]
+            label = model.replace("$", r"\$").lstrip("_") or None
+            panel.plot(widths, values[index], linestyle=dash, linewidth=1.3, label=label, **look)
+            panel.fill_between(widths, *bands[index].T, alpha=0.25, linewidth=0, **look)
+        for low, high in _runs(saturated.all(axis=0), widths):
+            panel.axvspan(low, high, color=_SHADE, linewidth=0, zorder=0)
+        if widths[0] <= widths[0] / found.multiples[0] <= widths[-1]:
+            panel.axvline(widths[0] / found.multiples[0], color="0.4", linewidth=0.9, dashes=(4, 3))
+        panel.set_xscale("log", base=2)
+        panel.set_yscale("log")
+        panel.margins(x=0)
+        for axis in (panel.xaxis, panel.yaxis):
+            axis.set_major_formatter("{x:.3g}")
+            axis.set_minor_formatter("")
+        panel.set_title(_render.score_name(name, found.order, None), fontsize=10)
+        panel.set_xlabel(f"bandwidth of the {found.axis}", fontsize=8)
+        panel.tick_params(labelsize=8)
+        panel.grid(alpha=0.3)
+    panels[0].set_ylabel("effective number of modes", fontsize=8)
+    if any(found.models):
+        figure.legend(
+            *panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=6, fontsize=8
+        )
+    figure.supxlabel(_caption(found), fontsize=7)
+    return figure
+
+
+def _runs(marked: np.ndarray, widths: np.ndarray) -> list[tuple[float, float]]:
+    """The ranges of bandwidths that are marked, each up to half way to the next one."""
+    middles = np.sqrt(widths[1:] * widths[:-1])
+    ends = np.concatenate([widths[:1], middles, widths[-1:]])
+    return [(ends[k], ends[k + 1]) for k in np.flatnonzero(marked).tolist()]
+
+
+def _caption(found: Profile) -> str:
+    """What is drawn, whose bandwidth moves, and what else it depends on."""
+    moves = "both bandwidths" if found.over == "both" and len(found.names) > 1 else "the bandwidth"
+    if found.over != "both" and len(found.names) > 1:
+        moves += f" of {found.over} alone"
+    bands = f"bands: {1 - found.level:.0%}, of a model at all bandwidths at once"
+    if found.untested is not None:
+        bands = f"without bands: {found.untested}"
+    n = sorted(set(found.n))
+    numbers = f"n = {n[0]:,}" if len(n) == 1 else f"n = {n[0]:,} to {n[-1]:,}"
+    return (
+        f"{numbers}; {moves} times {found.multiples[0]:.3g} to {found.multiples[-1]:.3g}; {bands}; "
+        f"seed {found.seed}.\nDashed: the chosen bandwidth ({found.chosen[found.axis].rule}). "
+        "Grey: saturated, nothing is told apart."
+    )
