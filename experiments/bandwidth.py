@@ -1,9 +1,9 @@
 """What the scores are at every bandwidth: CV-early figures 25 and 26.
 
 Conditional- and Information-Vendi and -RKE of several models on the prompts that they share, while
-the bandwidth of the prompts goes from far below the rule's to far above it, and then that of the
-outputs. Beside the curves: what they must tend to at both ends, and whether the ranking of the
-models at the rule's bandwidths survives elsewhere.
+the bandwidth of the prompts, that of the outputs, or both go from far below the rule's to far above
+it; with bands for all bandwidths at once, and over which of them a model is more diverse than
+another (`cv.profile`).
 
     python -m experiments.bandwidth --least=0.9
 """
@@ -13,33 +13,40 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
+from scipy import stats
 
+import condvendi_jax as cv
 from condvendi_jax import validation
-from experiments import bandwidth_surfaces, lab
-from experiments.bandwidth_surfaces import ENDS, LEAST_PROMPTS, ORDERS, SCORES, SWEEPS, other
+from experiments import lab
+from experiments.data import PairedEmbeddings
 from experiments.lab import figures, style
-from experiments.lab.scales import SCALES
+from experiments.lab.agreement import ranks
 
+ORDERS = {"Vendi": 1.0, "RKE": 2.0}
+SCORES = ("Conditional", "Information")
+SWEEPS = ("prompts", "outputs", "both")
+# Fewer prompts give no errors.
+LEAST_PROMPTS = 10
 _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)))
 
 
 @dataclasses.dataclass(frozen=True)
 class Bandwidth(lab.Study):
-    """What hangs on the bandwidths, and does the ranking of models?"""
+    """What hangs on the bandwidths, and over which of them does an order of models hold?"""
 
     name = "bandwidth"
+    version = 2
     reproduces = "CV-early figs 25, 26"
     duration = "2 minutes"
     needs = ("models",)
     runs = ((),)
-    drawings = ("bandwidth_prompts", "bandwidth_outputs", "bandwidth_map")
+    drawings = tuple(f"bandwidth_{sweep}" for sweep in SWEEPS)
 
     bandwidths: lab.Scales = lab.Scales()
     reach: tuple[float, ...] = lab.flag(
@@ -61,9 +68,17 @@ class Bandwidth(lab.Study):
         """Matches the models' prompts and chooses the bandwidths that the sweeps are around."""
         if self.bandwidths.kernel != "gaussian":
             raise ValueError("--kernel: expected gaussian, whose bandwidth is swept.")
-        multiples = self._multiples()
+        if self.bandwidths.scales is not None:
+            raise ValueError("--scales means nothing here: --reach and --per_octave are swept.")
+        if len(self.reach) != 2 or not 0 < self.reach[0] < 1 < self.reach[1] < math.inf:
+            raise ValueError(
+                "--reach: expected a multiple below 1 and one above, received "
+                f"{', '.join(f'{m:g}' for m in self.reach)}."
+            )
+        octaves = [self.per_octave * math.log2(of) for of in self.reach]
+        steps = np.arange(math.ceil(octaves[0] - 1e-9), math.floor(octaves[1] + 1e-9) + 1)
         loaded = load()
-        pairs = bandwidth_surfaces.matched(loaded, least=self.least, rows=self.rows, seed=seed)
+        pairs = matched(loaded, least=self.least, rows=self.rows, seed=seed)
         models = tuple(dict.fromkeys(pairs.labels["models"].tolist()))
         return self.ready(
             pairs,
@@ -73,205 +88,175 @@ class Bandwidth(lab.Study):
             n=len(pairs) // len(models),
             prompts=validation.distinct_rows(pairs.prompts)[0],
             models=models,
-            multiples=multiples,
+            multiples=tuple((2.0 ** (steps / self.per_octave)).round(6).tolist()),
         )
-
-    def _multiples(self) -> tuple[float, ...]:
-        """The multiples of a sweep, ascending; those that are held are among them."""
-        if len(self.reach) != 2 or not 0 < self.reach[0] < 1 < self.reach[1] < math.inf:
-            raise ValueError(
-                "--reach: expected a multiple below 1 and one above, received "
-                f"{', '.join(f'{m:g}' for m in self.reach)}."
-            )
-        held, (low, high) = self.bandwidths.scales or SCALES, self.reach
-        if 1.0 not in held:
-            raise ValueError(f"--scales: expected 1 among them, received {held}.")
-        count = 1 + math.ceil(self.per_octave * math.log2(high / low) - 1e-9)
-        spaced = np.geomspace(low, high, count).round(6)
-        return tuple(np.union1d(spaced, np.round(held, 6)).tolist())
-
-    @property
-    def held(self) -> list[float]:
-        """The multiples at which one bandwidth is held while the other is swept."""
-        return [round(scale, 6) for scale in self.bandwidths.scales or ()]
 
     def axes(self):
-        """Every model."""
-        return {"model": self.models}
+        """Both orders, and whose bandwidth is swept."""
+        return {"order": tuple(ORDERS), "sweep": SWEEPS}
 
-    def compute(self, state, context, *, model):
-        """Every score of one model by the multiples of both bandwidths, and the curves' limits.
-
-        By `left_out`: 0 is nothing, the others are groups of prompts, of order 2 alone. Of order 1
-        NaN where neither bandwidth is held.
-        """
-        whole = self.bandwidths.axis[self.held.index(1.0)]
-        multiples = list(self.multiples)
-        values, limits = bandwidth_surfaces.scores(
-            state.rows(state.labels["models"] == model),
-            (whole.outputs * np.array(multiples), whole.prompts * np.array(multiples)),
-            [multiples.index(scale) for scale in self.held],
-            context.shared_key,
-            context.say,
+    def compute(self, state, context, *, order, sweep):
+        """Scores, bands and signs of one sweep; see `cv.profile`."""
+        of_model = {name: state.labels["models"] == name for name in self.models}
+        first, *_ = of_model.values()
+        whole = dataclasses.replace(self.bandwidths, scales=(1.0,)).axis[0]
+        found = cv.profile(
+            {name: state.outputs[rows] for name, rows in of_model.items()},
+            state.prompts[first],
+            **whole.kernels,
+            over=sweep,
+            multiples=self.multiples,
+            order=ORDERS[order],
+            seed=context.shared_seed,
+            progress=context.say,
         )
-        labels = {
-            "order": list(ORDERS),
-            "score": list(SCORES),
-            "left_out": np.arange(values.shape[2]),
-            "outputs": multiples,
-            "prompts": multiples,
-            "sweep": list(SWEEPS),
-            "scale": self.held,
-            "end": list(ENDS),
-        }
-        of_limits = ("sweep", "scale", "order", "score", "end")
+        pairs = [(pair.first, pair.second) for pair in found.pairs if pair.score == "conditional"]
+        names = [score.lower() for score in SCORES]
+        values, bands, saturated = (
+            np.array([getattr(of, name) for name in names])
+            for of in (found.values, found.bands, found.saturated)
+        )
+        compared = [[found.pair(*pair, name) for pair in pairs] for name in names]
+        along = ("score", "model", "multiple")
         return xr.Dataset(
-            {"value": (tuple(labels)[:5], values), "limit": (of_limits, limits)}, labels
+            {
+                "value": (along, values),
+                "band": ((*along, "end"), bands),
+                "saturated": (along, saturated),
+                "sign": (("score", "pair", "multiple"), [[p.signs for p in of] for of in compared]),
+                "p": (("score", "pair"), [[pair.adjusted for pair in of] for of in compared]),
+            },
+            {
+                "score": list(SCORES),
+                "model": list(self.models),
+                "multiple": list(self.multiples),
+                "end": ["low", "high"],
+                "pair": [f"{one}, {two}" for one, two in pairs],
+            },
         )
 
     def tables(self, run):
-        """How far the ranking of the models at the rule's bandwidths reaches."""
-        found = run.found
-        heads = ("swept", "score", "the other at", "scores at the rule's", "least tau")
-        grid = Table(*heads, "ranking unchanged", "pairs reversed beyond 2 errors")
-        for sweep, order, score, scale in itertools.product(SWEEPS, ORDERS, SCORES, self.held):
-            place = {other(sweep): scale, sweep: 1.0, "left_out": 0}
-            ends = np.sort(found.value.sel(order=order, score=score, **place))[[0, -1]]
-            taus = bandwidth_surfaces.taus(found, order, score, sweep, scale)
-            same = bandwidth_surfaces.same_ranking(taus, np.array(self.multiples))
+        """In each sweep how many pairs of models keep their order, and how far the ranking goes."""
+        heads = ("swept", "score", "scores at the rule's", "least tau")
+        grid = Table(*heads, "one order", "depends on the bandwidth", "not told apart")
+        for sweep, order, score in itertools.product(SWEEPS, ORDERS, SCORES):
+            own = run.found.sel(sweep=sweep, order=order, score=score)
+            ends = own.value.sel(multiple=1.0)
+            counted = pairs_by_order(own.sign)
             grid.add_row(
                 sweep,
                 f"{score}-{order}",
-                f"{scale:g}",
-                "{:.4g} to {:.4g}".format(*ends),
-                f"{np.fmin.reduce(taus):.2f}",  # NaN where every one is.
-                "{:.2g} to {:.2g}".format(*same),
-                bandwidth_surfaces.reversals(found, score, sweep, scale) if order == "RKE" else "",
+                f"{ends.min().item():.4g} to {ends.max().item():.4g}",
+                f"{np.fmin.reduce(taus(own.value, ORDERS[order])):.2f}",  # NaN where all are.
+                *map(str, counted),
             )
         yield grid
 
     @classmethod
     def figures(cls, runs):
-        """A figure of each sweep (CV-early figs 25 and 26) and one of all bandwidths."""
-        drawn = {}
-        for run in runs:
-            for sweep in SWEEPS:
-                drawn[f"{run.folder.name}_{sweep}"] = _sweep(run, sweep)
-            drawn[f"{run.folder.name}_map"] = _map(run)
-        return drawn
+        """A figure of each sweep: of the prompts (CV-early fig 25), the outputs (26), and both."""
+        return {
+            f"{run.folder.name}_{sweep}": _sweep(run, sweep) for run in runs for sweep in SWEEPS
+        }
+
+
+def matched(pairs: PairedEmbeddings, *, least: float, rows: int, seed: int) -> PairedEmbeddings:
+    """The prompts that all models answer, as many outputs of each by every model, model by model.
+
+    Pairs of equal prompt embeddings are of one prompt. Models that answer a smaller share than
+    `least` of all prompts are left out. Of each model at most `rows` are taken, of random prompts.
+    """
+    models, model = np.unique(pairs.labels["models"], return_inverse=True)
+    kinds, prompt = validation.distinct_rows(pairs.prompts)
+    counts = np.zeros((len(models), kinds), int)
+    np.add.at(counts, (model, prompt), 1)
+    kept = np.flatnonzero(np.mean(counts > 0, axis=1) >= least)
+    if len(kept) < 2:
+        raise ValueError(f"--least={least:g} leaves {len(kept)} models, expected two or more.")
+    shared = counts[kept].min(axis=0)
+    if np.sum(shared > 0) < LEAST_PROMPTS:
+        raise ValueError(
+            f"models: {len(kept)} models share {np.sum(shared > 0)} prompts, expected "
+            f"{LEAST_PROMPTS}; a larger --least leaves out those that answer few."
+        )
+    order = np.random.default_rng(seed).permutation(kinds)
+    chosen = [
+        np.flatnonzero((model == m) & (prompt == p))[: shared[p]]
+        for m, p in itertools.product(kept, order)
+    ]
+    per_model = min(rows, int(shared.sum()))
+    return pairs.rows(np.concatenate(chosen).reshape(len(kept), -1)[:, :per_model].ravel())
+
+
+def pairs_by_order(signs: xr.DataArray) -> tuple[int, int, int]:
+    """How many pairs have one order wherever they are told apart, two orders, and none.
+
+    The signs are those of `cv.inference.PairProfile`, by pair and multiple.
+    """
+    first, second = ((signs == sign).any("multiple") for sign in (1, -1))
+    counts = first ^ second, first & second, ~(first | second)
+    return tuple(int(of.sum()) for of in counts)  # pyright: ignore[reportReturnType]
+
+
+def taus(values: xr.DataArray, order: float) -> np.ndarray:
+    """Kendall's tau of the ranking at each multiple with that at 1, `[m]`; NaN where saturated."""
+    curves = values.transpose("multiple", "model")
+    at_rule = ranks(curves.sel(multiple=1.0).values, order)
+    return np.array([stats.kendalltau(at_rule, ranks(of, order))[0] for of in curves.values])
 
 
 def _sweep(run: lab.Run, sweep: str) -> Figure:
-    """Conditional and Information side by side as in the papers, and the ranking beside them."""
+    """Both scores side by side as in the papers, and which pairs of models are told apart."""
     figure, axes = style.panels(6, columns=3, size=(4.0, 3.0), sharex=True)
-    panels = np.array(axes, object).reshape(2, 3)
-    for row, order in zip(panels, ORDERS, strict=True):
+    for row, order in zip(np.array(axes, object).reshape(2, 3), ORDERS, strict=True):
+        own = run.found.sel(sweep=sweep, order=order)
         for panel, score in zip(row[:2], SCORES, strict=True):
-            _curves(panel, run, order, score, sweep)
-        _rankings(row[2], run, order, sweep)
-    for panel in panels[1]:
-        _octaves(panel)
-        panel.set_xlabel(f"bandwidth of the {sweep}, multiples of the rule's")
+            _curves(panel, own.sel(score=score), f"{score}-{order}")
+        _told(row[2], own.sign.sel(score=SCORES[0]), f"{SCORES[0]}-{order}")
+    swept = "both bandwidths" if sweep == "both" else f"bandwidth of the {sweep}"
+    for panel in axes:
+        panel.set_xscale("log", base=2)
+        panel.xaxis.set_major_formatter(lambda x, _: f"{x:g}" if x >= 1 else f"1/{1 / x:g}")
+        panel.axvline(1, color=style.GREY, linewidth=0.8)
+    for panel in axes[-3:]:
+        panel.set_xlabel(f"{swept}, multiples of the rule's")
     style.legend_above(figure, axes[0], columns=5)
     axes[2].legend(loc="lower right", fontsize=6.5)
-    return _caption(figure, run, "one standard error over prompts (RKE); triangles: the limits")
+    study = run.study
+    n = f"{len(study.models)} models on {study.prompts:,} shared prompts, n = {study.n:,} each"
+    bars = "95% for all bandwidths at once; grey: saturated"
+    return figures.caption(figure, run, n=n, bars=bars, scale=1.0)
 
 
-def _octaves(axes: Axes) -> None:
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter(
-        lambda value, _: f"{value:g}" if value >= 1 else f"1/{1 / value:g}"
-    )
-
-
-def _curves(panel: Axes, run: lab.Run, order: str, score: str, sweep: str) -> None:
-    """A curve a model, the other bandwidth as the rule has it, and the limits at both ends."""
-    place = {"order": order, "score": score}
-    values = run.found.value.sel({**place, other(sweep): 1.0}).transpose("model", "left_out", sweep)
-    ends = run.found.limit.sel({**place, "sweep": sweep, "scale": 1.0})
-    x = values[sweep].values
-    models = values.model.values.tolist()
-    for index, model in enumerate(models):
+def _curves(panel: Axes, found: xr.Dataset, name: str) -> None:
+    """A curve and a band a model; grey where all of them are saturated."""
+    x = found.multiple.values
+    for index, model in enumerate(found.model.values.tolist()):
+        own = found.sel(model=model)
         colour = style.CYCLE[index % len(style.CYCLE)]
-        dash, curve = _DASHES[index // len(style.CYCLE)], values.values[index]
-        panel.plot(x, curve[0], color=colour, linestyle=dash, label=model, linewidth=1.1)
-        if order == "RKE":
-            error = bandwidth_surfaces.jackknife(curve[None])[0]
-            panel.fill_between(x, curve[0] - error, curve[0] + error, color=colour, alpha=0.25)
-        for where, end, marker in zip((x[0] / 1.7, x[-1] * 1.7), ENDS, "<>", strict=True):
-            label = "limit" if model == models[-1] and marker == ">" else None
-            look = {"color": style.GREY, "markerfacecolor": colour, "linestyle": "", "alpha": 0.9}
-            limit = ends.sel(model=model, end=end)
-            panel.plot(where, limit, marker=marker, markersize=5, label=label, **look)
-    panel.axvline(1, color=style.GREY, linewidth=0.8)
-    mean = values.sel(left_out=0).mean("model")
-    low, high = mean.isel({sweep: 0}).item(), mean.isel({sweep: -1}).item()
-    panel.set_title(f"{score}-{order}: from {low:.3g} to {high:.3g} on average")
+        dash = _DASHES[index // len(style.CYCLE) % len(_DASHES)]
+        panel.plot(x, own.value, color=colour, linestyle=dash, label=model, linewidth=1.1)
+        panel.fill_between(x, *own.band.values.T, color=colour, alpha=0.2, linewidth=0)
+    for multiple in x[found.saturated.all("model").values]:
+        panel.axvspan(multiple / 1.1, multiple * 1.1, color="0.9", zorder=0)
+    mean = found.value.mean("model").values
+    panel.set_title(f"{name}: from {mean[0]:.3g} to {mean[-1]:.3g} on average")
     panel.set_ylabel("effective number of modes")
     style.log_axis(panel)
 
 
-def _rankings(panel: Axes, run: lab.Run, order: str, sweep: str) -> None:
-    """Kendall's tau with the ranking at the rule's bandwidths, for every held multiple."""
-    for score, (place, scale) in itertools.product(SCORES, enumerate(run.study.held)):
-        taus = bandwidth_surfaces.taus(run.found, order, score, sweep, scale)
-        panel.plot(
-            run.study.multiples,
-            taus,
-            color=style.score_colour(f"{score}-{order}"),
-            linestyle=_DASHES[place % len(_DASHES)],
-            label=f"{score}, {other(sweep)} at {scale:g}",
-            linewidth=1.1,
-        )
-    panel.axvline(1, color=style.GREY, linewidth=0.8)
-    least = np.fmin.reduce(bandwidth_surfaces.taus(run.found, order, SCORES[0], sweep, 1.0))
-    title = f"ranking by Conditional-{order}: tau down to {least:.2f}"
-    panel.set(ylim=(-1.05, 1.05), title=title, ylabel="Kendall's tau with the rule's")
-
-
-def _map(run: lab.Run) -> Figure:
-    """Order 2 at all bandwidths: the mean over the models, and its ranking."""
-    figure, axes = style.panels(4, columns=2, size=(4.2, 3.6), sharex=True)
-    found = run.found.value.sel(order="RKE", left_out=0)
-    for index, score in enumerate(SCORES):
-        values = found.sel(score=score).transpose("outputs", "prompts", "model")
-        mean = np.exp(np.log(values).mean("model"))
-        title = f"{score}-RKE is {mean.min().item():.3g} to {mean.max().item():.3g}"
-        _mesh(axes[index], mean, f"{title}\n(geometric mean over the models)", log=True)
-        at_rule = values.sel(outputs=1.0, prompts=1.0).values
-        taus = bandwidth_surfaces.kendall(at_rule, values.values.reshape(-1, len(at_rule)), 2.0)
-        kept = f"{np.isclose(taus, 1).mean():.0%}"
-        title = f"{score}-RKE keeps the rule's ranking\nat {kept} of the bandwidths (tau = 1)"
-        _mesh(axes[2 + index], mean.copy(data=taus.reshape(mean.shape)), title, log=False)
-    for panel in axes[-2:]:
-        panel.set_xlabel("bandwidth of the prompts, multiples of the rule's")
-    for panel in axes[::2]:
-        panel.set_ylabel("bandwidth of the outputs")
-    return _caption(figure, run, "")
-
-
-def _mesh(panel: Axes, values: xr.DataArray, title: str, *, log: bool) -> None:
-    norm: dict[str, Any] = (
-        {"norm": "log", "cmap": "viridis"} if log else {"vmin": -1, "vmax": 1, "cmap": "RdBu"}
-    )
-    mesh = panel.pcolormesh(
-        values.prompts, values.outputs, values, shading="nearest", rasterized=True, **norm
-    )
-    bar = panel.figure.colorbar(mesh, ax=panel)
-    if log:
-        style.log_numbers(bar.ax.yaxis)
-    panel.plot(1, 1, "+", color="white" if log else style.BLACK, markersize=9)
-    _octaves(panel)
-    panel.set_yscale("log", base=2)
-    panel.yaxis.set_major_formatter(panel.xaxis.get_major_formatter())
-    panel.grid(False)
-    panel.set_title(title)
-
-
-def _caption(figure: Figure, run: lab.Run, bars: str) -> Figure:
-    study = run.study
-    n = f"{len(study.models)} models on {study.prompts:,} shared prompts, n = {study.n:,} each"
-    return figures.caption(figure, run, n=n, bars=bars, scale=1.0)
+def _told(panel: Axes, signs: xr.DataArray, name: str) -> None:
+    """How many pairs are told apart at each multiple: as at the rule's bandwidths, or otherwise."""
+    at_rule = signs.sel(multiple=1.0)
+    for label, told in {
+        "as at the rule's": (signs * at_rule > 0),
+        "the other way round": (signs * at_rule < 0),
+        "not told at the rule's": (signs != 0) & (at_rule == 0),
+    }.items():
+        panel.plot(signs.multiple, told.sum("pair"), label=label, linewidth=1.1)
+    one, two, none = pairs_by_order(signs)
+    panel.set_title(f"{name}: {one} pairs keep one order, {two} do not, {none} untold")
+    panel.set_ylabel(f"of {signs.sizes['pair']} pairs of models, told apart")
 
 
 if __name__ == "__main__":

@@ -238,7 +238,7 @@ def bandwidth(folder: pathlib.Path, seed: int) -> list[str]:
     """Models of one, two and four designs a prompt."""
     files = write_designers(folder, seed, prompts=12, designs=(1, 2, 4))
     files = [flag for flag in files if not flag.startswith("--prompt=")]
-    return files + flags(rule="median", per_octave=1, reach="0.25,4", scales="0.5,1")
+    return files + flags(rule="median", per_octave=1, reach="0.25,4")
 
 
 def coverage(folder: pathlib.Path, seed: int) -> list[str]:
