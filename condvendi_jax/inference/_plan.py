@@ -77,6 +77,9 @@ class Plan:
                 orders=tuple(of_models[name] for of_models in by_order),
                 seed=self.seed,
                 repeated_prompts=RepeatedPrompts.of(pairs),
+                distinct_prompts=pairs.prompt_kinds[0]
+                if pairs.paired and pairs.layout is None
+                else None,
             )
             for name, pairs in models.items()
         }, matched

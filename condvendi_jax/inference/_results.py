@@ -11,7 +11,8 @@ import numpy as np
 
 from condvendi_jax.bandwidth import RuledBandwidth
 from condvendi_jax.entropies import PerScore
-from condvendi_jax.inference.saturation import Limit
+from condvendi_jax.inference import saturation
+from condvendi_jax.inference.saturation import Advice, Limit
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.report import _render
 from condvendi_jax.scores._decompose import Decomposition
@@ -20,8 +21,6 @@ if TYPE_CHECKING:  # It imports this module.
     from condvendi_jax.inference._between import Between
     from condvendi_jax.inference._profile import Profile
 
-# A choice: below this share of the distinct prompts, their RKE is reported as too small.
-_BLURRED = 0.9
 # A choice: the Gram of this many distinct prompts takes a second.
 _LOOKED_AT = 4096
 
@@ -129,7 +128,7 @@ class RepeatedPrompts(NamedTuple):
     @property
     def blurred(self) -> bool:
         """Whether different prompts count as alike, so that their outputs are mixed."""
-        return self.counted < _BLURRED * self.frequency
+        return self.counted < saturation.APART * self.frequency
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,6 +142,7 @@ class Evaluation:
       orders: the scores of each order.
       seed: of everything that is drawn.
       repeated_prompts: how many prompts the kernel tells apart; None unless prompts repeat.
+      distinct_prompts: how many prompts differ; None without prompts, and on several devices.
     """
 
     n: int
@@ -151,6 +151,12 @@ class Evaluation:
     orders: tuple[ScoredOrder, ...]
     seed: int
     repeated_prompts: RepeatedPrompts | None = None
+    distinct_prompts: int | None = None
+
+    @property
+    def advice(self) -> tuple[Advice, ...]:
+        """What is nearly saturated, and what to do about it: see `saturation.advice`."""
+        return saturation.advice(self)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -179,7 +185,9 @@ class Evaluation:
         return {
             "n": self.n,
             **self.choices(),
+            "distinct_prompts": self.distinct_prompts,
             "repeated_prompts": self.repeated_prompts and self.repeated_prompts._asdict(),
+            "advice": [item.as_dict() for item in self.advice],
             "scores": [scored.as_dict(self.names) for scored in self.orders],
         }
 
@@ -313,6 +321,11 @@ class Comparison:
         repeated = {name: e.repeated_prompts for name, e in self.evaluations.items()}
         return {name: found for name, found in repeated.items() if found is not None} or None
 
+    @property
+    def advice(self) -> tuple[Advice, ...]:
+        """As `Evaluation`, with the evidence of all models."""
+        return saturation.merged({name: e.advice for name, e in self.evaluations.items()})
+
     def ranking(self, score: str, order: float) -> Ranking:
         """The models by one score; KeyError where it was not computed."""
         for ranking in self.rankings:
@@ -331,7 +344,9 @@ class Comparison:
             "errors_by": [o.errors_by and o.errors_by._asdict() for o in self.first.orders],
             "level": self.level,
             "untested": self.untested,
+            "distinct_prompts": {name: e.distinct_prompts for name, e in self.evaluations.items()},
             "repeated_prompts": repeated and {k: r._asdict() for k, r in repeated.items()},
+            "advice": [item.as_dict() for item in self.advice],
             "rankings": [ranking.as_dict() for ranking in self.rankings],
             "between": self.between and self.between.as_dict(),
             "profile": self.profile and self.profile.as_dict(),

@@ -19,7 +19,6 @@ if TYPE_CHECKING:  # The results themselves import this module.
         ErrorsBy,
         Evaluation,
         Ranking,
-        RepeatedPrompts,
         ScoredOrder,
     )
     from condvendi_jax.inference.saturation import Limit
@@ -28,7 +27,7 @@ Rows = Sequence[Sequence[str]]
 _HEADINGS = {"vendi": "total", "conditional": "conditional", "information": "information"}
 _ORDERS = {1.0: "1 (Vendi)", 2.0: "2 (RKE)"}
 ERRORS_COVER = "one standard error of the sample at these bandwidths, not of their choice"
-_MATCHED = {
+MATCHED = {
     "rows": "matched row by row",
     "prompts": "matched by equal prompts",
     "labels": "matched by the labels of their groups",
@@ -92,13 +91,17 @@ def score_name(score: str, order: float, truncation: int | None) -> str:
 
 def evaluation(found: Evaluation) -> str:
     """The table of one model, and below it what its numbers mean."""
-    heading = ["order", *(_HEADINGS[name] for name in found.names)]
+    kind = "pairs" if len(found.names) > 1 else "outputs"
+    title = f"{found.n:,} {kind}, {found.dtype}"
+    return "\n".join([title, aligned(*scores_by_order(found)), *_notes_on_evaluation(found)])
+
+
+def scores_by_order(found: Evaluation) -> tuple[list[str], list[list[str]]]:
+    """The heading, and a row for each order: the scores of one model with errors."""
     rows = [
         [_order(scored), *(_cell(scored, name) for name in found.names)] for scored in found.orders
     ]
-    kind = "pairs" if len(found.names) > 1 else "outputs"
-    title = f"{found.n:,} {kind}, {found.dtype}"
-    return "\n".join([title, aligned(heading, rows), *_notes_on_evaluation(found)])
+    return ["order", *(_HEADINGS[name] for name in found.names)], rows
 
 
 def _order(scored: ScoredOrder) -> str:
@@ -117,23 +120,27 @@ def _cell(scored: ScoredOrder, name: str) -> str:
 
 def _notes_on_evaluation(found: Evaluation) -> list[str]:
     notes = _bandwidths(found.bandwidths)
-    if found.repeated_prompts and found.repeated_prompts.blurred:
-        notes.append(_repeated(found.repeated_prompts))
+    notes += [f"saturated: {item}" for item in found.advice]
     estimated = {o.decomposition.method for o in found.orders if o.decomposition.estimation}
     if estimated:
         notes.append(
             f"[low, high]: estimated ({', '.join(sorted(estimated))}), the 95% interval of what "
             "all eigenvalues would give"
         )
-    notes += _errors(found.orders)
+    notes += errors(found.orders)
     missing = [_order(scored) for scored in found.orders if scored.standard_errors is None]
     if missing:
         notes.append(f"no standard errors were computed of order {', '.join(missing)}")
+    limits: dict[tuple[str, Limit], list[str]] = {}
     for scored in found.orders:
-        notes += [
-            f"saturated: {_HEADINGS[name]} of order {_order(scored)} is " + _saturation(name, limit)
-            for name, limit in scored.saturated.items()
-        ]
+        for name, limit in scored.saturated.items():
+            if name != "vendi" and scored.saturated.get("vendi") != "smallest":
+                limits.setdefault((name, limit), []).append(_order(scored))
+    notes += [  # The advice says it of the outputs; where they are alike, all three scores are 1.
+        f"saturated: {_HEADINGS[name]} of order {', '.join(orders)} is {_saturation(name, limit)}"
+        for (name, limit), orders in limits.items()
+    ]
+    for scored in found.orders:
         noise = scored.bandwidth_errors
         if noise is not None:
             spread = ", ".join(
@@ -153,7 +160,7 @@ def _bandwidths(bandwidths: Mapping[str, RuledBandwidth]) -> list[str]:
     ]
 
 
-def _errors(orders: Sequence[ScoredOrder]) -> list[str]:
+def errors(orders: Sequence[ScoredOrder]) -> list[str]:
     """What errors cover, and how they were computed where there are any."""
     words: dict[str, list[str]] = {}
     for scored in orders:
@@ -180,14 +187,6 @@ def _saturation(score: str, limit: Limit) -> str:
         return "all values are equal up to rounding"
     value = "1" if limit == "smallest" else "as large as it can be"
     return f"{value} up to rounding, because {_SATURATED[score, limit]}"
-
-
-def _repeated(prompts: RepeatedPrompts) -> str:
-    return (
-        f"prompts repeat: there are {prompts.distinct:,}, of which the prompt kernel tells about "
-        f"{prompts.counted:.3g} apart (RKE). Conditional scores therefore mix the outputs of "
-        "similar prompts; to count the outputs of each prompt, use a smaller prompt bandwidth"
-    )
 
 
 def between(found: Between) -> str:
@@ -249,7 +248,7 @@ def comparison(found: Comparison) -> str:
         table += [different_models(found.between), aligned(*overlaps(found.between)), ""]
     notes = _notes_on_comparison(found)
     over = _over_bandwidths(found)
-    return "\n".join([aligned(*_scores(found)), "", *words, "", *over, *table, *notes])
+    return "\n".join([aligned(*scores_by_model(found)), "", *words, "", *over, *table, *notes])
 
 
 def _over_bandwidths(found: Comparison) -> list[str]:
@@ -268,7 +267,10 @@ def _over_bandwidths(found: Comparison) -> list[str]:
 def comparison_in_markdown(found: Comparison) -> str:
     """Both tables and their notes in Markdown."""
     heading, differences = _differences(found)
-    tables = [markdown(*_scores(found)), *([markdown(heading, differences)] if differences else [])]
+    tables = [
+        markdown(*scores_by_model(found)),
+        *([markdown(heading, differences)] if differences else []),
+    ]
     if found.between:
         tables += [different_models(found.between), markdown(*overlaps(found.between))]
     notes = "\n".join(
@@ -477,7 +479,7 @@ def prompts_in_csv(tables: Sequence[PromptTable]) -> str:
     return _comma_separated([heading, *rows])
 
 
-def _scores(found: Comparison) -> tuple[list[str], list[list[str]]]:
+def scores_by_model(found: Comparison) -> tuple[list[str], list[list[str]]]:
     """The heading, and a row for each model: its scores with errors and letters."""
 
     def cell(ranking: Ranking, model: str) -> str:
@@ -524,18 +526,17 @@ def ranking_in_words(found: Ranking) -> str:
 
 def _notes_on_comparison(found: Comparison) -> list[str]:
     notes = _bandwidths(found.bandwidths)
+    limits: dict[str, list[str]] = {}
     for ranking in found.rankings:
         if ranking.saturated:
-            limit = _saturation(ranking.score, ranking.saturated)
-            subject = "" if ranking.saturated == "equal" else "it is "
-            notes.append(f"saturated: {ranking.name} is not tested; {subject}{limit}")
-    repeated = (found.repeated_prompts or {}).items()
-    words = {name: _repeated(prompts) for name, prompts in repeated if prompts.blurred}
-    if len(set(words.values())) > 1:  # Each model has prompts of its own.
-        words = {name: f"{name}: {text}" for name, text in words.items()}
-    notes += dict.fromkeys(words.values())
+            words = _saturation(ranking.score, ranking.saturated)
+            limits.setdefault(words, []).append(ranking.name)
+    notes += [
+        f"saturated: no test of {' and '.join(names)}: {words}" for words, names in limits.items()
+    ]
+    notes += [f"saturated: {item}" for item in found.advice]
     notes += _largest_bandwidth_noise(found)
-    notes += _errors([o for e in found.evaluations.values() for o in e.orders])
+    notes += errors([o for e in found.evaluations.values() for o in e.orders])
     if len(found.models) == 1:
         return notes
     if any(ranking.tested for ranking in found.rankings):
@@ -552,7 +553,7 @@ def _notes_on_comparison(found: Comparison) -> list[str]:
         )
     if found.between:
         notes += notes_on_between(found.between)
-    return [*notes, f"outputs of different models are {_MATCHED[found.matched]}"]
+    return [*notes, f"outputs of different models are {MATCHED[found.matched]}"]
 
 
 def _largest_bandwidth_noise(found: Comparison) -> list[str]:

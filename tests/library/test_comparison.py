@@ -629,5 +629,6 @@ def test_repeated_prompts_are_described_by_model():
         warnings.filterwarnings("ignore", "prompts: 2 distinct prompts")
         found = cv.compare(models, prompts, **KERNELS, orders=[2], groups=2)
     assert {name: r.distinct for name, r in found.repeated_prompts.items()} == {"a": 20, "b": 2}
-    assert "a: prompts repeat: there are 20" in str(found)
-    assert "b: prompts repeat: there are 2," in str(found)
+    (blended,) = (item for item in found.advice if item.code == "prompts blended")
+    ends = [part.rpartition(" of ")[2] for part in blended.evidence.split("; ")]
+    assert ends == ["20 distinct prompts", "2 distinct prompts"]

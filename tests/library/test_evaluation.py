@@ -468,11 +468,11 @@ def test_repeated_prompts_that_count_as_alike_are_said():
     assert repeated.distinct == 2
     assert repeated.frequency == pytest.approx(1.6)
     assert repeated.counted == pytest.approx(1 / (10 / 16 + 6 / 16 * np.exp(-1.0)))
-    assert "prompts repeat: there are 2, of which the prompt kernel tells about 1.31" in str(found)
+    assert "different prompts count as alike (RKE 1.31 of 2 distinct prompts)" in str(found)
     assert found.as_dict()["repeated_prompts"]["distinct"] == 2
     narrow = cv.evaluate(outputs, prompts, **options, prompt_kernel=cv.Gaussian(0.1))
     assert narrow.repeated_prompts.counted == pytest.approx(1.6)
-    assert "prompts repeat" not in str(narrow)
+    assert "prompts count" not in str(narrow)
     distinct = np.arange(60, dtype=np.float32)[:, None]
     found = cv.evaluate(outputs, distinct, **options, prompt_kernel=cv.Gaussian(1.0))
     assert found.repeated_prompts is None
@@ -490,4 +490,4 @@ def test_one_answer_to_each_prompt_is_one_only_where_prompts_are_told_apart():
     for order in (1, 2):
         assert_close(narrow.order(order).decomposition.conditional, 1.0)
         assert wide.order(order).decomposition.conditional > 2
-    assert "prompts repeat: there are 10," in str(wide)
+    assert "of 10 distinct prompts)" in str(wide)

@@ -91,8 +91,8 @@ def test_scores_of_one_are_neither_ranked_nor_tested():
     assert found.untested is None
     words = str(found)
     assert "RKE: a, b (saturated; not ranked)" in words
-    why = "saturated: RKE is not tested; it is 1 up to rounding, because all outputs count"
-    assert why in words
+    assert "saturated: no test of Vendi and RKE: 1 up to rounding, because all outputs" in words
+    assert words.count("nearly all outputs count as the same (Vendi 1, RKE 1).") == 1
     assert ">" not in words.split("score  ")[0]
     content = json.loads(json.dumps(files.jsonable(found.as_dict()), allow_nan=False))
     assert {ranking["saturated"] for ranking in content["rankings"]} == {"smallest"}
@@ -117,7 +117,7 @@ def test_equal_scores_are_not_tested():
     for ranking in found.rankings:
         assert ranking.saturated == "equal"
         _nothing_is_tested(ranking)
-    assert "RKE is not tested; all values are equal up to rounding" in found.markdown()
+    assert "no test of Vendi and RKE: all values are equal up to rounding" in found.markdown()
 
 
 def test_two_of_three_models_that_rounding_parts_are_not_told_apart():
@@ -137,14 +137,14 @@ def test_scores_that_differ_are_tested():
 
 
 @pytest.mark.parametrize(
-    ("bandwidth", "limit", "words"),
+    ("bandwidth", "limit"),
     [
-        pytest.param(1e5, "smallest", "is 1 up to rounding, because all outputs count", marks=WIDE),
-        pytest.param(1e-5, "largest", "is as large as it can be up to rounding", marks=NARROW),
-        (0.7, None, None),
+        pytest.param(1e5, "smallest", marks=WIDE),
+        pytest.param(1e-5, "largest", marks=NARROW),
+        (0.7, None),
     ],
 )
-def test_an_evaluation_says_what_is_saturated(bandwidth, limit, words):
+def test_an_evaluation_says_what_is_saturated(bandwidth, limit):
     outputs, prompts = draw_pairs(N, dtype=np.float32)
     kernels = {"output_kernel": cv.Gaussian(bandwidth), "prompt_kernel": cv.Gaussian(0.5)}
     found = cv.evaluate(outputs, prompts, **kernels, errors=False)
@@ -154,4 +154,94 @@ def test_an_evaluation_says_what_is_saturated(bandwidth, limit, words):
     assert ("saturated: " in str(found)) == (limit is not None)
     alone = cv.evaluate(outputs, output_kernel=kernels["output_kernel"], errors=False)
     assert all(scored.saturated == ({"vendi": limit} if limit else {}) for scored in alone.orders)
-    assert words is None or f"saturated: total of order 2 (RKE) {words}" in str(found)
+
+
+@NARROW
+def test_scores_of_several_orders_that_are_one_are_named_in_one_line():
+    """Every prompt has its own output, and all are told apart."""
+    outputs = np.arange(12, dtype=np.float32)[:, None]
+    narrow = cv.Gaussian(1e-3)
+    words = str(cv.evaluate(outputs, outputs, output_kernel=narrow, prompt_kernel=narrow))
+    line = "conditional of order 1 (Vendi), 2 (RKE) is 1 up to rounding, because similar prompts"
+    assert words.count("saturated: " + line) == words.count("conditional of") == 1
+
+
+def test_near_the_limits_by_hand():
+    values = [[1.0, 1.04, 1.06], [89.0, 91.0, 100.0], [math.nan, 9.1, 8.9]]
+    smallest, largest = saturation.nearly(values, [[100], [100], [10]])
+    assert smallest.tolist() == [[True, True, False], [False] * 3, [False] * 3]
+    assert largest.tolist() == [[False] * 3, [False, True, True], [False, True, False]]
+    for values, most in ((1.0, 1), (1.04, 1.1), (2.0, math.nan)):  # One row, or nearly; unknown.
+        assert not np.any(saturation.nearly(values, most))
+
+
+def _rke(points, width):
+    points = np.asarray(points, np.float64)
+    squares = np.square(points[:, None] - points).sum(axis=-1)
+    return 1 / np.exp(-squares / width**2).mean()
+
+
+OUTPUTS, PROMPTS = draw_pairs(N, dtype=np.float32)
+FEW = PROMPTS[np.arange(N) // 4]  # Ten prompts, each with four outputs.
+
+
+@pytest.mark.parametrize(
+    ("prompts", "widths", "codes"),
+    [
+        (PROMPTS, (0.7, 0.7), []),
+        (PROMPTS, (10.0, 0.7), ["outputs alike"]),
+        (PROMPTS, (0.15, 0.7), ["outputs apart"]),
+        (PROMPTS, (0.7, 20.0), ["prompts alike"]),
+        (PROMPTS, (0.15, 0.05), ["outputs apart", "prompts apart"]),
+        (FEW, (0.7, 0.1), []),
+        (FEW, (0.7, 2.0), ["prompts blended"]),
+        (FEW, (0.7, 20.0), ["prompts alike"]),
+        (PROMPTS[np.zeros(N, int)], (0.7, 0.7), []),
+        (None, (0.15,), ["outputs apart"]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:prompts. all rows are equal")
+def test_each_end_has_one_sentence_with_its_scores_and_a_remedy(prompts, widths, codes):
+    kernels = dict(zip(("output_kernel", "prompt_kernel"), map(cv.Gaussian, widths), strict=False))
+    found = cv.evaluate(OUTPUTS, prompts, **kernels, errors=False)
+    assert [item.code for item in found.advice] == codes
+    assert found.as_dict()["advice"] == [
+        {"code": item.code, "sentence": str(item)} for item in found.advice
+    ]
+    for item in found.advice:
+        role, end = item.code.split()
+        points, width = (OUTPUTS, widths[0]) if role == "outputs" else (prompts, widths[-1])
+        shown = float(item.evidence.partition("RKE ")[2].split()[0])
+        assert shown == pytest.approx(_rke(points, width), rel=5e-3)
+        way = "wider" if end == "apart" else "narrower"
+        assert f"{way} {role[:-1]} bandwidth" in item.remedy
+        assert str(found).count(str(item)) == 1
+
+
+def test_a_kernel_without_a_bandwidth_has_another_remedy():
+    alike = OUTPUTS[:, :2] + 100
+    found = cv.evaluate(alike, output_kernel=cv.Cosine(), orders=[2], errors=False)
+    (item,) = found.advice
+    assert item.code == "outputs alike"
+    assert "bandwidth" not in item.remedy
+
+
+def test_kept_eigenvalues_are_not_taken_for_outputs():
+    kernel = cv.Gaussian(0.15)
+    found = cv.evaluate(OUTPUTS, output_kernel=kernel, orders=[2], truncation=3, errors=False)
+    assert [item.code for item in found.advice] == ["outputs cut"]
+    assert "(RKE 3 of 3)" in str(found)
+
+
+def test_models_share_a_sentence_that_holds_the_scores_of_each():
+    kernels = {"output_kernel": cv.Gaussian(0.1), "prompt_kernel": cv.Gaussian(2.0)}
+    models = {"a": 0.01 * OUTPUTS, "b": 0.005 * OUTPUTS, "c": OUTPUTS}
+    found = cv.compare(models, FEW, **kernels, orders=[2], errors=False)
+    advice = {item.code: item for item in found.advice}
+    assert set(advice) == {"outputs alike", "outputs apart", "prompts blended"}
+    parts = [part.split(": RKE ") for part in advice["outputs alike"].evidence.split("; ")]
+    shown = {name: float(value) for name, value in parts}
+    assert shown == pytest.approx({name: _rke(models[name], 0.1) for name in "ab"}, rel=5e-3)
+    assert ":" not in advice["prompts blended"].evidence  # The same for all.
+    for item in found.advice:
+        assert str(found).count(str(item)) == found.markdown().count(str(item)) == 1
