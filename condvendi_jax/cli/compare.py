@@ -94,7 +94,7 @@ def main(argv: Sequence[str]) -> None:
     described = {"models": paths, "prompts": prompt_paths or given["prompts"], **keys}
     report = options.report(found, given, described | read.described, since=started)
     table = "\n".join([str(found), *read.notes])
-    with options.printed_last(table, [given[flag] for flag in ("json", *_TABLES)]):
+    with options.printed_last(table, [given[flag] for flag in ("json", "latex", *_TABLES)]):
         _write(found, report, given)
 
 
@@ -102,6 +102,7 @@ def _write(found: comparison.Comparison, report: dict[str, Any], given: dict[str
     """The files that were asked for."""
     if given["json"]:
         files.write_report(given["json"], report)
+    options.write_latex(given, found, report["inputs"])
     for flag, (_, text) in _TABLES.items():
         if given[flag]:
             with files.atomic_writer(given[flag]) as stream:

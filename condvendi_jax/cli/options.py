@@ -30,7 +30,7 @@ from condvendi_jax.spectra._methods import Auto, Method
 DEFAULT_RULE = "variance"
 # The flags, of any verb, that name a figure to draw, and those that name a file to write.
 _FIGURES = ("plot", "profile")
-_FILES = ("json", "by_prompt", "csv", "markdown", *_FIGURES)
+_FILES = ("json", "latex", "by_prompt", "csv", "markdown", *_FIGURES)
 PROFILE = (
     "Also draw the scores of order 2 against the bandwidth, from 1/8 to 8 times the chosen ones, "
     "to this file (.png, .pdf, .svg)."
@@ -92,6 +92,7 @@ def define(values: flags.FlagValues) -> None:
     text("weights", None, words)
     number("seed", 0, "Of the bandwidth rule's subsets, groups and probes.")
     text("json", None, "Also write the results, with provenance, to this file or pipe.")
+    text("latex", None, "Also write a paragraph, a table and citations for a paper to this file.")
     flags.DEFINE_bool("x64", False, "Compute in float64.", flag_values=values)
     words = (
         "Replace files that exist. Without it, only earlier results of this command are replaced. "
@@ -328,3 +329,15 @@ def report(
         "seconds": time.perf_counter() - since,
         "provenance": provenance.collect(),
     }
+
+
+def write_latex(
+    given: dict[str, Any], found: Evaluation | Comparison, read: Mapping[str, Any]
+) -> None:
+    """What --latex writes, if it was asked for: paragraph, table and works to cite."""
+    if given["latex"]:
+        media = {"image_encoder": "pictures", "text_encoder": "texts"}
+        named = [f"{read[key]} ({what})" for key, what in media.items() if key in read]
+        paper = found.report(encoder=" and ".join(named) or None)
+        with files.atomic_writer(given["latex"]) as stream:
+            stream.write(f"{paper}\n".encode())

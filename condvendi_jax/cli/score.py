@@ -108,9 +108,11 @@ def main(argv: Sequence[str]) -> None:
     if over:
         table += f"\n\n{over}"
         report["profile"] = over.as_dict()
-    with options.printed_last(table, [given["json"], given["by_prompt"], given["profile"]]):
+    targets = ("json", "latex", "by_prompt", "profile")
+    with options.printed_last(table, [given[flag] for flag in targets]):
         if given["json"]:
             files.write_report(given["json"], report)
+        options.write_latex(given, found, read.described)
         if tables:
             with files.atomic_writer(given["by_prompt"]) as stream:
                 stream.write(render.prompts_in_csv(tables).encode())

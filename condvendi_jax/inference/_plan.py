@@ -80,6 +80,7 @@ class Plan:
                 distinct_prompts=pairs.prompt_kinds[0]
                 if pairs.paired and pairs.layout is None
                 else None,
+                weighted=pairs.weights is not None,
             )
             for name, pairs in models.items()
         }, matched

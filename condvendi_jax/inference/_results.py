@@ -14,7 +14,8 @@ from condvendi_jax.entropies import PerScore
 from condvendi_jax.inference import saturation
 from condvendi_jax.inference.saturation import Advice, Limit
 from condvendi_jax.pairs import Pairs
-from condvendi_jax.report import _render
+from condvendi_jax.report import _paper, _render
+from condvendi_jax.report._paper import Report
 from condvendi_jax.scores._decompose import Decomposition
 
 if TYPE_CHECKING:  # It imports this module.
@@ -143,6 +144,7 @@ class Evaluation:
       seed: of everything that is drawn.
       repeated_prompts: how many prompts the kernel tells apart; None unless prompts repeat.
       distinct_prompts: how many prompts differ; None without prompts, and on several devices.
+      weighted: whether the rows have weights.
     """
 
     n: int
@@ -152,6 +154,7 @@ class Evaluation:
     seed: int
     repeated_prompts: RepeatedPrompts | None = None
     distinct_prompts: int | None = None
+    weighted: bool = False
 
     @property
     def advice(self) -> tuple[Advice, ...]:
@@ -190,6 +193,14 @@ class Evaluation:
             "advice": [item.as_dict() for item in self.advice],
             "scores": [scored.as_dict(self.names) for scored in self.orders],
         }
+
+    def report(self, *, encoder: str | None = None) -> Report:
+        """What a paper says of it: a paragraph, a table in LaTeX, and what to cite in BibTeX.
+
+        Args:
+          encoder: the name of the encoder of the embeddings; the paragraph asks for it where None.
+        """
+        return _paper.of_evaluation(self, encoder)
 
     def __str__(self) -> str:
         """The table, and below it what its numbers mean."""
@@ -359,6 +370,10 @@ class Comparison:
     def comma_separated(self) -> str:
         """CSV: a line for each score and model, each difference and each overlap, unrounded."""
         return _render.comparison_in_csv(self)
+
+    def report(self, *, encoder: str | None = None) -> Report:
+        """As `Evaluation.report`, of all models."""
+        return _paper.of_comparison(self, encoder)
 
     def __str__(self) -> str:
         """The tables, and below them what their numbers mean."""

@@ -173,13 +173,13 @@ _FINDINGS = {
 _REMEDIES = {
     "outputs alike": "If they differ, use {narrower}",
     "outputs apart": "These scores count outputs, not modes, and grow with n. Use {wider}",
-    "outputs cut": "These scores count eigenvalues. Keep more, or use {wider}",
+    "outputs cut": "These scores count eigenvalues. Keep more of them, or use {wider}",
     "prompts alike": "Conditional scores are then nearly those of the outputs alone. If prompts "
     "differ, use {narrower}",
     "prompts apart": "Conditional scores are then near 1 whatever the outputs are. Score several "
     "outputs of each prompt, or use {wider}",
-    "prompts cut": "Conditional scores are then near 1 whatever the outputs are. Keep more, or use "
-    "{wider}",
+    "prompts cut": "Conditional scores are then near 1 whatever the outputs are. Keep more "
+    "eigenvalues, or use {wider}",
     "prompts blended": "Conditional scores mix the outputs of similar prompts. To count the "
     "outputs of each prompt, use {narrower}",
 }

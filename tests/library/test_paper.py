@@ -1,0 +1,176 @@
+"""What a result says of itself for a paper: the paragraph, the table in LaTeX, the citations."""
+
+import re
+
+import jax
+import numpy as np
+import pytest
+from oracles import draw_pairs
+
+import condvendi_jax as cv
+from condvendi_jax import __main__
+
+N = 40
+OUTPUTS, PROMPTS = draw_pairs(N, dtype=np.float32)
+FEW = PROMPTS[np.arange(N) // 4]
+KERNELS = {"output_kernel": cv.Gaussian(0.7), "prompt_kernel": cv.Gaussian(0.1)}
+QUIET = {"orders": [2], "errors": False}
+HOSTILE = ["a_b & 50%", "\\input{x}", "[1] #2", "*", "~^$|<>", "{", "line\nend"]
+COMMANDS = {
+    "textbackslash{}": "\\",
+    "textasciitilde{}": "~",
+    "textasciicircum{}": "^",
+    "textless{}": "<",
+    "textgreater{}": ">",
+    "textbar{}": "|",
+    **{character: character for character in "&%$#_{}"},
+}
+TOKEN = re.compile(r"\\(text\w+\{\}|[&%$#_{}])|\$\\pm\$|\{([\[*])\}|([^\\&%$#_{}~^<>|])")
+
+
+def typeset(source):
+    """What LaTeX prints, of the few commands that a report has; an error for any other."""
+    shown, place = "", 0
+    while place < len(source):
+        found = TOKEN.match(source, place)
+        assert found, f"LaTeX would not print this as it is: {source[place:]!r}"
+        command, grouped, plain = found.groups()
+        shown += COMMANDS[command] if command else grouped or plain or "±"
+        place = found.end()
+    return shown
+
+
+def cells(table):
+    """The rows of a `tabular`, as printed."""
+    begin, *lines, end = table.split("\n")
+    assert end == "\\end{tabular}"
+    lines.remove("\\hline")
+    rows = [re.split(r"(?<!\\) & ", line.removesuffix(" \\\\")) for line in lines]
+    assert {len(row) for row in rows} == {len(begin.partition("{tabular}")[2]) - 2}
+    # A row that began with one of these would be an option of the row before it.
+    assert not any(line[0] in "[*" for line in lines)
+    return [[typeset(cell) for cell in row] for row in rows]
+
+
+def prose(paragraph):
+    """The paragraph as printed, and the keys that it cites."""
+    keys = [key for group in re.findall(r" \\cite\{(.*?)\}", paragraph) for key in group.split(",")]
+    return typeset(re.sub(r" \\cite\{.*?\}", "", paragraph)), keys
+
+
+def test_hostile_names_are_printed_as_they_are():
+    models = {name: (1 + index) * OUTPUTS for index, name in enumerate(HOSTILE)}
+    found = cv.compare(models, FEW, **KERNELS, orders=[2])
+    report = found.report(encoder="clip_vit & co")
+    heading, *rows = cells(report.latex)
+    assert heading == ["model", "n", "RKE", "Conditional-RKE", "Information-RKE"]
+    names = [name.replace("\n", " ") for name in HOSTILE]
+    assert [row[0] for row in rows] == names
+    for name, row in zip(HOSTILE, rows, strict=True):
+        shown = [float(cell.split()[0]) for cell in row[2:]]
+        assert shown == pytest.approx([r.values[name] for r in found.rankings], rel=0.02)
+        shown = [float(cell.split()[2]) for cell in row[2:]]
+        assert shown == pytest.approx([r.standard_errors[name] for r in found.rankings], rel=0.06)
+    words, _ = prose(report.paragraph)
+    assert f"of each of 7 models ({', '.join(names)}): RKE" in words
+    assert "The embeddings are those of clip_vit & co." in words
+    assert "matched row by row. Models that share a letter cannot be told apart at" in words
+
+
+def test_the_paragraph_says_what_was_chosen():
+    found = cv.evaluate(OUTPUTS, FEW, rule="median", prompt_kernel=cv.Cosine(), seed=3)
+    words, keys = prose(found.report().paragraph)
+    width = found.bandwidths["outputs"].bandwidth
+    for part in (
+        "40 pairs of outputs and prompts (10 distinct prompts): Vendi, Conditional-Vendi, "
+        "Information-Vendi (order 1, from all eigenvalues) and RKE, ",
+        "(order 2, from sums over all pairs of rows). The embeddings are those of [name the ",
+        f"The kernel of the outputs is Gaussian with bandwidth {width:.4g} (median distance).",
+        "The kernel of the prompts is the cosine kernel.",
+        "± is one standard error of the sample at these bandwidths, not of their choice; order 1",
+        f"in {found.dtype} by condvendi_jax {cv.__version__} (seed 3).",
+    ):
+        assert part in words
+    assert keys == ["jalali2026conditional", "jalali2023rke", "condvendi-jax"]
+    assert "Saturated: different prompts count as alike (RKE" in words
+    assert "use a narrower" not in words  # That is for the author, not for the reader.
+
+
+def test_outputs_alone_of_one_model_without_errors():
+    """Weighted and truncated; order 1 needs no citation of the paper on order 2."""
+    options = {"output_kernel": cv.Gaussian(0.7), "orders": [1], "errors": False}
+    found = cv.compare({"a": OUTPUTS}, **options, truncation=5, weights=np.arange(1.0, N + 1))
+    report = found.report(encoder="x")
+    words, keys = prose(report.paragraph)
+    assert words.startswith("We scored 40 weighted outputs of a: Vendi (order 1, from all eigen")
+    assert "of which the largest 5 are kept" in words
+    assert "Standard errors were not computed. The computation" in words
+    assert keys == ["jalali2026conditional", "condvendi-jax"]
+    assert cells(report.latex)[0] == ["model", "n", "Vendi, t = 5"]
+    plain = cv.evaluate(OUTPUTS, **options).report()
+    assert cells(plain.latex)[1][0] == "1 (Vendi)"
+    assert prose(plain.paragraph)[0].startswith("We scored 40 outputs: Vendi")
+
+
+def test_models_of_different_numbers_are_named_with_theirs():
+    models = {"a": OUTPUTS, "b": OUTPUTS[:30]}
+    with pytest.warns(UserWarning, match="n differs"):
+        found = cv.compare(models, {"a": FEW, "b": FEW[:30]}, **KERNELS, **QUIET)
+    words, _ = prose(found.report().paragraph)
+    numbers = ["40 pairs of outputs and prompts (10 distinct prompts) of a"]
+    numbers += ["30 pairs of outputs and prompts (8 distinct prompts) of b"]
+    assert f"We scored {', '.join(numbers)}: RKE" in words
+    assert "Differences are not tested: standard errors were not computed" in words
+
+
+def test_intervals_of_estimates_are_explained():
+    method = cv.MatrixFree(jax.random.key(0))
+    options = {"output_kernel": cv.Gaussian(0.7), "orders": [1], "errors": False}
+    report = cv.evaluate(OUTPUTS, **options, method=method).report()
+    words, _ = prose(report.paragraph)
+    assert "from the method matrix-free, estimated)" in words
+    assert "Brackets are 95% intervals" in words
+    assert re.fullmatch(r"[\d.]+ \[[\d.]+, [\d.]+\]", cells(report.latex)[1][1])
+
+
+def test_an_encoder_that_is_no_name_is_refused():
+    found = cv.evaluate(OUTPUTS, output_kernel=cv.Gaussian(0.7), **QUIET)
+    with pytest.raises(TypeError, match="encoder: expected its name, received 3"):
+        found.report(encoder=3)
+
+
+def test_citations_are_those_of_the_project(pytestconfig):
+    report = cv.evaluate(OUTPUTS, FEW, **KERNELS, **QUIET).report()
+    cited = (pytestconfig.rootpath / "CITATION.cff").read_text(encoding="utf-8")
+    entries = report.bibtex.split("\n\n")
+    assert [entry.partition(",")[0] for entry in entries] == [
+        "@inproceedings{jalali2026conditional",
+        "@inproceedings{jalali2023rke",
+        "@misc{condvendi-jax",
+    ]
+    for entry in entries[:2]:
+        fields = dict(re.findall(r"^  (\w+) = \{+(.*?)\}+,$", entry, re.MULTILINE))
+        (work,) = (part for part in cited.split("\n  - type") if f'"{fields["title"]}"' in part)
+        named = re.findall(r"family-names: (.+?), given-names: (.+?)\}", work)
+        assert fields["author"] == " and ".join(map(", ".join, named))
+        assert f"year: {fields['year']}\n" in work
+        assert f"name: {fields['booktitle']}\n" in work
+    assert str(report).split("\\endinput")[1].endswith(report.bibtex)
+
+
+def test_the_command_writes_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name, array in {"x": OUTPUTS, "y": 2 * OUTPUTS, "t": FEW}.items():
+        np.save(f"{name}.npy", array)
+    options = ["--prompts=t.npy", "--order=2", "--output_bandwidth=0.7", "--prompt_bandwidth=0.1"]
+    for verb in (["score", "--outputs=x.npy"], ["compare", "x_&=x.npy", "y.npy"]):
+        __main__.main(["", *verb, *options, "--latex=paper.tex", "--overwrite"])
+        written = (tmp_path / "paper.tex").read_text()
+        models = {"x_&": OUTPUTS, "y": 2 * OUTPUTS}
+        kernels = KERNELS | {"orders": [2]}
+        scored = [cv.evaluate(OUTPUTS, FEW, **kernels), cv.compare(models, FEW, **kernels)]
+        report = scored[verb[0] == "compare"].report()
+        for part in (report.paragraph, report.bibtex, report.latex.split("\n")[1]):
+            assert part in written
+    with pytest.raises(ValueError, match=r"--latex: paper\.tex exists"):
+        __main__.main(["", "score", "--outputs=x.npy", *options, "--latex=paper.tex"])
