@@ -28,6 +28,7 @@ from condvendi_jax.entropies import Entropy, PerScore, log_scores
 from condvendi_jax.grams import to_host
 from condvendi_jax.inference import _infinitesimal as infinitesimal
 from condvendi_jax.inference import _jackknife as jackknife
+from condvendi_jax.inference import saturation
 from condvendi_jax.inference._jackknife import Groups
 from condvendi_jax.inference._plan import Plan
 from condvendi_jax.kernel_choice import NAMES
@@ -45,9 +46,6 @@ Over = Literal["outputs", "prompts", "both"]
 LADDER: tuple[float, ...] = tuple(2.0 ** (k / 2) for k in range(-6, 7))
 # Draws of the multipliers: a p-value of 0.05 has a standard error of 0.003.
 _DRAWS = 5000
-# A score this near to the number of rows counts rows, and one this near to one sees no difference:
-# few rows are alike, or different, and errors from influences do not hold there.
-_FULL, _EMPTY = 0.9, 1.05
 # Rows that one pass may have at several bandwidths without being asked for: a few seconds.
 _CHEAP = 10_000
 
@@ -411,13 +409,13 @@ def _curve(
     else:
         terms, of_rows = _order_two(pairs, moving, ladder)
         noise, refused = np.zeros((len(of_rows), ladder.size)), np.zeros(ladder.size, bool)
-    full = (terms > math.log(_FULL * pairs.largest(entropy))) | refused
+    full = (terms > math.log(saturation.APART * pairs.largest(entropy))) | refused
     return _Curve(
         logs=_scores(terms),
         of_units=np.stack([infinitesimal.influences_of_units(of, pairs, units) for of in of_rows]),
         noise=noise,
         full=np.stack([full[0], full[-1], full[0] | full[-1]][: len(of_rows)]),
-        constant=terms[0] < math.log(_EMPTY),
+        constant=terms[0] < math.log(saturation.ALIKE),
         freedom=infinitesimal.independent_units(pairs, units) - 1,
         untested=doubt,
     )

@@ -84,6 +84,11 @@ def of_comparison(found: Comparison, encoder: str | None) -> Report:
         )
     if found.untested:
         notes.append(f"Differences are not tested: {found.untested}.")
+    if found.profile:
+        heading, sentences = _render.over_bandwidths(found.profile)
+        notes.append(f"{heading} {'; '.join(sentences)}.")
+        if found.profile.untested is None:
+            notes.append(f"These statements hold together at the level {found.profile.level:g}.")
     table = _render.scores_by_model(found)
     return _report(found.evaluations, encoder, table, found.advice, notes)
 

@@ -255,13 +255,18 @@ def _over_bandwidths(found: Comparison) -> list[str]:
     """Where the order of the models holds, with a heading; nothing without a profile."""
     if found.profile is None:
         return []
-    own = found.profile
-    score, widths = own.names[-2:][0], own.bandwidths
+    heading, sentences = over_bandwidths(found.profile)
+    return [heading, *sentences, ""]
+
+
+def over_bandwidths(found: Profile) -> tuple[str, list[str]]:
+    """By the main score: a heading, and where the order of the models holds in sentences."""
+    score, widths = found.names[-2:][0], found.bandwidths
     heading = (
-        f"{score_name(score, own.order, None)} {_moving(own)}, {own.axis} from {widths[0]:.3g} to "
-        f"{widths[-1]:.3g}:"
+        f"{score_name(score, found.order, None)} {_moving(found)}, {found.axis} from "
+        f"{widths[0]:.3g} to {widths[-1]:.3g}:"
     )
-    return [heading, *leads(own, score), ""]
+    return heading, leads(found, score)
 
 
 def comparison_in_markdown(found: Comparison) -> str:

@@ -88,8 +88,10 @@ CONTESTANTS: dict[str, dict[str, Entry]] = {
     },
     "jackknife": {
         "scores": Entry(partial(engines.evaluate, errors=False), 3, arrays=4),
-        "errors": Entry(engines.evaluate, 3, arrays=4),
-        "20 deletions": Entry(partial(engines.evaluate, groups=20), 3, arrays=4),
+        "errors": Entry(engines.evaluate, 3, arrays=4, calls="rounds after compiling"),
+        "20 deletions": Entry(
+            partial(engines.evaluate, groups=20), 3, arrays=4, calls="rounds after compiling"
+        ),
         "contributions": Entry(engines.contributions, 3, arrays=4),
         "every row deleted": Entry(
             partial(engines.evaluate, orders=[1], groups=10**6), 4, arrays=4
