@@ -22,7 +22,7 @@ from condvendi_jax.inference._results import ErrorsBy, ScoredOrder
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.scores._decompose import Decomposition
 from condvendi_jax.spectra import _methods as methods
-from condvendi_jax.spectra._methods import Method
+from condvendi_jax.spectra._methods import Leaving, Method
 
 # Where influences are too few, or too unlike the change by a deletion, for an error that covers; by
 # simulation (docs/errors.md). Rows; groups of rows at order 2; groups of rows elsewhere.
@@ -30,6 +30,9 @@ FEWEST_ROWS, FEWEST_GROUPS, FEWEST_SPECTRAL_GROUPS = 20, 7, 50
 # Below order 2, a row whose mode no other row has counts for more than its derivative says: up to
 # this share of modes among the rows it does not matter.
 _MODES = 0.1
+# G groups of up to m rows are deleted exactly up to this G m^2 / n^2: their deletions then take no
+# longer than the eigenvectors, and less memory than four n x n arrays.
+_GROUP_WORK = 0.2
 # Where noise is a larger part of the variance, it stays in.
 _NOISE = 0.5
 
@@ -43,7 +46,7 @@ class Influenced(NamedTuple):
         `methods.Sloped`.
       bandwidth_errors: what the draws of the bandwidth rule move, to first order; None where none
         was drawn.
-      of_deletions: the same for the deletion of each row, `[1, n]`: see `methods.Sloped`.
+      of_deletions: what each score loses without each unit, `[1, G]`: see `methods.Sloped`.
     """
 
     decomposition: Decomposition
@@ -52,9 +55,28 @@ class Influenced(NamedTuple):
     of_deletions: PerScore | None
 
 
-def influences(pairs: Pairs, entropy: Entropy, method: Method) -> Influenced:
-    """The scores of pairs, and the influence of every row on each of them."""
-    sloped = methods.compute_sloped(pairs, entropy, method)
+def leaving(pairs: Pairs, units: Groups) -> Leaving | None:
+    """The rows of each unit, or a copy of each row; None where deletions would take too long."""
+    if units.units == "rows":
+        copies = np.ones(pairs.n) if pairs.copies is None else np.maximum(pairs.copies, 1)
+        return Leaving(np.arange(pairs.n)[:, None], (pairs.shares / copies)[:, None])
+    sizes = np.bincount(units.membership, minlength=units.count)
+    largest = int(sizes.max())
+    if units.count * largest**2 > _GROUP_WORK * pairs.n**2:
+        return None
+    order = np.argsort(units.membership, kind="stable")
+    unit = units.membership[order]
+    place = np.arange(pairs.n) - (np.cumsum(sizes) - sizes)[unit]
+    found = Leaving(np.zeros((units.count, largest), int), np.zeros((units.count, largest)))
+    found.rows[unit, place], found.weights[unit, place] = order, pairs.shares[order]
+    return found
+
+
+def influences(
+    pairs: Pairs, entropy: Entropy, method: Method, left: Leaving | None = None
+) -> Influenced:
+    """The scores of pairs, the influences of rows, and deletions of the units that are `left`."""
+    sloped = methods.compute_sloped(pairs, entropy, method, left)
     whole = Decomposition.of(sloped.computed, entropy, n=pairs.n)
     changes = [
         list(pairs.bandwidths.values())[index].relative_error * np.array(of_scores(whole, slopes))
@@ -64,8 +86,8 @@ def influences(pairs: Pairs, entropy: Entropy, method: Method) -> Influenced:
     noise = PerScore(*np.linalg.norm(changes, axis=0).tolist()) if changes else None
     deletions = None
     if sloped.of_deletions is not None:
-        rows = PerTerm(*(None if of is None else of[None] for of in sloped.of_deletions))
-        deletions = of_scores(whole, rows)
+        terms = PerTerm(*(None if of is None else of[None] for of in sloped.of_deletions))
+        deletions = of_scores(whole, terms)
     return Influenced(whole, of_scores(whole, sloped.of_rows), noise, deletions)
 
 
@@ -80,23 +102,21 @@ def of_scores(whole: Decomposition, of_terms: PerTerm) -> PerScore:
 
 def score(pairs: Pairs, entropy: Entropy, found: Influenced, units: Groups) -> ScoredOrder:
     """The scores with standard errors from the influences of units, or from their deletions."""
-    of_units = PerScore(
-        *(influences_of_units(of, pairs, units) for of in influences_of_rows(found, units))
-    )
-    for name, of in zip(PerScore._fields, of_units, strict=True):
+    influences = influences_of_units(found, pairs, units)
+    for name, of in zip(PerScore._fields, influences, strict=True):
         if _noisy(of):
             validation.warn(
                 f"the standard error of {name} is mostly that of the estimated spectra: a smaller "
                 "rtol gives a smaller one."
             )
-    errors = PerScore(*map(root_mean_square, of_units))
+    errors = PerScore(*map(root_mean_square, influences))
     largest = pairs.largest(entropy)
     limits = saturation.limits_of(found.decomposition, paired=pairs.paired, largest=largest)
     # Of a larger number of rows deletions would take too long: what is left to do is to say so.
     reason = too_many_modes(pairs, found, units)
     by = ErrorsBy("influences", independent_units(pairs, units), units.units, reason)
     return ScoredOrder(
-        found.decomposition, errors, found.bandwidth_errors, limits, of_units, by, largest
+        found.decomposition, errors, found.bandwidth_errors, limits, influences, by, largest
     )
 
 
@@ -137,24 +157,35 @@ def _effective_count(pairs: Pairs, units: Groups) -> int:
     return round(1 / float(np.sum(np.square(pairs.shares))))
 
 
-def influences_of_rows(found: Influenced, units: Groups) -> PerScore:
-    """Those to add up for each unit: of deletions where there are any and rows are independent."""
-    alone = found.of_deletions is not None and units.units == "rows"
-    return found.of_deletions if alone else found.of_rows  # pyright: ignore[reportReturnType]
-
-
 def independent_units(pairs: Pairs, units: Groups) -> int:
     """How many units count as independent: of rows, as many as integer weights say."""
     return pairs.total if units.units == "rows" else units.present
 
 
-def influences_of_units(of_rows: np.ndarray, pairs: Pairs, units: Groups) -> np.ndarray:
-    """The influences of units, `[replicates, G]`, of which the root mean square is the error."""
-    count, shares, independent = units.count, pairs.shares, independent_units(pairs, units)
-    weighted = np.where(shares > 0, of_rows * shares, 0)
+def influences_of_units(found: Influenced, pairs: Pairs, units: Groups) -> PerScore:
+    """For each score `of_units`, from deletions where they were computed."""
+    deleted = found.of_deletions is not None
+    changes = found.of_deletions or found.of_rows
+    return PerScore(*(of_units(of, pairs, units, deleted=deleted) for of in changes))
+
+
+def of_units(
+    changes: np.ndarray, pairs: Pairs, units: Groups, *, deleted: bool = False
+) -> np.ndarray:
+    """The influences of units, `[replicates, G]`, of which the root mean square is the error.
+
+    From those of rows, or from what is lost without each unit.
+    """
+    count, independent = units.count, independent_units(pairs, units)
+    shares, membership = pairs.shares, units.membership
+    if deleted:
+        if units.units != "rows":
+            shares, membership = np.bincount(membership, shares, count), np.arange(count)
+        changes = changes - changes @ shares[:, None]
+    weighted = np.where(shares > 0, changes * shares, 0)
     if pairs.copies is not None and units.units == "rows":  # Row i stands for copies_i units.
         weighted /= np.sqrt(np.maximum(pairs.copies, 1))
-    sums = [np.bincount(units.membership, row, minlength=count) for row in weighted]
+    sums = [np.bincount(membership, row, minlength=count) for row in weighted]
     return np.stack(sums) * math.sqrt(count * independent / (independent - 1))
 
 

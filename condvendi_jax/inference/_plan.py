@@ -133,7 +133,8 @@ class Plan:
             scored = {}
             for name, pairs in models.items():
                 self.progress(_words(entropy, name))
-                found = infinitesimal.influences(pairs, entropy, self.method)
+                left = infinitesimal.leaving(pairs, units[name])
+                found = infinitesimal.influences(pairs, entropy, self.method, left)
                 reason = infinitesimal.doubt(pairs, found, units[name])
                 if reason is not None:
                     break

@@ -403,18 +403,19 @@ def _curve(
     """The scores of one model along the ladder, with influences."""
     doubt = infinitesimal.too_few(pairs, units, entropy)
     if method.computes(entropy):
-        terms, of_rows, noise, refused = _other_orders(
+        terms, of_units, noise, refused = _other_orders(
             pairs, moving, ladder, entropy, method, units
         )
     else:
         terms, of_rows = _order_two(pairs, moving, ladder)
-        noise, refused = np.zeros((len(of_rows), ladder.size)), np.zeros(ladder.size, bool)
+        of_units = np.stack([infinitesimal.of_units(of, pairs, units) for of in of_rows])
+        noise, refused = np.zeros(of_units.shape[:2]), np.zeros(ladder.size, bool)
     full = (terms > math.log(saturation.APART * pairs.largest(entropy))) | refused
     return _Curve(
         logs=_scores(terms),
-        of_units=np.stack([infinitesimal.influences_of_units(of, pairs, units) for of in of_rows]),
+        of_units=of_units,
         noise=noise,
-        full=np.stack([full[0], full[-1], full[0] | full[-1]][: len(of_rows)]),
+        full=np.stack([full[0], full[-1], full[0] | full[-1]][: len(of_units)]),
         constant=terms[0] < math.log(saturation.ALIKE),
         freedom=infinitesimal.independent_units(pairs, units) - 1,
         untested=doubt,
@@ -472,27 +473,29 @@ def _other_orders(
     method: Method,
     units: Groups,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """As `_order_two`, from spectra; with the errors of estimates, `[scores, m]`.
+    """As `_order_two`, from spectra, with the influences of units, `[scores, m, g]`.
 
-    And whether influences give too small an error there, `[m]`.
+    Also the errors of estimates, `[scores, m]`, and where influences give too small an error, `[m]`.
     """
-    terms, of_rows, noise, refused = [], [], [], []
+    terms, influences, noise, refused = [], [], [], []
+    leaving = infinitesimal.leaving(pairs, units)
     for times in ladder:
         own = _moved(pairs, moving, float(times))
         own = own.under(tuple(map(Kernel.suited_to, own.kernels, own.arrays)))
-        found = infinitesimal.influences(own, entropy, method)
-        whole, row = found.decomposition, infinitesimal.influences_of_rows(found, units)
+        found = infinitesimal.influences(own, entropy, method, leaving)
+        whole, of_units = found.decomposition, infinitesimal.influences_of_units(found, own, units)
         count = 3 if pairs.paired else 1
         scores = np.array(whole.scores, np.float64)[:count]
         terms.append(np.array(whole.entropies, np.float64)[:count])
-        of_rows.append([of.mean(axis=0) / score for of, score in zip(row, scores, strict=False)])
+        means = [of.mean(axis=0) for of in of_units[:count]]
+        influences.append(np.array(means) / scores[:, None])
         errors = np.zeros(count)
         if whole.estimation is not None:
             errors = np.array(whole.estimation.standard_errors, np.float64)[:count] / scores
         noise.append(errors)
         refused.append(infinitesimal.too_many_modes(pairs, found, units) is not None)
-    of_scores = np.array(of_rows).transpose(1, 0, 2)
-    return np.transpose(terms), of_scores, np.transpose(noise), np.array(refused)
+    stacked = np.array(influences).transpose(1, 0, 2)
+    return np.transpose(terms), stacked, np.transpose(noise), np.array(refused)
 
 
 class _Tested:

@@ -139,6 +139,18 @@ def compute_deleted(
     )
 
 
+class Leaving(NamedTuple):
+    """Groups of rows that leave together: which rows, and how much of the weight of each.
+
+    Attributes:
+      rows: the numbers of the rows of each group, `[G, m]`.
+      weights: the weight that each loses, `[G, m]`; zero where a group has fewer than m rows.
+    """
+
+    rows: np.ndarray
+    weights: Any
+
+
 class Sloped(NamedTuple):
     """Entropies in nats, and how they change with the weights of rows and with bandwidths.
 
@@ -149,8 +161,8 @@ class Sloped(NamedTuple):
         independent estimates; exact influences have one. NaN where a row of weight zero has none.
       of_bandwidths: by the index of a kernel, for each term, the derivative in the logarithm of its
         bandwidth.
-      of_deletions: for each term, the same for the whole weight of a row, or of one of its copies,
-        `[n]`: the change of the entropy without it, per weight; None where it is not computed.
+      of_deletions: for each term, what the entropy loses without each group of `Leaving`, per
+        weight and relative to the rest, `[G]`, not less its mean; None where it is not computed.
     """
 
     computed: Computed
@@ -159,17 +171,17 @@ class Sloped(NamedTuple):
     of_deletions: PerTerm | None = None
 
 
-def compute_sloped(points: Pairs, entropy: Entropy, method: Method) -> Sloped:
-    """An entropy of points with its slopes, in the bandwidths that a rule has drawn."""
+def compute_sloped(
+    points: Pairs, entropy: Entropy, method: Method, leaving: Leaving | None = None
+) -> Sloped:
+    """An entropy of points with its slopes, in the bandwidths that a rule has drawn.
+
+    Deletions of what leaves are computed at order 1 without truncation, from all eigenvectors.
+    """
     check_method(method)
-    terms = ALL_TERMS if points.paired else OUTPUTS
-    drawn = tuple(
-        index
-        for index, chosen in enumerate(points.bandwidths.values())
-        if chosen.relative_error is not None
-    )
+    terms, drawn = ALL_TERMS if points.paired else OUTPUTS, _drawn(points)
     if method.computes(entropy):
-        return method.sloped(points, entropy, terms, drawn)
+        return method.sloped(points, entropy, terms, leaving)
     sums = np.asarray(to_host(row_norms(points)), np.float64)[:, : points.n]
     norms = sums @ points.shares
     of_rows = [-2 * (row / norm - 1)[None] for row, norm in zip(sums, norms, strict=True)]
@@ -182,6 +194,12 @@ def compute_sloped(points: Pairs, entropy: Entropy, method: Method) -> Sloped:
         _per_term(dict(zip(terms, of_rows, strict=True))),
         dict(zip(drawn, slopes, strict=True)),
     )
+
+
+def _drawn(points: Pairs) -> tuple[int, ...]:
+    """The indices of the kernels whose bandwidths a rule has drawn."""
+    errors = [chosen.relative_error for chosen in points.bandwidths.values()]
+    return tuple(index for index, error in enumerate(errors) if error is not None)
 
 
 def entropy_of(gram: Operator, entropy: Entropy, method: Method) -> float:
@@ -244,9 +262,9 @@ class Method(abc.ABC):
 
     @abc.abstractmethod
     def sloped(
-        self, points: Pairs, entropy: Entropy, terms: Terms, drawn: tuple[int, ...]
+        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Leaving | None
     ) -> Sloped:
-        """`compute_sloped`, in the bandwidths of the kernels of the given indices."""
+        """`compute_sloped` of the given terms."""
 
 
 class GramMethod(Method):
@@ -302,16 +320,16 @@ class Exact(GramMethod):
         return of_rows
 
     def sloped(
-        self, points: Pairs, entropy: Entropy, terms: Terms, drawn: tuple[int, ...]
+        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Leaving | None
     ) -> Sloped:
         """By one decomposition into eigenvectors of each Gram, or of its dual."""
-        near = points.gathered()
+        near, drawn = points.gathered(), _drawn(points)
         self.check(near, terms)
         _warn_of_long_work(_unweighted_grams(near), terms)
-        copies = np.ones(near.n) if near.copies is None else np.maximum(near.copies, 1)
-        single = jnp.asarray(near.shares / copies, near.dtype)
+        if entropy != Entropy() or near.n == 1:
+            leaving = None
         with memory.explained(near.n, near.dtype):
-            found = {name: _sloped_term(near, entropy, name, drawn, single) for name in terms}
+            found = {name: _sloped_term(near, entropy, name, drawn, leaving) for name in terms}
             found = jax.block_until_ready(found)
         values = {name: term.value for name, term in found.items()}
         spectra.check_spectra(*values.values())
@@ -321,9 +339,7 @@ class Exact(GramMethod):
             raw = np.asarray(derivative, np.float64)
             return np.where(shares > 0, raw - shares @ raw, np.nan)
 
-        deletions = None
-        if entropy == Entropy() and near.n > 1:
-            deletions = _per_term({name: centred(t.of_deletions) for name, t in found.items()})
+        deletions = _per_term({name: term.of_deletions for name, term in found.items()})
         return Sloped(
             Computed(_per_term(values), None, self.name),
             _per_term({name: centred(term.of_rows)[None] for name, term in found.items()}),
@@ -331,7 +347,7 @@ class Exact(GramMethod):
                 index: _per_term({name: t.of_bandwidths[k] for name, t in found.items()})
                 for k, index in enumerate(drawn)
             },
-            deletions,
+            None if leaving is None else deletions,
         )
 
     def _of_spectra(
@@ -377,12 +393,13 @@ class _Estimating(GramMethod):
         return found
 
     def sloped(
-        self, points: Pairs, entropy: Entropy, terms: Terms, drawn: tuple[int, ...]
+        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Leaving | None
     ) -> Sloped:
         """From the probes of the estimate: no further product with A."""
+        drawn = _drawn(points)
         samplers, (row,), within_limit = self._refined(grams_of_terms(points), (entropy,), terms)
         if not within_limit:
-            return Exact().sloped(points, entropy, terms, drawn)
+            return Exact().sloped(points, entropy, terms, leaving)
         values = [jnp.asarray(estimate.value, points.dtype) for estimate in row]
         shares = points.shares
         of_rows = {
@@ -514,10 +531,10 @@ class Auto(GramMethod):
         return self.suited_to(grams_of_terms(points), terms).of_subsets(points, terms)
 
     def sloped(
-        self, points: Pairs, entropy: Entropy, terms: Terms, drawn: tuple[int, ...]
+        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Leaving | None
     ) -> Sloped:
         suited = self.suited_to(_unweighted_grams(points), terms)
-        return suited.sloped(points, entropy, terms, drawn)
+        return suited.sloped(points, entropy, terms, leaving)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -559,7 +576,7 @@ class FeatureMethod(Method):
         return of_rows
 
     def sloped(
-        self, points: Pairs, entropy: Entropy, terms: Terms, drawn: tuple[int, ...]
+        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Leaving | None
     ) -> Sloped:
         """Influences on the entropy of the features themselves; differences in bandwidths."""
         self.check(points, terms)
@@ -575,7 +592,7 @@ class FeatureMethod(Method):
         return Sloped(
             _computed(terms, [jnp.asarray(e.value, points.dtype) for e in row], row, self.name),
             _per_term({name: of[None] for name, of in zip(terms, of_rows, strict=True)}),
-            {k: jax.tree.map(slope, at(k, -_STEP), at(k, _STEP)) for k in drawn},
+            {k: jax.tree.map(slope, at(k, -_STEP), at(k, _STEP)) for k in _drawn(points)},
         )
 
     @abc.abstractmethod
@@ -855,17 +872,14 @@ class _SlopedTerm(NamedTuple):
     value: jax.Array
     of_rows: jax.Array
     of_bandwidths: jax.Array
-    of_deletions: jax.Array
+    of_deletions: jax.Array | None
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
 def _sloped_term(
-    points: Pairs, entropy: Entropy, name: str, drawn: tuple[int, ...], single: jax.Array
+    points: Pairs, entropy: Entropy, name: str, drawn: tuple[int, ...], leaving: Leaving | None
 ) -> _SlopedTerm:
-    """Through one set of eigenvectors: of A, or of the smaller matrix of finite features.
-
-    A deletion of a row takes the weight `single` `[n]`.
-    """
+    """Through one set of eigenvectors: of A, or of the smaller matrix of finite features."""
     weights = points.weights
     if weights is None:
         weights = jnp.full(points.n, 1 / points.n, points.dtype)
@@ -884,25 +898,26 @@ def _sloped_term(
     # Of the eigenvalues of A, those that the features lack are zero.
     padded = functools.partial(jnp.pad, pad_width=(0, points.n - values.size))
     value, slopes = jax.value_and_grad(lambda v: entropy.of_spectrum(padded(v)))(values)
-    # (v_k^T phi_i)^2 for the eigenvector v_k of the operator and the feature phi_i of a row.
+    # v_k^T phi_i for the eigenvector v_k of the operator and the feature phi_i of a row.
     if features is None:
-        squares = _squares(values, vectors, weights)
+        projections = _projections(values, vectors, weights)
     else:
-        squares = jnp.square(_matmul(features, vectors))
+        projections = _matmul(features, vectors)
     of_bandwidths = logs
     if drawn:
         outer = _matmul(vectors * slopes[None, :], vectors.T)
         of_bandwidths = jax.grad(lambda logs: jnp.sum(outer * matrix(logs)[0]))(logs)
-    of_deletions = jnp.zeros_like(weights)
-    if entropy == Entropy() and points.n > 1:
-        of_deletions = _deletions(value, values, squares, single)
-    return _SlopedTerm(value, _matmul(squares, slopes), of_bandwidths, of_deletions)
+    of_deletions = None
+    if leaving is not None:
+        of_deletions = _deletions(value, values, projections, leaving)
+    of_rows = _matmul(jnp.square(projections), slopes)
+    return _SlopedTerm(value, of_rows, of_bandwidths, of_deletions)
 
 
-def _squares(values: jax.Array, vectors: jax.Array, weights: jax.Array) -> jax.Array:
-    """(v_k^T phi_i)^2, `[n, n]`, from the eigenvectors u_k of A; zero for rows of weight zero."""
+def _projections(values: jax.Array, vectors: jax.Array, weights: jax.Array) -> jax.Array:
+    """v_k^T phi_i, `[n, n]`, from the eigenvectors u_k of A; zero for rows of weight zero."""
     inverse = jnp.where(weights > 0, 1 / jnp.where(weights > 0, weights, 1), 0)
-    return jnp.square(vectors) * values[None, :] * inverse[:, None]
+    return vectors * _roots(values)[None, :] * _roots(inverse)[:, None]
 
 
 class Apart(NamedTuple):
@@ -944,33 +959,53 @@ def compute_apart(
             return Apart(entropies.of_squared_norm(norm), -2 * row_norms / norm, norm)
         values, vectors = spectra.decomposed(matrix * roots[:, None] * roots[None, :])
         value, slopes = jax.value_and_grad(entropy.of_spectrum)(values)
-        squares = _squares(values, vectors, weights)
+        projections = _projections(values, vectors, weights)
         if entropy == Entropy():
-            return Apart(value, _deletions(value, values, squares, units), norm)
-        return Apart(value, _matmul(squares, slopes), norm)
+            each = Leaving(np.arange(weights.size)[:, None], units[:, None])
+            return Apart(value, _deletions(value, values, projections, each), norm)
+        return Apart(value, _matmul(jnp.square(projections), slopes), norm)
 
     return jax.vmap(of_set)(points, weights, units)
 
 
 def _deletions(
-    value: jax.Array, values: jax.Array, squares: jax.Array, weights: jax.Array
+    value: jax.Array, values: jax.Array, projections: jax.Array, leaving: Leaving
 ) -> jax.Array:
-    """What the entropy of order 1 loses without each row, per weight and relative to the rest.
+    """What the entropy of order 1 loses without each group, per weight and relative to the rest.
 
-    With C the operator and w the weight of a row with the feature phi, log det (s + C - w phi phi')
-    - log det (s + C) = log(1 - w phi' (s + C)^-1 phi), and -x log x is the integral over s of
+    With C the operator and w_i the weights that a group takes of rows of features phi_i,
+    log det (s + C - sum_i w_i phi_i phi_i') - log det (s + C) = log det(1 - B), where
+    B_ij = (w_i w_j)^(1/2) phi_i' (s + C)^-1 phi_j; and -x log x is the integral over s of
     log(1 + x / s) - x / (1 + s), less x. The integral is smooth in log s, where the trapezoid rule
     converges exponentially: with steps of one it is right to 1e-8.
     """
     s = jnp.exp(jnp.arange(-24, 25, dtype=values.dtype))
     # Zero eigenvalues have no part: the rows lie in what the others span.
-    inverse = 1 / (jnp.maximum(values, 0)[:, None] + s[None, :])
+    inverse = 1 / (jnp.maximum(values, 0)[None, :] + s[:, None])
     largest = 1 - jnp.finfo(values.dtype).epsneg
-    share = jnp.minimum(weights[:, None] * _matmul(squares, inverse), largest)
+    weights = jnp.asarray(leaving.weights, values.dtype)
+
+    def log_dets(group: tuple[jax.Array, jax.Array]) -> jax.Array:
+        parts = projections[group[0]] * jnp.sqrt(group[1])[:, None]
+        blocks = _matmul(inverse[:, None, :] * parts[None], parts.T)
+
+        # By the pivots less one: where s is large, 1 - B would be rounded to one.
+        def eliminate(k: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            blocks, total = carry
+            column = blocks[:, k]
+            pivot = jnp.clip(column[:, k], 0, largest)
+            outer = column[:, :, None] * column[:, None, :]
+            return blocks + outer / (1 - pivot)[:, None, None], total + jnp.log1p(-pivot)
+
+        return lax.fori_loop(0, parts.shape[0], eliminate, (blocks, jnp.zeros_like(s)))[1]
+
+    # Group by group: of all at once, the inverses times the features would be 49 n x n arrays.
+    logs = lax.map(log_dets, (jnp.asarray(leaving.rows), weights))
     # Divided by the weight term by term: the difference of two entropies would lose the digits.
+    weights = jnp.sum(weights, axis=1)
     divided = weights > 0
     per_weight = 1 / jnp.where(divided, weights, 1)
-    parts = jnp.log1p(-share) * per_weight[:, None] + 1 / (1 + s[None, :])
+    parts = logs * per_weight[:, None] + 1 / (1 + s[None, :])
     unscaled = value + 1 + jnp.sum(parts * s[None, :], axis=1)
     lost = jnp.minimum(weights, largest)
     return jnp.where(divided, -unscaled - (1 - lost) * jnp.log1p(-lost) * per_weight, 0)

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from oracles import draw_pairs, gaussian_gram, renyi, scores, shifted
+from oracles import cosine_gram, draw_pairs, gaussian_gram, renyi, scores, shifted
 
 import condvendi_jax as cv
 from condvendi_jax.entropies import PerScore
@@ -49,13 +49,27 @@ def slopes(grams, weights, labels, order, t=None):
     return np.array(found)
 
 
+def losses(grams, weights, labels):
+    """What each score of order 1 loses without each group, in proportion to its weight, `[G, 3]`.
+
+    The loss of the logarithm times the score of all rows and the weight of the rest, less the mean.
+    """
+    whole, shares, found = log_scores(grams, weights, 1), np.bincount(labels, weights), []
+    for label in range(shares.size):
+        kept = np.flatnonzero(labels != label)
+        rest = log_scores([gram[np.ix_(kept, kept)] for gram in grams], weights[kept], 1)
+        found.append((whole - rest) * (1 - shares[label] / shares.sum()))
+    means = np.outer(shares / shares.sum(), np.sum(found, axis=0))
+    return np.exp(whole) * (np.array(found) - means)
+
+
 def error_of(of_groups):
     """G / (G - 1) times the sum of squares over G groups, `[3]`."""
     return np.sqrt(len(of_groups) / (len(of_groups) - 1) * np.sum(of_groups**2, axis=0))
 
 
 @WEIGHED
-@pytest.mark.parametrize("order, t", [(2, None), (2, 7), (1, None), (1, 7), (0.5, None)])
+@pytest.mark.parametrize("order, t", [(2, None), (2, 7), (1, 7), (0.5, None)])
 def test_errors_are_sums_of_derivatives_over_the_rows_of_a_group(order, t, weights, x64):
     pairs, given = draw_pairs(N), ONES if weights is None else weights
     options = {**KERNELS, "orders": [order], "truncation": t, "groups": LABELS, "weights": weights}
@@ -80,20 +94,28 @@ def test_rows_of_equal_prompts_are_a_group_and_outputs_alone_are_not(x64):
 
 
 @WEIGHED
-def test_errors_of_rows_at_order_one_are_those_of_deleting_each(weights, x64):
-    """By what the log scores lose for the weight of a row."""
+@pytest.mark.parametrize("labels", [np.arange(N), LABELS], ids=["rows", "groups"])
+@pytest.mark.parametrize("kernel", ["gaussian", "cosine"])
+def test_errors_of_order_one_are_those_of_deleting_each_unit(kernel, labels, weights, x64):
     pairs, given = draw_pairs(N), ONES if weights is None else weights
-    grams, shares = grams_of(*pairs), given / given.sum()
-    whole, without = log_scores(grams, given, 1), []
-    for row in range(N):
-        kept = np.delete(np.arange(N), row)
-        without.append(log_scores([gram[np.ix_(kept, kept)] for gram in grams], given[kept], 1))
-    changes = (whole - np.array(without)) * (1 - shares)[:, None]
-    changes -= shares[:, None] * changes.sum(axis=0)
-    (scored,) = cv.evaluate(*pairs, **KERNELS, orders=[1], weights=weights).orders
-    np.testing.assert_allclose(scored.standard_errors, np.exp(whole) * error_of(changes), rtol=1e-6)
-    by_slopes = error_of(slopes(grams, given, np.arange(N), 1))
-    assert np.all(np.abs(np.array(scored.standard_errors) / by_slopes - 1) > 0.02)
+    kernels, grams = KERNELS, grams_of(*pairs)
+    if kernel == "cosine":  # Of 6 features in all.
+        kernels, (x, t) = dict.fromkeys(KERNELS, cv.Cosine()), map(cosine_gram, pairs)
+        grams = (x, t, x * t)
+    options = {**kernels, "orders": [1], "groups": labels, "weights": weights}
+    (scored,) = cv.evaluate(*pairs, **options).orders
+    expected = error_of(losses(grams, given, labels))
+    np.testing.assert_allclose(scored.standard_errors, expected, rtol=1e-6)
+    if kernel == "gaussian":
+        by_slopes = error_of(slopes(grams, given, labels, 1))
+        assert np.all(np.abs(np.array(scored.standard_errors) / by_slopes - 1) > 0.02)
+
+
+def test_derivatives_stand_for_the_deletion_of_groups_of_very_unequal_sizes(x64):
+    pairs, labels = draw_pairs(N), np.minimum(np.arange(N), 50)
+    (scored,) = cv.evaluate(*pairs, **KERNELS, orders=[1], groups=labels).orders
+    expected = error_of(slopes(grams_of(*pairs), ONES, labels, 1))
+    np.testing.assert_allclose(scored.standard_errors, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("order", [1, 2])
@@ -153,7 +175,10 @@ def test_what_models_share_cancels_in_their_difference(order, x64):
     second = first + 0.3 * np.random.default_rng(4).normal(size=first.shape)
     models, options = {"first": first, "second": second}, {**KERNELS, "orders": [order]}
     matched = cv.compare(models | {"third": first}, prompts, **options, groups=LABELS)
-    one, two = (slopes(grams_of(of, prompts), ONES, LABELS, order) for of in (first, second))
+    grams = [grams_of(of, prompts) for of in (first, second)]
+    one, two = (
+        losses(of, ONES, LABELS) if order == 1 else slopes(of, ONES, LABELS, 2) for of in grams
+    )
     # Other prompts, and labels of none: nothing is shared.
     unmatched = cv.compare(models, {"first": prompts, "second": prompts + 1}, **options)
     assert unmatched.matched == "none"

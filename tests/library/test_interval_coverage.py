@@ -27,6 +27,7 @@ from condvendi_jax.inference import _jackknife as jackknife
 from condvendi_jax.inference._jackknife import Groups
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.spectra import AUTO
+from condvendi_jax.spectra._methods import Leaving
 from condvendi_jax.testing import FiniteSupport, GaussianMixture
 from experiments.data import load
 
@@ -158,18 +159,24 @@ def scored(population: Population, drawn: Any, entropy: Entropy, *, merge: bool 
         return cv.evaluate(*arrays, **population.kernels, **options, groups=labels).orders[0]
     pairs = copy.copy(population.pairs)
     pairs._weigh(np.bincount(rows, minlength=pairs.n))
-    found = infinitesimal.influences(pairs, entropy, AUTO)
     units = Groups(labels, "rows" if labels[-1] == n - 1 else "given labels")
+    if units.units == "rows":
+        left = infinitesimal.leaving(pairs, Groups(np.arange(pairs.n), "rows"))
+    else:
+        left = Leaving(rows.reshape(-1, EACH), np.full((n // EACH, EACH), 1 / n))
+    found = infinitesimal.influences(pairs, entropy, AUTO, left)
     alone = Pairs.trusted(pairs.arrays, pairs.kernels, n=n)  # Of its rows the number counts.
     reason = infinitesimal.doubt(alone, found, units)
     if reason is not None:
         alone = Pairs(*_rows(population, rows), **population.kernels)
         options = {"method": AUTO, "moved": (), "progress": lambda: None, "reason": reason}
         return jackknife.score(alone, entropy, units, **options)
-    of_rows, of_deletions = (
-        of and type(of)(*(row[:, rows] for row in of)) for of in (found.of_rows, found.of_deletions)
+    changes: Any = {"of_rows": found.of_rows}
+    if found.of_deletions is not None and units.units == "rows":
+        changes["of_deletions"] = found.of_deletions
+    found = found._replace(
+        **{name: type(of)(*(row[:, rows] for row in of)) for name, of in changes.items()}
     )
-    found = found._replace(of_rows=of_rows, of_deletions=of_deletions)
     return infinitesimal.score(alone, entropy, found, units)
 
 
