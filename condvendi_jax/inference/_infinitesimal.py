@@ -140,7 +140,7 @@ def too_few(pairs: Pairs, units: Groups, entropy: Entropy) -> str | None:
 def too_many_modes(pairs: Pairs, found: Influenced, units: Groups) -> str | None:
     """Why the influences of single rows give too small an error, in words; None where they do not.
 
-    The influences of groups of rows give about the error of deletions, whatever the modes.
+    Those of groups of rows were at worst 0.87 times the deviation (docs/errors.md).
     """
     whole = found.decomposition
     steep = whole.order < 2 and whole.truncation is None and found.of_deletions is None
