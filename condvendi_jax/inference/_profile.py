@@ -475,7 +475,7 @@ def _other_orders(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """As `_order_two`, from spectra, with the influences of units, `[scores, m, g]`.
 
-    Also the errors of estimates, `[scores, m]`, and where influences give too small an error, `[m]`.
+    Also the errors of estimates, `[scores, m]`, and where errors are too small, `[m]`.
     """
     terms, influences, noise, refused = [], [], [], []
     leaving = infinitesimal.leaving(pairs, units)
