@@ -462,7 +462,8 @@ def _moved(points: Pairs, moving: Sequence[int], times: Any) -> Pairs:
 
 
 def _times(kernel: Any, times: Any) -> Gaussian:
-    return Gaussian(kernel.bandwidth * times, unit=kernel.unit)
+    width = jnp.asarray(kernel.bandwidth)
+    return Gaussian(width * jnp.asarray(times, width.dtype), unit=kernel.unit)
 
 
 def _other_orders(
