@@ -121,6 +121,7 @@ def test_models_of_different_numbers_are_named_with_theirs():
     numbers += ["30 pairs of outputs and prompts (8 distinct prompts) of b"]
     assert f"We scored {', '.join(numbers)}: RKE" in words
     assert "Differences are not tested: standard errors were not computed" in words
+    assert "share a letter" not in words
 
 
 def test_intervals_of_estimates_are_explained():

@@ -152,6 +152,8 @@ def test_an_evaluation_says_what_is_saturated(bandwidth, limit):
         assert scored.saturated.get("vendi") == limit
         assert scored.as_dict(SCORES)["saturated"] == scored.saturated
     assert ("saturated: " in str(found)) == (limit is not None)
+    assert "saturated: total" not in str(found)  # The advice says it.
+    assert limit != "smallest" or str(found).count("saturated: ") == 1
     alone = cv.evaluate(outputs, output_kernel=kernels["output_kernel"], errors=False)
     assert all(scored.saturated == ({"vendi": limit} if limit else {}) for scored in alone.orders)
 
@@ -242,6 +244,7 @@ def test_models_share_a_sentence_that_holds_the_scores_of_each():
     parts = [part.split(": RKE ") for part in advice["outputs alike"].evidence.split("; ")]
     shown = {name: float(value) for name, value in parts}
     assert shown == pytest.approx({name: _rke(models[name], 0.1) for name in "ab"}, rel=5e-3)
+    assert advice["outputs apart"].evidence.startswith("c: RKE ")
     assert ":" not in advice["prompts blended"].evidence  # The same for all.
     for item in found.advice:
         assert str(found).count(str(item)) == found.markdown().count(str(item)) == 1
