@@ -300,6 +300,87 @@ def bandwidth_by_rule(
     return RuledBandwidth(chosen.bandwidth, chosen.describe(), chosen.relative_error)
 
 
+@validation.outside_transformations
+def bandwidth_from_pairs(first: ArrayLike, second: ArrayLike, same: ArrayLike) -> float:
+    """The bandwidth at which the kernel best predicts which items people call the same.
+
+    The squared kernel k(x, y)^2 = exp(-|x - y|^2 / sigma^2) is read as the probability that x and y
+    are the same. RKE, 1 over the mean of k^2, is then the effective number of classes: 1 over the
+    probability that two items are of one class. The bandwidth maximizes the likelihood of the
+    labels, in which the pairs that are the same weigh together as much as those that differ.
+
+    The likelihood is concave in 1 / sigma^2, so there is one maximum. It lies above the root mean
+    square distance of the pairs that are the same.
+
+    Args:
+      first: embeddings `[m, d]`, one item of each pair.
+      second: embeddings `[m, d]`, the other item of each pair.
+      same: booleans `[m]`, True where people call the two items the same.
+
+    Returns:
+      The bandwidth, in the units of the embeddings.
+
+    Raises:
+      TypeError, ValueError: an array is not valid; all pairs have one label; a pair that differs
+        has two equal rows, or all pairs that are the same do, so that there is no maximum.
+
+    Examples:
+      >>> import numpy as np
+      >>> import condvendi_jax as cv
+      >>> first = np.zeros((4, 1), np.float32)
+      >>> second = np.array([[0.5], [-0.5], [2.0], [-2.0]], np.float32)
+      >>> same = np.array([True, True, False, False])
+      >>> print(f"{cv.bandwidth_from_pairs(first, second, same):.2f}")
+      1.19
+    """
+    arrays = validation.as_paired({"first": first, "second": second})
+    for name, array in arrays.items():
+        validation.check_finite(array, name=name)
+    # In float64: equal rows must not become different, nor different rows equal.
+    one, two = (np.asarray(array).astype(np.float64) for array in arrays.values())
+    labels = np.asarray(validation.as_array(same, name="same"))
+    if labels.dtype != bool or labels.shape != one.shape[:1]:
+        raise ValueError(
+            f"same: expected {len(one)} booleans, one for each pair, received shape "
+            f"{labels.shape} of {labels.dtype}."
+        )
+    count = int(labels.sum())
+    if count in (0, len(labels)):
+        raise ValueError(
+            f"same: expected pairs of both labels, received {len(labels)} that are all "
+            f"{bool(count)}."
+        )
+    differences = one - two
+    largest = np.abs(differences).max() or 1.0
+    squares = np.sum((differences / largest) ** 2, axis=1)
+    equal = ~labels & (squares == 0)
+    if equal.any():
+        raise ValueError(
+            f"same: the pair in row {int(equal.argmax())} is said to differ, but first and second "
+            "are equal there, which has probability 0 at every bandwidth; leave such pairs out."
+        )
+    mean = squares[labels].mean()
+    if mean == 0:
+        raise ValueError(
+            "first, second: all pairs that are the same have equal rows, so that the likelihood "
+            "rises as the bandwidth falls to 0; add pairs of different items of one class."
+        )
+    ratios = squares[~labels] / mean
+
+    # With s = mean / sigma^2: the derivative of the log likelihood, -s + mean log(1 - e^(-s r)).
+    def slope(log_s: float) -> float:
+        with np.errstate(over="ignore"):
+            return float(np.mean(ratios / np.expm1(math.exp(log_s) * ratios))) - 1
+
+    from scipy.optimize import brentq  # Imported where it is used: it is slow to import.
+
+    # 1 / s - r / 2 < r / (e^(s r) - 1) < 1 / s, so that the slope vanishes between these ends,
+    # which are widened by more than rounding moves them.
+    low = -math.log1p(ratios.mean() / 2)
+    log_s: Any = brentq(slope, low - 1e-9, 1e-9, xtol=1e-12)
+    return float(largest * math.sqrt(mean) * math.exp(-log_s / 2))
+
+
 def check_rule(rule: str) -> None:
     """Raises ValueError where there is no such rule."""
     if rule not in RULES:

@@ -163,3 +163,69 @@ def test_one_partition_beyond_the_threshold_refuses_nothing():
     choose = functools.partial(bandwidth._choose, grid, 0.01)
     assert 1 < choose(each.mean(axis=0), between=True) < 2
     assert 0 < bandwidth._relative_error(each, choose, 2.0) < 1
+
+
+def draw_labelled(seed, m=300, d=3):
+    """Pairs within and between classes, `first`, `second`, `same`: 40% are the same."""
+    generator = np.random.default_rng(seed)
+    same = np.arange(m) % 5 < 2
+    centres = generator.normal(size=(2, m, d))
+    first, second = centres + 0.4 * generator.normal(size=(2, m, d))
+    second[same] = (centres[0] + 0.4 * generator.normal(size=(m, d)))[same]
+    return {"first": first, "second": second, "same": same}
+
+
+def log_likelihood(sigma, first, second, same):
+    """Of the labels, both classes weighing the same, by the definition in float64."""
+    squared = np.exp(-np.sum((first.astype(float) - second.astype(float)) ** 2, axis=1) / sigma**2)
+    return np.mean(np.log(squared[same])) + np.mean(np.log1p(-squared[~same]))
+
+
+@pytest.mark.parametrize("scale", [1, 1e-30, 1e30])
+def test_the_bandwidth_of_pairs_is_the_likeliest_of_a_grid(scale):
+    pairs = draw_labelled(0)
+    first, second = scale * pairs["first"], scale * pairs["second"]
+    chosen = cv.bandwidth_from_pairs(first, second, pairs["same"])
+    grid = np.geomspace(0.1, 30, 20001)
+    best = grid[np.argmax([log_likelihood(sigma, **pairs) for sigma in grid])]
+    assert chosen / scale == pytest.approx(best, rel=1e-3)
+
+
+def test_the_bandwidth_of_pairs_by_hand():
+    """All squared distances are 1 in both classes: k^2 = 1/2 is likeliest, at 1 / log 2. The
+    classes weigh the same, so that one pair of five says as much as four."""
+    for same in ([True, False], [True, False, False, False, False]):
+        first = np.zeros((len(same), 1), np.int8)
+        chosen = cv.bandwidth_from_pairs(first, first + 1, np.array(same))
+        assert chosen**2 == pytest.approx(1 / math.log(2), rel=1e-9)
+
+
+def test_pairs_of_extreme_distances_have_a_bandwidth():
+    """Of two pairs, at distances 1 and `far`: e^(-s) (1 - e^(-s far^2)) is largest where
+    e^(s far^2) = 1 + far^2, s being 1 / sigma^2. Rounding may move the ends of the search."""
+    for far in (*np.geomspace(1e-9, 1e-3, 200), 1e20):
+        first, second = np.zeros((2, 1)), np.array([[1.0], [far]])
+        chosen = cv.bandwidth_from_pairs(first, second, np.array([True, False]))
+        assert chosen**2 == pytest.approx(far**2 / math.log1p(far**2), rel=1e-7)
+
+
+PAIR: dict[str, list] = {"first": [[0.0], [0.0]], "second": [[1.0], [2.0]], "same": [True, False]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"same": [True, True]}, "same: expected pairs of both labels, received 2 that are all T"),
+        ({"same": [False, False]}, "received 2 that are all False"),
+        ({"same": [1, 0]}, r"same: expected 2 booleans, .* received shape \(2,\) of int"),
+        ({"same": [True]}, r"same: expected 2 booleans, .* received shape \(1,\) of bool"),
+        ({"second": [[1.0], [0.0]]}, "same: the pair in row 1 is said to differ, but first and"),
+        ({"second": [[0.0], [2.0]]}, "all pairs that are the same have equal rows"),
+        ({"first": [[0.0], [np.nan]]}, "first: expected finite numbers, .* row 1"),
+        ({"second": [[1.0]]}, "first and second must pair up row by row"),
+    ],
+)
+def test_pairs_without_a_likeliest_bandwidth_are_refused(changes, message):
+    arrays = {name: np.array(values) for name, values in (PAIR | changes).items()}
+    with pytest.raises(ValueError, match=message):
+        cv.bandwidth_from_pairs(**arrays)
