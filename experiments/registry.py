@@ -17,6 +17,7 @@ _MODULES = {
     "substitution": "experiments.substitution:Substitution",
     "bandwidth": "experiments.bandwidth:Bandwidth",
     "designs": "experiments.designs:Designs",
+    "bandwidth_rules": "experiments.bandwidth_rules:BandwidthRules",
     "captioning": "experiments.captioning:Captioning",
     "video": "experiments.video:Video",
     "language": "experiments.language:Language",

@@ -306,6 +306,10 @@ def gmm_search(folder: pathlib.Path, seed: int) -> list[str]:
     return names + flags(n=60, trial=60, repeats=2)
 
 
+def bandwidth_rules(folder: pathlib.Path, seed: int) -> list[str]:
+    return flags(sets="captioning,plane,human", rows=80, seed=seed)
+
+
 def gmm_toy(folder: pathlib.Path, seed: int) -> list[str]:
     return flags(n=24, repeats=2, prompt_modes="1,2,4", output_modes="2,4,6")
 

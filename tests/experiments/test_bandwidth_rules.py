@@ -1,0 +1,157 @@
+"""Candidates for a rule, the sets that judge them, and how they are judged."""
+
+import jax
+import numpy as np
+import pytest
+import studies
+import xarray as xr
+from oracles import gaussian_gram, scores
+
+from experiments import bandwidth_candidates as candidates
+from experiments import bandwidth_rules, known_modes
+from experiments.bandwidth_rules import BandwidthRules
+from experiments.known_modes import NAMED, OPEN, TOTAL, Half, KnownSet, Question
+from experiments.lab import Context
+
+RNG = np.random.default_rng(0)
+run = studies.finished(BandwidthRules)
+test_bad_flags_are_refused = studies.refuses(
+    BandwidthRules,
+    ("--sets=human,dogs", "--sets: expected at least three, received 2"),
+    ("--rows=79", "--rows: expected a number at least 80"),
+)
+
+
+def normal(*shape):
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def rke(points, width):
+    return 1 / np.mean(gaussian_gram(points, width) ** 2)
+
+
+def test_counts_are_those_of_the_definition():
+    x, t = RNG.normal(size=(12, 3)), RNG.normal(size=(12, 2))
+    squares = [candidates.squared_distances(points) for points in (x, t)]
+    slot, levels = np.arange(12) % 3, [[0], [0, 2]]
+    widths = np.array([0.5, 2.0]), np.array([0.7, 1.5, np.nan])
+    found = candidates.counts((squares[0], squares[1]), slot, levels, *widths)
+    alone = candidates.counts((squares[0], None), slot, levels, *widths)
+    for place in np.ndindex(2, 2, 2):
+        rows = np.isin(slot, levels[place[2]])
+        k_x, k_t = (
+            gaussian_gram(points[rows], of[i]) ** 2
+            for points, of, i in zip((x, t), widths, place, strict=False)
+        )
+        assert found[place] == pytest.approx(k_t.mean() / (k_x * k_t).mean(), rel=1e-5)
+        assert alone[place] == pytest.approx(1 / k_x.mean(), rel=1e-5)
+    assert np.isnan(found[:, 2]).all()
+
+
+def test_rules_by_distances_are_what_they_say():
+    """Eight clusters of five rows, of which two are equal, far apart."""
+    centres = 10 * np.eye(8)[:, None]
+    spread = 0.6 * RNG.normal(size=(8, 5, 8))
+    spread[:, 4] = spread[:, 3]
+    points = (centres + spread).reshape(40, 8).astype(np.float32)
+    found = candidates.by_distances(points, jax.random.key(0))
+    apart = np.linalg.norm(points[:, None].astype(float) - points, axis=-1)
+    apart[apart == 0] = np.inf
+    assert found["nearest x 0.5"] == pytest.approx(np.median(apart.min(axis=1)) / 2, rel=1e-4)
+    assert found["least / 3"] == pytest.approx(apart.min() / 3, rel=1e-4)
+    assert found["median x 1"] == pytest.approx(np.median(apart[np.isfinite(apart)]), rel=1e-4)
+    assert rke(points, found["plateau"]) == pytest.approx(8, rel=0.2)
+    different = 40**2 / (40 + 2 * 8)
+    for share in (0.5, 0.9):  # Between two candidates of the ladder, of ratio 2^(1/6).
+        near = [rke(points, 2**power * found[f"{share:.0%} apart"]) for power in (1 / 6, -1 / 6)]
+        assert near[0] < share * different < near[1]
+
+
+def test_labels_give_a_bandwidth_that_counts_the_classes_of_its_pairs():
+    classes = np.arange(200) % 4
+    points = RNG.normal(size=(4, 6))[classes] + 0.3 * RNG.normal(size=(200, 6))
+    found = candidates.by_labels(points, classes, np.random.default_rng(1))
+    assert rke(points, found[candidates.SHARE]) == pytest.approx(4, rel=0.1)
+    assert found[candidates.PAIRS] > 0
+    assert np.isnan(list(candidates.by_labels(points, None, RNG).values())).all()
+
+
+@pytest.mark.parametrize("name", known_modes.SETS)
+def test_sets_are_split_and_have_what_is_said_of_them(name):
+    halves, questions = known_modes.SETS[name](np.random.default_rng(0), 200)
+    for half in halves:
+        assert 60 < len(half.outputs) == len(half.slot) < 450
+        for question in questions:
+            assert len(question.levels) == len(question.truth) <= bandwidth_rules._LEVELS
+            assert {slot for level in question.levels for slot in level} <= set(half.slot)
+    one, two = ({row.tobytes() for row in half.outputs} for half in halves)
+    assert len(one & two) < 0.05 * len(one)  # Two captions may have the same words.
+    if name in ("designs", "captioning", "language"):
+        for half in halves:
+            of = np.unique(half.prompts[OPEN], axis=0, return_inverse=True)[1].reshape(-1)
+            assert (np.unique(np.stack([of, half.slot]), axis=1, return_counts=True)[1] == 1).all()
+    if any(question.name == NAMED for question in questions):
+        # Of a type only the wording differs: its outputs and the types of open prompts do not.
+        named, open_ = (len(np.unique(halves[0].prompts[of], axis=0)) for of in (NAMED, OPEN))
+        assert named == 10 * open_
+
+
+def test_a_candidate_is_chosen_on_the_other_sets_and_reversals_are_counted():
+    """Rule `b` is right on both of the first sets, `a` on the third, whose scores `b` reverses."""
+    names = ["a", "b", candidates.PAIRS, candidates.SHARE]
+    axes = {"set": ["one", "two", "three"], "question": [TOTAL], "half": [0, 1], "outputs": names}
+    axes |= {"prompts": ["p"], "level": [0, 1, 2]}
+    value = xr.DataArray(np.ones([len(of) for of in axes.values()]), axes)
+    truth = xr.DataArray([1.0, 2.0, np.nan], {"level": axes["level"]})
+    value.loc[{"outputs": "b", "level": 1}] = 2.0
+    value.loc[{"outputs": "a", "level": 1}] = 1.5
+    value.loc[{"outputs": "b", "set": "three"}] = [3.0, 2.0, np.nan]
+    found = xr.Dataset(
+        {"value": value, "truth": truth.expand_dims(set=axes["set"], question=[TOTAL])}
+    )
+    found["counted"] = ("set", [1.0, 1.0, 1.0])
+    error, order = bandwidth_rules.errors(found), bandwidth_rules.ranked(found)
+    assert error.sel(set="one", outputs="a").item() == pytest.approx(np.log(4 / 3) / 2)
+    assert order.reversed.sel(set="three", outputs=["a", "b"]).values.ravel().tolist() == [0, 2]
+    assert order.tau.sel(set="three", outputs=["a", "b"]).values.ravel().tolist() == [1, -1]
+    assert bandwidth_rules.best(error, ["one", "two"]) == ("b", "p")
+    assert bandwidth_rules.best(error, ["three"]) == ("a", "p")
+
+
+def test_each_half_is_scored_at_the_bandwidths_of_the_other():
+    halves = [
+        Half(scale * normal(40, 3), {OPEN: scale * normal(40, 2)}, slot)
+        for scale, slot in ((1.0, np.arange(40) % 2), (1.5, np.arange(40) // 20))
+    ]
+    question = Question(OPEN, [[0], [0, 1]], (1, 2))
+    state = {"x": KnownSet((halves[0], halves[1]), (question,))}
+    key = jax.random.key(0)
+    context = Context(key, key, {}, lambda *words: None)
+    found = BandwidthRules().compute(state, context, set="x").sel(question=OPEN)
+    for part in (0, 1):
+        mine, other = halves[part], halves[1 - part]
+        widths = [candidates.by_distances(of, key) for of in (other.outputs, other.prompts[OPEN])]
+        for level, rule in ((0, "median x 0.5"), (1, "variance x 1")):
+            rows = np.isin(mine.slot, question.levels[level])
+            grams = [
+                gaussian_gram(points[rows], of[rule])
+                for points, of in zip((mine.outputs, mine.prompts[OPEN]), widths, strict=True)
+            ]
+            score = found.value.sel(half=part, outputs=rule, prompts=rule, level=level).item()
+            assert score == pytest.approx(scores(*grams, order=2)["conditional"], rel=1e-4)
+        if part == 0:
+            one = found.order_one.sel(fixed="variance rule").item()
+            assert one == pytest.approx(scores(*grams, order=1)["conditional"], rel=1e-3)
+    assert found.truth.values[:2].tolist() == [1, 2] and found.truth[2:].isnull().all()
+
+
+def test_a_run_is_judged_and_drawn(run):
+    shown = bandwidth_rules.finalists(run.found)
+    counts = shown.value.sel(set=["captioning", "plane"], question=OPEN)
+    assert np.isfinite(counts.sel(candidate=[*bandwidth_rules.FIXED, bandwidth_rules.CHOSEN])).all()
+    assert shown.value.sel(set="human").isnull().all()
+    # Errors of the counts, the order of all, order 1, and the rules.
+    counts = [grid.row_count for grid in run.study.tables(run)]
+    assert counts == [3, 4, 3, run.found.sizes["outputs"]]
+    (figure,) = BandwidthRules.figures([run]).values()
+    figure.draw_without_rendering()
