@@ -301,7 +301,9 @@ def bandwidth_by_rule(
 
 
 @validation.outside_transformations
-def bandwidth_from_pairs(first: ArrayLike, second: ArrayLike, same: ArrayLike) -> float:
+def bandwidth_from_pairs(
+    first: ArrayLike, second: ArrayLike, same: ArrayLike, *, share: float | None = None
+) -> float:
     """The bandwidth at which the kernel best predicts which items people call the same.
 
     The squared kernel k(x, y)^2 = exp(-|x - y|^2 / sigma^2) is read as the probability that x and y
@@ -310,12 +312,16 @@ def bandwidth_from_pairs(first: ArrayLike, second: ArrayLike, same: ArrayLike) -
     labels, in which the pairs that are the same weigh together as much as those that differ.
 
     The likelihood is concave in 1 / sigma^2, so there is one maximum. It lies above the root mean
-    square distance of the pairs that are the same.
+    square distance of the pairs that are the same. Where classes overlap RKE then counts too few.
+    If you know the share of random pairs that are the same, give it: the mean of k^2 over random
+    pairs becomes this share, so that RKE counts the classes of the labelled items.
 
     Args:
       first: embeddings `[m, d]`, one item of each pair.
       second: embeddings `[m, d]`, the other item of each pair.
       same: booleans `[m]`, True where people call the two items the same.
+      share: the probability that two random items are the same, between 0 and 1: the mean of `same`
+        where pairs were drawn at random. The bandwidth is the likeliest where None.
 
     Returns:
       The bandwidth, in the units of the embeddings.
@@ -344,6 +350,8 @@ def bandwidth_from_pairs(first: ArrayLike, second: ArrayLike, same: ArrayLike) -
             f"same: expected {len(one)} booleans, one for each pair, received shape "
             f"{labels.shape} of {labels.dtype}."
         )
+    if share is not None:
+        share = validation.check_number(share, name="share", above=0, below=1)
     count = int(labels.sum())
     if count in (0, len(labels)):
         raise ValueError(
@@ -362,22 +370,34 @@ def bandwidth_from_pairs(first: ArrayLike, second: ArrayLike, same: ArrayLike) -
     mean = squares[labels].mean()
     if mean == 0:
         raise ValueError(
-            "first, second: all pairs that are the same have equal rows, so that the likelihood "
-            "rises as the bandwidth falls to 0; add pairs of different items of one class."
+            "first, second: all pairs that are the same have equal rows, so that no bandwidth is "
+            "too small for them; add pairs of different items of one class."
         )
-    ratios = squares[~labels] / mean
+    alike, ratios = squares[labels] / mean, squares[~labels] / mean
 
     # With s = mean / sigma^2: the derivative of the log likelihood, -s + mean log(1 - e^(-s r)).
     def slope(log_s: float) -> float:
         with np.errstate(over="ignore"):
             return float(np.mean(ratios / np.expm1(math.exp(log_s) * ratios))) - 1
 
+    def excess(log_s: float) -> float:
+        assert share is not None
+        of_same, of_others = (np.mean(np.exp(-math.exp(log_s) * of)) for of in (alike, ratios))
+        return float(share * of_same + (1 - share) * of_others) - share
+
     from scipy.optimize import brentq  # Imported where it is used: it is slow to import.
 
-    # 1 / s - r / 2 < r / (e^(s r) - 1) < 1 / s, so that the slope vanishes between these ends,
-    # which are widened by more than rounding moves them.
-    low = -math.log1p(ratios.mean() / 2)
-    log_s: Any = brentq(slope, low - 1e-9, 1e-9, xtol=1e-12)
+    if share is None:
+        # 1 / s - r / 2 < r / (e^(s r) - 1) < 1 / s, so that the slope vanishes between these ends,
+        # which are widened by more than rounding moves them.
+        function, low, high = slope, -math.log1p(ratios.mean() / 2) - 1e-9, 1e-9
+    else:
+        # The excess falls from 1 - share at s = 0, where e^(-s r) > 1 - s r.
+        start = math.log(1 - share) - math.log(share + (1 - share) * ratios.mean())
+        function, low, high = excess, start - 1e-9, start + 1
+        while excess(high) > 0:
+            high += 1
+    log_s: Any = brentq(function, low, high, xtol=1e-12)
     return float(largest * math.sqrt(mean) * math.exp(-log_s / 2))
 
 

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from typing import Any
 
 import jax
 import numpy as np
@@ -191,6 +192,15 @@ def test_the_bandwidth_of_pairs_is_the_likeliest_of_a_grid(scale):
     assert chosen / scale == pytest.approx(best, rel=1e-3)
 
 
+@pytest.mark.parametrize("share", [0.01, 0.3, 0.9])
+def test_the_mean_squared_kernel_over_random_pairs_is_the_share(share):
+    pairs = draw_labelled(1)
+    chosen = cv.bandwidth_from_pairs(**pairs, share=share)
+    squared = np.exp(-np.sum((pairs["first"] - pairs["second"]) ** 2, axis=1) / chosen**2)
+    of_same, of_others = squared[pairs["same"]].mean(), squared[~pairs["same"]].mean()
+    assert share * of_same + (1 - share) * of_others == pytest.approx(share, rel=1e-8)
+
+
 def test_the_bandwidth_of_pairs_by_hand():
     """All squared distances are 1 in both classes: k^2 = 1/2 is likeliest, at 1 / log 2. The
     classes weigh the same, so that one pair of five says as much as four."""
@@ -209,7 +219,7 @@ def test_pairs_of_extreme_distances_have_a_bandwidth():
         assert chosen**2 == pytest.approx(far**2 / math.log1p(far**2), rel=1e-7)
 
 
-PAIR: dict[str, list] = {"first": [[0.0], [0.0]], "second": [[1.0], [2.0]], "same": [True, False]}
+PAIR: dict[str, Any] = {"first": [[0.0], [0.0]], "second": [[1.0], [2.0]], "same": [True, False]}
 
 
 @pytest.mark.parametrize(
@@ -221,11 +231,13 @@ PAIR: dict[str, list] = {"first": [[0.0], [0.0]], "second": [[1.0], [2.0]], "sam
         ({"same": [True]}, r"same: expected 2 booleans, .* received shape \(1,\) of bool"),
         ({"second": [[1.0], [0.0]]}, "same: the pair in row 1 is said to differ, but first and"),
         ({"second": [[0.0], [2.0]]}, "all pairs that are the same have equal rows"),
+        ({"share": 1.0}, "share: expected a number between 0 and 1, received 1.0"),
         ({"first": [[0.0], [np.nan]]}, "first: expected finite numbers, .* row 1"),
         ({"second": [[1.0]]}, "first and second must pair up row by row"),
     ],
 )
 def test_pairs_without_a_likeliest_bandwidth_are_refused(changes, message):
-    arrays = {name: np.array(values) for name, values in (PAIR | changes).items()}
+    given = PAIR | changes
+    arrays = {name: np.array(values) for name, values in given.items() if name != "share"}
     with pytest.raises(ValueError, match=message):
-        cv.bandwidth_from_pairs(**arrays)
+        cv.bandwidth_from_pairs(**arrays, share=given.get("share"))
