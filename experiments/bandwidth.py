@@ -237,8 +237,9 @@ def _curves(panel: Axes, found: xr.Dataset, name: str) -> None:
         dash = _DASHES[index // len(style.CYCLE) % len(_DASHES)]
         panel.plot(x, own.value, color=colour, linestyle=dash, label=model, linewidth=1.1)
         panel.fill_between(x, *own.band.values.T, color=colour, alpha=0.2, linewidth=0)
+    step = math.sqrt(x[1] / x[0])
     for multiple in x[found.saturated.all("model").values]:
-        panel.axvspan(multiple / 1.1, multiple * 1.1, color="0.9", zorder=0)
+        panel.axvspan(multiple / step, multiple * step, color="0.9", linewidth=0, zorder=0)
     mean = found.value.mean("model").values
     panel.set_title(f"{name}: from {mean[0]:.3g} to {mean[-1]:.3g} on average")
     panel.set_ylabel("effective number of modes")
@@ -255,8 +256,8 @@ def _told(panel: Axes, signs: xr.DataArray, name: str) -> None:
     }.items():
         panel.plot(signs.multiple, told.sum("pair"), label=label, linewidth=1.1)
     one, two, none = pairs_by_order(signs)
-    panel.set_title(f"{name}: {one} pairs keep one order, {two} do not, {none} untold")
-    panel.set_ylabel(f"of {signs.sizes['pair']} pairs of models, told apart")
+    panel.set_title(f"{name}: {one} pairs keep an order, {two} turn")
+    panel.set_ylabel(f"pairs of models told apart, of {one + two + none}")
 
 
 if __name__ == "__main__":

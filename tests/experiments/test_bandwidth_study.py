@@ -81,7 +81,7 @@ def test_figures_and_the_table_count_alike(designers):
     drawn = Bandwidth.figures([designers])
     assert set(drawn) == {"bandwidth_prompts", "bandwidth_outputs", "bandwidth_both"}
     title = drawn["bandwidth_both"].axes[5].get_title()
-    assert title == f"Conditional-RKE: {one} pairs keep one order, {two} do not, {none} untold"
+    assert title == f"Conditional-RKE: {one} pairs keep an order, {two} turn"
     caption = drawn["bandwidth_prompts"]._supxlabel.get_text().replace("\n", " ")
     for part in ("3 models on 12 shared prompts", "n = 48 each", "seed 0", "median rule"):
         assert part in caption
