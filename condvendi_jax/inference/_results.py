@@ -145,6 +145,8 @@ class Evaluation:
       repeated_prompts: how many prompts the kernel tells apart; None unless prompts repeat.
       distinct_prompts: how many prompts differ; None without prompts, and on several devices.
       weighted: whether the rows have weights.
+      elsewhere: the scores of order 2 at half and at twice the bandwidths, by the multiple; None
+        where order 2 was not computed from all pairs of rows, and above 10,000 rows.
     """
 
     n: int
@@ -155,6 +157,7 @@ class Evaluation:
     repeated_prompts: RepeatedPrompts | None = None
     distinct_prompts: int | None = None
     weighted: bool = False
+    elsewhere: Mapping[float, PerScore] | None = None
 
     @property
     def advice(self) -> tuple[Advice, ...]:
@@ -191,6 +194,11 @@ class Evaluation:
             "distinct_prompts": self.distinct_prompts,
             "repeated_prompts": self.repeated_prompts and self.repeated_prompts._asdict(),
             "advice": [item.as_dict() for item in self.advice],
+            "elsewhere": self.elsewhere
+            and {
+                f"{times:g}": {name: float(getattr(of, name)) for name in self.names}
+                for times, of in self.elsewhere.items()
+            },
             "scores": [scored.as_dict(self.names) for scored in self.orders],
         }
 

@@ -69,6 +69,9 @@ def of_evaluation(found: Evaluation, encoder: str | None) -> Report:
     """The report on one model."""
     estimated = any(scored.decomposition.estimation for scored in found.orders)
     notes = ["Brackets are 95% intervals of what all eigenvalues would give."] if estimated else []
+    if found.elsewhere:
+        words = _render.elsewhere(found)
+        notes.append(f"{words[0].upper()}{words[1:]}.")
     return _report({"": found}, encoder, _render.scores_by_order(found), found.advice, notes)
 
 

@@ -120,6 +120,8 @@ def _cell(scored: ScoredOrder, name: str) -> str:
 
 def _notes_on_evaluation(found: Evaluation) -> list[str]:
     notes = _bandwidths(found.bandwidths)
+    if found.elsewhere:
+        notes.append(elsewhere(found))
     notes += [f"saturated: {item}" for item in found.advice]
     estimated = {o.decomposition.method for o in found.orders if o.decomposition.estimation}
     if estimated:
@@ -151,6 +153,17 @@ def _notes_on_evaluation(found: Evaluation) -> list[str]:
                 f"move {spread}"
             )
     return notes
+
+
+def elsewhere(found: Evaluation) -> str:
+    """The scores of order 2 at half and at twice the bandwidths, in a line."""
+    assert found.elsewhere is not None  # The caller has seen to it.
+    scores = [
+        f"{_HEADINGS[name]} "
+        + " and ".join(f"{float(getattr(of, name)):.4g}" for of in found.elsewhere.values())
+        for name in found.names
+    ]
+    return f"order 2 at half and at twice the bandwidths: {', '.join(scores)}"
 
 
 def _bandwidths(bandwidths: Mapping[str, RuledBandwidth]) -> list[str]:

@@ -164,7 +164,8 @@ def deleted_errors(grams, membership):
 
 def test_the_jackknife_gives_the_errors_of_order_one(cell, points, grams):
     few = cell | {"n": FEW}
-    names = [n for n in CONTESTANTS["jackknife"] if n != "scores"]
+    others = ("scores", "select", "every candidate scored")
+    names = [n for n in CONTESTANTS["jackknife"] if n not in others]
     found = {name: called("jackknife", name, few, seed=3) for name in names}
     found["evaluate"] = called("first call", "evaluate", few)
     of_rows = deleted_errors({n: g[:FEW, :FEW] for n, g in grams.items()}, np.arange(FEW))
@@ -178,6 +179,11 @@ def test_the_jackknife_gives_the_errors_of_order_one(cell, points, grams):
     exact = called("measure", "exact", few)
     expected = {name: np.exp(exact[name][0]) for name in SCORES}
     assert called("jackknife", "scores", few) == pytest.approx(expected, rel=1e-4)
+
+
+def test_rows_are_chosen_as_by_scoring_every_candidate(cell):
+    quick, slow = (called("jackknife", n, cell) for n in ("select", "every candidate scored"))
+    assert quick == pytest.approx(slow, rel=1e-4)
 
 
 def test_the_measure_comes_near_the_exact_scores_and_obeys_its_tolerance(cell, exact):

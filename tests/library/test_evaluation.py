@@ -12,6 +12,7 @@ from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, scores
 import condvendi_jax as cv
 from condvendi_jax import validation
 from condvendi_jax.cli import files
+from condvendi_jax.inference import _evaluate
 from condvendi_jax.report import _render as render
 from condvendi_jax.spectra import _methods as methods
 
@@ -372,7 +373,8 @@ def test_an_evaluation_is_a_comparison_of_one():
     options = {"orders": [1, 2], "groups": 8, "rule": "median"}
     alone = cv.evaluate(outputs, np.repeat(prompts[:20], 3, axis=0), **options)
     compared = cv.compare({"own": outputs}, np.repeat(prompts[:20], 3, axis=0), **options)
-    assert compared.evaluations["own"].as_dict() == alone.as_dict()
+    of_one = compared.evaluations["own"].as_dict()  # A comparison has profiles.
+    assert of_one == alone.as_dict() | {"elsewhere": None}
     for ranking in compared.rankings:
         assert (ranking.letters, ranking.differences) == ({"own": "a"}, ())
         scored = alone.order(ranking.order)
@@ -491,3 +493,26 @@ def test_one_answer_to_each_prompt_is_one_only_where_prompts_are_told_apart():
         assert_close(narrow.order(order).decomposition.conditional, 1.0)
         assert wide.order(order).decomposition.conditional > 2
     assert "of 10 distinct prompts)" in str(wide)
+
+
+@pytest.mark.parametrize("errors", [False, True])
+def test_scores_at_half_and_at_twice_the_bandwidths(errors, monkeypatch):
+    outputs, prompts = draw_pairs(40, dtype=np.float32)
+    kernels = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.6)}
+    found = cv.evaluate(outputs, prompts, **kernels, errors=errors)
+    for times in (0.5, 2):
+        grams = gaussian_gram(outputs, 0.8 * times), gaussian_gram(prompts, 0.6 * times)
+        expected = scores(*grams, order=2)
+        for name in ("vendi", "conditional", "information"):
+            assert_close(getattr(found.elsewhere[times], name), expected[name])
+    half, twice = (float(found.elsewhere[times].vendi) for times in (0.5, 2))
+    words = f"order 2 at half and at twice the bandwidths: total {half:.4g} and {twice:.4g}"
+    assert words in str(found)
+    assert found.as_dict()["elsewhere"]["0.5"]["vendi"] == half
+    assert f"total {half:.4g} and {twice:.4g}" in found.report().paragraph
+    one = cv.evaluate(outputs, prompts, output_kernel=cv.Cosine(), prompt_kernel=cv.Gaussian(0.6))
+    assert one.elsewhere[2].vendi == one.order(2).decomposition.vendi
+    assert cv.evaluate(outputs, output_kernel=cv.Cosine(), orders=[2]).elsewhere is None
+    assert cv.evaluate(outputs, output_kernel=cv.Gaussian(0.8), orders=[1]).elsewhere is None
+    monkeypatch.setattr(_evaluate, "_CHEAP", 39)
+    assert cv.evaluate(outputs, prompts, **kernels).elsewhere is None
