@@ -95,6 +95,7 @@ class Profile:
       pairs: every two models by every score.
       level: one less the coverage of a band, and the rate at which any of the signs is wrong.
       units: what the groups of rows are that count as independent.
+      groups: how many there are, of the model that has the fewest.
       seed: of all that is drawn.
       untested: why there are no bands and no signs; None where there are.
     """
@@ -111,6 +112,7 @@ class Profile:
     pairs: tuple[PairProfile, ...]
     level: float
     units: str
+    groups: int
     seed: int
     untested: str | None = None
 
@@ -164,6 +166,7 @@ class Profile:
             "seed": self.seed,
             "level": self.level,
             "units": self.units,
+            "groups": self.groups,
             "untested": self.untested,
             "curves": curves,
             "pairs": [pair._asdict() | {"signs": pair.signs.tolist()} for pair in self.pairs],
@@ -346,6 +349,7 @@ def of_pairs(
         pairs=tuple(told),
         level=level,
         units=next(iter(units.values())).units,
+        groups=1 + min(own.freedom for own in curves.values()),
         seed=plan.seed,
         untested=untested,
     )

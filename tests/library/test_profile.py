@@ -101,6 +101,7 @@ def test_weights_are_copies_of_rows(x64):
     merged = cv.profile({"a": outputs, "b": other}, prompts, weights=copies, **options)
     alone = cv.profile({"a": outputs[rows], "b": other[rows]}, prompts[rows], **options)
     assert merged.n == (copies.sum(),) * 2
+    assert merged.groups == copies.sum()
     for one, two in zip(merged.values, alone.values, strict=True):
         assert_close(one, two)
 
@@ -174,6 +175,7 @@ def test_too_few_groups_give_no_bands_and_say_so():
     assert np.isnan(found.bands.vendi).all()
     assert not any(pair.signs.any() for pair in found.pairs)
     assert math.isnan(found.pairs[0].p_value)
+    assert "from the influences of 6 given labels, which are few: too narrow" in str(found)
     assert "nothing is tested over the bandwidths: there are fewer than 7" in str(found)
 
 
