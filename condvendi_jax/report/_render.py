@@ -363,7 +363,7 @@ def _moving(found: Profile) -> str:
     return f"over the bandwidths of {whose}"
 
 
-# Bands from fewer groups covered in 85 to 96% of draws where they should in 95% (docs/bandwidths.md).
+# Bands from fewer groups covered in 85 to 96% of draws, not in 95% (docs/bandwidths.md).
 _FEW = 100
 # More pairs of models than this are counted, not listed.
 _LISTED = 6
