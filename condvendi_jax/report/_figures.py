@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from condvendi_jax.report import _render
 
@@ -17,6 +18,8 @@ _PANEL_IN = (3.6, 3.2)
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)))
 _SHADE = "0.9"
+# The ticks of a logarithmic axis of many decades, and of one at most.
+_FEW, _MANY = (1,), (1, 1.5, 2, 3, 4, 5, 7)
 
 
 def profile(found: Profile) -> Figure:
@@ -42,6 +45,8 @@ def profile(found: Profile) -> Figure:
         panel.set_xscale("log", base=2)
         panel.set_yscale("log")
         panel.margins(x=0)
+        low, high = panel.get_ylim()
+        panel.yaxis.set_major_locator(LogLocator(subs=_FEW if high > 30 * low else _MANY))
         for axis in (panel.xaxis, panel.yaxis):
             axis.set_major_formatter("{x:.3g}")
             axis.set_minor_formatter("")

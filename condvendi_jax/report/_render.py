@@ -354,7 +354,8 @@ def profile(found: Profile) -> str:
     ]
     if saturated.any():
         notes.append("*: saturated; the score counts rows, or all outputs count as the same")
-    lines = [aligned(heading, rows), "", *leads(found, score), "", *notes]
+    told = [*leads(found, score), ""] if found.pairs else []
+    lines = [aligned(heading, rows), "", *told, *notes]
     return "\n".join([f"{score_name(score, found.order, None)}, {_moving(found)}", *lines])
 
 
