@@ -132,6 +132,28 @@ def test_p_values_are_those_of_one_difference(matched):
     assert pair.signs.tolist() == ([-1] if matched else [0])
 
 
+@pytest.mark.parametrize("matched", [True, False])
+def test_every_bandwidth_has_a_difference_in_its_own_errors(matched):
+    """Of two models, at each bandwidth: the drawn differences have those errors, too."""
+    rng = np.random.default_rng(0)
+    one, two = rng.normal(size=(2, 1, 3, 50)) * [[1.0], [3.0], [9.0]]
+    two += 0.9 * one
+    noise = np.array([[0.0, 0.5, 2.0]])
+    none = np.zeros((1, 3), bool)
+    curves = {
+        name: profiles._Curve(np.zeros((1, 3)), of, noise, none, none[0], 49, None)
+        for name, of in {"one": one, "two": two}.items()
+    }
+    tested = profiles._Tested(curves, matched, 0.05, 0)
+    squares = (one - two) ** 2 if matched else one**2 + two**2
+    expected = np.sqrt(squares.mean(axis=-1)[0] + 2 * noise[0] ** 2)
+    np.testing.assert_allclose(tested._errors(0, 0, 1), expected)
+    draws = tested._draws(0)
+    # Student's t of 49 degrees of freedom has a variance of 49 / 47; of 5,000, within 5 errors.
+    spread = (draws[:, 0] - draws[:, 1]).std(axis=0)
+    np.testing.assert_allclose(spread, expected * np.sqrt(49 / 47), rtol=0.06)
+
+
 def test_stepping_down_finds_what_the_first_step_leaves():
     drawn = np.tile(np.linspace(0, 1, 101)[:, None], (1, 2)) * [3, 1]
     # The largest of both is below 2.85 in 95% of draws, the second alone below 0.95.
