@@ -93,6 +93,15 @@ def test_the_error_is_that_of_influences_of_groups(dependent, x64):
         np.testing.assert_allclose(expected, width, rtol=0.05)  # 5,000 draws: 1.4% at 1 sigma.
 
 
+def test_bands_of_order_1_have_the_errors_of_evaluate(x64):
+    (outputs, _), prompts = models()[0].values(), models()[1]
+    found = cv.profile(outputs, prompts, multiples=[1.0], order=1, **kernels())
+    errors = cv.evaluate(outputs, prompts, orders=[1], **kernels()).order(1).standard_errors
+    for score, band, error in zip(found.values, found.bands, errors, strict=True):
+        width = stats.t.ppf(0.975, N - 1) * float(error) / score[0, 0]
+        np.testing.assert_allclose(np.log(band[0, 0] / score[0, 0]), [-width, width], rtol=0.05)
+
+
 def test_weights_are_copies_of_rows(x64):
     (outputs, other), prompts = models()[0].values(), models()[1]
     copies = np.random.default_rng(0).integers(0, 4, N)
@@ -188,6 +197,14 @@ def test_a_collapsed_model_is_told_from_a_diverse_one():
     assert found.pair("one", "many", "vendi").signs.tolist() == [-1]
     with pytest.raises(KeyError, match="'one' and 'two' were not compared by 'vendi'"):
         found.pair("one", "two", "vendi")
+
+
+def test_a_model_whose_score_counts_rows_is_not_tested():
+    outputs, prompts = draw_pairs(N, dtype=np.float32)
+    of_models = {"far": 100 * outputs, "near": outputs}
+    found = cv.profile(of_models, prompts, multiples=[1.0], **kernels())
+    assert found.saturated.vendi[:, 0].tolist() == [True, False]
+    assert found.pair("far", "near", "vendi").signs.tolist() == [0]
 
 
 def test_too_few_groups_give_no_bands_and_say_so():
