@@ -122,6 +122,11 @@ class Profile:
         return PerScore._fields if "prompts" in self.chosen else ("vendi",)
 
     @property
+    def main(self) -> str:
+        """The score of which the text tells: conditional, or vendi where there are no prompts."""
+        return "conditional" if "conditional" in self.names else "vendi"
+
+    @property
     def axis(self) -> str:
         """Whose bandwidths `bandwidths` are: those of the outputs, unless only prompts move."""
         return "prompts" if self.over == "prompts" else "outputs"

@@ -274,7 +274,7 @@ def _over_bandwidths(found: Comparison) -> list[str]:
 
 def over_bandwidths(found: Profile) -> tuple[str, list[str]]:
     """By the main score: a heading, and where the order of the models holds in sentences."""
-    score, widths = found.names[-2:][0], found.bandwidths
+    score, widths = found.main, found.bandwidths
     heading = (
         f"{score_name(score, found.order, None)} {_moving(found)}, {found.axis} from "
         f"{widths[0]:.3g} to {widths[-1]:.3g}:"
@@ -330,7 +330,7 @@ def _comma_separated(rows: Rows) -> str:
 
 def profile(found: Profile) -> str:
     """The main score of every model along the ladder with its band, and where a model leads."""
-    score = found.names[-2:][0]
+    score = found.main
     heading = ["times", f"bandwidth of {found.axis}", *(model or "score" for model in found.models)]
     values, bands, saturated = (
         getattr(of, score) for of in (found.values, found.bands, found.saturated)
