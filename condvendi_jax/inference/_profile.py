@@ -325,7 +325,10 @@ def of_pairs(
         plan.progress("all bandwidths" + (f" of {name}" if name else ""))
         curves[name] = _curve(own, moving, ladder, entropy, plan.method, units[name])
     untested = next((c.untested for c in curves.values() if c.untested is not None), None)
-    found = _Tested(curves, matched != "none", level, plan.seed) if untested is None else None
+    found = None
+    if untested is None:
+        rounding = saturation.rounding(entropy, first.dtype)
+        found = _Tested(curves, matched != "none", level, plan.seed, rounding=rounding)
     by_score: dict[str, list[Any]] = {"values": [], "bands": [], "saturated": []}
     told = []
     for index, score in enumerate(PerScore._fields[: 3 if first.paired else 1]):
@@ -511,9 +514,18 @@ def _other_orders(
 class _Tested:
     """Bands and signs of models along the ladder, from draws of all their errors together."""
 
-    def __init__(self, curves: Mapping[str, _Curve], matched: bool, level: float, seed: int):
+    def __init__(
+        self,
+        curves: Mapping[str, _Curve],
+        matched: bool,
+        level: float,
+        seed: int,
+        *,
+        rounding: float = 0.0,
+    ):
         self._names, self._curves = list(curves), list(curves.values())
         self._level, self._matched = level, matched
+        self._rounding = rounding  # A smaller error is that of the computation.
         generator = np.random.default_rng(seed)
         freedom = min(own.freedom for own in self._curves)
         # As errors are estimated from few groups, the draws are of Student's t.
@@ -552,7 +564,7 @@ class _Tested:
         draws, found = self._draws(score), []
         for index, own in enumerate(self._curves):
             errors = self._errors(score, index)
-            kept = ~own.saturated[score] & (errors > 0)
+            kept = ~own.saturated[score] & (errors > self._rounding)
             ends = np.full((kept.size, 2), math.nan)
             if kept.any():
                 largest = np.max(np.abs(draws[:, index, kept]) / errors[kept], axis=1)
@@ -570,7 +582,8 @@ class _Tested:
             first, second = self._curves[one], self._curves[two]
             errors = self._errors(score, one, two)
             counts_rows = first.full[score] | second.full[score]
-            tested = ~counts_rows & ~(first.constant & second.constant) & (errors > 0)
+            tested = ~counts_rows & ~(first.constant & second.constant)
+            tested &= errors > self._rounding
             scale = np.where(tested, errors, math.inf)
             observed.append((first.logs[score] - second.logs[score]) / scale)
             drawn.append(np.abs(draws[:, one] - draws[:, two]) / scale)

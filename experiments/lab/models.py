@@ -53,7 +53,7 @@ def compare(
       ValueError: as `cv.compare`.
     """
     kernels: dict[str, Any] = scale.kernels
-    options = {"level": LEVEL, **kernels, **options}
+    options = {"level": LEVEL, "profile": False, **kernels, **options}
     compared = cv.compare(outputs, prompts, groups=groups, seed=seed, progress=say, **options)
     by, models = compared.first.orders[0].errors_by, list(outputs)
     assert by is not None  # There are always errors.

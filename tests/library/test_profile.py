@@ -199,6 +199,18 @@ def test_a_collapsed_model_is_told_from_a_diverse_one():
         found.pair("one", "two", "vendi")
 
 
+def test_scores_that_differ_by_rounding_alone_have_no_bands_and_no_signs():
+    """Whatever outputs are drawn, Information is 1 where they do not depend on the prompts."""
+    prompts = np.repeat(np.eye(8, dtype=np.float32), 16, axis=0)
+    outputs = np.tile(np.eye(4, dtype=np.float32), (32, 1))
+    of_models = {"one": outputs, "other": np.roll(outputs, 1, axis=1)}
+    found = cv.profile(of_models, prompts, multiples=[0.5, 1.0], **kernels())
+    np.testing.assert_allclose(found.values.information, 1, rtol=1e-5)
+    assert np.isnan(found.bands.information).all()
+    assert not any(pair.signs.any() for pair in found.pairs)
+    assert found.pair("one", "other", "information").p_value == 1
+
+
 def test_a_model_whose_score_counts_rows_is_not_tested():
     outputs, prompts = draw_pairs(N, dtype=np.float32)
     of_models = {"far": 8 * outputs, "near": outputs}
