@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pathlib
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -120,7 +118,7 @@ def _write(found: comparison.Comparison, report: dict[str, Any], given: dict[str
 def _named(words: Sequence[str]) -> dict[str, str]:
     """The models' paths by name."""
     named = [_split(word) for word in words]
-    short = iter(_names([path for name, path in named if name is None]))
+    short = iter(files.names_of([path for name, path in named if name is None]))
     found: dict[str, str] = {}
     for given, path in named:
         name = next(short) if given is None else given
@@ -150,23 +148,3 @@ def _split(word: str) -> tuple[str | None, str]:
     if name == "" or not path:
         raise ValueError(f"{word!r}: expected a path, or name=path.")
     return name, path
-
-
-def _names(paths: Sequence[str]) -> list[str]:
-    """A name for each path: that of the file or, where several share it, what differs."""
-    plain = [pathlib.Path(os.path.normpath(files.expanded(path))) for path in paths]
-    plain = [path if path.is_dir() else path.with_suffix("") for path in plain]
-    names = [path.name for path in plain]
-    for name in set(names):
-        places = [k for k, other in enumerate(names) if other == name]
-        if len(places) < 2:
-            continue
-        parts = [list(plain[k].parts) for k in places]
-        if len(set(map(tuple, parts))) < len(parts):  # They differ in their endings, if at all.
-            parts = [list(pathlib.Path(os.path.normpath(paths[k])).parts) for k in places]
-        for end in (-1, 0):
-            while min(map(len, parts)) > 1 and len({part[end] for part in parts}) == 1:
-                parts = [part[:-1] if end else part[1:] for part in parts]
-        for k, part in zip(places, parts, strict=True):
-            names[k] = "/".join(part)
-    return names

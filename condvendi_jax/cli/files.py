@@ -16,7 +16,7 @@ import stat
 import sys
 import tempfile
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -52,6 +52,26 @@ _LARGEST_OWN = 1 << 26  # Bytes. Results are smaller.
 def expanded(path: str | os.PathLike[str]) -> pathlib.Path:
     """The path with a leading `~` or `~user` replaced: no shell does that in --name=~/file."""
     return pathlib.Path(os.path.expanduser(path))
+
+
+def names_of(paths: Sequence[str]) -> list[str]:
+    """A name for each path: that of the file or, where several share it, what differs."""
+    plain = [pathlib.Path(os.path.normpath(expanded(path))) for path in paths]
+    plain = [path if path.is_dir() else path.with_suffix("") for path in plain]
+    names = [path.name for path in plain]
+    for name in set(names):
+        places = [k for k, other in enumerate(names) if other == name]
+        if len(places) < 2:
+            continue
+        parts = [list(plain[k].parts) for k in places]
+        if len(set(map(tuple, parts))) < len(parts):  # They differ in their endings, if at all.
+            parts = [list(pathlib.Path(os.path.normpath(paths[k])).parts) for k in places]
+        for end in (-1, 0):
+            while min(map(len, parts)) > 1 and len({part[end] for part in parts}) == 1:
+                parts = [part[:-1] if end else part[1:] for part in parts]
+        for k, part in zip(places, parts, strict=True):
+            names[k] = "/".join(part)
+    return names
 
 
 def read_array(path: str | os.PathLike[str], *, key: str | None = None) -> np.ndarray:
