@@ -10,6 +10,7 @@ from condvendi_jax import spectra as spectra
 from condvendi_jax import testing as testing
 from condvendi_jax.bandwidth import bandwidth_by_rule as bandwidth_by_rule
 from condvendi_jax.bandwidth import bandwidth_from_pairs as bandwidth_from_pairs
+from condvendi_jax.encoders.records import read_records as read_records
 from condvendi_jax.entropies import Entropy as Entropy
 from condvendi_jax.entropies import renyi as renyi
 from condvendi_jax.entropies import truncated as truncated

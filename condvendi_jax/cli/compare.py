@@ -15,6 +15,7 @@ USAGE = """Which of several models is more diverse, and whether the difference i
 
 usage: condvendi compare a.npy b.npy [name=c.npy ...] --prompts=t.npy [--flag=value ...]
        condvendi compare folder_a folder_b --prompts=prompts.csv [--flag=value ...]
+       condvendi compare --records='runs/*.jsonl' [--flag=value ...]
 
 A model is a file of embeddings (.npy, .npz, .safetensors), a folder of pictures, or a file of texts
 (.txt, .csv, .jsonl); all models are of one kind. Pictures and texts are embedded. A model may be
@@ -62,12 +63,17 @@ def main(argv: Sequence[str]) -> None:
     words, given = options.parse(values, argv, USAGE)
     if given["help"]:
         return
-    paths = _named(words)
-    prompt_paths = options.of_models("prompts", given["prompts"], list(paths))
-    models = {
-        name: inputs.Model(inputs.kind_of(path), path, prompt_paths.get(name, given["prompts"]))
-        for name, path in paths.items()
-    }
+    if given["records"] is not None:
+        command.no_words(words)
+        paths, prompt_paths = {}, {}
+        models = {"": inputs.model_of_records(given)}
+    else:
+        paths = _named(words)
+        prompt_paths = options.of_models("prompts", given["prompts"], list(paths))
+        models = {
+            name: inputs.Model(inputs.kind_of(path), path, prompt_paths.get(name, given["prompts"]))
+            for name, path in paths.items()
+        }
     options.check(given)
     if not 0 < given["level"] < 1:
         raise ValueError(f"--level: expected a number between 0 and 1, received {given['level']}.")
@@ -76,13 +82,15 @@ def main(argv: Sequence[str]) -> None:
     options.prepare(given, inputs.sources(given, models))
     started = time.perf_counter()
     with command.progress_bar() as bar:
-        read = inputs.read(given, models, bar)
+        read = inputs.read(given, models, bar, several=True)
         task = bar.add_task("", total=None)
         found = comparison.compare(
             read.outputs,
-            {name: read.prompts[path] for name, path in prompt_paths.items()}
+            read.prompts
+            if given["records"] is not None
+            else {name: read.prompts[path] for name, path in prompt_paths.items()}
             or read.prompts.get(given["prompts"]),
-            **options.settings(given, paired=bool(read.prompts), models=list(paths)),
+            **options.settings(given, paired=bool(read.prompts), models=list(read.outputs)),
             level=given["level"],
             profile=True if given["profile"] else None,
             progress=lambda words: bar.update(task, description=words),
@@ -90,6 +98,8 @@ def main(argv: Sequence[str]) -> None:
     names = ("outputs_key", "prompts_key", "weights")
     keys = {name: given[name] for name in names if given[name] is not None}
     described = {"models": paths, "prompts": prompt_paths or given["prompts"], **keys}
+    if given["records"] is not None:
+        described = {"records": given["records"], **keys}
     report = options.report(found, given, described | read.described, since=started)
     table = "\n".join([str(found), *read.notes])
     with options.printed_last(table, [given[flag] for flag in ("json", "latex", *_TABLES)]):

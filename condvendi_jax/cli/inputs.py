@@ -15,7 +15,7 @@ from rich import progress
 
 from condvendi_jax import encoders
 from condvendi_jax.cli import files
-from condvendi_jax.encoders import embedding, items
+from condvendi_jax.encoders import embedding, items, records
 from condvendi_jax.encoders.embedding import LoadedEncoder
 from condvendi_jax.encoders.items import Texts
 
@@ -26,8 +26,9 @@ _ENCODERS = {"images": "load_efficientnet", "texts": "load_minilm"}
 class Model(NamedTuple):
     """A model's outputs and their prompts, as the command line names them.
 
-    `kind` is `embeddings`, `images` or `texts`; `path` an array file, a folder of pictures or a
-    file of texts; `prompts` an array file or a file of texts, None without prompts.
+    `kind` is `embeddings`, `images`, `texts` or `records`; `path` an array file, a folder of
+    pictures or a file of texts; `prompts` an array file or a file of texts, None without prompts.
+    Files of records, of all models, are both.
     """
 
     kind: str
@@ -47,6 +48,13 @@ def is_text(path: str) -> bool:
     return pathlib.Path(path).suffix.lower() in _TEXT_ENDINGS
 
 
+def model_of_records(given: dict[str, Any]) -> Model:
+    """What --records names; its prompts are there too, and no others may be given."""
+    if given["prompts"] is not None:
+        raise ValueError("--records and --prompts: records hold their prompts; give one of them.")
+    return Model("records", given["records"], given["records"])
+
+
 def define(values: flags.FlagValues) -> None:
     """Adds the flags that say how outputs and prompts are read, and embedded if need be."""
     words = {
@@ -59,6 +67,11 @@ def define(values: flags.FlagValues) -> None:
         "image_column": "The column of the prompts' file that names the pictures.",
         "text_column": "The column of the texts' file that holds the texts.",
         "cache": "The folder that keeps embeddings; the user's cache folder if unset.",
+        "records": "Answers with their prompts, which are embedded: files in .jsonl, .csv or "
+        ".parquet, or logs of Inspect, separated by commas, or a pattern such as 'runs/*.jsonl'.",
+        "prompt_field": "The field of the records that holds the prompt.",
+        "answer_field": "The field that holds the answer, or a list of answers.",
+        "model_field": "The field that names the model; 'model', or else the file, if unset.",
     }
     for name, word in words.items():
         flags.DEFINE_string(name, None, word, flag_values=values)
@@ -83,7 +96,8 @@ def check(given: dict[str, Any], models: Mapping[str, Model]) -> None:
         )
     (kind,) = kinds
     prompts = [model.prompts for model in models.values() if model.prompts is not None]
-    texts = any(map(is_text, prompts))
+    answers = kind == "records"
+    texts = not answers and any(map(is_text, prompts))
     if texts and not all(map(is_text, prompts)):
         raise ValueError(
             f"--prompts: expected texts for all models, or embeddings for all, received "
@@ -91,14 +105,17 @@ def check(given: dict[str, Any], models: Mapping[str, Model]) -> None:
         )
     needs = {
         "outputs_key": kind == "embeddings",
-        "prompts_key": bool(prompts) and not texts,
+        "prompts_key": bool(prompts) and not texts and not answers,
         "prompt_column": texts,
         "image_column": texts and kind == "images",
         "text_column": kind == "texts",
         "image_encoder": kind == "images",
-        "text_encoder": texts or kind == "texts",
-        "long_texts": texts or kind == "texts",
+        "text_encoder": texts or answers or kind == "texts",
+        "long_texts": texts or answers or kind == "texts",
         "cache": texts or kind != "embeddings",
+        "prompt_field": answers,
+        "answer_field": answers,
+        "model_field": answers,
     }
     for name, used in needs.items():
         if given[name] is not None and not used:
@@ -123,6 +140,8 @@ def sources(given: dict[str, Any], models: Mapping[str, Model]) -> dict[str, lis
             found[f"--{name}"] = [source] if source else []
     if given["cache"] is not None:
         found["--cache"] = [given["cache"]]
+    if given["records"] is not None:
+        return found | {"--records": list(records.record_files(_record_paths(given)))}
     for name, model in models.items():
         reader = f"the model {name}" if name else "this command"
         is_folder = model.kind == "images"
@@ -136,8 +155,9 @@ class Inputs(NamedTuple):
     """What was read.
 
     `outputs` are embeddings `[n, d_x]` by model, `prompts` embeddings `[n, d_t]` by file, and
-    `texts` what was embedded of a file of prompts; `described` has columns, pairing and encoders
-    for JSON, one entry a model where they differ; `notes` are lines to print below the table.
+    `texts` what was embedded of a file of prompts; of records, both go by model. `described` has
+    columns, pairing and encoders for JSON, one entry a model where they differ; `notes` are lines
+    to print below the table.
     """
 
     outputs: dict[str, np.ndarray]
@@ -147,13 +167,64 @@ class Inputs(NamedTuple):
     notes: list[str]
 
 
-def read(given: dict[str, Any], models: Mapping[str, Model], bar: progress.Progress) -> Inputs:
+def read(
+    given: dict[str, Any],
+    models: Mapping[str, Model],
+    bar: progress.Progress,
+    *,
+    several: bool = False,
+) -> Inputs:
     """Reads the files, pairs outputs with prompts, and embeds pictures and texts.
 
-    What an encoder prints goes to standard error: standard output is for the results.
+    Records must hold one model, or `several`. What an encoder prints goes to standard error:
+    standard output is for the results.
     """
     with contextlib.redirect_stdout(sys.stderr):
+        if given["records"] is not None:
+            return _read_records(given, bar, several)
         return _read(given, models, bar)
+
+
+def _record_paths(given: dict[str, Any]) -> list[str]:
+    one_file = files.expanded(given["records"]).exists()
+    return [given["records"]] if one_file else given["records"].split(",")
+
+
+def _read_records(given: dict[str, Any], bar: progress.Progress, several: bool) -> Inputs:
+    """Answers and prompts of all models, each text embedded once; prompts go by their model."""
+    names = ("prompt_field", "answer_field", "model_field")
+    read = records.read_records(_record_paths(given), **{name: given[name] for name in names})
+    if several != (len(read.answers) > 1):
+        wanted = "at least two models" if several else "one model, or condvendi compare"
+        received = ", ".join(read.answers)
+        raise ValueError(f"--records: expected answers of {wanted}, received those of {received}.")
+    for name, texts in read.answers.items():
+        if texts == read.prompts[name]:
+            raise ValueError(f"--records: the answers of {name} and their prompts are equal.")
+    encoder = _load_encoder(given, "texts")
+    embedded, notes = {}, []
+    for role, texts in (("answers", read.answers), ("prompts", read.prompts)):
+        together = [text for rows in texts.values() for text in rows]
+        rows = _embed(together, encoder, "texts", given["cache"], bar, role)
+        ends = np.cumsum([len(rows) for rows in texts.values()])
+        embedded[role] = dict(zip(texts, np.split(rows, ends[:-1]), strict=True))
+        fields = {field: field for field in read.fields[role]}
+        notes.append(_embedded(role, encoder, fields, of="field"))
+    notes = ["; ".join(notes)]
+    counted = {}
+    for name, counts in read.counts.items():
+        n, least, most = len(read.answers[name]), min(counts.values()), max(counts.values())
+        counted[name] = {"n": n, "prompts": len(counts), "least": least, "most": most}
+        each = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+        notes.append(f"{name}: {n:,} answers, {len(counts):,} prompts, {each} answers a prompt")
+    described = {
+        "answers": counted,
+        "fields": read.fields,
+        "skipped": list(map(str, read.skipped)),
+        "text_encoder": encoder.name,
+        "text_encoder_path": encoder.spec,
+    }
+    return Inputs(embedded["answers"], embedded["prompts"], read.prompts, described, notes)
 
 
 def _read(given: dict[str, Any], models: Mapping[str, Model], bar: progress.Progress) -> Inputs:
@@ -216,10 +287,12 @@ def _in_words(value: Any) -> str:
     return ", ".join(f"{entry} ({name})" for name, entry in value.items())
 
 
-def _embedded(what: str, encoder: LoadedEncoder, columns: Mapping[str, str]) -> str:
-    """What was embedded, of which column and by which encoder."""
+def _embedded(
+    what: str, encoder: LoadedEncoder, columns: Mapping[str, str], *, of: str = "column"
+) -> str:
+    """What was embedded, of which columns or fields and by which encoder."""
     names = ", ".join(map(repr, dict.fromkeys(columns.values())))
-    where = f" (column {names})" if names else ""
+    where = f" ({of} {names})" if names else ""
     return f"{what}{where} embedded by {encoder.name}"
 
 

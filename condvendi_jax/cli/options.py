@@ -128,7 +128,7 @@ def check(given: dict[str, Any]) -> None:
         raise ValueError(f"--{widths[0]}: {why}")
     if len(widths) > 1 and "bandwidths_from" in widths:
         raise ValueError(f"--{widths[0]} and --bandwidths_from: give one or the other.")
-    roles = NAMES if given["prompts"] else NAMES[:1]
+    roles = NAMES if given["prompts"] or given["records"] else NAMES[:1]
     chosen = given["kernel"] == "cosine" or given["bandwidths_from"] is not None
     chosen = chosen or None not in [given[_BANDWIDTHS[role]] for role in roles]
     if given["rule"] is not None and chosen:

@@ -18,7 +18,7 @@ from condvendi_jax.pairs import Pairs
 from condvendi_jax.report import _render as render
 
 # What a flag that names outputs says they are.
-_SOURCES = {"outputs": "embeddings", "images": "images", "texts": "texts"}
+_SOURCES = {"outputs": "embeddings", "images": "images", "texts": "texts", "records": "records"}
 
 _BY_PROMPT = (
     "Also write a CSV file with a line for each prompt and order: the prompt, if it was read as "
@@ -31,6 +31,7 @@ USAGE = """Scores of a model's outputs and, with prompts, how much of them is th
 
 usage: condvendi score --outputs=x.npy --prompts=t.npy [--flag=value ...]
        condvendi score --images=DIR --prompts=prompts.csv [--flag=value ...]
+       condvendi score --records=answers.jsonl [--flag=value ...]
 """
 
 
@@ -68,7 +69,7 @@ def main(argv: Sequence[str]) -> None:
         for flag in ("groups", "groups_file"):
             if given[flag] is not None:
                 raise ValueError(f"--{flag}={given[flag]} has no effect with --noerrors.")
-    if given["by_prompt"] and not given["prompts"]:
+    if given["by_prompt"] and not (given["prompts"] or given["records"]):
         raise ValueError(f"--by_prompt={given['by_prompt']} needs --prompts: there are none.")
     if given["by_prompt"] and options.method(given).approximates:
         raise ValueError(
@@ -160,7 +161,11 @@ def _model(given: dict[str, Any]) -> inputs.Model:
     """The outputs and the prompts that the flags name."""
     named = [name for name in _SOURCES if given[name] is not None]
     if not named:
-        raise ValueError("--outputs, --images or --texts is required; --help lists all flags.")
+        raise ValueError(
+            "--outputs, --images, --texts or --records is required; --help lists all flags."
+        )
     if len(named) > 1:
         raise ValueError(f"--{named[0]} and --{named[1]}: give one or the other.")
+    if given["records"] is not None:
+        return inputs.model_of_records(given)
     return inputs.Model(_SOURCES[named[0]], given[named[0]], given["prompts"])

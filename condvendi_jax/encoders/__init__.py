@@ -4,13 +4,15 @@
 |---|---|
 | interface.py | the `Encoder` protocol, and how to plug in another model |
 | items.py | a user's prompts, texts and pictures: reading and pairing them |
+| records.py | files of language models' answers: JSONL, CSV, Parquet, evaluation logs |
 | embedding.py | embedding them by an encoder that is named, with a cache by content |
 | minilm.py | all-MiniLM-L6-v2, texts -> 384-d unit vectors |
 | universal.py | Universal Sentence Encoder, texts -> 512-d unit vectors |
 | efficientnet.py | EfficientNet-Lite0, pictures -> 1280-d ImageNet features |
 | weights.py | finding and reading the published weights without importing their packages |
 
-The library does not import this package, and this package imports a model where it is asked for.
+The library does not import this package, but for `cv.read_records` where that is used. This package
+imports a model where it is asked for.
 """
 
 from __future__ import annotations

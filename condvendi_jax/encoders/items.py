@@ -157,7 +157,7 @@ def _read_jsonl(path: pathlib.Path, text: str) -> Table:
     rows = []
     for number, line in files.numbered_lines(path, text):
         try:
-            row = json.loads(line, object_pairs_hook=_unique_keys)
+            row = json.loads(line, object_pairs_hook=unique_keys)
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: is not JSON ({error}).") from error
         if not isinstance(row, dict):
@@ -167,7 +167,8 @@ def _read_jsonl(path: pathlib.Path, text: str) -> Table:
     return Table(path, list(dict.fromkeys(name for _, row in rows for name in row)), rows)
 
 
-def _unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; raises ValueError where a key stands twice, of which `json` drops one."""
     if repeated := _repeated(name for name, _ in pairs):
         raise ValueError(f"the key {repeated[0]!r} stands twice in one object")
     return dict(pairs)

@@ -531,7 +531,7 @@ BAD_INPUTS = [
     ("--texts=answers.txt --long_texts=cut --text_encoder=own:E", "--long_texts is an option of"),
     ("--texts=answers.txt --long_texts=all", "--long_texts: expected one of cut, chunks, received"),
     (f"{X} {T} --long_texts=chunks", "--long_texts: there is nothing here that it would act on"),
-    ("", "--outputs, --images or --texts is required"),
+    ("", "--outputs, --images, --texts or --records is required"),
     (f"{X} --texts=answers.txt", "--outputs and --texts: give one or the other"),
     (f"{X} {WIDTH} --groups=3 --groups_file=labels.txt", "--groups and --groups_file: give one"),
     (f"{X} {WIDTH} --groups_file=absent.txt", "--groups_file: "),
