@@ -108,12 +108,13 @@ def read_records(
       ValueError: a file is missing, of another format, or nothing in it fits; or a package that
         reads it is not installed.
 
-    >>> import pathlib, tempfile
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "small.jsonl")
-    >>> _ = path.write_text('{"prompt": "Name a fruit.", "answers": ["a pear", "a fig"]}\n')
-    >>> records = read_records(path)
-    >>> records.answers, records.counts
-    ({'small': ['a pear', 'a fig']}, {'small': {'Name a fruit.': 2}})
+    Examples:
+      >>> import pathlib, tempfile
+      >>> path = pathlib.Path(tempfile.mkdtemp(), "small.jsonl")
+      >>> _ = path.write_text('{"prompt": "Name a fruit.", "answers": ["a pear", "a fig"]}\n')
+      >>> records = read_records(path)
+      >>> records.answers, records.counts
+      ({'small': ['a pear', 'a fig']}, {'small': {'Name a fruit.': 2}})
     """
     fields = _Fields(prompt_field, answer_field, model_field)
     found = record_files(paths)

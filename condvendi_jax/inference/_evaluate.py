@@ -8,8 +8,6 @@ several models.
 from __future__ import annotations
 
 import dataclasses
-import functools
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +17,7 @@ from jax.typing import ArrayLike
 from condvendi_jax import validation
 from condvendi_jax.entropies import PerScore
 from condvendi_jax.inference import _jackknife as jackknife
+from condvendi_jax.inference import _profile as profiles
 from condvendi_jax.inference._plan import Plan
 from condvendi_jax.inference._results import Evaluation
 from condvendi_jax.kernels import Gaussian, Kernel
@@ -111,19 +110,12 @@ def evaluate(
 def _elsewhere(pairs: Pairs, plan: Plan) -> dict[float, PerScore] | None:
     """The scores of order 2 at half and at twice the bandwidths, where that is cheap."""
     wanted = [entropy for entropy in plan.entropies if not plan.method.computes(entropy)]
-    gaussian = [isinstance(kernel, Gaussian) for kernel in pairs.kernels]
-    if not wanted or not any(gaussian) or pairs.n > _CHEAP:
+    moving = [k for k, kernel in enumerate(pairs.kernels) if isinstance(kernel, Gaussian)]
+    if not wanted or not moving or pairs.n > _CHEAP:
         return None
     found = {}
-    for times in (0.5, 2.0):
-        # A Gaussian's leaf is its bandwidth; the programs are those of the scores themselves.
-        scale = functools.partial(jax.tree.map, functools.partial(operator.mul, times))
-        moved = map(scale, pairs.kernels)
-        own = [
-            kernel.suited_to(array) if moves else kernel
-            for kernel, array, moves in zip(moved, pairs.arrays, gaussian, strict=True)
-        ]
-        other = pairs.under(tuple(own))
+    for times in (0.5, 2.0):  # The programs are those of the scores themselves.
+        other = profiles.at_multiple(pairs, moving, times)
         if plan.errors:
             computed = methods.compute_sloped(other, wanted[0], plan.method).computed
         else:

@@ -325,26 +325,22 @@ def of_pairs(
         plan.progress("all bandwidths" + (f" of {name}" if name else ""))
         curves[name] = _curve(own, moving, ladder, entropy, plan.method, units[name])
     untested = next((c.untested for c in curves.values() if c.untested is not None), None)
-    found = None
-    if untested is None:
-        rounding = saturation.rounding(entropy, first.dtype)
-        found = _Tested(curves, matched != "none", level, plan.seed, rounding=rounding)
+    rounding = saturation.rounding(entropy, first.dtype)
+    found = _Tested(curves, matched != "none", level, plan.seed, rounding)
     by_score: dict[str, list[Any]] = {"values": [], "bands": [], "saturated": []}
     told = []
     for index, score in enumerate(PerScore._fields[: 3 if first.paired else 1]):
         values = np.exp([own.logs[index] for own in curves.values()])
-        by_score["values"].append(values)
-        by_score["saturated"].append(np.array([own.saturated[index] for own in curves.values()]))
-        if found is None:
-            by_score["bands"].append(np.full((*values.shape, 2), math.nan))
-            none = np.zeros(ladder.size, int)
-            told += [
-                PairProfile(*two, score, none, math.nan, math.nan)
-                for two in itertools.combinations(pairs, 2)
-            ]
+        if untested is None:
+            bands, differences = found.of_score(index)
         else:
-            by_score["bands"].append(found.bands(index))
-            told += [PairProfile(*two, score, *of) for two, of in found.differences(index).items()]
+            bands = np.full((*values.shape, 2), math.nan)
+            none = np.zeros(ladder.size, int), math.nan, math.nan
+            differences = dict.fromkeys(itertools.combinations(pairs, 2), none)
+        by_score["values"].append(values)
+        by_score["bands"].append(bands)
+        by_score["saturated"].append(np.array([own.saturated[index] for own in curves.values()]))
+        told += [PairProfile(*two, score, *of) for two, of in differences.items()]
     missing = [None] * (0 if first.paired else 2)
     return Profile(
         tuple(pairs),
@@ -473,6 +469,12 @@ def _moved(points: Pairs, moving: Sequence[int], times: Any) -> Pairs:
     return points.under(tuple(kernels))
 
 
+def at_multiple(points: Pairs, moving: Sequence[int], times: float) -> Pairs:
+    """The points with some bandwidths multiplied, in the form that suits them."""
+    moved = _moved(points, moving, times)
+    return moved.under(tuple(map(Kernel.suited_to, moved.kernels, moved.arrays)))
+
+
 def _times(kernel: Any, times: Any) -> Gaussian:
     width = jnp.asarray(kernel.bandwidth)
     return Gaussian(width * jnp.asarray(times, width.dtype), unit=kernel.unit)
@@ -493,8 +495,7 @@ def _other_orders(
     terms, influences, noise, refused = [], [], [], []
     leaving = infinitesimal.leaving(pairs, units)
     for times in ladder:
-        own = _moved(pairs, moving, float(times))
-        own = own.under(tuple(map(Kernel.suited_to, own.kernels, own.arrays)))
+        own = at_multiple(pairs, moving, float(times))
         found = infinitesimal.influences(own, entropy, method, leaving)
         whole, of_units = found.decomposition, infinitesimal.influences_of_units(found, own, units)
         count = 3 if pairs.paired else 1
@@ -511,89 +512,85 @@ def _other_orders(
     return np.transpose(terms), stacked, np.transpose(noise), np.array(refused)
 
 
-class _Tested:
+class _Tested(NamedTuple):
     """Bands and signs of models along the ladder, from draws of all their errors together."""
 
-    def __init__(
-        self,
-        curves: Mapping[str, _Curve],
-        matched: bool,
-        level: float,
-        seed: int,
-        *,
-        rounding: float = 0.0,
-    ):
-        self._names, self._curves = list(curves), list(curves.values())
-        self._level, self._matched = level, matched
-        self._rounding = rounding  # A smaller error is that of the computation.
-        generator = np.random.default_rng(seed)
-        freedom = min(own.freedom for own in self._curves)
-        # As errors are estimated from few groups, the draws are of Student's t.
-        self._spread = np.sqrt(generator.chisquare(freedom, (_DRAWS, 1)) / freedom)
-        self._seeds = generator.spawn(len(PerScore._fields))
+    curves: Mapping[str, _Curve]
+    matched: bool  # Whether the groups of all models are the same.
+    level: float
+    seed: int
+    rounding: float  # Of the logarithm of a score: no error counts as smaller.
 
-    def _draws(self, score: int) -> np.ndarray:
+    def of_score(
+        self, score: int
+    ) -> tuple[np.ndarray, dict[tuple[str, str], tuple[np.ndarray, float, float]]]:
+        """The bands of each model, `[models, m, 2]`; by pair its signs and both p-values."""
+        draws, curves = self.draws(score), list(self.curves.values())
+        bands = np.array([self._band(draws[:, k], own, score) for k, own in enumerate(curves)])
+        return bands, self._differences(draws, score)
+
+    def draws(self, score: int) -> np.ndarray:
         """Errors of all models along the ladder, `[draws, models, m]`.
 
-        Sums of influences with a normal multiplier for each group have this covariance.
+        Sums of influences with a normal multiplier for each group have this covariance. As it is
+        estimated from few groups, the draws are of Student's t.
         """
-        generator = self._seeds[score].spawn(1)[0]
-        of_units = [own.of_units[score] for own in self._curves]  # `[m, g]` each.
-        blocks = [np.concatenate(of_units)] if self._matched else of_units
+        generator, curves = np.random.default_rng([self.seed, score]), [*self.curves.values()]
+        of_units = [own.of_units[score] for own in curves]  # `[m, g]` each.
+        blocks = [np.concatenate(of_units)] if self.matched else of_units
         drawn = []
         for block in blocks:
             lengths, axes = np.linalg.eigh(block @ block.T / block.shape[1])
             root = axes * np.sqrt(np.maximum(lengths, 0))
             drawn.append(generator.standard_normal((_DRAWS, len(root))) @ root.T)
         together = np.concatenate(drawn, axis=1).reshape(_DRAWS, len(of_units), -1)
-        noise = np.array([own.noise[score] for own in self._curves])
+        noise = np.array([own.noise[score] for own in curves])
         together += noise * generator.standard_normal(together.shape)
-        return (together / self._spread[..., None]).astype(np.float32)
+        freedom = min(own.freedom for own in curves)
+        spread = np.sqrt(generator.chisquare(freedom, (_DRAWS, 1, 1)) / freedom)
+        return (together / spread).astype(np.float32)
 
-    def _errors(self, score: int, one: int, two: int | None = None) -> np.ndarray:
+    def errors(self, score: int, *curves: _Curve) -> np.ndarray:
         """The standard errors of the logarithm of a score, or of a difference of two, `[m]`."""
-        curves = [self._curves[k] for k in (one, two) if k is not None]
         of_units = [own.of_units[score] for own in curves]
-        if two is not None and self._matched:
+        if len(curves) > 1 and self.matched:
             of_units = [of_units[0] - of_units[1]]
         squares = sum(np.mean(np.square(of), axis=1) for of in of_units)
-        return np.sqrt(squares + sum(np.square(own.noise[score]) for own in curves))
+        errors = np.sqrt(squares + sum(np.square(own.noise[score]) for own in curves))
+        return np.maximum(errors, self.rounding)
 
-    def bands(self, score: int) -> np.ndarray:
-        """The ends of the bands of each model, `[models, m, 2]`."""
-        draws, found = self._draws(score), []
-        for index, own in enumerate(self._curves):
-            errors = self._errors(score, index)
-            kept = ~own.saturated[score] & (errors > self._rounding)
-            ends = np.full((kept.size, 2), math.nan)
-            if kept.any():
-                largest = np.max(np.abs(draws[:, index, kept]) / errors[kept], axis=1)
-                width = np.quantile(largest, 1 - self._level) * errors[kept, None]
-                ends[kept] = np.exp(own.logs[score][kept, None] + width * [-1, 1])
-            found.append(ends)
-        return np.array(found)
+    def _band(self, draws: np.ndarray, own: _Curve, score: int) -> np.ndarray:
+        """The ends of the band of a model, `[m, 2]`, from draws `[draws, m]`."""
+        errors, kept = self.errors(score, own), ~own.saturated[score]
+        ends = np.full((kept.size, 2), math.nan)
+        if kept.any():
+            largest = np.max(np.abs(draws[:, kept]) / errors[kept], axis=1)
+            width = np.quantile(largest, 1 - self.level) * errors[kept, None]
+            ends[kept] = np.exp(own.logs[score][kept, None] + width * [-1, 1])
+        return ends
 
-    def differences(self, score: int) -> dict[tuple[str, str], tuple[np.ndarray, float, float]]:
+    def _differences(
+        self, draws: np.ndarray, score: int
+    ) -> dict[tuple[str, str], tuple[np.ndarray, float, float]]:
         """For every two models the signs, and the p-value of the two and among all."""
-        draws = self._draws(score)
-        pairs = list(itertools.combinations(range(len(self._curves)), 2))
-        observed, drawn = [], []
-        for one, two in pairs:
-            first, second = self._curves[one], self._curves[two]
-            errors = self._errors(score, one, two)
-            counts_rows = first.full[score] | second.full[score]
-            tested = ~counts_rows & ~(first.constant & second.constant)
-            tested &= errors > self._rounding
-            scale = np.where(tested, errors, math.inf)
-            observed.append((first.logs[score] - second.logs[score]) / scale)
-            drawn.append(np.abs(draws[:, one] - draws[:, two]) / scale)
+        pairs = list(itertools.combinations(range(len(self.curves)), 2))
         if not pairs:
             return {}
+        names, curves = zip(*self.curves.items(), strict=True)
+        observed, drawn = [], []
+        for one, two in pairs:
+            first, second = curves[one], curves[two]
+            counts_rows = first.full[score] | second.full[score]
+            tested = ~counts_rows & ~(first.constant & second.constant)
+            scale = np.where(tested, self.errors(score, first, second), math.inf)
+            difference = first.logs[score] - second.logs[score]
+            observed.append(np.where(np.abs(difference) <= self.rounding, 0, difference) / scale)
+            drawn.append(np.abs(draws[:, one] - draws[:, two]) / scale)
         statistics, largest = np.array(observed), np.stack(drawn, axis=1)
-        told = _stepped_down(np.abs(statistics), largest, self._level)
+        told = _stepped_down(np.abs(statistics), largest, self.level)
         p_values, adjusted = _p_values(np.abs(statistics).max(axis=1), largest.max(axis=2))
         return {
-            (self._names[one], self._names[two]): (
+            (names[one], names[two]): (
                 np.where(told[k], np.sign(statistics[k]), 0).astype(int),
                 p_values[k],
                 adjusted[k],

@@ -147,20 +147,33 @@ def test_every_bandwidth_has_a_difference_in_its_own_errors(matched):
     rng = np.random.default_rng(0)
     one, two = rng.normal(size=(2, 1, 3, 50)) * [[1.0], [3.0], [9.0]]
     two += 0.9 * one
-    noise = np.array([[0.0, 0.5, 2.0]])
+    noise = np.array([[0.0, 3.0, 20.0]])
     none = np.zeros((1, 3), bool)
-    curves = {
-        name: profiles._Curve(np.zeros((1, 3)), of, noise, none, none[0], 49, None)
-        for name, of in {"one": one, "two": two}.items()
-    }
-    tested = profiles._Tested(curves, matched, 0.05, 0)
+    curves = [profiles._Curve(noise, of, noise, none, none[0], 49, None) for of in (one, two)]
+    tested = profiles._Tested(dict(zip("ab", curves, strict=True)), matched, 0.05, 0, 1e-6)
     squares = (one - two) ** 2 if matched else one**2 + two**2
     expected = np.sqrt(squares.mean(axis=-1)[0] + 2 * noise[0] ** 2)
-    np.testing.assert_allclose(tested._errors(0, 0, 1), expected)
-    draws = tested._draws(0)
+    np.testing.assert_allclose(tested.errors(0, *curves), expected)
+    draws = tested.draws(0)
     # Student's t of 49 degrees of freedom has a variance of 49 / 47; of 5,000, within 5 errors.
     spread = (draws[:, 0] - draws[:, 1]).std(axis=0)
     np.testing.assert_allclose(spread, expected * np.sqrt(49 / 47), rtol=0.06)
+
+
+def test_a_precise_difference_is_not_hidden_by_a_noisy_one():
+    """At the first bandwidth the errors of two models nearly cancel; it differs by five of them."""
+    rng = np.random.default_rng(0)
+    one = rng.normal(size=(1, 2, 400))
+    two = np.stack([one[:, 0] + 0.1 * rng.normal(size=(1, 400)), rng.normal(size=(1, 400))], axis=1)
+    none = np.zeros((1, 2), bool)
+    logs = [np.array([[0.5, 0.0]]), np.zeros((1, 2))]
+    curves = [
+        profiles._Curve(log, of, np.zeros((1, 2)), none, none[0], 399, None)
+        for log, of in zip(logs, (one, two), strict=True)
+    ]
+    tested = profiles._Tested(dict(zip("ab", curves, strict=True)), True, 0.05, 0, 1e-6)
+    signs, _, _ = tested.of_score(0)[1]["a", "b"]
+    assert signs.tolist() == [1, 0]
 
 
 def test_stepping_down_finds_what_the_first_step_leaves():
@@ -199,16 +212,21 @@ def test_a_collapsed_model_is_told_from_a_diverse_one():
         found.pair("one", "two", "vendi")
 
 
-def test_scores_that_differ_by_rounding_alone_have_no_bands_and_no_signs():
-    """Whatever outputs are drawn, Information is 1 where they do not depend on the prompts."""
+def test_scores_without_noise_differ_by_more_than_rounding_or_not_at_all():
+    """No influence differs from zero: all modes have the same weight."""
     prompts = np.repeat(np.eye(8, dtype=np.float32), 16, axis=0)
-    outputs = np.tile(np.eye(4, dtype=np.float32), (32, 1))
-    of_models = {"one": outputs, "other": np.roll(outputs, 1, axis=1)}
+    four = np.tile(np.eye(4, dtype=np.float32), (32, 1))
+    two = np.tile(np.eye(2, 4, dtype=np.float32), (64, 1))
+    of_models = {"four": 5 * four, "other four": 5 * np.roll(four, 1, axis=1), "two": 5 * two}
     found = cv.profile(of_models, prompts, multiples=[0.5, 1.0], **kernels())
     np.testing.assert_allclose(found.values.information, 1, rtol=1e-5)
-    assert np.isnan(found.bands.information).all()
-    assert not any(pair.signs.any() for pair in found.pairs)
-    assert found.pair("one", "other", "information").p_value == 1
+    for pair in found.pairs:  # Information is 1 of all, and two of the models are alike.
+        differ = pair.score != "information" and pair.second == "two"
+        assert pair.signs.tolist() == [int(differ)] * 2
+        assert (pair.p_value < 0.001) == differ
+        assert differ or pair.p_value == 1
+    for values, bands in zip(found.values, found.bands, strict=True):
+        np.testing.assert_allclose(bands, np.stack([values, values], axis=-1), rtol=1e-4)
 
 
 def test_a_model_whose_score_counts_rows_is_not_tested():
