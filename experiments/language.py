@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import condvendi_jax as cv
-from experiments import answers, lab
+from experiments import answer_lengths, lab
 from experiments.lab import figures, models, style, tables
 
 WHOLE, CUT = "whole", "cut"
@@ -86,18 +86,18 @@ class Language(lab.Study):
         found = models.compare(outputs, prompts, scale, **options)
         words = state.labels.get("words", np.full(len(names), np.nan))
         words = np.array([of.mean() for of in models.by_model(words, names).values()])
-        correlations = answers.correlations(found.value.values, words, seed)
+        correlations = answer_lengths.correlations(found.value.values, words, seed)
         shown = text == WHOLE and scale.coordinate == self.bandwidths.shown
         multiples = _MULTIPLES if shown and scale.prompts is not None else ()
         swept = [
-            [answers.conditional_rke(outputs[m], prompts[m], scale, times) for times in multiples]
+            [answer_lengths.conditional_rke(outputs[m], prompts[m], scale, times) for times in multiples]
             for m in outputs
         ]
         return found.assign(
             words=("model", words),
             correlation=("score", correlations[:, 0]),
             interval=(("score", "end"), correlations[:, 1:]),
-            prompt_modes=("order", answers.modes(prompts[self.models[0]], scale)),
+            prompt_modes=("order", answer_lengths.modes(prompts[self.models[0]], scale)),
             swept=(("model", "multiple"), np.reshape(swept, (len(outputs), len(multiples)))),
         ).assign_coords(order=[1.0, 2.0], multiple=list(multiples))
 
@@ -172,7 +172,7 @@ def _length(found: xr.Dataset) -> Figure:
 def _scatter(panel: Axes, found: xr.Dataset, text: str) -> None:
     """The score of each model against the mean length of its whole answers; variants joined."""
     names = found.model.values.tolist()
-    lines = answers.variants(names)
+    lines = answer_lengths.variants(names)
     marks = [f"-{marker}" for marker in style.MARKERS]
     look: dict[str, Any] = dict(zip(lines, zip(style.CYCLE, marks, strict=True), strict=False))
     if others := sorted(set(names) - set(itertools.chain(*(lines[name] for name in look)))):

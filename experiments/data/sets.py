@@ -182,6 +182,24 @@ SETS = {
         licence="Apache-2.0; the terms of the models, whose answers were embedded, vary",
         description="answers of 23 language models to the same instructions, whole and cut",
     ),
+    "answers": DataSet(
+        load=_shipped("answers"),
+        builder="python -m experiments.builders.answers answers",
+        licence="not stated by the source (NoveltyBench's site): embeddings and labels only",
+        description="ten answers of 24 language models to each of 100 prompts, whole and cut",
+    ),
+    "post_training": DataSet(
+        load=_shipped("post_training"),
+        builder="python -m experiments.builders.answers post_training",
+        licence="not stated by the source: embeddings and labels only",
+        description="ten answers to each of 300 prompts after four stages of a model's training",
+    ),
+    "same_answers": DataSet(
+        load=_shipped("same_answers"),
+        builder="python -m experiments.builders.answers same_answers",
+        licence="MIT (NoveltyBench's labels, as the source states it)",
+        description="1,100 pairs of answers to a prompt that people called the same or different",
+    ),
     "human": DataSet(
         load=_shipped("human"),
         builder="python -m experiments.builders.human",
