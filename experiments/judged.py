@@ -17,6 +17,7 @@ import numpy as np
 
 import condvendi_jax as cv
 from experiments import data, lab
+from experiments.lab import models
 
 SET = "same_answers"
 ENCODER = "all-MiniLM-L6-v2"  # Whose embeddings were judged.
@@ -30,7 +31,6 @@ class Judgements:
       first: embeddings `[m, d]`, one answer of each pair.
       second: embeddings `[m, d]`, the other.
       same: booleans `[m]`.
-      prompt: the number of the prompt of each pair, `[m]`.
       train: booleans `[m]`, of the pairs from which the bandwidth is chosen.
       equal: booleans `[m]`, where the two texts are equal.
       classes: what the benchmark's own classifier says, 1 for the same class, 0 for different ones,
@@ -40,37 +40,63 @@ class Judgements:
     first: np.ndarray
     second: np.ndarray
     same: np.ndarray
-    prompt: np.ndarray
     train: np.ndarray
     equal: np.ndarray
     classes: np.ndarray
 
     @classmethod
     def of(cls, pairs: data.PairedEmbeddings) -> Judgements:
-        """Those of a set; its pairs are of answers, not of an answer and a prompt."""
-        labels = pairs.labels
-        return cls(
-            pairs.outputs,
-            pairs.further["second"],
-            labels["same"] == 1,
-            pairs.prompt_numbers,
-            labels["train"] == 1,
-            labels["equal"] == 1,
-            labels["classes"],
-        )
+        """Those of a set whose outputs and further embeddings `second` are the two answers.
 
-    def bandwidth(self) -> float:
-        """The likeliest bandwidth that counts right, from the pairs for training.
-
-        The pairs were drawn at random, so that the share of the same among them is the mean of the
-        squared kernel. Pairs of equal embeddings that people called different are left out: no
-        bandwidth tells them apart.
+        Raises:
+          ValueError: there are no second answers, or labels are not 0 and 1.
         """
-        apart = np.any(self.first != self.second, axis=1)
-        used = self.train & (apart | self.same)
-        return cv.bandwidth_from_pairs(
-            self.first[used], self.second[used], self.same[used], share=self.same[used].mean()
+        if "second" not in pairs.further:
+            raise ValueError("--second: the embeddings of the second answers are missing.")
+        for name in ("same", "train"):
+            values = pairs.labels[name]
+            if values.dtype.kind not in "biuf" or not set(np.unique(values)) == {0, 1}:
+                raise ValueError(
+                    f"--{name}: expected 0 and 1, both of them, received other labels."
+                )
+        first, second, labels = pairs.outputs, pairs.further["second"], pairs.labels
+        equal = labels.get("equal", np.all(first == second, axis=1))
+        return cls(
+            first,
+            second,
+            same=labels["same"] == 1,
+            train=labels["train"] == 1,
+            equal=equal == 1,
+            classes=labels.get("classes", np.full(len(pairs), -1)),
         )
+
+    def rows(self, chosen: np.ndarray) -> Judgements:
+        """Some of the pairs."""
+        return Judgements(*(getattr(self, f.name)[chosen] for f in dataclasses.fields(self)))
+
+    @property
+    def cosines(self) -> np.ndarray:
+        """The cosine of the two answers, float64 `[m]`."""
+        return np.einsum("ij,ij->i", self.first.astype(np.float64), self.second)
+
+    def squares(self, bandwidth: float) -> np.ndarray:
+        """The squared kernel of the two answers, float64 `[m]`."""
+        differences = self.first.astype(np.float64) - self.second
+        return np.exp(-np.sum(differences**2, axis=1) / bandwidth**2)
+
+    def bandwidth(self, *, share: bool = True) -> float:
+        """The bandwidth from the pairs for training.
+
+        Pairs of equal embeddings that people called different are left out: no bandwidth tells them
+        apart.
+
+        Args:
+          share: whether the mean of the squared kernel shall be the share of the pairs that are the
+            same, so that RKE counts as people do; otherwise the bandwidth is the likeliest.
+        """
+        used = self.rows(self.train & (self.same | np.any(self.first != self.second, axis=1)))
+        of_same = float(used.same.mean()) if share else None
+        return cv.bandwidth_from_pairs(used.first, used.second, used.same, share=of_same)
 
 
 @functools.cache
@@ -148,3 +174,55 @@ class Widths:
     def widths(self) -> str:
         """The bandwidth, for a caption."""
         return f"{self.bandwidth:.3g}"
+
+
+def by_prompt(pairs: data.PairedEmbeddings, least: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """The row numbers of every answer, `[models, prompts, answers]`, and the prompts' labels.
+
+    Models are in the order in which they occur, prompts in that of their labels, the answers to a
+    prompt in that of the rows.
+
+    Args:
+      pairs: with the labels `models` and `prompt`.
+      least: how many models are needed.
+
+    Raises:
+      ValueError: a model has another number of answers to a prompt than the others, the prompts
+        have different numbers of answers, or one each.
+    """
+    counts = models.check_shared(pairs, least)
+    if len(set(counts.tolist())) > 1 or counts[0] < 2:
+        raise ValueError(
+            "--prompt: expected at least two answers of each model to every prompt, to all as "
+            f"many; received {counts.min()} to {counts.max()}."
+        )
+    names, numbers = models.rows_by_model(pairs.labels["models"]), pairs.prompt_numbers
+    rows = [of[np.argsort(numbers[of], kind="stable")] for of in names.values()]
+    ordered = np.array(rows).reshape(len(names), len(counts), counts[0])
+    return ordered, pairs.labels["prompt"][ordered[0, :, 0]]
+
+
+def entropies(outputs: np.ndarray, bandwidth: float) -> np.ndarray:
+    """The entropies of order 1 and 2 of the answers to each prompt, float64 `[2, ..., prompts]`.
+
+    Under prompts that are equal or different, Conditional-Vendi is the exponential of the mean of
+    the first over the prompts, Conditional-RKE 1 over the mean of exp of minus the second.
+
+    Args:
+      outputs: embeddings `[..., prompts, answers, d]`.
+      bandwidth: of the Gaussian kernel.
+    """
+    rows = outputs.astype(np.float64)
+    norms = np.sum(rows**2, axis=-1)
+    inner = np.einsum("...id,...jd->...ij", rows, rows)
+    squares = np.maximum(norms[..., :, None] + norms[..., None, :] - 2 * inner, 0)
+    gram = np.exp(-squares / (2 * bandwidth**2)) / rows.shape[-2]
+    p = np.maximum(np.linalg.eigvalsh(gram), 0)
+    first = -np.sum(np.where(p > 0, p * np.log(np.where(p > 0, p, 1)), 0), axis=-1)
+    return np.stack([first, -np.log(np.sum(gram**2, axis=(-2, -1)))])
+
+
+def conditional(entropies: np.ndarray) -> np.ndarray:
+    """Conditional-Vendi and -RKE, `[2, ...]`, of the entropies `[2, ..., prompts]`."""
+    first, second = entropies
+    return np.stack([np.exp(first.mean(axis=-1)), 1 / np.exp(-second).mean(axis=-1)])

@@ -90,7 +90,10 @@ class Language(lab.Study):
         shown = text == WHOLE and scale.coordinate == self.bandwidths.shown
         multiples = _MULTIPLES if shown and scale.prompts is not None else ()
         swept = [
-            [answer_lengths.conditional_rke(outputs[m], prompts[m], scale, times) for times in multiples]
+            [
+                answer_lengths.conditional_rke(outputs[m], prompts[m], scale, times)
+                for times in multiples
+            ]
             for m in outputs
         ]
         return found.assign(

@@ -21,6 +21,8 @@ _MODULES = {
     "captioning": "experiments.captioning:Captioning",
     "video": "experiments.video:Video",
     "language": "experiments.language:Language",
+    "same_answers": "experiments.same_answers:SameAnswers",
+    "answers": "experiments.answers:Answers",
     "temperature": "experiments.temperature:Temperature",
     "sketch_temperature": "experiments.sketch_temperature:SketchTemperature",
     "latent_truncation": "experiments.latent_truncation:LatentTruncation",

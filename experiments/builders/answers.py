@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,9 +45,9 @@ VENDORS = {
 STAGE_NAMES = {"base": "base", "sft": "SFT", "dpo": "DPO", "instruct": "Instruct"}
 PROMPT_SETS = {"nbcurated": "NoveltyBench", "alpacaeval": "AlpacaEval"}
 PERCENTILE = 25.0  # Of the answers' lengths in words: what they are cut to.
-DIMENSIONS = 256
-STEP = 2.0**-7  # Of the stored embeddings, which are multiples of it.
-BANDWIDTHS = {"outputs": 0.5, "prompts": 0.5}  # At which the cost of storing less is measured.
+STEP = 2.0**-8  # Of the stored embeddings, which are multiples of it.
+# At what bandwidths, and of how many rows, the cost of that is measured.
+BANDWIDTHS, COSTED = {"outputs": 0.5, "prompts": 0.5}, 4000
 
 PARTS = ("train", "val")
 
@@ -90,40 +91,38 @@ class _Texts:
     def write(
         self,
         output: pathlib.Path,
-        repository: Repository,
+        repositories: Sequence[Repository],
         description: str,
         rows: Mapping[str, np.ndarray],
         labels: Mapping[str, np.ndarray],
-        cut: Mapping[str, Any],
+        cut: Mapping[str, Any] = types.MappingProxyType({}),
     ) -> None:
-        """Cuts the embeddings, together, to what is stored, and writes the set."""
-        tables = {
-            role: np.unique(table, axis=0, return_inverse=True) for role, table in rows.items()
+        """Writes the set, embeddings in steps, with what that costs the first rows."""
+        stored = {}
+        for role, values in rows.items():
+            table, index = np.unique(common.rounded(values, STEP), axis=0, return_inverse=True)
+            stored[role] = table, index
+        some = {role: values[:COSTED] for role, values in rows.items()}
+        read = {
+            role: common.unit_rows(table[index[:COSTED]]) for role, (table, index) in stored.items()
         }
-        whole = np.concatenate([table for table, _ in tables.values()])
-        kept, words = common.principal_rows(whole, DIMENSIONS)
-        stored = common.rounded(kept, STEP)
-        ends = np.cumsum([len(table) for table, _ in tables.values()])
-        parts = dict(zip(tables, np.split(stored, ends[:-1]), strict=True))
-        after = {role: (parts[role], tables[role][1]) for role in tables}
-
-        def pairs(of: Mapping[str, np.ndarray]) -> PairedEmbeddings:
-            return PairedEmbeddings("", of["outputs"], of["prompts"], "")
-
-        some = slice(None, None, max(1, len(rows["outputs"]) // 4000))
-        before = {role: rows[role][some] for role in ("outputs", "prompts")}
-        read = {role: common.unit_rows(parts[role])[tables[role][1][some]] for role in before}
-        cost = common.costs(BANDWIDTHS, {"stored": (pairs(before), pairs(read))})
+        before, after = (
+            PairedEmbeddings("", of["outputs"], of["prompts"], "") for of in (some, read)
+        )
+        cost = common.costs(BANDWIDTHS, {"steps": (before, after)})
         common.write_set(
             output,
-            outputs=after.pop("outputs"),
-            prompts=after.pop("prompts"),
-            further=after,
+            outputs=stored.pop("outputs"),
+            prompts=stored.pop("prompts"),
+            further=stored,
             labels=labels,
-            description=f"{description}; {self.encoder.name}, {DIMENSIONS} directions",
-            licence=SETS[output.stem].licence if output.stem in SETS else "",
-            provenance=[repository.reference, *common.versions(common.MINILM, "tokenizers")],
-            cut={**cut, "kept": words, "step": STEP, "cost": cost},
+            description=f"{description}; {self.encoder.name}",
+            licence=SETS[output.stem].licence,
+            provenance=[
+                *(repository.reference for repository in repositories),
+                *common.versions(common.MINILM, "tokenizers"),
+            ],
+            cut={**cut, "step": STEP, "rows": min(COSTED, len(labels["prompt"])), "cost": cost},
         )
 
 
@@ -164,7 +163,7 @@ def build_answers(output: pathlib.Path, cache: pathlib.Path, repository: Reposit
 
     texts.write(
         output,
-        repository,
+        [repository],
         f"{count} answers of each of {len(names)} language models to the same {len(first)} prompts "
         "of NoveltyBench",
         {
@@ -214,12 +213,11 @@ def build_post_training(output: pathlib.Path, cache: pathlib.Path, repository: R
                 labels["words"].append(np.array([len(text.split()) for text in answers]))
     texts.write(
         output,
-        repository,
+        [repository],
         f"ten answers of OLMo-2-7B to each of {len(numbers)} prompts after each of "
         f"{len(STAGE_NAMES)} stages of training",
         {"outputs": np.concatenate(rows), "prompts": texts.embed(asked, "stage-prompts")},
         {name: np.concatenate(values) for name, values in labels.items()},
-        {},
     )
 
 
@@ -261,7 +259,7 @@ def build_same_answers(
     )
     texts.write(
         output,
-        repository,
+        [repository, benchmark],
         f"{len(pairs):,} pairs of answers of 20 language models that people called the same or "
         "different",
         {"outputs": outputs, "second": others, "prompts": prompts},
@@ -272,7 +270,6 @@ def build_same_answers(
             "equal": np.array([int(one == two) for one, two in zip(first, second, strict=True)]),
             "classes": np.array(classes),
         },
-        {},
     )
 
 

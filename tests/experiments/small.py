@@ -110,6 +110,43 @@ def small_pairs(*flags: str) -> Callable[[pathlib.Path, int], list[str]]:
     return lambda folder, seed: [*write_pairs(folder, seed), *flags]
 
 
+def write_answers(folder: pathlib.Path, seed: int, numbers: Mapping[str, int]) -> list[str]:
+    """Writes models with a known number of different answers to each prompt; gives the flags.
+
+    Six prompts with four answers of each model. Different answers lie 5 apart, so that at a
+    bandwidth of 1 Conditional-* is the model's number; in `cut` the numbers are reversed. The
+    labels `classes` are the different answers, the `rewards` of the first answer of a class 2, and
+    `words` rise with the number. Rows are in no order.
+
+    Args:
+      folder: that is written into.
+      seed: of the order of the rows and the places of the answers.
+      numbers: of each model, its number of different answers: 1, 2 or 4.
+    """
+    generator = np.random.default_rng(seed)
+    prompts, size = 6, 4
+    places = 3.5 * np.linalg.qr(generator.normal(size=(24, 24)))[0].reshape(prompts, size, 24)
+
+    def outputs(count: int) -> np.ndarray:
+        return places[:, np.arange(size) % count].reshape(-1, 24)
+
+    counts = list(numbers.values())
+    order = generator.permutation(len(counts) * prompts * size)
+    prompt = np.tile(np.repeat(np.arange(prompts), size), len(counts))
+    classes = np.concatenate([np.tile(np.arange(size) % count, prompts) for count in counts])
+    return write(
+        folder,
+        outputs=np.concatenate([outputs(count) for count in counts])[order],
+        prompts=generator.normal(size=(prompts, 4))[prompt][order],
+        truncated=np.concatenate([outputs(count) for count in counts[::-1]])[order],
+        models=np.repeat(list(numbers), prompts * size)[order],
+        prompt=prompt[order],
+        classes=classes[order],
+        rewards=np.full(len(order), 2),
+        words=np.repeat(10 * np.array(counts), prompts * size)[order],
+    )
+
+
 def write_captions(folder: pathlib.Path, seed: int) -> list[str]:
     """Writes 12 photographs, each there twice, with the same two captions; gives the flags.
 
@@ -350,6 +387,34 @@ def language(folder: pathlib.Path, seed: int) -> list[str]:
     files += flags(truncated=folder / "cut.npy", words=folder / "words.npy")
     more = flags(scales="1,2", groups=6)
     return [*files, *widths(1), *more]
+
+
+def answers(folder: pathlib.Path, seed: int) -> list[str]:
+    files = write_answers(folder, seed, {"few": 1, "some": 2, "many": 4})
+    return [*files, *flags(bandwidth=1, scales="1,2", resamples=20)]
+
+
+def same_answers(folder: pathlib.Path, seed: int) -> list[str]:
+    """Writes 40 pairs of answers, half of them for training; gives the flags.
+
+    Pairs that are the same lie 0.2 to 0.4 apart, those that differ 0.6 to 1.2; one of them, 0.3.
+    """
+    generator = np.random.default_rng(seed)
+    same = np.arange(40) % 2
+    apart = np.where(same == 1, np.linspace(0.2, 0.4, 40), np.linspace(0.6, 1.2, 40))
+    apart[38] = 0.3
+    first = generator.normal(size=(40, 5))
+    towards = generator.normal(size=(40, 5))
+    towards /= np.linalg.norm(towards, axis=1, keepdims=True)
+    files = write(
+        folder,
+        outputs=first,
+        second=first + apart[:, None] * towards,
+        same=same,
+        train=(np.arange(40) < 20).astype(int),
+        classes=np.where(np.arange(40) < 8, same, -1),
+    )
+    return [*files, *flags(resamples=20)]
 
 
 def latent_truncation(folder: pathlib.Path, seed: int) -> list[str]:

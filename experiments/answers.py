@@ -1,0 +1,410 @@
+"""Which language models give different answers when they are asked again?
+
+Beyond the papers: ten answers of each of 24 models to each of 100 prompts (NoveltyBench). By what
+people call the same (`experiments.judged`), Conditional-* is the effective number of different
+answers to a prompt. It is compared with the benchmark's own number of classes of equivalent answers
+and with its utility, whole and with every answer cut to one number of words.
+
+    python -m experiments.answers
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+import condvendi_jax as cv
+from experiments import judged, lab
+from experiments.lab import agreement, figures, models, style, tables
+
+WHOLE, CUT = "whole", "cut"
+CLASSES, UTILITY = "classes", "utility"
+_COLOURS = {WHOLE: style.BLUE, CUT: style.ORANGE}
+_NAMES = {WHOLE: "whole answers", CUT: "answers cut to one length"}
+_SHOWN = ("Conditional-Vendi", "Conditional-RKE")
+_CONDITIONAL = {1.0: "Conditional-Vendi", 2.0: "Conditional-RKE"}
+_MULTIPLES = tuple(2.0 ** (k / 2) for k in range(-6, 7))  # Of the bandwidth, that are swept.
+_PATIENCE = 0.8  # Of the benchmark's reader, who goes on to the next answer so often.
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)b(?![a-z])", re.IGNORECASE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Answers(lab.Study):
+    """Which language models give different answers when they are asked again?"""
+
+    name = "answers"
+    duration = "3 minutes"
+    data = "answers"
+    needs = ("models", "prompt")
+    takes = ("classes", "rewards", "words")
+    further = ("truncated",)
+    runs = ((),)
+    drawings = ("answers", "answers_agreement", "answers_sizes")
+
+    widths: judged.Widths = judged.Widths()
+    resamples: int = lab.flag(
+        2000, "Resamples of the models, and of the prompts, for the intervals.", at_least=2
+    )
+    prompts: int = lab.resolved()
+    of_each: int = lab.resolved()
+    texts: tuple[str, ...] = lab.resolved()
+
+    def prepare(self, load, seed):
+        """Orders the answers by model and prompt, and chooses the bandwidth."""
+        pairs = load()
+        rows, prompts = judged.by_prompt(pairs)
+        return self.ready(
+            pairs,
+            state=(pairs, rows),
+            widths=self.widths.resolve(pairs),
+            prompts=len(prompts),
+            of_each=rows.shape[2],
+            texts=(WHOLE, CUT) if "truncated" in pairs.further else (WHOLE,),
+        )
+
+    def axes(self):
+        """Every text under every bandwidth."""
+        return {"text": self.texts, "scale": self.widths.axis}
+
+    def compute(self, state, context, *, text, scale):
+        """All scores of all models with errors, and how they agree with the benchmark.
+
+        Returns:
+          What `models.compare` gives, errors over prompts; `words`, the mean length of the whole
+          answers; over `judge` (the number of classes and the utility): `benchmark` with
+          `benchmark_error` by model; and over `judge`, `score` and `end` (the value and its 95%
+          interval) Spearman's correlation over the models, the interval `over_models` or
+          `over_prompts` (Conditional-* alone); `given_length`, the partial correlation given
+          `words`. `of_prompt`, the effective number of answers by order, model and prompt, and
+          `within`, its correlation with the number of classes over the prompts, the mean over the
+          models. `swept`, the correlation of Conditional-* with the classes at multiples of the
+          bandwidth. At the scale that is shown, of whole answers: `usual` and `usual_correlation`,
+          the scores by the library's default bandwidths, and their correlation with the classes.
+        """
+        pairs, rows = state
+        texts = pairs.outputs if text == WHOLE else pairs.further["truncated"]
+        names = pairs.labels["models"][rows[:, 0, 0]].astype(str).tolist()
+        flat = rows.reshape(len(names), -1)
+        outputs = {name: texts[of] for name, of in zip(names, flat, strict=True)}
+        numbers = np.repeat(np.arange(self.prompts, dtype=np.float32), self.of_each)[:, None]
+        found = models.compare(
+            outputs, numbers, scale, groups=None, seed=context.shared_seed,
+            method=cv.Exact(), say=context.say,
+        )  # fmt: skip
+        context.say("agreement")
+        generator = np.random.default_rng(context.shared_seed)
+        drawn = _Draws(len(names), self.prompts, self.resamples, generator)
+        benchmark = benchmark_of(pairs, rows)
+        words = _of_answers(pairs, "words", rows)
+        length = np.log(np.maximum(words.mean(axis=(1, 2)), 1))
+        entropies = judged.entropies(texts[rows], scale.outputs)
+        values = found.value.values
+        over_models, over_prompts, given = [], [], []
+        for of_prompts in benchmark.values():
+            of_models = of_prompts.mean(axis=1)
+            over_models.append(drawn.over_models(values, of_models))
+            over_prompts.append(drawn.over_prompts(entropies, of_prompts))
+            given.append(drawn.over_models(values, of_models, length))
+        classes = benchmark[CLASSES]
+        within = [
+            [agreement.spearman(of[None], c)[0] for of, c in zip(entropy, classes, strict=True)]
+            for entropy in entropies
+        ]
+        multiples = _MULTIPLES if scale.coordinate == self.widths.shown else ()
+        swept = [self._swept(texts[rows], times * scale.outputs, classes) for times in multiples]
+        judge_score = ("judge", "score", "end")
+        found = found.assign(
+            words=("model", words.mean(axis=(1, 2))),
+            benchmark=(("judge", "model"), [of.mean(axis=1) for of in benchmark.values()]),
+            benchmark_error=(
+                ("judge", "model"),
+                [of.std(axis=1, ddof=1) / np.sqrt(self.prompts) for of in benchmark.values()],
+            ),
+            over_models=(judge_score, over_models),
+            over_prompts=(("judge", "order", "end"), over_prompts),
+            given_length=(judge_score, given),
+            of_prompt=(("order", "model", "prompt"), np.exp(entropies)),
+            within=xr.DataArray(within, dims=("order", "model")).mean("model"),
+            swept=(("order", "multiple"), np.reshape(swept, (len(multiples), 2)).T),
+        ).assign_coords(judge=list(benchmark), order=[1.0, 2.0], multiple=list(multiples))
+        usual = np.full(values.shape, np.nan)
+        if text == WHOLE and multiples and self.widths.described != "given":
+            context.say("the default bandwidths")
+            usual = _usual(outputs, pairs.prompts[flat[0]], context.shared_seed)
+        agrees = agreement.spearman(usual, classes.mean(axis=1))
+        return found.assign(usual=(("score", "model"), usual), usual_correlation=("score", agrees))
+
+    def _swept(self, outputs: np.ndarray, bandwidth: float, classes: np.ndarray) -> np.ndarray:
+        scores = judged.conditional(judged.entropies(outputs, bandwidth))
+        return agreement.spearman(scores, classes.mean(axis=1), [1.0, 2.0])
+
+    def tables(self, run):
+        """Scores beside the benchmark at the bandwidth shown; all correlations."""
+        found, shown = run.found, self.widths.shown
+        base = found.sel(scale=shown, text=WHOLE)
+        yield tables.table(base, rows=("model",), columns="score", error="error", letters="letters")
+        yield tables.table(
+            base, rows=("model",), columns="judge", value="benchmark", error="benchmark_error"
+        )
+        rows = ("judge", "text", "scale")
+        for name, column in (
+            ("over_models", "score"),
+            ("over_prompts", "order"),
+            ("given_length", "score"),
+        ):
+            yield tables.table(_intervals(found[name]), rows=rows, columns=column)
+        yield tables.table(found, rows=("text", "scale"), columns="order", value="within")
+        yield tables.table(base, rows=("score",), value="usual_correlation")
+
+    @classmethod
+    def figures(cls, runs):
+        """The models ranked; how the scores agree with the benchmark; sizes."""
+        (run,) = runs
+        study, scale = run.study, run.study.widths.shown
+        found = run.found.sel(scale=scale)
+        n = f"n = {study.prompts * study.of_each} of each model"
+        over = f"over the {study.prompts} prompts"
+        return {
+            "answers": figures.caption(
+                _ranked(found, study), run, n=n, bars=f"95% intervals {over}", scale=scale
+            ),
+            "answers_agreement": figures.caption(
+                _agreement(run.found, scale), run, n=n,
+                bars=f"one standard error {over}; of correlations, 95% over resampled models",
+            ),
+            "answers_sizes": figures.caption(
+                _sizes(found), run, n=n, bars=f"95% intervals {over}", scale=scale
+            ),
+        }  # fmt: skip
+
+
+class _Draws:
+    """Resamples of models and of prompts, the same for everything that is correlated."""
+
+    def __init__(self, models: int, prompts: int, times: int, generator: np.random.Generator):
+        self.models = list(generator.integers(models, size=(times, models)))
+        self.prompts = list(generator.integers(prompts, size=(times, prompts)))
+
+    def over_models(
+        self, values: np.ndarray, wanted: np.ndarray, given: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Correlations of scores `[scores, models]` with `wanted`, and 95% intervals, `[.., 3]`.
+
+        Partial ones where `given` is what is held constant.
+        """
+        orders = [order for _, order in models.SCORES]
+
+        def statistic(taken: np.ndarray) -> np.ndarray:
+            of = agreement.spearman(values[:, taken], wanted[taken], orders)
+            if given is None:
+                return of
+            with_given = agreement.spearman(values[:, taken], given[taken], orders)
+            return partial(of, with_given, agreement.spearman(wanted[None, taken], given[taken])[0])
+
+        return agreement.with_interval(statistic, self.models, len(wanted))
+
+    def over_prompts(self, entropies: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+        """Correlations of Conditional-* over the models, prompts resampled, `[orders, 3]`.
+
+        Args:
+          entropies: `[2, models, prompts]`.
+          wanted: `[models, prompts]`.
+        """
+
+        def statistic(taken: np.ndarray) -> np.ndarray:
+            scores = judged.conditional(entropies[..., taken])
+            return agreement.spearman(scores, wanted[:, taken].mean(axis=1), [1.0, 2.0])
+
+        return agreement.with_interval(statistic, self.prompts, wanted.shape[1])
+
+
+def partial(of: np.ndarray, one: np.ndarray, other: float) -> np.ndarray:
+    """The partial correlation of two variables from theirs, and those of each with the third."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return (of - one * other) / np.sqrt((1 - one**2) * (1 - other**2))
+
+
+def benchmark_of(pairs: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """The benchmark's number of classes and its utility, by model and prompt; NaN where unknown.
+
+    The utility (Zhang et al. 2025, NoveltyBench, section 3.3) is the mean reward of a reader who
+    goes on to the next answer with probability 0.8, and for whom an answer of a class that was
+    there before is worth nothing.
+    """
+    classes = _of_answers(pairs, "classes", rows)
+    rewards = _of_answers(pairs, "rewards", rows)
+    order = np.sort(classes, axis=2)
+    number = 1 + np.sum(np.diff(order, axis=2) != 0, axis=2)
+    number = np.where(np.isnan(classes).any(axis=2), np.nan, number)
+    equal = classes[..., :, None] == classes[..., None, :]
+    new = ~np.tril(equal, -1).any(axis=3)
+    weights = _PATIENCE ** np.arange(rows.shape[2])
+    return {CLASSES: number, UTILITY: np.sum(rewards * new * weights, axis=2) / weights.sum()}
+
+
+def size_of(model: str) -> tuple[str, float] | None:
+    """The family and the size in billions that a model's name states; None where it states none."""
+    found = _SIZE.search(model)
+    if found is None:
+        return None
+    family = re.sub(r"\.\d+$", "", model[: found.start()].rstrip("-"))
+    return family, float(found[1])
+
+
+def families(names: Sequence[str]) -> dict[str, list[str]]:
+    """By family, its models from small to large, of those families that have several sizes."""
+    sizes = {name: size for name in names if (size := size_of(name))}
+    found: dict[str, list[str]] = {}
+    for name in sorted(sizes, key=lambda name: sizes[name][1]):
+        found.setdefault(sizes[name][0], []).append(name)
+    return {family: of for family, of in found.items() if len(of) > 1}
+
+
+def _of_answers(pairs: Any, role: str, rows: np.ndarray) -> np.ndarray:
+    """A label of every answer as a number; NaN where there is no such label."""
+    values = pairs.labels.get(role)
+    return np.full(rows.shape, np.nan) if values is None else values[rows].astype(float)
+
+
+def _usual(outputs: Any, prompts: np.ndarray, seed: int) -> np.ndarray:
+    """The scores by the library's default bandwidths, `[scores, models]`."""
+    names = list(outputs)
+    compared = cv.compare(
+        outputs, prompts, orders=(1.0, 2.0), errors=False, profile=False, seed=seed,
+        method=cv.Exact(),
+    )  # fmt: skip
+    found = {(r.score, r.order): [r.values[m] for m in names] for r in compared.rankings}
+    return np.array([found[score] for score in models.SCORES])
+
+
+def _intervals(found: xr.DataArray) -> xr.Dataset:
+    """Values with their intervals in words."""
+    value, low, high = (found.isel(end=end) for end in range(3))
+    return xr.Dataset({"value": xr.apply_ufunc(tables.interval, value, low, high, vectorize=True)})
+
+
+def _ranked(found: xr.Dataset, study: Answers) -> Figure:
+    """A line a model, the most diverse above: Conditional-*, classes and utility."""
+    first = found.sel(text=WHOLE)
+    order = np.argsort(-first.value.sel(score=_SHOWN[0]).values, kind="stable")
+    found, first = found.isel(model=order), first.isel(model=order)
+    places = -np.arange(len(order))
+    figure, panels = style.panels(4, size=(2.7, 0.7 + 0.2 * len(order)), sharey=True)
+    for panel, score in zip(panels, _SHOWN, strict=False):
+        for offset, text in zip((0.15, -0.15), study.texts, strict=False):
+            one = found.sel(score=score, text=text)
+            panel.errorbar(
+                one.value, places + offset, xerr=1.96 * one.error, fmt="o", markersize=3.5,
+                elinewidth=0.8, color=_COLOURS[text], label=_NAMES[text],
+            )  # fmt: skip
+        pairs = len(order) * (len(order) - 1) // 2
+        apart = (first.p_value.sel(score=score) < models.LEVEL).sum().item() // 2
+        panel.set_title(f"{score}:\n{apart} of {pairs} pairs told apart")
+        panel.set(xlabel=f"effective number of {study.of_each} answers")
+    for panel, judge in zip(panels[2:], (CLASSES, UTILITY), strict=True):
+        one = first.sel(judge=judge)
+        panel.errorbar(
+            one.benchmark, places, xerr=1.96 * one.benchmark_error, fmt="s", markersize=3.5,
+            elinewidth=0.8, color=style.BLACK,
+        )  # fmt: skip
+        agrees = one.over_models.sel(score=_SHOWN[0])
+        panel.set_title(f"the benchmark's {judge}: rank correlation\n{tables.interval(*agrees)}")
+        panel.set(xlabel=f"mean {judge} of a prompt")
+    names = [
+        f"{m} ({w:.0f} words)" for m, w in zip(first.model.values, first.words.values, strict=True)
+    ]
+    panels[0].set_yticks(places, names, fontsize=7.5)
+    panels[0].set_ylim(places[-1] - 0.7, 0.7)
+    style.legend_above(figure, panels[0])
+    return figure
+
+
+def _agreement(found: xr.Dataset, scale: float) -> Figure:
+    """Score against classes; correlations of every score; Conditional-* over the bandwidths."""
+    figure, panels = style.panels(3, size=(4.0, 3.2))
+    shown = found.sel(scale=scale)
+    for text in found.text.values:
+        one = shown.sel(text=text, score=_SHOWN[0])
+        panels[0].errorbar(
+            one.benchmark.sel(judge=CLASSES), one.value, one.error,
+            one.benchmark_error.sel(judge=CLASSES), fmt="o", markersize=3.5, elinewidth=0.7,
+            color=_COLOURS[text], label=_NAMES[text],
+        )  # fmt: skip
+    panels[0].set_title("A point a model, at the bandwidth\nfrom people's judgements")
+    panels[0].set(xlabel="the benchmark's classes a prompt", ylabel=_SHOWN[0])
+    scores = found.score.values.tolist()
+    shifts = np.linspace(-0.3, 0.3, found.sizes["text"] * found.sizes["scale"])
+    cells = itertools.product(found.text.values, found.scale.values)
+    for shift, (text, times) in zip(shifts, cells, strict=True):
+        one = found.over_models.sel(text=text, scale=times, judge=CLASSES)
+        value, low, high = one.transpose("end", "score").values
+        marker = style.MARKERS[found.scale.values.tolist().index(times) % len(style.MARKERS)]
+        panels[1].errorbar(
+            np.arange(len(scores)) + shift, value, np.nan_to_num([value - low, high - value]),
+            fmt=marker, markersize=3.5, elinewidth=0.7, color=_COLOURS[text],
+            label=f"{text}, bandwidth x {times:g}",
+        )  # fmt: skip
+    panels[1].set_xticks(range(len(scores)), scores, rotation=25, ha="right")
+    panels[1].axhline(0, color=style.GREY, lw=0.8)
+    panels[1].set_title("Rank correlation of each score\nwith the number of classes")
+    panels[1].legend(fontsize=6)
+    _swept(panels[2], shown)
+    return figure
+
+
+def _swept(panel: Axes, found: xr.Dataset) -> None:
+    for (text, colour), (order, dash) in itertools.product(
+        _COLOURS.items(), zip(_CONDITIONAL, ("-", "--"), strict=True)
+    ):
+        if text in found.text.values:
+            one = found.swept.sel(text=text, order=order)
+            panel.plot(
+                one.multiple, one, dash, marker="o", markersize=3, color=colour,
+                label=f"{_CONDITIONAL[order]}, {text}",
+            )  # fmt: skip
+    panel.set_xscale("log", base=2)
+    style.log_numbers(panel.xaxis)
+    panel.set_title("Rank correlation with the number of classes\nat other bandwidths")
+    panel.set(xlabel="multiple of the bandwidth from people's judgements")
+    panel.legend(fontsize=7)
+
+
+def _sizes(found: xr.Dataset) -> Figure:
+    """Conditional-Vendi of whole and cut answers, and classes, by size; a line a family."""
+    names = found.model.values.tolist()
+    texts = found.text.values.tolist()
+    figure, panels = style.panels(len(texts) + 1, size=(3.8, 3.0))
+    for number, (family, of) in enumerate(families(names).items()):
+        sizes = [size_of(name) for name in of]
+        x = [size[1] for size in sizes if size]
+        look: dict[str, Any] = {
+            "fmt": f"-{style.MARKERS[number % len(style.MARKERS)]}",
+            "color": style.CYCLE[number % len(style.CYCLE)],
+            "label": family,
+        }
+        for panel, text in zip(panels, texts, strict=False):
+            one = found.sel(text=text, model=of, score=_SHOWN[0])
+            panel.errorbar(x, one.value, 1.96 * one.error, **look)
+            panel.set_title(f"{_SHOWN[0]}, {_NAMES[text]}")
+            panel.set(ylabel="effective number of answers")
+        one = found.isel(text=0).sel(model=of, judge=CLASSES)
+        panels[-1].errorbar(x, one.benchmark, 1.96 * one.benchmark_error, **look)
+    panels[-1].set_title("The benchmark's number of classes")
+    for panel in panels:
+        panel.set_xscale("log")
+        style.log_numbers(panel.xaxis)
+        panel.set(xlabel="parameters, billions")
+    style.legend_above(figure, panels[0])
+    return figure
+
+
+if __name__ == "__main__":
+    lab.main(Answers)

@@ -1,0 +1,147 @@
+"""The study of several answers a prompt, on models whose numbers of answers are known."""
+
+import numpy as np
+import pytest
+import studies
+from small import small_run, write_answers
+from studies import execute
+
+from experiments import data, judged
+from experiments.answers import Answers, benchmark_of, families, partial, size_of
+
+pytestmark = pytest.mark.slow
+
+KNOWN = {"few": 1, "some": 2, "many": 4}
+
+finished = studies.finished(Answers)
+
+
+@pytest.fixture(scope="module")
+def whole(finished):
+    return finished.found.sel(text="whole", scale=1)
+
+
+def test_conditional_scores_are_the_known_numbers_of_each_text(finished):
+    for text, numbers in (("whole", [1, 2, 4]), ("cut", [4, 2, 1])):
+        found = finished.found.sel(text=text, scale=1, model=list(KNOWN))
+        for score in ("Conditional-Vendi", "Conditional-RKE"):
+            np.testing.assert_allclose(found.value.sel(score=score), numbers, rtol=1e-4)
+        np.testing.assert_allclose(found.value.sel(score="Information-RKE"), 6, rtol=1e-3)
+        np.testing.assert_allclose(found.of_prompt, np.tile(np.array(numbers)[:, None], (2, 1, 6)))
+    assert (finished.study.prompts, finished.study.of_each) == (6, 4)
+
+
+def test_the_benchmark_is_that_of_the_labels(whole):
+    numbers = np.array([KNOWN[m] for m in whole.model.values.tolist()])
+    np.testing.assert_allclose(whole.benchmark.sel(judge="classes"), numbers)
+    np.testing.assert_allclose(whole.words, 10 * numbers)
+    # The first of one class, and all answers of four, are worth their reward of 2.
+    found = whole.benchmark.sel(judge="utility", model=["few", "many"])
+    np.testing.assert_allclose(found, [2 / (1 + 0.8 + 0.64 + 0.512), 2])
+
+
+def test_scores_agree_with_the_classes_and_reversed_where_they_are_cut(finished):
+    for text, sign in (("whole", 1), ("cut", -1)):
+        found = finished.found.sel(text=text, scale=1, judge="classes")
+        of = found.sel(score=["Conditional-Vendi", "Conditional-RKE"])
+        np.testing.assert_allclose(of.over_models, sign)
+        np.testing.assert_allclose(found.over_prompts, sign)
+        np.testing.assert_allclose(found.swept.sel(multiple=1), sign)
+    # The length says the same as the classes, so that nothing is left.
+    assert finished.found.given_length.sel(score="Conditional-RKE").isnull().all()
+
+
+def oracle(rows, width):
+    """Conditional-Vendi and -RKE of `[prompts, answers, d]` by whole matrices, in float64."""
+    flat = rows.reshape(-1, rows.shape[-1]).astype(float)
+    prompt = np.repeat(np.arange(len(rows)), rows.shape[1])
+    gram_x = np.exp(-np.sum((flat[:, None] - flat) ** 2, axis=2) / (2 * width**2))
+    gram_t = (prompt[:, None] == prompt).astype(float)
+    found = []
+    for order in (1, 2):
+        entropy = []
+        for gram in (gram_x * gram_t, gram_t):
+            p = np.linalg.eigvalsh(gram / len(flat))
+            p = p[p > 1e-15]
+            entropy.append(-np.log(np.sum(p**2)) if order == 2 else -np.sum(p * np.log(p)))
+        found.append(np.exp(entropy[0] - entropy[1]))
+    return found
+
+
+def test_entropies_of_prompts_give_the_conditional_scores_of_all():
+    rows = np.random.default_rng(0).normal(size=(2, 5, 4, 3))
+    found = judged.conditional(judged.entropies(rows, 1.3))
+    np.testing.assert_allclose(found.T, [oracle(of, 1.3) for of in rows], rtol=1e-9)
+
+
+def test_the_correlation_over_prompts_is_that_of_resampled_scores(finished, tmp_path):
+    """Where models differ in some prompts alone, its interval has a width."""
+    flags = small_run(Answers, tmp_path, 0)
+    classes = np.load(tmp_path / "classes.npy")
+    prompt, model = np.load(tmp_path / "prompt.npy"), (tmp_path / "models.txt").read_text().split()
+    # To one prompt, "few" gives four classes and "many" one: its score and classes disagree there.
+    odd = prompt == 0
+    classes[odd & (np.array(model) == "many")] = 0
+    classes[odd & (np.array(model) == "few")] = np.arange(4)
+    np.save(tmp_path / "classes.npy", classes)
+    run = execute(Answers, tmp_path, *flags, "--scales=1", "--resamples=200")
+    found = run.found.sel(text="whole", judge="classes")
+    value, low, high = found.over_prompts.isel(order=0, scale=0).values
+    assert low < value <= high
+    assert set(Answers.figures([run])) == set(Answers.drawings)
+
+
+def test_partial_correlations_of_three_normal_variables():
+    generator = np.random.default_rng(0)
+    z, a, b = generator.normal(size=(3, 1000))
+    x, y = z + a, z + b - 0.5 * a
+    r = np.corrcoef([x, y, z])
+    residual = [v - z * (v @ z) / (z @ z) for v in (x - x.mean(), y - y.mean())]
+    expected = np.corrcoef(residual)[0, 1]
+    found = partial(r[0, 1], r[0, 2], r[1, 2])
+    assert found == pytest.approx(expected, abs=5e-3)
+
+
+def test_a_class_that_was_there_before_is_worth_nothing():
+    labels = {
+        "models": np.repeat("m", 4),
+        "prompt": np.zeros(4, int),
+        "classes": np.array([1, 1, 0, 1]),
+        "rewards": np.array([10, 10, 5, 10]),
+    }
+    pairs = data.PairedEmbeddings("", np.zeros((4, 1)), np.zeros((4, 1)), "", labels)
+    found = benchmark_of(pairs, np.arange(4).reshape(1, 1, 4))
+    assert found["classes"].item() == 2
+    expected = (10 + 0.64 * 5) / (1 + 0.8 + 0.64 + 0.512)
+    assert found["utility"].item() == pytest.approx(expected)
+
+
+def test_sizes_and_families_are_read_from_names():
+    assert size_of("Llama-3.2-1B-Instruct") == ("Llama-3", 1)
+    assert size_of("command-r7b-12-2024") == ("command-r", 7)
+    assert size_of("gpt-4o-2024-11-20") is None and size_of("x-2bit") is None
+    names = ["gemma-2-27b-it", "gemma-2-2b-it", "gemma-3-1b-it", "Llama-3.3-70B", "Llama-3.1-8B"]
+    assert families(names) == {
+        "gemma-2": ["gemma-2-2b-it", "gemma-2-27b-it"],
+        "Llama-3": ["Llama-3.1-8B", "Llama-3.3-70B"],
+    }
+
+
+def test_ones_own_answers_need_a_bandwidth_and_as_many_to_every_prompt(tmp_path):
+    flags = small_run(Answers, tmp_path, 0)
+    with pytest.raises(ValueError, match="--bandwidth: your own embeddings need one"):
+        execute(Answers, tmp_path, *[flag for flag in flags if "--bandwidth" not in flag])
+    prompt = np.load(tmp_path / "prompt.npy")
+    np.save(tmp_path / "prompt.npy", np.where(prompt == 1, 0, prompt))
+    with pytest.raises(ValueError, match="--prompt: expected at least two answers of each model"):
+        execute(Answers, tmp_path, *flags)
+
+
+def test_without_labels_of_a_benchmark_the_scores_remain(tmp_path):
+    names = ("classes", "rewards", "words", "truncated")
+    write_answers(tmp_path, 0, KNOWN)
+    flags = [f for f in small_run(Answers, tmp_path, 0) if not any(f"--{n}=" in f for n in names)]
+    run = execute(Answers, tmp_path, *flags)
+    assert run.study.texts == ("whole",) and run.found.value.notnull().all()
+    assert run.found.over_models.isnull().all()
+    assert set(Answers.figures([run])) == set(Answers.drawings)

@@ -1,0 +1,91 @@
+"""The study of pairs that people called the same, on pairs of known distances."""
+
+import numpy as np
+import pytest
+import studies
+from small import small_run, write
+from studies import execute
+
+import condvendi_jax as cv
+from experiments import data, judged
+from experiments.same_answers import SameAnswers, area, best_threshold
+
+pytestmark = pytest.mark.slow
+
+finished = studies.finished(SameAnswers)
+refuses_flags = studies.refuses(SameAnswers, ("--resamples=1", "--resamples"))
+
+
+def distances(part):
+    """The distances of the pairs and their labels, as `small.same_answers` says them."""
+    same = np.arange(40) % 2 == 1
+    apart = np.where(same, np.linspace(0.2, 0.4, 40), np.linspace(0.6, 1.2, 40))
+    apart[38] = 0.3
+    rows = slice(0, 20) if part == "training" else slice(20, 40)
+    return apart[rows], same[rows]
+
+
+def test_the_bandwidth_makes_the_mean_of_the_squared_kernel_the_share_of_the_same(finished):
+    apart, same = distances("training")
+    widths = finished.study.bandwidths
+    assert np.mean(np.exp(-((apart / widths["people"]) ** 2))) == pytest.approx(0.5, rel=1e-4)
+    assert widths["people x 2"] == 2 * widths["people"] == 4 * widths["people x 0.5"]
+    likeliest = cv.bandwidth_from_pairs(np.zeros((20, 1)), apart[:, None], same)
+    assert widths["likeliest"] == pytest.approx(likeliest, rel=1e-4)
+
+
+@pytest.mark.parametrize("part", ["training", "validation"])
+def test_what_is_counted_and_how_far_it_agrees_are_those_of_the_distances(finished, part):
+    apart, same = distances(part)
+    found = finished.found.sel(part=part)
+    for name, width in finished.study.bandwidths.items():
+        squares = np.exp(-((apart / width) ** 2))
+        of = found.sel(width=name)
+        expected = [np.mean(2 / (1 + squares[same])), np.mean(2 / (1 + squares[~same]))]
+        np.testing.assert_allclose(of.number, expected, rtol=1e-4)
+        assert of.counted.item() == pytest.approx(1 / squares.mean(), rel=1e-4)
+    above = [np.mean(one < other) for one in apart[same] for other in apart[~same]]
+    value, low, high = found.auc.sel(judge="effective number").values
+    assert value == pytest.approx(np.mean(above)) and low <= value <= high
+    assert found.wanted.item() == pytest.approx(2)
+    assert found.judged.values.tolist() == [20, 20, 20, 20, 8 if part == "training" else 0]
+    if part == "training":
+        assert (found.auc.sel(judge="effective number below 1.5") == 1).all()
+        assert found.auc.sel(judge="the benchmark's class", end=0) == 1
+    assert found.auc.sel(judge="equal texts", end=0) == 0.5
+    assert found.share.values[0] == 0 and found.share_error.values[0] == 0
+    own = np.exp(-((apart / finished.study.bandwidths["people"]) ** 2))
+    assert found.alike.values[-1] == pytest.approx(np.sort(own)[-2:].mean(), rel=1e-4)
+
+
+def test_area_and_threshold_of_a_few_numbers():
+    same = np.array([True, False, True, False])
+    assert area(np.array([3.0, 1.0, 2.0, 2.0]), same) == pytest.approx(3.5 / 4)
+    assert np.isnan(area(np.array([1.0, 2.0]), np.array([True, True])))
+    assert best_threshold(np.array([3.0, 1.0, 2.0, 1.5]), same) == 1.75
+
+
+def test_equal_answers_that_people_call_different_have_no_part_in_the_bandwidth():
+    first, second = np.zeros((6, 1)), np.array([[0.5], [0.7], [2.0], [3.0], [0.0], [9.0]])
+    same = np.array([1, 1, 0, 0, 0, 1])
+    pairs = data.PairedEmbeddings(
+        "", first, first, "", {"same": same, "train": np.array([1, 1, 1, 1, 1, 0])},
+        {"second": second},
+    )  # fmt: skip
+    found = judged.Judgements.of(pairs).bandwidth()
+    assert found == cv.bandwidth_from_pairs(first[:4], second[:4], same[:4] == 1, share=0.5)
+
+
+def test_ones_own_labels_and_answers_are_checked(tmp_path):
+    flags = small_run(SameAnswers, tmp_path, 0)
+    with pytest.raises(ValueError, match="--second"):
+        execute(SameAnswers, tmp_path, *[flag for flag in flags if "--second" not in flag])
+    write(tmp_path, same=np.arange(40) % 3)
+    with pytest.raises(ValueError, match="--same: expected 0 and 1"):
+        execute(SameAnswers, tmp_path, *flags)
+
+
+def test_the_figure_says_how_many_pairs_there_are(finished):
+    figure = SameAnswers.figures([finished])["same_answers"]
+    figure.draw_without_rendering()
+    assert "20 of training, 10 the same" in figure._supxlabel.get_text().replace("\n", " ")
