@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import studies
-from small import small_run, write_answers
+from small import small_run, write, write_answers
 from studies import execute
 
 from experiments import data, judged
@@ -89,6 +89,33 @@ def test_the_correlation_over_prompts_is_that_of_resampled_scores(finished, tmp_
     value, low, high = found.over_prompts.isel(order=0, scale=0).values
     assert low < value <= high
     assert set(Answers.figures([run])) == set(Answers.drawings)
+
+
+def test_the_order_of_models_turns_where_the_bandwidth_is_swept(tmp_path):
+    """Two answers that are far apart are more than four that are near, at wide bandwidths."""
+    near, far = 5 / np.sqrt(2) * np.eye(4), 40 * np.eye(4)[[0, 0, 1, 1]]
+    of_both = np.concatenate([np.tile(near, (6, 1)), np.tile(far, (6, 1))])
+    flags = write(
+        tmp_path,
+        outputs=of_both,
+        prompts=np.zeros((48, 2)),
+        models=np.repeat(["near", "far"], 24),
+        prompt=np.tile(np.repeat(np.arange(6), 4), 2),
+        classes=np.concatenate([np.tile(np.arange(4), 6), np.tile([0, 0, 1, 1], 6)]),
+    )
+    run = execute(Answers, tmp_path, *flags, "--bandwidth=1", "--scales=1", "--resamples=2")
+    found = run.found.swept.squeeze()
+    np.testing.assert_allclose(found.sel(multiple=[1, 2, 2**1.5]), 1)
+    np.testing.assert_allclose(found.sel(multiple=8), -1)
+
+
+def test_answers_are_ordered_by_model_and_prompt():
+    prompt = np.array([7, 2, 2, 7, 2, 7, 7, 2])
+    labels = {"models": np.repeat(["b", "a"], 4), "prompt": prompt}
+    pairs = data.PairedEmbeddings("", np.zeros((8, 1)), np.zeros((8, 1)), "", labels)
+    rows, prompts = judged.by_prompt(pairs)
+    assert rows.tolist() == [[[1, 2], [0, 3]], [[4, 7], [5, 6]]]
+    assert prompts.tolist() == [2, 7]
 
 
 def test_partial_correlations_of_three_normal_variables():

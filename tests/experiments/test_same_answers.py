@@ -52,6 +52,7 @@ def test_what_is_counted_and_how_far_it_agrees_are_those_of_the_distances(finish
     if part == "training":
         assert (found.auc.sel(judge="effective number below 1.5") == 1).all()
         assert found.auc.sel(judge="the benchmark's class", end=0) == 1
+        assert found.auc.sel(judge="cosine above the best threshold", end=0) > 0.5
     assert found.auc.sel(judge="equal texts", end=0) == 0.5
     assert found.share.values[0] == 0 and found.share_error.values[0] == 0
     own = np.exp(-((apart / finished.study.bandwidths["people"]) ** 2))
