@@ -15,7 +15,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from condvendi_jax import validation
-from condvendi_jax.kernels import Cosine, Gaussian, Kernel
+from condvendi_jax.kernels import Cosine, Gaussian, Indicator, Kernel
 
 Criterion = Literal["std", "variance"]
 _SOURCES = {"std": "RKE section 6", "variance": "CV appendix E.1"}
@@ -428,6 +428,8 @@ def as_given(kernel: Kernel) -> RuledBandwidth:
         return RuledBandwidth(float(kernel.bandwidth) if known else None, "given")
     if isinstance(kernel, Cosine):
         return RuledBandwidth(None, "none: the cosine kernel has no bandwidth")
+    if isinstance(kernel, Indicator):
+        return RuledBandwidth(None, "none: rows count as the same where they are equal")
     return RuledBandwidth(None, f"given: {kernel!r}")
 
 

@@ -20,7 +20,7 @@ from condvendi_jax.cli import command, files, provenance
 from condvendi_jax.inference._compare import Comparison
 from condvendi_jax.inference._plan import Keys
 from condvendi_jax.inference._results import Evaluation
-from condvendi_jax.kernels import Cosine, Gaussian, Kernel
+from condvendi_jax.kernels import Cosine, Gaussian, Indicator, Kernel
 from condvendi_jax.pairs import NAMES
 from condvendi_jax.spectra import _estimators as estimators
 from condvendi_jax.spectra import _feature_maps as feature_maps
@@ -45,6 +45,13 @@ def define(values: flags.FlagValues) -> None:
     choice("kernel", "gaussian", ["gaussian", "cosine"], "The kernel of both.")
     for role, name in _BANDWIDTHS.items():
         real(name, None, f"Gaussian bandwidth of the {role}, in their units; by rule if unset")
+    flags.DEFINE_bool(
+        "equal_prompts",
+        False,
+        "Prompts count as the same where they are equal and as different elsewhere, so that "
+        "Conditional scores count the different outputs of one prompt.",
+        flag_values=values,
+    )
     text("bandwidths_from", None, "A --json of an earlier call, whose bandwidths are used.")
     words = (
         "How an unset bandwidth is chosen: the smallest whose RKE over disjoint subsets has a "
@@ -128,7 +135,14 @@ def check(given: dict[str, Any]) -> None:
         raise ValueError(f"--{widths[0]}: {why}")
     if len(widths) > 1 and "bandwidths_from" in widths:
         raise ValueError(f"--{widths[0]} and --bandwidths_from: give one or the other.")
-    roles = NAMES if given["prompts"] or given["records"] else NAMES[:1]
+    paired = bool(given["prompts"] or given["records"])
+    if given["equal_prompts"]:
+        if not paired:
+            raise ValueError("--equal_prompts without --prompts: there is nothing to use it on.")
+        for name in ("prompt_bandwidth", "bandwidths_from"):
+            if given[name] is not None:
+                raise ValueError(f"--{name} and --equal_prompts: give one or the other.")
+    roles = NAMES if paired and not given["equal_prompts"] else NAMES[:1]
     chosen = given["kernel"] == "cosine" or given["bandwidths_from"] is not None
     chosen = chosen or None not in [given[_BANDWIDTHS[role]] for role in roles]
     if given["rule"] is not None and chosen:
@@ -221,6 +235,8 @@ def method(given: dict[str, Any]) -> Method:
 
 def kernels(given: dict[str, Any], *, paired: bool) -> dict[str, Kernel | None]:
     """The kernels that are given, None where a rule is to choose the bandwidth."""
+    if given["equal_prompts"]:
+        return kernels(given | {"equal_prompts": False}, paired=False) | {"prompts": Indicator()}
     roles = NAMES if paired else NAMES[:1]
     if given["kernel"] == "cosine":
         return dict.fromkeys(roles, Cosine())

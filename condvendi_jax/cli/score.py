@@ -13,7 +13,7 @@ from condvendi_jax.inference import _evaluate as evaluation
 from condvendi_jax.inference import _profile as profiles
 from condvendi_jax.inference import _prompt_table as prompt_table
 from condvendi_jax.inference._results import Evaluation
-from condvendi_jax.kernels import Cosine, Gaussian
+from condvendi_jax.kernels import Gaussian
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.report import _render as render
 
@@ -128,7 +128,7 @@ def _tables(
 ) -> list[prompt_table.PromptTable]:
     """The prompts by themselves, of each order, under the bandwidths of the scores."""
     (outputs,), ((path, prompts),) = read.outputs.values(), read.prompts.items()
-    pairs = Pairs(outputs, prompts, **_kernels(found), weights=settings["weights"])
+    pairs = Pairs(outputs, prompts, **_kernels(settings, found), weights=settings["weights"])
     chosen = {name: settings[name] for name in ("truncation", "method")}
     tables = []
     for order in settings["orders"]:
@@ -143,18 +143,22 @@ def _profile(
 ) -> profiles.Profile:
     """The scores of order 2 around the bandwidths of the scores."""
     (outputs,), prompts = read.outputs.values(), next(iter(read.prompts.values()), None)
-    given = _kernels(found) | {name: settings[name] for name in ("groups", "weights", "seed")}
+    given = _kernels(settings, found) | {
+        name: settings[name] for name in ("groups", "weights", "seed")
+    }
     return profiles.profile(outputs, prompts, **given, progress=progress)
 
 
-def _kernels(found: Evaluation) -> dict[str, Any]:
-    """The kernels of the scores."""
-    return {
-        f"{name.removesuffix('s')}_kernel": Cosine()
-        if chosen.bandwidth is None
-        else Gaussian(chosen.bandwidth)
-        for name, chosen in found.bandwidths.items()
-    }
+def _kernels(settings: dict[str, Any], found: Evaluation) -> dict[str, Any]:
+    """The kernels of the scores: those that were given, and those of the chosen bandwidths."""
+    chosen = {}
+    for role, own in found.bandwidths.items():
+        name = f"{role.removesuffix('s')}_kernel"
+        chosen[name] = settings[name]
+        if settings[name] is None:
+            assert own.bandwidth is not None  # A rule chose it.
+            chosen[name] = Gaussian(own.bandwidth)
+    return chosen
 
 
 def _model(given: dict[str, Any]) -> inputs.Model:

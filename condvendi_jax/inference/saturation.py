@@ -181,7 +181,8 @@ _REMEDIES = {
     "prompts cut": "Conditional scores are then near 1 whatever the outputs are. Keep more "
     "eigenvalues, or use {wider}",
     "prompts blended": "Conditional scores mix the outputs of similar prompts. To count the "
-    "outputs of each prompt, use {narrower}",
+    "outputs of each prompt, let only equal prompts count as the same "
+    "(prompt_kernel=cv.Indicator(), --equal_prompts)",
 }
 
 

@@ -123,6 +123,15 @@ def test_pairs_with_given_bandwidths(score):
     assert "±" in out
 
 
+def test_prompts_can_be_the_same_only_where_they_are_equal(score):
+    report, out = score(X, T, "--output_bandwidth=0.8", "--order=2", "--equal_prompts")
+    equal = (PROMPTS[:, None] == PROMPTS).all(axis=2).astype(float)
+    for name, value in scores(gaussian_gram(OUTPUTS, 0.8), equal, order=2).items():
+        assert report["scores"][0][name] == pytest.approx(value, rel=1e-5)
+    assert report["bandwidths"]["prompts"]["bandwidth"] is None
+    assert "bandwidth of prompts: none: rows count as the same where they are equal" in out
+
+
 def test_flags_alone_are_those_of_score(folder, capfd):
     __main__.main(["condvendi", X, "--order=2", "--output_bandwidth=1"])
     assert "60 outputs, float32" in capfd.readouterr().out
@@ -537,6 +546,9 @@ BAD_INPUTS = [
     (f"{X} {WIDTH} --groups_file=absent.txt", "--groups_file: "),
     (f"{X} {WIDTH} --kernel=cosine", "cosine kernel has no bandwidth"),
     (f"{X} {T} --kernel=cosine --bandwidths_from=bandwidths.json", "--bandwidths_from: the cosine"),
+    (f"{X} --equal_prompts", "--equal_prompts without --prompts"),
+    (f"{X} {WIDTH} {T} --equal_prompts --rule=std", "--rule: no bandwidth is left to choose"),
+    (f"{X} {T} --prompt_bandwidth=1 --equal_prompts", "--prompt_bandwidth and --equal_prompts"),
     (f"{X} --prompt_bandwidth=1", "--prompt_bandwidth without --prompts"),
     (f"{X} {WIDTH} --bandwidths_from=bandwidths.json", "--output_bandwidth and --bandwidths_from"),
     (f"{X} --bandwidths_from=none.json", "holds no Gaussian bandwidths of outputs"),
