@@ -23,15 +23,18 @@ from matplotlib.figure import Figure
 
 import condvendi_jax as cv
 from experiments import judged, lab
-from experiments.lab import agreement, figures, models, style, tables
+from experiments.lab import agreement, figures, scales, style, tables
 
 WHOLE, CUT = "whole", "cut"
 CLASSES, UTILITY = "classes", "utility"
 _COLOURS = {WHOLE: style.BLUE, CUT: style.ORANGE}
 _NAMES = {WHOLE: "whole answers", CUT: "answers cut to one length"}
-_SHOWN = ("Conditional-Vendi", "Conditional-RKE")
-_CONDITIONAL = {1.0: "Conditional-Vendi", 2.0: "Conditional-RKE"}
+_ORDERS = (1.0, 2.0)
+MEASURES = [
+    f"{kind}{name}" for name in ("Vendi", "RKE") for kind in ("Conditional-", "Information-", "")
+]
 _MULTIPLES = tuple(2.0 ** (k / 2) for k in range(-6, 7))  # Of the bandwidth, that are swept.
+_LEVEL = 0.05
 _PATIENCE = 0.8  # Of the benchmark's reader, who goes on to the next answer so often.
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)b(?![a-z])", re.IGNORECASE)
 
@@ -75,72 +78,77 @@ class Answers(lab.Study):
         return {"text": self.texts, "scale": self.widths.axis}
 
     def compute(self, state, context, *, text, scale):
-        """All scores of all models with errors, and how they agree with the benchmark.
+        """The conditional scores of all models, and how every score agrees with the benchmark.
 
         Returns:
-          What `models.compare` gives, errors over prompts; `words`, the mean length of the whole
-          answers; over `judge` (the number of classes and the utility): `benchmark` with
-          `benchmark_error` by model; and over `judge`, `score` and `end` (the value and its 95%
-          interval) Spearman's correlation over the models, the interval `over_models` or
-          `over_prompts` (Conditional-* alone); `given_length`, the partial correlation given
-          `words`. `of_prompt`, the effective number of answers by order, model and prompt, and
-          `within`, its correlation with the number of classes over the prompts, the mean over the
-          models. `swept`, the correlation of Conditional-* with the classes at multiples of the
-          bandwidth. At the scale that is shown, of whole answers: `usual` and `usual_correlation`,
-          the scores by the library's default bandwidths, and their correlation with the classes.
+          What `judged.ranked` gives; `words`, the mean length of the whole answers; over `judge`
+          (the number of classes and the utility): `benchmark` with `benchmark_error` by model; and
+          over `judge`, `measure` (six scores, whose values are `of_all`) and `end` (the value and
+          its 95% interval) Spearman's correlation over the models, with an interval `over_models`;
+          `given_length`, the partial correlation given `words`; over `judge` and `score`,
+          `over_prompts`, with an interval over resampled prompts. `of_prompt`, the effective number
+          of answers by score, model and prompt, and `within`, its correlation with the number of
+          classes over the prompts, the mean over the models. `swept`, the correlation of both
+          conditional scores with the classes at multiples of the bandwidth. At the scale that is
+          shown, of whole answers: `usual_correlation`, that of all six with the classes by the
+          library's default bandwidths.
         """
         pairs, rows = state
         texts = pairs.outputs if text == WHOLE else pairs.further["truncated"]
         names = pairs.labels["models"][rows[:, 0, 0]].astype(str).tolist()
-        flat = rows.reshape(len(names), -1)
-        outputs = {name: texts[of] for name, of in zip(names, flat, strict=True)}
-        numbers = np.repeat(np.arange(self.prompts, dtype=np.float32), self.of_each)[:, None]
-        found = models.compare(
-            outputs, numbers, scale, groups=None, seed=context.shared_seed,
-            method=cv.Exact(), say=context.say,
-        )  # fmt: skip
-        context.say("agreement")
-        generator = np.random.default_rng(context.shared_seed)
-        drawn = _Draws(len(names), self.prompts, self.resamples, generator)
-        benchmark = benchmark_of(pairs, rows)
-        words = _of_answers(pairs, "words", rows)
-        length = np.log(np.maximum(words.mean(axis=(1, 2)), 1))
+        outputs = dict(zip(names, texts[rows.reshape(len(names), -1)], strict=True))
         entropies = judged.entropies(texts[rows], scale.outputs)
-        values = found.value.values
+        found = judged.ranked(entropies, names)
+        conditional = found.value.values
+        totals = np.empty(conditional.shape)
+        for m, (name, of) in enumerate(outputs.items()):
+            context.say(name)
+            for place, order in enumerate(_ORDERS):
+                own = cv.decompose(of, output_kernel=cv.Gaussian(scale.outputs), order=order)
+                totals[place, m] = own.vendi
+        # Prompts are equally frequent, so that the total is the product of the other two.
+        values = np.stack([conditional, totals / conditional, totals], axis=1).reshape(6, -1)
+        context.say("agreement")
+        drawn = _Draws(len(names), self.prompts, self.resamples, context.shared_seed)
+        benchmark = benchmark_of(pairs, rows)
+        words = _of_answers(pairs, "words", rows).mean(axis=(1, 2))
+        length = np.log(np.maximum(words, 1))
+        classes = benchmark[CLASSES]
         over_models, over_prompts, given = [], [], []
         for of_prompts in benchmark.values():
             of_models = of_prompts.mean(axis=1)
             over_models.append(drawn.over_models(values, of_models))
             over_prompts.append(drawn.over_prompts(entropies, of_prompts))
             given.append(drawn.over_models(values, of_models, length))
-        classes = benchmark[CLASSES]
         within = [
             [agreement.spearman(of[None], c)[0] for of, c in zip(entropy, classes, strict=True)]
             for entropy in entropies
         ]
-        multiples = _MULTIPLES if scale.coordinate == self.widths.shown else ()
+        shown = scale.coordinate == self.widths.shown
+        multiples = _MULTIPLES if shown else ()
         swept = [self._swept(texts[rows], times * scale.outputs, classes) for times in multiples]
-        judge_score = ("judge", "score", "end")
-        found = found.assign(
-            words=("model", words.mean(axis=(1, 2))),
-            benchmark=(("judge", "model"), [of.mean(axis=1) for of in benchmark.values()]),
-            benchmark_error=(
-                ("judge", "model"),
-                [of.std(axis=1, ddof=1) / np.sqrt(self.prompts) for of in benchmark.values()],
-            ),
-            over_models=(judge_score, over_models),
-            over_prompts=(("judge", "order", "end"), over_prompts),
-            given_length=(judge_score, given),
-            of_prompt=(("order", "model", "prompt"), np.exp(entropies)),
-            within=xr.DataArray(within, dims=("order", "model")).mean("model"),
-            swept=(("order", "multiple"), np.reshape(swept, (len(multiples), 2)).T),
-        ).assign_coords(judge=list(benchmark), order=[1.0, 2.0], multiple=list(multiples))
-        usual = np.full(values.shape, np.nan)
-        if text == WHOLE and multiples and self.widths.described != "given":
+        usual = np.full(len(MEASURES), np.nan)
+        if shown and text == WHOLE and self.widths.described != "given":
             context.say("the default bandwidths")
-            usual = _usual(outputs, pairs.prompts[flat[0]], context.shared_seed)
-        agrees = agreement.spearman(usual, classes.mean(axis=1))
-        return found.assign(usual=(("score", "model"), usual), usual_correlation=("score", agrees))
+            own = _usual(pairs, outputs, rows, context.shared_seed)
+            usual = agreement.spearman(
+                own, classes.mean(axis=1), [order for order in _ORDERS for _ in range(3)]
+            )
+        of_judge = ("judge", "measure", "end")
+        errors = [of.std(axis=1, ddof=1) / np.sqrt(self.prompts) for of in benchmark.values()]
+        return found.assign(
+            of_all=(("measure", "model"), values),
+            words=("model", words),
+            benchmark=(("judge", "model"), [of.mean(axis=1) for of in benchmark.values()]),
+            benchmark_error=(("judge", "model"), errors),
+            over_models=(of_judge, over_models),
+            given_length=(of_judge, given),
+            over_prompts=(("judge", "score", "end"), over_prompts),
+            of_prompt=(("score", "model", "prompt"), np.exp(entropies)),
+            within=xr.DataArray(within, dims=("score", "model")).mean("model"),
+            swept=(("score", "multiple"), np.reshape(swept, (len(multiples), 2)).T),
+            usual_correlation=("measure", usual),
+        ).assign_coords(judge=list(benchmark), measure=MEASURES, multiple=list(multiples))
 
     def _swept(self, outputs: np.ndarray, bandwidth: float, classes: np.ndarray) -> np.ndarray:
         scores = judged.conditional(judged.entropies(outputs, bandwidth))
@@ -155,14 +163,11 @@ class Answers(lab.Study):
             base, rows=("model",), columns="judge", value="benchmark", error="benchmark_error"
         )
         rows = ("judge", "text", "scale")
-        for name, column in (
-            ("over_models", "score"),
-            ("over_prompts", "order"),
-            ("given_length", "score"),
-        ):
+        for name in ("over_models", "given_length", "over_prompts"):
+            column = "score" if name == "over_prompts" else "measure"
             yield tables.table(_intervals(found[name]), rows=rows, columns=column)
-        yield tables.table(found, rows=("text", "scale"), columns="order", value="within")
-        yield tables.table(base, rows=("score",), value="usual_correlation")
+        yield tables.table(found, rows=("text", "scale"), columns="score", value="within")
+        yield tables.table(base, rows=("measure",), value="usual_correlation")
 
     @classmethod
     def figures(cls, runs):
@@ -189,18 +194,19 @@ class Answers(lab.Study):
 class _Draws:
     """Resamples of models and of prompts, the same for everything that is correlated."""
 
-    def __init__(self, models: int, prompts: int, times: int, generator: np.random.Generator):
+    def __init__(self, models: int, prompts: int, times: int, seed: int):
+        generator = np.random.default_rng(seed)
         self.models = list(generator.integers(models, size=(times, models)))
         self.prompts = list(generator.integers(prompts, size=(times, prompts)))
 
     def over_models(
         self, values: np.ndarray, wanted: np.ndarray, given: np.ndarray | None = None
     ) -> np.ndarray:
-        """Correlations of scores `[scores, models]` with `wanted`, and 95% intervals, `[.., 3]`.
+        """Correlations of scores `[scores, m]` with `wanted`, and 95% intervals, `[scores, 3]`.
 
         Partial ones where `given` is what is held constant.
         """
-        orders = [order for _, order in models.SCORES]
+        orders = [order for order in _ORDERS for _ in range(3)]
 
         def statistic(taken: np.ndarray) -> np.ndarray:
             of = agreement.spearman(values[:, taken], wanted[taken], orders)
@@ -274,15 +280,15 @@ def _of_answers(pairs: Any, role: str, rows: np.ndarray) -> np.ndarray:
     return np.full(rows.shape, np.nan) if values is None else values[rows].astype(float)
 
 
-def _usual(outputs: Any, prompts: np.ndarray, seed: int) -> np.ndarray:
-    """The scores by the library's default bandwidths, `[scores, models]`."""
-    names = list(outputs)
-    compared = cv.compare(
-        outputs, prompts, orders=(1.0, 2.0), errors=False, profile=False, seed=seed,
-        method=cv.Exact(),
-    )  # fmt: skip
-    found = {(r.score, r.order): [r.values[m] for m in names] for r in compared.rankings}
-    return np.array([found[score] for score in models.SCORES])
+def _usual(pairs: Any, outputs: Any, rows: np.ndarray, seed: int) -> np.ndarray:
+    """The scores under the variance rule on all pairs, of prompts too, `[6, models]`."""
+    kernels: Any = scales.by_rule(pairs, "variance", seed).kernels
+    found = np.empty((2, 3, len(outputs)))
+    for m, of in enumerate(outputs.values()):
+        for place, order in enumerate(_ORDERS):
+            own = cv.decompose(of, pairs.prompts[rows[m].ravel()], **kernels, order=order)
+            found[place, :, m] = own.conditional, own.information, own.vendi
+    return found.reshape(6, -1)
 
 
 def _intervals(found: xr.DataArray) -> xr.Dataset:
@@ -294,11 +300,11 @@ def _intervals(found: xr.DataArray) -> xr.Dataset:
 def _ranked(found: xr.Dataset, study: Answers) -> Figure:
     """A line a model, the most diverse above: Conditional-*, classes and utility."""
     first = found.sel(text=WHOLE)
-    order = np.argsort(-first.value.sel(score=_SHOWN[0]).values, kind="stable")
+    order = np.argsort(-first.value.sel(score=judged.SCORES[0]).values, kind="stable")
     found, first = found.isel(model=order), first.isel(model=order)
     places = -np.arange(len(order))
     figure, panels = style.panels(4, size=(2.7, 0.7 + 0.2 * len(order)), sharey=True)
-    for panel, score in zip(panels, _SHOWN, strict=False):
+    for panel, score in zip(panels, judged.SCORES, strict=False):
         for offset, text in zip((0.15, -0.15), study.texts, strict=False):
             one = found.sel(score=score, text=text)
             panel.errorbar(
@@ -306,7 +312,7 @@ def _ranked(found: xr.Dataset, study: Answers) -> Figure:
                 elinewidth=0.8, color=_COLOURS[text], label=_NAMES[text],
             )  # fmt: skip
         pairs = len(order) * (len(order) - 1) // 2
-        apart = (first.p_value.sel(score=score) < models.LEVEL).sum().item() // 2
+        apart = (first.p_value.sel(score=score) < _LEVEL).sum().item() // 2
         panel.set_title(f"{score}:\n{apart} of {pairs} pairs told apart")
         panel.set(xlabel=f"effective number of {study.of_each} answers")
     for panel, judge in zip(panels[2:], (CLASSES, UTILITY), strict=True):
@@ -315,7 +321,7 @@ def _ranked(found: xr.Dataset, study: Answers) -> Figure:
             one.benchmark, places, xerr=1.96 * one.benchmark_error, fmt="s", markersize=3.5,
             elinewidth=0.8, color=style.BLACK,
         )  # fmt: skip
-        agrees = one.over_models.sel(score=_SHOWN[0])
+        agrees = one.over_models.sel(measure=judged.SCORES[0])
         panel.set_title(f"the benchmark's {judge}: rank correlation\n{tables.interval(*agrees)}")
         panel.set(xlabel=f"mean {judge} of a prompt")
     names = [
@@ -332,20 +338,20 @@ def _agreement(found: xr.Dataset, scale: float) -> Figure:
     figure, panels = style.panels(3, size=(4.0, 3.2))
     shown = found.sel(scale=scale)
     for text in found.text.values:
-        one = shown.sel(text=text, score=_SHOWN[0])
+        one = shown.sel(text=text, score=judged.SCORES[0])
         panels[0].errorbar(
             one.benchmark.sel(judge=CLASSES), one.value, one.error,
             one.benchmark_error.sel(judge=CLASSES), fmt="o", markersize=3.5, elinewidth=0.7,
             color=_COLOURS[text], label=_NAMES[text],
         )  # fmt: skip
     panels[0].set_title("A point a model, at the bandwidth\nfrom people's judgements")
-    panels[0].set(xlabel="the benchmark's classes a prompt", ylabel=_SHOWN[0])
-    scores = found.score.values.tolist()
+    panels[0].set(xlabel="the benchmark's classes a prompt", ylabel=judged.SCORES[0])
+    scores = found.measure.values.tolist()
     shifts = np.linspace(-0.3, 0.3, found.sizes["text"] * found.sizes["scale"])
     cells = itertools.product(found.text.values, found.scale.values)
     for shift, (text, times) in zip(shifts, cells, strict=True):
         one = found.over_models.sel(text=text, scale=times, judge=CLASSES)
-        value, low, high = one.transpose("end", "score").values
+        value, low, high = one.transpose("end", "measure").values
         marker = style.MARKERS[found.scale.values.tolist().index(times) % len(style.MARKERS)]
         panels[1].errorbar(
             np.arange(len(scores)) + shift, value, np.nan_to_num([value - low, high - value]),
@@ -361,14 +367,14 @@ def _agreement(found: xr.Dataset, scale: float) -> Figure:
 
 
 def _swept(panel: Axes, found: xr.Dataset) -> None:
-    for (text, colour), (order, dash) in itertools.product(
-        _COLOURS.items(), zip(_CONDITIONAL, ("-", "--"), strict=True)
+    for (text, colour), (score, dash) in itertools.product(
+        _COLOURS.items(), zip(judged.SCORES, ("-", "--"), strict=True)
     ):
         if text in found.text.values:
-            one = found.swept.sel(text=text, order=order)
+            one = found.swept.sel(text=text, score=score)
             panel.plot(
                 one.multiple, one, dash, marker="o", markersize=3, color=colour,
-                label=f"{_CONDITIONAL[order]}, {text}",
+                label=f"{score}, {text}",
             )  # fmt: skip
     panel.set_xscale("log", base=2)
     style.log_numbers(panel.xaxis)
@@ -391,9 +397,9 @@ def _sizes(found: xr.Dataset) -> Figure:
             "label": family,
         }
         for panel, text in zip(panels, texts, strict=False):
-            one = found.sel(text=text, model=of, score=_SHOWN[0])
+            one = found.sel(text=text, model=of, score=judged.SCORES[0])
             panel.errorbar(x, one.value, 1.96 * one.error, **look)
-            panel.set_title(f"{_SHOWN[0]}, {_NAMES[text]}")
+            panel.set_title(f"{judged.SCORES[0]}, {_NAMES[text]}")
             panel.set(ylabel="effective number of answers")
         one = found.isel(text=0).sel(model=of, judge=CLASSES)
         panels[-1].errorbar(x, one.benchmark, 1.96 * one.benchmark_error, **look)

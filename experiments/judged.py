@@ -11,11 +11,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import xarray as xr
+from scipy.special import stdtr
 
 import condvendi_jax as cv
+from condvendi_jax import inference
 from experiments import data, lab
 from experiments.lab import models
 
@@ -220,6 +225,60 @@ def entropies(outputs: np.ndarray, bandwidth: float) -> np.ndarray:
     p = np.maximum(np.linalg.eigvalsh(gram), 0)
     first = -np.sum(np.where(p > 0, p * np.log(np.where(p > 0, p, 1)), 0), axis=-1)
     return np.stack([first, -np.log(np.sum(gram**2, axis=(-2, -1)))])
+
+
+SCORES = ("Conditional-Vendi", "Conditional-RKE")
+
+
+def ranked(entropies: np.ndarray, models: Sequence[str], level: float = 0.05) -> xr.Dataset:
+    """The conditional scores of models on the same prompts, and which can be told apart.
+
+    Args:
+      entropies: `[2, models, prompts]`, as `entropies` gives them.
+      models: their names.
+      level: the family-wise rate of false differences that the letters allow.
+
+    Returns:
+      Over `score`: `value` and `error`, one standard error over the prompts, by `model`; `letters`
+      (models that share one cannot be told apart); `difference`, of the model less the `other`,
+      with `difference_error` and `p_value`, of a paired t-test, adjusted by Holm over all pairs
+      within a score.
+    """
+    names, values, count = list(models), conditional(entropies), entropies.shape[2]
+    # How far a prompt moves each score, to first order.
+    moves = np.stack([entropies[0], -np.exp(-entropies[1])])
+    moves = (moves - moves.mean(axis=2, keepdims=True)) * np.stack([values[0], values[1] ** 2])[
+        ..., None
+    ]
+    apart = moves[:, :, None] - moves[:, None]
+    errors = np.std(apart, axis=3, ddof=1) / np.sqrt(count)
+    differences = values[:, :, None] - values[:, None]
+    pairs = list(itertools.combinations(range(len(names)), 2))
+    p_values, letters = np.ones(errors.shape), []
+    with np.errstate(invalid="ignore", divide="ignore"):
+        tests = np.nan_to_num(2 * stdtr(count - 1, -np.abs(differences / errors)), nan=1.0)
+    for score in range(2):
+        adjusted = inference.holm([tests[score][pair] for pair in pairs])
+        different = set()
+        for (one, two), p in zip(pairs, adjusted, strict=True):
+            p_values[score, [one, two], [two, one]] = p
+            if p < level:
+                different.add(frozenset((names[one], names[two])))
+        order = np.argsort(-values[score], kind="stable")
+        shown = inference.letter_display([names[m] for m in order], different)
+        letters.append([shown[model] for model in names])
+    of_two = ("score", "model", "other")
+    return xr.Dataset(
+        {
+            "value": (of_two[:2], values),
+            "error": (of_two[:2], np.std(moves, axis=2, ddof=1) / np.sqrt(count)),
+            "letters": (of_two[:2], letters),
+            "difference": (of_two, differences),
+            "difference_error": (of_two, errors),
+            "p_value": (of_two, p_values),
+        },
+        {"score": list(SCORES), "model": names, "other": names},
+    )
 
 
 def conditional(entropies: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from condvendi_jax.inference import saturation
 from condvendi_jax.inference._between import Between, between_models
-from condvendi_jax.inference._compare import compare, holm
+from condvendi_jax.inference._compare import compare, holm, letter_display
 from condvendi_jax.inference._contributions import Contributions, contributions
 from condvendi_jax.inference._convergence import ConvergenceCurve, convergence_curve, settled_from
 from condvendi_jax.inference._evaluate import decomposition_errors, evaluate
@@ -52,6 +52,7 @@ __all__ = [
     "evaluate",
     "group_rows",
     "holm",
+    "letter_display",
     "mixture",
     "profile",
     "prompt_table",

@@ -179,7 +179,7 @@ def _ranking(
     letters = dict.fromkeys(values, "")
     if not any(math.isnan(d.p_value) for d in differences) and limit is None:
         apart = {frozenset(d[:2]) for d in differences if d.adjusted <= level}
-        letters = _letters(list(values), apart)
+        letters = letter_display(list(values), apart)
     return Ranking(
         score=score,
         order=first.order,
@@ -257,7 +257,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted.tolist()
 
 
-def _letters(models: Sequence[str], apart: set[frozenset[str]]) -> dict[str, str]:
+def letter_display(models: Sequence[str], apart: set[frozenset[str]]) -> dict[str, str]:
     """A compact letter display (Piepho, 2004): models share a letter unless a test parts them."""
     columns = [set(models)]
     # In another order than that of the models there would be far more columns on the way.

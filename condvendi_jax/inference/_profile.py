@@ -415,8 +415,12 @@ def _curve(
             pairs, moving, ladder, entropy, method, units
         )
     else:
-        terms, of_rows = _order_two(pairs, moving, ladder)
-        of_units = np.stack([infinitesimal.of_units(of, pairs, units) for of in of_rows])
+        left = infinitesimal.leaving(pairs, units)
+        terms, changes = _order_two(pairs, moving, ladder, left)
+        deleted = left is not None
+        of_units = np.stack(
+            [infinitesimal.of_units(of, pairs, units, deleted=deleted) for of in changes]
+        )
         noise, refused = np.zeros(of_units.shape[:2]), np.zeros(ladder.size, bool)
     full = (terms > math.log(saturation.APART * pairs.largest(entropy))) | refused
     return _Curve(
@@ -436,9 +440,12 @@ def _scores(terms: np.ndarray) -> np.ndarray:
 
 
 def _order_two(
-    pairs: Pairs, moving: Sequence[int], ladder: np.ndarray
+    pairs: Pairs, moving: Sequence[int], ladder: np.ndarray, leaving: methods.Leaving | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Entropies of order 2, `[terms, m]`, and influences of rows on scores, `[scores, m, n]`."""
+    """Entropies of order 2, `[terms, m]`, and what moves the scores, `[scores, m, ...]`.
+
+    That is what they lose without each unit, or the influences of rows where none is `leaving`.
+    """
     kernels = list(pairs.kernels)
     for index in moving:  # One form of the kernel, that of the narrowest, serves all bandwidths.
         kernel: Any = kernels[index]
@@ -448,16 +455,29 @@ def _order_two(
         pairs.arrays, tuple(kernels), n=pairs.n, layout=pairs.layout, weights=pairs.weights
     )
     multiples = jnp.asarray(ladder, pairs.dtype)
-    sums = np.asarray(to_host(_row_norms(points, tuple(moving), multiples)), np.float64)
-    sums = sums.transpose(1, 0, 2)[..., : pairs.n]
+
+    def at_every(function: Callable[..., jax.Array], *given: Any) -> np.ndarray:
+        found = to_host(_at_every(function, points, tuple(moving), multiples, *given))
+        return np.asarray(found, np.float64).transpose(1, 0, 2)
+
+    sums = at_every(methods.row_norms)[..., : pairs.n]
     norms = sums @ pairs.shares
-    return -np.log(norms), _scores(-2 * (sums / norms[..., None] - 1))
+    if leaving is None:
+        return -np.log(norms), _scores(-2 * (sums / norms[..., None] - 1))
+    inside = at_every(methods.squares_inside, leaving)
+    return -np.log(norms), _scores(methods.order_two_deletions(sums, norms, inside, leaving))
 
 
-@functools.partial(jax.jit, static_argnums=1)
-def _row_norms(points: Pairs, moving: tuple[int, ...], multiples: jax.Array) -> jax.Array:
-    """`methods.row_norms` at every multiple of the bandwidths that move, `[m, terms, rows]`."""
-    return jax.vmap(lambda times: methods.row_norms(_moved(points, moving, times)))(multiples)
+@functools.partial(jax.jit, static_argnums=(0, 2))
+def _at_every(
+    function: Callable[..., jax.Array],
+    points: Pairs,
+    moving: tuple[int, ...],
+    multiples: jax.Array,
+    *given: Any,
+) -> jax.Array:
+    """A function of the points at every multiple of the bandwidths that move, `[m, ...]`."""
+    return jax.vmap(lambda times: function(_moved(points, moving, times), *given))(multiples)
 
 
 def _moved(points: Pairs, moving: Sequence[int], times: Any) -> Pairs:

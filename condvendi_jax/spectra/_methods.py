@@ -58,6 +58,9 @@ Grams = Mapping[str, Operator]
 OfRows = Callable[[np.ndarray, Sequence[Entropy]], list["Computed"]]
 
 
+_AT_ONCE = 1 << 20  # Kernel values of groups of rows that are computed at once.
+
+
 class Computed(NamedTuple):
     """The entropies of one order and truncation, in nats.
 
@@ -176,7 +179,8 @@ def compute_sloped(
 ) -> Sloped:
     """An entropy of points with its slopes, in the bandwidths that a rule has drawn.
 
-    Deletions of what leaves are computed at order 1 without truncation, from all eigenvectors.
+    Deletions of what leaves are computed at order 2, and at order 1 without truncation from all
+    eigenvectors.
     """
     check_method(method)
     terms, drawn = ALL_TERMS if points.paired else OUTPUTS, _drawn(points)
@@ -189,10 +193,16 @@ def compute_sloped(
         values, slopes = _frobenius_sloped(points, drawn)
     else:
         values, slopes = order_two_entropies(jnp.asarray(norms, points.dtype)), ()
+    without = None
+    if leaving is not None:
+        inside = np.asarray(to_host(squares_inside(points, leaving)), np.float64)
+        lost = order_two_deletions(sums, norms, inside, leaving)
+        without = _per_term(dict(zip(terms, lost, strict=True)))
     return Sloped(
         Computed(values, None, FROBENIUS),
         _per_term(dict(zip(terms, of_rows, strict=True))),
         dict(zip(drawn, slopes, strict=True)),
+        without,
     )
 
 
@@ -1034,6 +1044,50 @@ def row_norms(points: Pairs) -> jax.Array:
     if weights is None:
         weights = jnp.full(points.arrays[0].shape[0], 1 / points.n, points.dtype)
     return pairwise.row_norms(*factors_of(points), weights=weights, layout=points.layout)
+
+
+@jax.jit
+def squares_inside(points: Pairs, leaving: Leaving) -> jax.Array:
+    """Sums of squared kernels over the pairs of each group, times both weights, `[terms, G]`."""
+    weights = jnp.asarray(leaving.weights, points.dtype)
+    size = weights.shape[1]
+    _, subsets = factors_of(points)
+    if size == 1:  # The diagonal.
+        return jnp.broadcast_to(jnp.square(weights[:, 0]), (len(subsets), len(weights)))
+
+    def of_group(group: tuple[jax.Array, jax.Array]) -> jax.Array:
+        rows, own = group
+        arrays = tuple(array[rows] for array in points.arrays)
+        grams = Pairs.trusted(arrays, points.kernels, n=size).grams()
+        squares = [jnp.square(gram.dense().matrix) for gram in grams]
+        products = [functools.reduce(jnp.multiply, [squares[k] for k in of]) for of in subsets]
+        return jnp.stack([own @ _matmul(product, own) for product in products])
+
+    groups = (jnp.asarray(leaving.rows), weights)
+    return lax.map(of_group, groups, batch_size=max(1, _AT_ONCE // size**2)).T
+
+
+def order_two_deletions(
+    sums: np.ndarray, norms: np.ndarray, inside: np.ndarray, leaving: Leaving
+) -> np.ndarray:
+    """What entropies of order 2 lose without each group, as `Sloped.of_deletions`, `[..., G]`.
+
+    Without a group of weight p, ||A||^2 is that of all, less 2 p r for the mean r of the group's
+    row sums, plus the sum within the group, over (1 - p)^2.
+
+    Args:
+      sums: `row_norms`, `[..., n]`.
+      norms: their weighted means, `[...]`.
+      inside: `squares_inside`, `[..., G]`.
+      leaving: the groups.
+    """
+    largest = 1 - np.finfo(np.float64).epsneg
+    weights = np.asarray(leaving.weights, np.float64)
+    weight = weights.sum(axis=1)
+    taken = 2 * np.sum(sums[..., leaving.rows] * weights, axis=-1) - inside
+    lost = np.minimum(taken / norms[..., None], largest)
+    change = np.log1p(-lost) - 2 * np.log1p(-np.minimum(weight, largest))
+    return np.where(weight > 0, change * (1 - weight) / np.where(weight > 0, weight, 1), 0)
 
 
 @functools.partial(jax.jit, static_argnums=1)

@@ -6,6 +6,7 @@ import studies
 from small import small_run, write, write_answers
 from studies import execute
 
+import condvendi_jax as cv
 from experiments import data, judged
 from experiments.answers import Answers, benchmark_of, families, partial, size_of
 
@@ -26,7 +27,7 @@ def test_conditional_scores_are_the_known_numbers_of_each_text(finished):
         found = finished.found.sel(text=text, scale=1, model=list(KNOWN))
         for score in ("Conditional-Vendi", "Conditional-RKE"):
             np.testing.assert_allclose(found.value.sel(score=score), numbers, rtol=1e-4)
-        np.testing.assert_allclose(found.value.sel(score="Information-RKE"), 6, rtol=1e-3)
+        np.testing.assert_allclose(found.of_all.sel(measure="Information-RKE"), 6, rtol=1e-3)
         np.testing.assert_allclose(found.of_prompt, np.tile(np.array(numbers)[:, None], (2, 1, 6)))
     assert (finished.study.prompts, finished.study.of_each) == (6, 4)
 
@@ -43,12 +44,11 @@ def test_the_benchmark_is_that_of_the_labels(whole):
 def test_scores_agree_with_the_classes_and_reversed_where_they_are_cut(finished):
     for text, sign in (("whole", 1), ("cut", -1)):
         found = finished.found.sel(text=text, scale=1, judge="classes")
-        of = found.sel(score=["Conditional-Vendi", "Conditional-RKE"])
-        np.testing.assert_allclose(of.over_models, sign)
+        np.testing.assert_allclose(found.sel(measure=list(judged.SCORES)).over_models, sign)
         np.testing.assert_allclose(found.over_prompts, sign)
         np.testing.assert_allclose(found.swept.sel(multiple=1), sign)
     # The length says the same as the classes, so that nothing is left.
-    assert finished.found.given_length.sel(score="Conditional-RKE").isnull().all()
+    assert finished.found.given_length.sel(measure="Conditional-RKE").isnull().all()
 
 
 def oracle(rows, width):
@@ -74,6 +74,34 @@ def test_entropies_of_prompts_give_the_conditional_scores_of_all():
     np.testing.assert_allclose(found.T, [oracle(of, 1.3) for of in rows], rtol=1e-9)
 
 
+def test_models_are_told_apart_as_the_library_does():
+    """Scores, errors, p-values and letters are those of `compare` under equal prompts."""
+    generator = np.random.default_rng(1)
+    spread = np.array([1.0, 0.97, 0.5])[:, None, None, None]
+    rows = (spread * generator.normal(size=(3, 40, 4, 2))).astype(np.float32)
+    names = ["a", "b", "c"]
+    found = judged.ranked(judged.entropies(rows, 1.0), names)
+    prompts = np.repeat(np.arange(40, dtype=np.float32), 4)[:, None]
+    kernels = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Indicator()}
+    compared = cv.compare(
+        dict(zip(names, rows.reshape(3, 160, 2), strict=True)), prompts, **kernels, profile=False
+    )
+    for score, order in zip(judged.SCORES, (1, 2), strict=True):
+        ranking, own = compared.ranking("conditional", order), found.sel(score=score)
+        for name in names:
+            one = own.sel(model=name)
+            assert one.value.item() == pytest.approx(ranking.values[name], rel=1e-4)
+            assert one.error.item() == pytest.approx(ranking.standard_errors[name], rel=0.05)
+            assert one.letters.item() == ranking.letters[name]
+        for d in ranking.differences:
+            one = own.sel(model=d.first, other=d.second)
+            assert one.difference.item() == pytest.approx(d.value, abs=1e-3)
+            assert one.difference_error.item() == pytest.approx(d.standard_error, rel=0.05)
+            assert one.p_value.item() == pytest.approx(d.adjusted, abs=0.05)
+    assert (found.p_value.sel(model="a", other="c") < 1e-3).all()
+    assert (found.p_value.sel(model="a", other="b") > 0.05).all()
+
+
 def test_the_correlation_over_prompts_is_that_of_resampled_scores(finished, tmp_path):
     """Where models differ in some prompts alone, its interval has a width."""
     flags = small_run(Answers, tmp_path, 0)
@@ -86,7 +114,7 @@ def test_the_correlation_over_prompts_is_that_of_resampled_scores(finished, tmp_
     np.save(tmp_path / "classes.npy", classes)
     run = execute(Answers, tmp_path, *flags, "--scales=1", "--resamples=200")
     found = run.found.sel(text="whole", judge="classes")
-    value, low, high = found.over_prompts.isel(order=0, scale=0).values
+    value, low, high = found.over_prompts.isel(score=0, scale=0).values
     assert low < value <= high
     assert set(Answers.figures([run])) == set(Answers.drawings)
 

@@ -351,7 +351,7 @@ def _apart(*pairs):
     ],
 )
 def test_letters_by_hand(apart, expected):
-    found = comparison._letters("ABC", _apart(*apart))
+    found = comparison.letter_display("ABC", _apart(*apart))
     assert " ".join(found[model] for model in "ABC") == expected
 
 
@@ -363,12 +363,12 @@ def test_models_share_a_letter_unless_they_are_apart():
         for chance in (0.2, 0.5, 0.8):
             pairs = itertools.combinations(models, 2)
             apart = _apart(*(pair for pair in pairs if rng.uniform() < chance))
-            letters = comparison._letters(models, apart)
+            letters = comparison.letter_display(models, apart)
             for pair in itertools.combinations(models, 2):
                 shared = set(letters[pair[0]]) & set(letters[pair[1]])
                 assert bool(shared) == (frozenset(pair) not in apart)
     models = [f"model {k}" for k in range(60)]
-    letters = comparison._letters(models, _apart(*itertools.combinations(models, 2)))
+    letters = comparison.letter_display(models, _apart(*itertools.combinations(models, 2)))
     assert len(set(letters.values())) == 60
     assert all(letter.isalpha() and len(letter) == 1 for letter in letters.values())
     assert [letters[models[k]] for k in (0, 25, 26)] == ["a", "z", "A"]
@@ -378,7 +378,7 @@ def _ranking(*apart, score="vendi", order=2.0, truncation=None):
     values = {"A": 3.0, "B": 2.0, "C": 1.0}
     pairs = itertools.combinations(values, 2)
     differences = [Difference(a, b, values[a] - values[b], 0.1, 0.02, 0.06) for a, b in pairs]
-    letters = comparison._letters(list(values), _apart(*apart))
+    letters = comparison.letter_display(list(values), _apart(*apart))
     errors = dict.fromkeys(values, 0.1)
     return Ranking(score, order, truncation, values, errors, None, tuple(differences), letters)
 

@@ -49,15 +49,15 @@ def slopes(grams, weights, labels, order, t=None):
     return np.array(found)
 
 
-def losses(grams, weights, labels):
-    """What each score of order 1 loses without each group, in proportion to its weight, `[G, 3]`.
+def losses(grams, weights, labels, order=1):
+    """What each score loses without each group, in proportion to its weight, `[G, 3]`.
 
     The loss of the logarithm times the score of all rows and the weight of the rest, less the mean.
     """
-    whole, shares, found = log_scores(grams, weights, 1), np.bincount(labels, weights), []
+    whole, shares, found = log_scores(grams, weights, order), np.bincount(labels, weights), []
     for label in range(shares.size):
         kept = np.flatnonzero(labels != label)
-        rest = log_scores([gram[np.ix_(kept, kept)] for gram in grams], weights[kept], 1)
+        rest = log_scores([gram[np.ix_(kept, kept)] for gram in grams], weights[kept], order)
         found.append((whole - rest) * (1 - shares[label] / shares.sum()))
     means = np.outer(shares / shares.sum(), np.sum(found, axis=0))
     return np.exp(whole) * (np.array(found) - means)
@@ -69,7 +69,7 @@ def error_of(of_groups):
 
 
 @WEIGHED
-@pytest.mark.parametrize("order, t", [(2, None), (2, 7), (1, 7), (0.5, None)])
+@pytest.mark.parametrize("order, t", [(2, 7), (1, 7), (0.5, None)])
 def test_errors_are_sums_of_derivatives_over_the_rows_of_a_group(order, t, weights, x64):
     pairs, given = draw_pairs(N), ONES if weights is None else weights
     options = {**KERNELS, "orders": [order], "truncation": t, "groups": LABELS, "weights": weights}
@@ -84,37 +84,55 @@ def test_rows_of_equal_prompts_are_a_group_and_outputs_alone_are_not(x64):
     prompts = prompts[LABELS]
     (scored,) = cv.evaluate(outputs, prompts, **KERNELS, orders=[2]).orders
     grams = grams_of(outputs, prompts)
-    expected = error_of(slopes(grams, ONES, LABELS, 2))
-    np.testing.assert_allclose(scored.standard_errors, expected, rtol=1e-5)
+    expected = error_of(losses(grams, ONES, LABELS, 2))
+    np.testing.assert_allclose(scored.standard_errors, expected, rtol=1e-6)
     assert scored.errors_by == ("influences", 50, "rows of one prompt", None)
     (alone,) = cv.evaluate(outputs, output_kernel=cv.Gaussian(WIDTHS[0]), orders=[2]).orders
-    expected = error_of(slopes(grams, ONES, np.arange(N), 2))[0]
-    np.testing.assert_allclose(alone.standard_errors.vendi, expected, rtol=1e-5)
+    expected = error_of(losses(grams, ONES, np.arange(N), 2))[0]
+    np.testing.assert_allclose(alone.standard_errors.vendi, expected, rtol=1e-6)
     assert alone.errors_by == ("influences", N, "rows", None)
+
+
+def test_the_error_of_a_mean_over_prompts_is_that_of_the_mean(x64):
+    """Where prompts are equal or different, 1 / Conditional-RKE is a mean over the prompts.
+
+    The derivative in the weight of a prompt is twice what the mean moves, as its answers meet its
+    own answers alone, by the square of its weight.
+    """
+    outputs, kernel = draw_pairs(120)[0], cv.Gaussian(0.75)
+    prompts = np.repeat(np.arange(40.0), 3)[:, None]
+    (scored,) = cv.evaluate(
+        outputs, prompts, output_kernel=kernel, prompt_kernel=cv.Indicator(), orders=[2]
+    ).orders
+    gram = gaussian_gram(outputs, 0.75).reshape(40, 3, 40, 3)
+    of_prompts = [np.mean(gram[p, :, p] ** 2) for p in range(40)]
+    expected = np.std(of_prompts, ddof=1) / np.sqrt(40) / np.mean(of_prompts) ** 2
+    assert scored.standard_errors.conditional == pytest.approx(expected, rel=0.02)
 
 
 @WEIGHED
 @pytest.mark.parametrize("labels", [np.arange(N), LABELS], ids=["rows", "groups"])
-@pytest.mark.parametrize("kernel", ["gaussian", "cosine"])
-def test_errors_of_order_one_are_those_of_deleting_each_unit(kernel, labels, weights, x64):
+@pytest.mark.parametrize("kernel, order", [("gaussian", 1), ("cosine", 1), ("gaussian", 2)])
+def test_errors_are_those_of_deleting_each_unit(kernel, order, labels, weights, x64):
     pairs, given = draw_pairs(N), ONES if weights is None else weights
     kernels, grams = KERNELS, grams_of(*pairs)
     if kernel == "cosine":  # Of 6 features in all.
         kernels, (x, t) = dict.fromkeys(KERNELS, cv.Cosine()), map(cosine_gram, pairs)
         grams = (x, t, x * t)
-    options = {**kernels, "orders": [1], "groups": labels, "weights": weights}
+    options = {**kernels, "orders": [order], "groups": labels, "weights": weights}
     (scored,) = cv.evaluate(*pairs, **options).orders
-    expected = error_of(losses(grams, given, labels))
+    expected = error_of(losses(grams, given, labels, order))
     np.testing.assert_allclose(scored.standard_errors, expected, rtol=1e-6)
-    if kernel == "gaussian":
+    if kernel == "gaussian" and order == 1:
         by_slopes = error_of(slopes(grams, given, labels, 1))
         assert np.all(np.abs(np.array(scored.standard_errors) / by_slopes - 1) > 0.02)
 
 
-def test_derivatives_stand_for_the_deletion_of_groups_of_very_unequal_sizes(x64):
+@pytest.mark.parametrize("order", [1, 2])
+def test_derivatives_stand_for_the_deletion_of_groups_of_very_unequal_sizes(order, x64):
     pairs, labels = draw_pairs(N), np.minimum(np.arange(N), 50)
-    (scored,) = cv.evaluate(*pairs, **KERNELS, orders=[1], groups=labels).orders
-    expected = error_of(slopes(grams_of(*pairs), ONES, labels, 1))
+    (scored,) = cv.evaluate(*pairs, **KERNELS, orders=[order], groups=labels).orders
+    expected = error_of(slopes(grams_of(*pairs), ONES, labels, order))
     np.testing.assert_allclose(scored.standard_errors, expected, rtol=1e-5)
 
 
@@ -176,9 +194,7 @@ def test_what_models_share_cancels_in_their_difference(order, x64):
     models, options = {"first": first, "second": second}, {**KERNELS, "orders": [order]}
     matched = cv.compare(models | {"third": first}, prompts, **options, groups=LABELS)
     grams = [grams_of(of, prompts) for of in (first, second)]
-    one, two = (
-        losses(of, ONES, LABELS) if order == 1 else slopes(of, ONES, LABELS, 2) for of in grams
-    )
+    one, two = (losses(of, ONES, LABELS, order) for of in grams)
     # Other prompts, and labels of none: nothing is shared.
     unmatched = cv.compare(models, {"first": prompts, "second": prompts + 1}, **options)
     assert unmatched.matched == "none"

@@ -207,9 +207,10 @@ def test_integer_weights_are_independent_copies_for_errors(bandwidth, x64):
     copies = cv.evaluate(np.repeat(outputs, MANY, axis=0), **options)
     np.testing.assert_allclose(errors_of(merged), errors_of(copies), rtol=1e-6)
     assert [o.errors_by for o in merged.orders] == [o.errors_by for o in copies.orders]
-    # Other numbers are weights of one row each: less is known than from as many rows.
+    # Other numbers are weights of one row each: where rows overlap, less is known than from as
+    # many rows.
     floats = cv.evaluate(outputs, **options, weights=1.0 * MANY)
-    assert errors_of(floats)[2, 0] > 1.1 * errors_of(merged)[2, 0]
+    assert bandwidth < 1 or errors_of(floats)[2, 0] > 1.1 * errors_of(merged)[2, 0]
     kept = cv.evaluate(outputs[MANY > 0], **options, weights=1.0 * MANY[MANY > 0])
     assert_close(errors_of(kept), errors_of(floats))
     both = ((outputs, MANY), (np.repeat(outputs, MANY, axis=0), None))
