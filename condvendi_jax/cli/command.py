@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from absl import app, flags, logging
-from rich import console, padding, progress, table
+from rich import console, padding, progress, table, text
 
 from condvendi_jax.cli import interrupts
 from condvendi_jax.cli.interrupts import INTERRUPTED as INTERRUPTED
@@ -213,9 +213,20 @@ def print_table(shown: table.Table) -> None:
             output.print(part)
 
 
+class _TimeLeft(progress.TimeRemainingColumn):
+    """How long the rest will take, from the second step on."""
+
+    def render(self, task: progress.Task) -> text.Text:
+        return super().render(task) + " left" if task.time_remaining else text.Text()
+
+
 def progress_bar() -> progress.Progress:
-    """A progress bar on standard error that leaves nothing behind."""
+    """A progress bar on standard error, with the time left, that leaves nothing behind."""
     columns = ("{task.description}", progress.BarColumn(), progress.MofNCompleteColumn())
-    output, disable = console.Console(stderr=True), not sys.stderr.isatty()
-    elapsed = progress.TimeElapsedColumn()
-    return progress.Progress(*columns, elapsed, console=output, transient=True, disable=disable)
+    return progress.Progress(
+        *(*columns, progress.TimeElapsedColumn(), _TimeLeft()),
+        console=console.Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+        speed_estimate_period=3600,  # Seconds. A batch of a large encoder takes minutes.
+    )

@@ -2,6 +2,7 @@
 
 import io
 import re
+import sys
 
 import pytest
 from rich.console import Console
@@ -58,3 +59,29 @@ def test_rows_that_do_not_fit_become_lists(printed):
     assert first == sorted(first)
     assert max(first) < min(second)
     assert lines.count("Conditional-Vendi") == len(CELLS)
+
+
+def test_progress_shows_the_time_left_also_of_slow_steps(monkeypatch):
+    """What is there already, the first step, does not count as speed."""
+    clock = [0.0]
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    bar = command.progress_bar()
+    bar.get_time = lambda: clock[0]
+    task = bar.add_task("embedding answers", total=1000)
+
+    def shown():
+        drawn = Console(width=200, file=io.StringIO())
+        drawn.print(bar.get_renderable())
+        return drawn.file.getvalue()
+
+    for seconds, count in ((0, 400), (100, 50), (300, 100)):
+        assert ("left" in shown()) == (seconds > 100)
+        clock[0] = float(seconds)
+        bar.advance(task, count)
+    assert "550/1000 0:05:00 0:15:00 left" in shown()
+    bar.advance(task, 450)
+    assert "left" not in shown()
+    bar.update(bar.add_task("no total", total=None), description="errors")
+    assert "left" not in shown()
