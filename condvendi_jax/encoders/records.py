@@ -278,6 +278,15 @@ def _text(value: Any, roles: Sequence[str], name: str) -> str:
     return text
 
 
+def assistant_text(completion: Any) -> str:
+    """What the assistant says in a completion, a text or chat messages; may be empty.
+
+    Raises:
+      ValueError: it is neither.
+    """
+    return _said(completion, _ANSWER_ROLES, "completion")
+
+
 def _said(value: Any, roles: Sequence[str], name: str) -> str:
     if isinstance(value, str):
         return value

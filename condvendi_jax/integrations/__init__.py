@@ -1,0 +1,9 @@
+"""The scores where other packages use them: a metric for Inspect, a reward function for TRL.
+
+Neither package is imported before its part is called: `from condvendi_jax import integrations`.
+"""
+
+from condvendi_jax.integrations.inspect_metric import answer_diversity
+from condvendi_jax.integrations.trl_reward import DiversityReward
+
+__all__ = ["DiversityReward", "answer_diversity"]

@@ -1,0 +1,80 @@
+"""A metric for Inspect: how many different answers a model gives to a prompt."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+from typing import Any
+
+import numpy as np
+
+from condvendi_jax import _extras, encoders, validation
+from condvendi_jax.encoders import embedding
+from condvendi_jax.entropies import PerScore
+from condvendi_jax.inference import decomposition_errors
+from condvendi_jax.kernels import Gaussian, Indicator
+from condvendi_jax.scores import decompose
+
+_NAME = "answer_diversity"
+
+
+def answer_diversity(
+    *,
+    bandwidth: float,
+    order: float = 2,
+    score: str = "conditional",
+    encoder: Any = None,
+    cache: str | None = None,
+) -> Any:
+    """A metric of Inspect: a score of all answers, and its standard error over the samples.
+
+    The answers are `score.answer` of all epochs. A sample is a prompt that no other sample shares
+    (`Indicator`). The conditional score is then a mean, over samples, of the effective number of
+    different answers: geometric at order 1, harmonic at order 2.
+
+    Args:
+      bandwidth: of the Gaussian kernel of the answers. Compare models at one bandwidth only.
+      order, score: in (0, inf]; `conditional`, or `vendi` without prompts, or `information`.
+      encoder: an import path or an object with `encode(texts)`; None is all-MiniLM-L6-v2.
+      cache: the folder of embeddings; the user's cache folder if None.
+
+    Returns:
+      A metric of the values `answer_diversity` and `answer_diversity_stderr`, effective numbers,
+      NaN without answers; the conditional score also where no sample has two. Scores without an
+      answer or a sample id are left out and logged.
+
+    Raises:
+      TypeError, ValueError: an argument is not valid, or a package is not installed.
+    """
+    with _extras.needed("records", package="inspect_ai", purpose="a metric of Inspect"):
+        metric = importlib.import_module("inspect_ai.scorer").metric
+    make = metric(name=_NAME, scores="unreduced")(_metric)
+    return make(bandwidth=bandwidth, order=order, score=score, encoder=encoder, cache=cache)
+
+
+def _metric(*, bandwidth: float, order: float, score: str, encoder: Any, cache: Any) -> Any:
+    kernels = {"output_kernel": Gaussian(bandwidth), "prompt_kernel": Indicator()}
+    validation.check_order(order)
+    if score not in PerScore._fields:
+        raise ValueError(f"score: expected {', '.join(PerScore._fields)}, received {score!r}.")
+    if encoder is None or isinstance(encoder, str):
+        encoder = embedding.load_encoder(encoder, encoders.load_minilm)
+    tell = functools.cache(logging.getLogger(__name__).warning)  # Each warning once.
+
+    def compute(scores: list[Any]) -> dict[str, float]:
+        answered = [s for s in scores if (s.score.answer or "").strip() and s.sample_id is not None]
+        if left := len(scores) - len(answered):
+            tell(f"{_NAME}: {left} scores without an answer or a sample id are left out.")
+        names, prompts = np.unique([str(s.sample_id) for s in answered], return_inverse=True)
+        value = error = np.nan
+        if answered and score == "conditional" and len(names) == len(answered):
+            tell(f"{_NAME}: no sample has two answers, so it is NaN; evaluate with epochs=10.")
+        elif answered:
+            texts = [s.score.answer for s in answered]
+            pairs = embedding.embed(texts, encoder, kind="texts", cache=cache), prompts[:, None]
+            value = getattr(decompose(*pairs, **kernels, order=order), score)
+            error = getattr(decomposition_errors(*pairs, **kernels, order=order), score)
+        return {_NAME: float(value), f"{_NAME}_stderr": float(error)}
+
+    return compute

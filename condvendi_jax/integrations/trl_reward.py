@@ -1,0 +1,80 @@
+"""A reward function for TRL: what each completion adds to the diversity of its group."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from condvendi_jax import encoders, validation
+from condvendi_jax.encoders import embedding, records
+from condvendi_jax.inference import contributions
+from condvendi_jax.kernels import Gaussian
+
+
+class DiversityReward:
+    """A reward function in the form of TRL: the influence of a completion on its group's score.
+
+    A group is all completions of a prompt, and its score is their effective number. The reward is
+    the derivative of the score in the weight of the completion (`contributions`): negative if it
+    repeats others, of mean zero over a group. Use it beside a reward of quality.
+
+    Args:
+      bandwidth: of the Gaussian kernel of the completions.
+      num_generations: completions a prompt, as the trainer is told.
+      order, encoder: as of `answer_diversity`; embeddings are not kept.
+
+    Examples:
+      >>> import numpy as np
+      >>> class Length:
+      ...     def encode(self, texts):
+      ...         return np.array([[len(text)] for text in texts], np.float32)
+      >>> reward = DiversityReward(bandwidth=0.1, num_generations=4, encoder=Length())
+      >>> np.round(reward(prompts=["p"] * 4, completions=["a", "b", "c", "long"]), 2).tolist()
+      [-0.64, -0.64, -0.64, 1.92]
+    """
+
+    def __init__(
+        self, *, bandwidth: float, num_generations: int, order: float = 2, encoder: Any = None
+    ) -> None:
+        self._kernel, self._order = Gaussian(bandwidth), validation.check_order(order)
+        self._size = validation.check_count(num_generations, name="num_generations", minimum=2)
+        if encoder is None or isinstance(encoder, str):
+            encoder = embedding.load_encoder(encoder, encoders.load_minilm).encoder
+        self._encoder, self._warned = encoder, False
+
+    def __call__(
+        self,
+        *,
+        prompts: Sequence[Any],
+        completions: Sequence[Any],
+        log_metric: Callable[[str, float], None] | None = None,
+        **_: Any,
+    ) -> list[float | None]:
+        """The rewards `[n]` of n texts or conversations; None of one without text, or alone."""
+        texts = [records.assistant_text(completion) for completion in completions]
+        names = list(map(repr, prompts))  # A prompt may be a list of messages.
+        part = next((n for n in collections.Counter(names).values() if n % self._size), None)
+        if part and not self._warned:
+            self._warned = True
+            validation.warn(
+                f"a prompt has {part} completions in this process, expected {self._size}: let "
+                f"per_device_train_batch_size * steps_per_generation be a multiple of {self._size}."
+            )
+        unique = list(dict.fromkeys(filter(str.strip, texts)))
+        outputs = np.asarray(self._encoder.encode(unique)) if unique else []
+        embedded = dict(zip(unique, outputs, strict=True))
+        rewards: list[float | None] = [None] * len(texts)
+        for name in dict.fromkeys(names):
+            rows = [r for r, text in enumerate(texts) if names[r] == name and text in embedded]
+            if len(rows) < 2:
+                continue
+            points = np.stack([embedded[texts[row]] for row in rows])
+            found = contributions(points, kernel=self._kernel, order=self._order)
+            for row, influence in zip(rows, found.influences.vendi, strict=True):
+                rewards[row] = float(influence)
+            if log_metric is not None:
+                log_metric("answer_diversity", float(found.decomposition.vendi))
+        return rewards

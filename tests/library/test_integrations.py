@@ -1,0 +1,276 @@
+"""The metric for Inspect and the reward for TRL: by their documented calls, and on Inspect."""
+
+import gc
+import itertools
+import logging
+import math
+import sys
+import types
+
+import fake_encoders
+import numpy as np
+import pytest
+
+from condvendi_jax.integrations import DiversityReward, answer_diversity
+
+WIDTH = 60.0  # Of `fake_encoders.Means`, which also adds up the codes of all letters.
+
+
+def squares(texts, width=WIDTH):
+    """The squared kernel of all pairs of texts, `[n, n]`."""
+    points = fake_encoders.Means().encode(texts).astype(float)
+    return np.exp(-((points[:, None] - points[None]) ** 2).sum(axis=-1) / width**2)
+
+
+def own(texts, order=2, width=WIDTH, weights=None):
+    """The effective number of texts, from eigenvalues in float64."""
+    weights = np.full(len(texts), 1 / len(texts)) if weights is None else weights
+    root = np.sqrt(weights)
+    p = np.linalg.eigvalsh(root[:, None] * np.sqrt(squares(texts, width)) * root)
+    p = np.clip(p, 1e-300, None)
+    if order == 1:
+        return np.exp(-np.sum(p * np.log(p)))
+    return np.sum(p**order) ** (1 / (1 - order))
+
+
+@pytest.fixture
+def inspect_ai(monkeypatch):
+    """What its documents say of `@metric(scores=...)`: it passes all parameters on."""
+    seen = []
+
+    def metric(*, name, scores):
+        assert (name, scores) == ("answer_diversity", "unreduced")
+        return lambda make: lambda **given: seen.append(given) or make(**given)
+
+    scorer = types.SimpleNamespace(metric=metric)
+    monkeypatch.setitem(sys.modules, "inspect_ai", types.ModuleType("inspect_ai"))
+    monkeypatch.setitem(sys.modules, "inspect_ai.scorer", scorer)
+    return seen
+
+
+def scores(*answers):
+    """Of (sample, answer)."""
+    score = types.SimpleNamespace
+    return [score(sample_id=name, score=score(answer=answer)) for name, answer in answers]
+
+
+@pytest.fixture
+def measure(inspect_ai, tmp_path):
+    def measure(answers, encoder="fake_encoders:Means", times=1, **options):
+        options = {"bandwidth": WIDTH, "cache": str(tmp_path), "encoder": encoder} | options
+        metric = answer_diversity(**options)
+        for _ in range(times):  # Inspect also calls it while samples come in.
+            found = metric(scores(*answers))
+        assert list(found) == ["answer_diversity", "answer_diversity_stderr"]
+        return tuple(found.values())
+
+    return measure
+
+
+ANSWERS = {"q": ["a", "bb", "abcd"], 7: ["ccc", "ca", "ca"], "r": ["z", "z", "zz"]}
+ROWS = [(name, texts[k]) for k in range(3) for name, texts in ANSWERS.items()]
+
+
+def test_conditional_score_is_a_mean_over_the_samples(measure):
+    harmonic = 1 / np.mean([1 / own(texts) for texts in ANSWERS.values()])
+    geometric = np.exp(np.mean([np.log(own(texts, 1)) for texts in ANSWERS.values()]))
+    assert measure(ROWS)[0] == pytest.approx(harmonic, rel=1e-4)
+    assert measure(ROWS, order=1)[0] == pytest.approx(geometric, rel=1e-4)
+    assert measure(ROWS, bandwidth=9.0)[0] == pytest.approx(
+        1 / np.mean([1 / own(texts, width=9.0) for texts in ANSWERS.values()]), rel=1e-4
+    )
+
+
+def test_scores_of_all_answers(measure):
+    texts = [text for _, text in ROWS]
+    vendi, conditional = measure(ROWS, score="vendi")[0], measure(ROWS)[0]
+    assert vendi == pytest.approx(own(texts), rel=1e-4)
+    assert measure(ROWS, score="information")[0] == pytest.approx(vendi / conditional, rel=1e-4)
+
+
+def test_the_error_counts_samples_as_independent(measure):
+    """A jackknife over the samples: each leaves with all of its answers."""
+    sums = np.array([squares(texts).sum() / 9 for texts in ANSWERS.values()])
+    without = 2 / (sums.sum() - sums)
+    expected = np.sqrt(2 / 3 * np.sum((without - without.mean()) ** 2))
+    assert measure(ROWS)[1] == pytest.approx(expected, rel=1e-3)
+
+
+def test_scores_that_hold_no_answer_are_left_out_and_logged(measure, caplog):
+    rows = [*ROWS, ("q", None), ("q", " "), (None, "lost"), ("s", "")]
+    assert measure(rows, times=2) == measure(ROWS)
+    assert [r.levelno for r in caplog.records] == [logging.WARNING]
+    assert "4 scores without an answer or a sample id are left out" in caplog.text
+
+
+@pytest.mark.parametrize("rows", [[], [("q", "a")], [("q", "a"), ("r", "b")], [("q", None)]])
+def test_without_two_answers_to_a_sample_it_is_nan(measure, rows, caplog):
+    assert all(map(math.isnan, measure(rows)))
+    assert ("evaluate with epochs" in caplog.text) == (rows[:1] == [("q", "a")])
+
+
+def test_each_text_is_embedded_once(measure):
+    encoder = fake_encoders.Means()
+    for _ in range(2):
+        measure(ROWS, encoder=encoder)
+    assert encoder.count == len({text for _, text in ROWS})
+
+
+def test_bad_arguments_are_refused_at_once(measure):
+    for options, words in (
+        ({"bandwidth": 0}, "bandwidth"),
+        ({"order": -1}, "order"),
+        ({"score": "rke"}, "score: expected vendi, conditional, information, received 'rke'"),
+        ({"encoder": "fake_encoders:Absent"}, "has no attribute"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            measure(ROWS, **options)
+
+
+def test_inspect_keeps_the_parameters(inspect_ai):
+    options = {"bandwidth": 1.0, "order": 3, "score": "vendi", "encoder": "fake_encoders:Means"}
+    answer_diversity(**options, cache="folder")
+    assert inspect_ai == [options | {"cache": "folder"}]
+
+
+def test_inspect_is_named_where_it_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "inspect_ai.scorer", None)
+    with pytest.raises(ValueError, match=r"condvendi_jax\[records\]"):
+        answer_diversity(bandwidth=1.0)
+
+
+@pytest.mark.filterwarnings("ignore")  # Those of Inspect's own dependencies.
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_inspect_evaluates_it(tmp_path, epochs):
+    inspect_ai = pytest.importorskip("inspect_ai", reason="inspect_ai is not installed")
+    from inspect_ai import dataset, model, scorer
+
+    metric = answer_diversity(bandwidth=WIDTH, encoder="fake_encoders:Means", cache=str(tmp_path))
+
+    @scorer.scorer(metrics=[scorer.mean(), metric])
+    def said():
+        async def score(state, target):
+            return scorer.Score(value=1, answer=state.output.completion)
+
+        return score
+
+    def outputs():
+        for _, text in itertools.cycle(ROWS):
+            output = model.ModelOutput.from_content("mockllm/model", text)
+            output.usage = model.ModelUsage()
+            yield output
+
+    task = inspect_ai.Task(
+        dataset=[dataset.Sample(input=f"{name}?", id=str(name)) for name in ANSWERS], scorer=said()
+    )
+    (log,) = inspect_ai.eval(
+        task,
+        model=model.get_model("mockllm/model", custom_outputs=outputs()),
+        **{"epochs": epochs, "max_samples": 1, "display": "none", "log_dir": str(tmp_path)},
+    )
+    gc.collect()  # What it left open warns here, where that is ignored.
+    assert log.status == "success"
+    found = log.results.scores[-1].metrics["answer_diversity"]
+    assert found.params["bandwidth"] == WIDTH
+    if epochs == 1:
+        assert math.isnan(found.value)
+        return
+    answers = {}
+    for sample in log.samples:
+        answers.setdefault(sample.id, []).append(sample.output.completion)
+    harmonic = 1 / np.mean([1 / own(texts) for texts in answers.values()])
+    assert found.value == pytest.approx(harmonic, rel=1e-4)
+
+
+def reward(size=3, **options):
+    options = {"bandwidth": WIDTH, "encoder": fake_encoders.Means()} | options
+    return DiversityReward(num_generations=size, **options)
+
+
+def call(function, prompts, completions, **more):
+    """As `GRPOTrainer` calls it."""
+    columns = {"completion_ids": [[0]] * len(prompts), "trainer_state": None, "log_extra": None}
+    return function(prompts=prompts, completions=completions, **columns, **more)
+
+
+def influences(texts, **options):
+    """The derivative of the effective number in the weight of a row, by central differences."""
+    n, step = len(texts), 1e-5
+
+    def score(row, by):
+        weights = np.full(n, (1 - by) / n)
+        weights[row] += by
+        return own(texts, weights=weights, **options)
+
+    return [(score(row, step) - score(row, -step)) / (2 * step) for row in range(n)]
+
+
+def test_rewards_are_influences_within_each_group():
+    groups = list(ANSWERS.values())
+    logged = []
+    found = call(
+        reward(),
+        [name for name, _ in ROWS],
+        [text for _, text in ROWS],
+        log_metric=lambda *pair: logged.append(pair),
+    )
+    assert all(type(value) is float for value in found)
+    for k, texts in enumerate(groups):
+        assert found[k::3] == pytest.approx(influences(texts), rel=1e-3, abs=1e-4)
+        assert sum(found[k::3]) == pytest.approx(0, abs=1e-5)
+    assert logged == [("answer_diversity", pytest.approx(own(t), rel=1e-4)) for t in groups]
+
+
+@pytest.mark.parametrize(("order", "width"), [(1, WIDTH), (2, 150.0), (3, WIDTH)])
+def test_order_and_bandwidth_of_the_reward(order, width):
+    texts = ANSWERS["q"]
+    found = call(reward(order=order, bandwidth=width), ["q"] * 3, texts)
+    assert found == pytest.approx(influences(texts, order=order, width=width), rel=2e-3, abs=2e-4)
+    assert max(found) > 0.01
+
+
+def test_conversations_are_what_the_assistant_says():
+    prompt = [{"role": "user", "content": "q"}]
+    completions = [
+        [{"role": "assistant", "content": text}, {"role": "tool", "content": "x" * k}]
+        for k, text in enumerate(ANSWERS["q"])
+    ]
+    found = call(reward(), [prompt] * 3, completions)
+    assert found == call(reward(), ["q"] * 3, ANSWERS["q"])
+    with pytest.raises(ValueError, match="expected a text in completion, found null"):
+        call(reward(), ["q"], [None])
+
+
+@pytest.mark.filterwarnings("ignore:a prompt has")
+def test_completions_without_text_or_company_have_no_reward():
+    found = call(reward(), ["q"] * 4 + ["r"] * 2 + ["s"], ["a", " ", "bb", "abcd", "z", "", ""])
+    assert [value is None for value in found] == [False, True, False, False, True, True, True]
+    assert [value for value in found if value is not None] == call(
+        reward(), ["q"] * 3, ANSWERS["q"]
+    )
+    assert call(reward(), ["q"] * 3, ["", " ", "\n"]) == [None] * 3
+
+
+def test_equal_completions_have_no_reward_and_are_encoded_once():
+    encoder = fake_encoders.Means()
+    assert call(reward(encoder=encoder), ["q", "r"] * 3, ["a"] * 6) == [0] * 6
+    assert encoder.seen == [["a"]]
+
+
+def test_a_split_group_warns_once():
+    function = reward(4)
+    with pytest.warns(
+        UserWarning, match=r"3 completions in this process, .*per_device_train_batch"
+    ):
+        call(function, ["q"] * 3, ANSWERS["q"])
+    call(function, ["q"] * 3, ANSWERS["q"])  # Warnings are errors here.
+    call(reward(3), ["q"] * 6, ANSWERS["q"] * 2)  # The prompt was drawn twice.
+
+
+def test_an_encoder_that_loses_rows_is_refused():
+    encoder = types.SimpleNamespace(encode=lambda texts: np.ones((1, 2), np.float32))
+    with pytest.raises(ValueError, match="zip"):
+        call(reward(encoder=encoder), ["q"] * 3, ANSWERS["q"])
+    for size in (1, 2.5):
+        with pytest.raises((TypeError, ValueError), match="num_generations"):
+            reward(size)
