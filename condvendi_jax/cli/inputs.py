@@ -13,7 +13,7 @@ import numpy as np
 from absl import flags
 from rich import progress
 
-from condvendi_jax import encoders
+from condvendi_jax import encoders, validation
 from condvendi_jax.cli import files
 from condvendi_jax.encoders import embedding, items, records
 from condvendi_jax.encoders.embedding import LoadedEncoder
@@ -201,6 +201,7 @@ def _read_records(given: dict[str, Any], bar: progress.Progress, several: bool) 
     for name, texts in read.answers.items():
         if texts == read.prompts[name]:
             raise ValueError(f"--records: the answers of {name} and their prompts are equal.")
+    _warn_of_missing_prompts(read.counts)
     encoder = _load_encoder(given, "texts")
     embedded, notes = {}, []
     for role, texts in (("answers", read.answers), ("prompts", read.prompts)):
@@ -225,6 +226,18 @@ def _read_records(given: dict[str, Any], bar: progress.Progress, several: bool) 
         "text_encoder_path": encoder.spec,
     }
     return Inputs(embedded["answers"], embedded["prompts"], read.prompts, described, notes)
+
+
+def _warn_of_missing_prompts(counts: Mapping[str, Mapping[str, int]]) -> None:
+    """Warns of prompts that some models answer and others do not."""
+    prompts = dict.fromkeys(prompt for of_model in counts.values() for prompt in of_model)
+    absent = {p: name for name, found in counts.items() for p in prompts if p not in found}
+    if absent:
+        prompt, name = next(iter(absent.items()))
+        validation.warn(
+            f"{len(absent):,} of {len(prompts):,} prompts are not answered by all models: for "
+            f"example, {name} has no answer to {prompt[:80]!r}."
+        )
 
 
 def _read(given: dict[str, Any], models: Mapping[str, Model], bar: progress.Progress) -> Inputs:

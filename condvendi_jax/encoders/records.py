@@ -27,6 +27,7 @@ MODEL_FIELD = "model"
 _REQUESTS = "resps"  # lm-evaluation-harness: for each request a list of answers.
 _PROMPT_ROLES = ("user", "human")
 _ANSWER_ROLES = ("assistant", "model")
+_PARTS = {"role", "content", "text", "type"}  # One of them is in every message, and in its parts.
 _LONGEST = 2**31 - 1  # Characters of a CSV cell; Python's own limit is 131,072.
 _SHOWN = 10
 
@@ -290,7 +291,7 @@ def assistant_text(completion: Any) -> str:
 def _said(value: Any, roles: Sequence[str], name: str) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, dict) and roles:
+    if isinstance(value, dict) and roles and value.keys() & _PARTS:
         if value.get("role", roles[0]) not in roles:
             return ""
         content = value.get("content", value.get("text"))
@@ -305,7 +306,7 @@ def _opened(path: pathlib.Path, newline: str) -> Any:
     """A stream of lines; bytes that are not UTF-8 become halves of surrogate pairs."""
     with open(path, "rb") as stream:
         if stream.read(2) in (b"\xff\xfe", b"\xfe\xff"):
-            raise ValueError(f"{path}: is UTF-16; save it as UTF-8.")
+            raise ValueError(f"{path}: is UTF-16 or UTF-32; save it as UTF-8.")
     return open(path, encoding="utf-8-sig", errors="surrogateescape", newline=newline)
 
 

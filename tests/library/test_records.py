@@ -133,6 +133,7 @@ UNFIT = {
     b'{"prompt": "p", "answer": true}': "expected a text in 'answer', found True",
     b'{"prompt": ["p"], "answer": "a"}': "expected a text in 'prompt', found a list",
     b'{"prompt": "p", "answers": []}': "'answers' holds no answers",
+    b'{"prompt": "p", "answers": {"0": "a"}}': "expected a text in 'answers', found an object",
     b'{"prompt": "p", "answers": ["c", null]}': r"expected a text in 'answers'\[1\], found null",
     b'{"prompt": "p", "answers": [["b"], "c"]}': r"'answers'\[0\], found a list",
     b'{"prompt": "p", "answer": {"role": "user", "content": "a"}}': "'answer' is empty",
@@ -183,7 +184,8 @@ REFUSED = {
     "empty.jsonl": (b"", "holds no records"),
     "blank.jsonl": (b"\n\n", "holds no records"),
     "bad.jsonl": (b"\n[\n", r"no record fits. .*bad\.jsonl, line 2: is not JSON"),
-    "wide.jsonl": ('{"prompt": "p"}'.encode("utf-16"), "is UTF-16; save it as UTF-8"),
+    "wide.jsonl": ('{"prompt": "p"}'.encode("utf-16"), "is UTF-16 or UTF-32; save it as"),
+    "wider.jsonl": ('{"prompt": "p"}'.encode("utf-32"), "is UTF-16 or UTF-32; save it as"),
     "header.csv": (b"prompt,answer\n", "holds no records"),
     "twice.csv": (b"prompt,answer,answer\np,a,a\n", "names a column twice"),
     "open.csv": (b'prompt,"answer\np,a\n', "line 1: unexpected end of data"),
@@ -316,6 +318,17 @@ def test_records_of_several_models_are_compared(run):
     assert "z: 13 answers, 4 prompts, 3 to 4 answers a prompt" in out
     named = run("compare", "--records=x.jsonl,y.jsonl", "--prompt_field=prompt")[0]
     assert list(named["inputs"]["answers"]) == ["x", "y"]
+
+
+def test_prompts_that_a_model_does_not_answer_are_counted(run, write):
+    rows = [{"prompt": f"p{k}", "answers": ["a", "bb", "d" * k]} for k in range(1, 5)]
+    write(lines(*rows, {"prompt": "p1", "answer": "e"}), "y.jsonl")
+    words = "2 of 5 prompts are not answered by all models: for example, x has no answer to 'p4'"
+    with (
+        pytest.warns(UserWarning, match=words),
+        pytest.raises(ValueError, match="groups: (x|y) has no output in some of 5 groups"),
+    ):
+        run("compare", "--records=x.jsonl,y.jsonl")
 
 
 BAD_INPUTS = {
