@@ -7,9 +7,10 @@
 `answers`: the models of NoveltyBench, ten answers to each of its 100 curated prompts, whole and cut
 to one number of words, with the benchmark's classes of equivalent answers and its rewards.
 `post_training`: one model after each stage of its training, ten answers to each of 300 prompts,
-whole and cut to the length of the prompt's shortest. `same_answers`: pairs of answers to one prompt
-that people called the same or different. All texts are embedded by all-MiniLM-L6-v2, longer ones
-than 256 tokens in pieces. An interrupted run goes on where it was.
+whole and cut to the length of the prompt's shortest, with the source's share of distinct n-grams.
+`same_answers`: pairs of answers to one prompt that people called the same or different. All texts
+are embedded by all-MiniLM-L6-v2, longer ones than 256 tokens in pieces. An interrupted run goes on
+where it was.
 """
 
 from __future__ import annotations
@@ -192,9 +193,12 @@ def build_post_training(output: pathlib.Path, cache: pathlib.Path, repository: R
       ValueError: as `read_lines`.
     """
     texts, folder = _Texts(cache), "results/rlhf_experiment"
+    (metrics,) = read_lines(repository, [f"{folder}/baseline_metrics.jsonl"])
+    # The source's own measure, of whole answers.
+    distinct = {(r["stage"], r["prompt_id"]): r["ead"] for r in metrics}
     rows, asked, numbers = [], [], {}
     labels: dict[str, list[np.ndarray]] = {
-        name: [] for name in ("models", "benchmark", "prompt", "matched", "words")
+        name: [] for name in ("models", "benchmark", "prompt", "matched", "words", "distinct")
     }
     for matched, kind in enumerate(("generations", "generations_length_matched")):
         for short, benchmark in PROMPT_SETS.items():
@@ -211,6 +215,8 @@ def build_post_training(output: pathlib.Path, cache: pathlib.Path, repository: R
                 labels["prompt"].append(np.array(of))
                 labels["matched"].append(np.repeat(matched, len(records)))
                 labels["words"].append(np.array([len(text.split()) for text in answers]))
+                of = [np.nan if matched else distinct[stage, r["prompt_id"]] for r in records]
+                labels["distinct"].append(np.array(of, np.float32))
     texts.write(
         output,
         [repository],

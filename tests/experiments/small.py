@@ -394,6 +394,42 @@ def answers(folder: pathlib.Path, seed: int) -> list[str]:
     return [*files, *flags(bandwidth=1, scales="1,2", resamples=20)]
 
 
+def post_training(folder: pathlib.Path, seed: int) -> list[str]:
+    """Three stages with 4, 2 and 1 different answers to each of eight prompts; the flags.
+
+    The first prompt has four in every stage. The prompts are of two sets of four; to the first two
+    of each there are matched answers also, of which 4, 1 and 2 are different. Different answers lie
+    5 apart, so that at a bandwidth of 1 Conditional-* is their number; one is the prompt itself.
+    `distinct` is the number of whole answers to the prompts of a stage, and largest for the first.
+    """
+    generator = np.random.default_rng(seed)
+    prompts, size = 8, 4
+    places = 3.5 * np.linalg.qr(generator.normal(size=(32, 32)))[0].reshape(prompts, size, 32)
+    whole, matched = {"base": 4, "SFT": 2, "Instruct": 1}, {"base": 4, "SFT": 1, "Instruct": 2}
+    rows = [
+        (stage, cut, prompt, place % (counts[stage] if prompt else size), counts[stage])
+        for cut, counts in enumerate((whole, matched))
+        for stage in counts
+        for prompt in ((0, 1, 4, 5) if cut else range(prompts))
+        for place in range(size)
+    ]
+    stage, cut, prompt, place, count = map(np.array, zip(*rows, strict=True))
+    return [
+        *write(
+            folder,
+            outputs=places[prompt, place],
+            prompts=places[prompt, 0],
+            models=stage,
+            prompt=prompt,
+            benchmark=np.array(["one", "two"])[prompt // 4],
+            matched=cut,
+            words=10 * count,
+            distinct=np.where(cut == 1, np.nan, np.where(prompt == 0, 9.0, count)),
+        ),
+        *flags(bandwidth=1, scales="1,2", resamples=20),
+    ]
+
+
 def same_answers(folder: pathlib.Path, seed: int) -> list[str]:
     """Writes 40 pairs of answers, half of them for training; gives the flags.
 

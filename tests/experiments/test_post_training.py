@@ -1,0 +1,179 @@
+"""The study of stages of training, on stages whose numbers of answers are known."""
+
+import numpy as np
+import pytest
+import studies
+from scipy import stats
+from small import small_run, write
+from studies import execute
+
+import condvendi_jax as cv
+from experiments import data, judged
+from experiments.post_training import PostTraining, p_values, scores_of, wilson
+
+pytestmark = pytest.mark.slow
+
+finished = studies.finished(PostTraining)
+
+# The numbers of different answers after each stage, to the first prompt and to the others.
+WHOLE, MATCHED = np.array([[4, 4, 4], [4, 2, 1]]), np.array([[4, 4, 4], [4, 1, 2]])
+
+
+def known(numbers, prompts):
+    """Conditional-Vendi and -RKE of one prompt of the first kind and some of the second."""
+    each = np.repeat(numbers, [1, prompts - 1], axis=0)
+    return [np.exp(np.log(each).mean(axis=0)), 1 / np.mean(1 / each, axis=0)]
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "text", "expected"),
+    [
+        ("one", "whole", known(WHOLE, 4)),
+        ("two", "whole", [[4, 2, 1]] * 2),
+        ("both", "whole", known(WHOLE, 8)),
+        ("one", "same prompts", known(WHOLE, 2)),
+        ("one", "matched", known(MATCHED, 2)),
+        ("two", "matched", [[4, 1, 2]] * 2),
+        ("both", "same prompts", known(WHOLE, 4)),
+        ("both", "matched", known(MATCHED, 4)),
+    ],
+)
+def test_the_scores_of_every_part_are_the_known_ones(finished, benchmark, text, expected):
+    found = finished.found.sel(benchmark=benchmark, text=text, scale=1)
+    np.testing.assert_allclose(found.value, expected, rtol=1e-4)
+    assert found.model.values.tolist() == ["base", "SFT", "Instruct"]
+    expected = np.array(expected)
+    steps = [expected[:, 1] - expected[:, 0], expected[:, 2] - expected[:, 1]]
+    steps.append(expected[:, 2] - expected[:, 0])
+    np.testing.assert_allclose(found.difference, np.stack(steps, axis=1), atol=1e-3)
+    assert found.step.values.tolist() == ["base to SFT", "SFT to Instruct", "base to Instruct"]
+
+
+def test_prompts_that_narrow_are_counted_and_ties_count_half(finished):
+    found = finished.found.narrower.sel(scale=1, score="Conditional-Vendi")
+    np.testing.assert_allclose(found.sel(benchmark="two", text="whole"), 1)
+    np.testing.assert_allclose(found.sel(benchmark="both", text="whole"), (0.5 + 7) / 8)
+    matched = found.sel(benchmark="both", text="matched")
+    np.testing.assert_allclose(matched, [3.5 / 4, 0.5 / 4, 3.5 / 4])
+    assert finished.study.counts["both"] == {"whole": 8, "same prompts": 4, "matched": 4}
+
+
+def test_lengths_and_cosines_are_those_of_the_answers(finished):
+    found = finished.found.sel(scale=1, benchmark="two")
+    np.testing.assert_allclose(found.words.sel(text="whole"), [40, 20, 10])
+    np.testing.assert_allclose(found.words.sel(text="matched"), [40, 10, 20])
+    # Different answers are orthogonal: of 12 ordered pairs 0, 4 and 12 are equal.
+    np.testing.assert_allclose(found.unlike.sel(text="whole"), [1, 2 / 3, 0], atol=1e-6)
+    # One of the different answers is as the prompt.
+    np.testing.assert_allclose(found.near.sel(text="whole"), [1 / 4, 1 / 2, 1], rtol=1e-6)
+    assert not found.empty.any()
+
+
+def test_the_correlation_is_that_of_the_prompts_numbers(finished):
+    found = finished.found.correlation.sel(scale=1, benchmark="one", score="Conditional-RKE")
+    whole = found.sel(text="whole")
+    assert whole.sel(model="base").isnull().all()  # All prompts have four answers.
+    np.testing.assert_allclose(whole.isel(end=0).sel(model=["SFT", "Instruct"]), 1)
+    assert found.sel(text="matched").isnull().all()
+
+
+@pytest.fixture(scope="module")
+def stages():
+    """Answers of three stages to 40 prompts, which move further apart, and closer."""
+    generator = np.random.default_rng(0)
+    spread = np.array([1.0, 0.7, 0.72])[:, None, None, None] * generator.uniform(
+        0.5, 1.5, size=(40, 1, 1)
+    )
+    return (spread * generator.normal(size=(3, 40, 4, 3))).astype(np.float32)
+
+
+def test_errors_and_differences_are_those_of_the_library(stages, tmp_path):
+    numbers = np.repeat(np.arange(40, dtype=np.float32), 4)[:, None]
+    names = ["a", "b", "c"]
+    width = judged.Width(1.0, 1.2)
+    compared = cv.compare(
+        {name: of.reshape(160, 3) for name, of in zip(names, stages, strict=True)},
+        numbers, groups=40, method=cv.Exact(), profile=False, **width.kernels,
+    )  # fmt: skip
+    flags = write(
+        tmp_path,
+        outputs=stages.reshape(-1, 3),
+        prompts=np.zeros((480, 2)),
+        models=np.repeat(names, 160),
+        prompt=np.tile(np.repeat(np.arange(40), 4), 3),
+    )
+    run = execute(PostTraining, tmp_path, *flags, "--bandwidth=1.2", "--scales=1")
+    assert set(PostTraining.figures([run])) == set(PostTraining.drawings)
+    found = run.found.squeeze()
+    assert run.study.counts == {"all": {"whole": 40}}
+    for order, score in ((1.0, "Conditional-Vendi"), (2.0, "Conditional-RKE")):
+        ranking, of = compared.ranking("conditional", order), found.sel(score=score)
+        np.testing.assert_allclose(of.value, [ranking.values[n] for n in names], rtol=1e-4)
+        errors = [ranking.standard_errors[n] for n in names]
+        np.testing.assert_allclose(of.error, errors, rtol=0.02)
+        for step, pair in enumerate(("ab", "bc", "ac")):
+            (d,) = [d for d in ranking.differences if {d.first, d.second} == set(pair)]
+            sign = 1 if d.first == pair[1] else -1
+            np.testing.assert_allclose(of.difference[step], sign * d.value, atol=1e-4)
+            np.testing.assert_allclose(of.difference_error[step], d.standard_error, rtol=0.02)
+
+
+def test_effects_and_shares_are_those_of_the_prompts_numbers(stages):
+    """At order 2 a prompt's number is 1 over the mean of its squared kernel."""
+    rows = stages.astype(float).reshape(3, 40, 4, 3)
+    squares = np.sum((rows[:, :, :, None] - rows[:, :, None]) ** 2, axis=-1)
+    numbers = 1 / np.mean(np.exp(-squares / 1.2**2), axis=(2, 3))
+    labels = {
+        "models": np.repeat(["a", "b", "c"], 160),
+        "prompt": np.tile(np.repeat(np.arange(40), 4), 3),
+    }
+    outputs = stages.reshape(-1, 3)
+    pairs = data.PairedEmbeddings("", outputs, np.zeros((480, 3)), "", labels)
+    study = PostTraining(widths=judged.Widths(bandwidth=1.2, scales=(1.0,)))
+    found = studies.computed(study, pairs)[1].sel(score="Conditional-RKE")
+    for step, (before, after) in enumerate(((0, 1), (1, 2), (0, 2))):
+        changes = numbers[after] - numbers[before]
+        np.testing.assert_allclose(found.effect[step], changes.mean() / np.std(changes, ddof=1))
+        np.testing.assert_allclose(found.narrower[step], np.mean(changes < 0))
+
+
+def test_influences_are_those_of_left_out_prompts(stages):
+    entropies = judged.entropies(stages, 1.2)
+    values, influences = scores_of(entropies)
+    left_out = np.stack(
+        [judged.conditional(np.delete(entropies, p, axis=2)) for p in range(40)], axis=-1
+    )
+    expected = 39 * (values[..., None] - left_out)
+    np.testing.assert_allclose(influences, expected, atol=0.03 * np.abs(expected).max())
+
+
+def test_p_values_are_students_adjusted_by_holm():
+    difference, error = np.array([[-1.0, 0.2, 0.0, 0.6]]), np.array([[0.2, 0.1, 0.0, 0.2]])
+    t = 2 * stats.t.sf([5, 2, 0, 3], df=19)
+    expected = [4 * t[0], 2 * t[1], 1, 3 * t[3]]
+    np.testing.assert_allclose(p_values(difference, error, 20), [expected])
+
+
+@pytest.mark.parametrize("count", [0, 3, 20])
+def test_intervals_of_shares_are_wilsons(count):
+    expected = stats.binomtest(count, 20).proportion_ci(method="wilson")
+    np.testing.assert_allclose(wilson(np.array(count / 20), 20), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ({"matched": 2}, "--matched: expected 0 and 1"),
+        ({"prompt": 9}, "--matched: prompt 9 has matched answers and no whole ones"),
+    ],
+)
+def test_matched_answers_need_whole_ones(tmp_path, labels, message):
+    flags = small_run(PostTraining, tmp_path, 0)
+    ((role, value),) = labels.items()
+    values = np.load(tmp_path / f"{role}.npy")
+    matched = np.load(tmp_path / "matched.npy") == 1
+    chosen = matched & (np.load(tmp_path / "prompt.npy") == 5)
+    values[chosen] = value
+    np.save(tmp_path / f"{role}.npy", values)
+    with pytest.raises(ValueError, match=message):
+        execute(PostTraining, tmp_path, *flags)
