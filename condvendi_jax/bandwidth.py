@@ -429,7 +429,7 @@ def as_given(kernel: Kernel) -> RuledBandwidth:
     if isinstance(kernel, Cosine):
         return RuledBandwidth(None, "none: the cosine kernel has no bandwidth")
     if isinstance(kernel, Indicator):
-        return RuledBandwidth(None, "none: rows count as the same where they are equal")
+        return RuledBandwidth(None, "none: one where rows are equal, else zero")
     return RuledBandwidth(None, f"given: {kernel!r}")
 
 

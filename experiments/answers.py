@@ -183,7 +183,7 @@ class Answers(lab.Study):
             ),
             "answers_agreement": figures.caption(
                 _agreement(run.found, scale), run, n=n,
-                bars=f"one standard error {over}; of correlations, 95% over resampled models",
+                bars="one standard error; of correlations, 95% over resampled models",
             ),
             "answers_sizes": figures.caption(
                 _sizes(found), run, n=n, bars=f"95% intervals {over}", scale=scale
@@ -265,6 +265,11 @@ def size_of(model: str) -> tuple[str, float] | None:
     return family, float(found[1])
 
 
+def short_name(model: str) -> str:
+    """A model's name without the date at its end."""
+    return re.sub(r"[-@]\d[\d-]*$", "", model)
+
+
 def families(names: Sequence[str]) -> dict[str, list[str]]:
     """By family, its models from small to large, of those families that have several sizes."""
     sizes = {name: size for name in names if (size := size_of(name))}
@@ -303,7 +308,8 @@ def _ranked(found: xr.Dataset, study: Answers) -> Figure:
     order = np.argsort(-first.value.sel(score=judged.SCORES[0]).values, kind="stable")
     found, first = found.isel(model=order), first.isel(model=order)
     places = -np.arange(len(order))
-    figure, panels = style.panels(4, size=(2.7, 0.7 + 0.2 * len(order)), sharey=True)
+    size = 2.7, 0.7 + 0.2 * len(order)
+    figure, panels = style.panels(4, columns=4, size=size, sharey=True)
     for panel, score in zip(panels, judged.SCORES, strict=False):
         for offset, text in zip((0.15, -0.15), study.texts, strict=False):
             one = found.sel(score=score, text=text)
@@ -314,7 +320,7 @@ def _ranked(found: xr.Dataset, study: Answers) -> Figure:
         pairs = len(order) * (len(order) - 1) // 2
         apart = (first.p_value.sel(score=score) < _LEVEL).sum().item() // 2
         panel.set_title(f"{score}:\n{apart} of {pairs} pairs told apart")
-        panel.set(xlabel=f"effective number of {study.of_each} answers")
+        panel.set(xlabel="effective number of answers")
     for panel, judge in zip(panels[2:], (CLASSES, UTILITY), strict=True):
         one = first.sel(judge=judge)
         panel.errorbar(
@@ -322,10 +328,12 @@ def _ranked(found: xr.Dataset, study: Answers) -> Figure:
             elinewidth=0.8, color=style.BLACK,
         )  # fmt: skip
         agrees = one.over_models.sel(measure=judged.SCORES[0])
-        panel.set_title(f"the benchmark's {judge}: rank correlation\n{tables.interval(*agrees)}")
-        panel.set(xlabel=f"mean {judge} of a prompt")
+        words = tables.interval(*agrees.values)
+        panel.set_title(f"the benchmark's {judge}:\nrank correlation {words}")
+        panel.set(xlabel=f"{judge} of a prompt, mean")
     names = [
-        f"{m} ({w:.0f} words)" for m, w in zip(first.model.values, first.words.values, strict=True)
+        f"{short_name(m)} ({w:.0f} words)"
+        for m, w in zip(first.model.values, first.words.values, strict=True)
     ]
     panels[0].set_yticks(places, names, fontsize=7.5)
     panels[0].set_ylim(places[-1] - 0.7, 0.7)
@@ -367,13 +375,12 @@ def _agreement(found: xr.Dataset, scale: float) -> Figure:
 
 
 def _swept(panel: Axes, found: xr.Dataset) -> None:
-    for (text, colour), (score, dash) in itertools.product(
-        _COLOURS.items(), zip(judged.SCORES, ("-", "--"), strict=True)
-    ):
+    looks = zip(judged.SCORES, ("-", ":"), ("o", "s"), strict=True)
+    for (text, colour), (score, dash, marker) in itertools.product(_COLOURS.items(), looks):
         if text in found.text.values:
             one = found.swept.sel(text=text, score=score)
             panel.plot(
-                one.multiple, one, dash, marker="o", markersize=3, color=colour,
+                one.multiple, one, dash, marker=marker, markersize=3, color=colour,
                 label=f"{score}, {text}",
             )  # fmt: skip
     panel.set_xscale("log", base=2)

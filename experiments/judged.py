@@ -173,7 +173,7 @@ class Widths:
         times = ", ".join(f"{scale:g}" for scale in ([scale] if scale else self.scales))
         ending = "" if times == "1" else f" x {times}"
         chosen = "given" if self.described == "given" else f"from {self.described}"
-        return f"Gaussian bandwidth of the answers {{}} {chosen}{ending}; prompts equal or not"
+        return f"Bandwidth of the answers {{}} {chosen}{ending}, prompts equal or different"
 
     @property
     def widths(self) -> str:

@@ -14,7 +14,8 @@ TYPES = {"dogs": 140, "fruits": 78, "clothing": 136, "animals": 140, "objects": 
 """The sets of types, with the photographs of the kind that has the fewest."""
 NON_COMMERCIAL = {"dogs", "animals", "objects", "captions", "captioning"}
 FILES = [name for name in SETS if name not in ("emoji", "mixture")]
-ROUNDED = ("captions", "captioning", "stories")  # To multiples of a step, so not of norm 1.
+# To multiples of a step, so not of norm 1.
+ROUNDED = ("captions", "captioning", "stories", "answers", "post_training", "same_answers")
 PHOTOGRAPHS, DRAWN = 8091, 2300  # Of captions and of captioning.
 
 

@@ -129,7 +129,7 @@ def test_prompts_can_be_the_same_only_where_they_are_equal(score):
     for name, value in scores(gaussian_gram(OUTPUTS, 0.8), equal, order=2).items():
         assert report["scores"][0][name] == pytest.approx(value, rel=1e-5)
     assert report["bandwidths"]["prompts"]["bandwidth"] is None
-    assert "bandwidth of prompts: none: rows count as the same where they are equal" in out
+    assert "bandwidth of prompts: none: one where rows are equal, else zero" in out
 
 
 def test_flags_alone_are_those_of_score(folder, capfd):
