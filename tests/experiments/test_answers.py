@@ -78,13 +78,13 @@ def test_models_are_told_apart_as_the_library_does():
     """Scores, errors, p-values and letters are those of `compare` under equal prompts."""
     generator = np.random.default_rng(1)
     spread = np.array([1.0, 0.97, 0.5])[:, None, None, None]
-    rows = (spread * generator.normal(size=(3, 40, 4, 2))).astype(np.float32)
+    rows = (spread * generator.normal(size=(3, 60, 4, 2))).astype(np.float32)
     names = ["a", "b", "c"]
     found = judged.ranked(judged.entropies(rows, 1.0), names)
-    prompts = np.repeat(np.arange(40, dtype=np.float32), 4)[:, None]
+    prompts = np.repeat(np.arange(60, dtype=np.float32), 4)[:, None]
     kernels = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Indicator()}
     compared = cv.compare(
-        dict(zip(names, rows.reshape(3, 160, 2), strict=True)), prompts, **kernels, profile=False
+        dict(zip(names, rows.reshape(3, 240, 2), strict=True)), prompts, **kernels, profile=False
     )
     for score, order in zip(judged.SCORES, (1, 2), strict=True):
         ranking, own = compared.ranking("conditional", order), found.sel(score=score)
