@@ -23,6 +23,7 @@ _MODULES = {
     "language": "experiments.language:Language",
     "same_answers": "experiments.same_answers:SameAnswers",
     "answers": "experiments.answers:Answers",
+    "hivemind": "experiments.hivemind:Hivemind",
     "post_training": "experiments.post_training:PostTraining",
     "temperature": "experiments.temperature:Temperature",
     "sketch_temperature": "experiments.sketch_temperature:SketchTemperature",

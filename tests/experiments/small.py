@@ -430,6 +430,17 @@ def post_training(folder: pathlib.Path, seed: int) -> list[str]:
     ]
 
 
+def hivemind(folder: pathlib.Path, seed: int) -> list[str]:
+    """Five models of three families and two vendors."""
+    numbers = {"gemma-2-2b": 2, "gemma-2-9b": 2, "gemini-x": 4, "gpt-4o": 4, "gpt-4o-mini": 1}
+    files = write_answers(folder, seed, numbers)
+    files = [file for file in files if not file.startswith(("--classes", "--rewards", "--words"))]
+    models = (folder / "models.txt").read_text().split()
+    vendors = ["OpenAI" if name.startswith("gpt") else "Google" for name in models]
+    more = flags(bandwidth=1, scales="1,2", resamples=20, permutations=30)
+    return [*files, *write(folder, vendors=np.array(vendors)), *more]
+
+
 def same_answers(folder: pathlib.Path, seed: int) -> list[str]:
     """Writes 40 pairs of answers, half of them for training; gives the flags.
 
