@@ -122,6 +122,9 @@ class Width:
     coordinate: float
     outputs: float
 
+    def __str__(self) -> str:
+        return f"{self.coordinate:g}"
+
     @property
     def kernels(self) -> dict[str, Any]:
         """The two kernels, as the scores take them; the prompts are numbers `[n, 1]`."""
