@@ -1,4 +1,4 @@
-"""The `condvendi` command, also `python -m condvendi_jax`: `score` and `compare`."""
+"""The `condvendi` command, also `python -m condvendi_jax`: `score`, `compare` and `report`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from condvendi_jax import __version__
 _VERBS = {
     "score": "the scores of one model's outputs, with errors",
     "compare": "several models side by side, and whether they differ",
+    "report": "the same as a page of HTML, with the outputs behind the scores",
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from absl import flags
@@ -59,10 +59,20 @@ def define_flags() -> flags.FlagValues:
 
 def main(argv: Sequence[str]) -> None:
     """Reads, compares, prints, writes."""
-    values = define_flags()
-    words, given = options.parse(values, argv, USAGE)
-    if given["help"]:
-        return
+    words, given = options.parse(define_flags(), argv, USAGE)
+    if not given["help"]:
+        run(words, given)
+
+
+def run(
+    words: Sequence[str],
+    given: dict[str, Any],
+    shown: Callable[[inputs.Inputs], dict[str, Any]] | None = None,
+) -> None:
+    """Compares the models of a command line.
+
+    `shown` gives the arguments of `Comparison.html` from what was read, for a page in --output.
+    """
     if given["records"] is not None:
         command.no_words(words)
         paths, prompt_paths = {}, {}
@@ -83,6 +93,7 @@ def main(argv: Sequence[str]) -> None:
     started = time.perf_counter()
     with command.progress_bar() as bar:
         read = inputs.read(given, models, bar, several=True)
+        beside = shown(read) if shown else {}
         task = bar.add_task("", total=None)
         found = comparison.compare(
             read.outputs,
@@ -95,6 +106,8 @@ def main(argv: Sequence[str]) -> None:
             profile=True if given["profile"] else None,
             progress=lambda words: bar.update(task, description=words),
         )
+        bar.update(task, description="page")
+        page = found.html(**beside) if shown else ""
     names = ("outputs_key", "prompts_key", "weights")
     keys = {name: given[name] for name in names if given[name] is not None}
     described = {"models": paths, "prompts": prompt_paths or given["prompts"], **keys}
@@ -102,8 +115,12 @@ def main(argv: Sequence[str]) -> None:
         described = {"records": given["records"], **keys}
     report = options.report(found, given, described | read.described, since=started)
     table = "\n".join([str(found), *read.notes])
-    with options.printed_last(table, [given[flag] for flag in ("json", "latex", *_TABLES)]):
+    targets = [given.get(flag) for flag in ("json", "latex", "output", *_TABLES)]
+    with options.printed_last(table, targets):
         _write(found, report, given)
+        if page:
+            with files.atomic_writer(given["output"]) as stream:
+                stream.write(files.marked(page).encode())
 
 
 def _write(found: comparison.Comparison, report: dict[str, Any], given: dict[str, Any]) -> None:

@@ -134,6 +134,10 @@ def sources(given: dict[str, Any], models: Mapping[str, Model]) -> dict[str, lis
     if given["weights"] is not None:
         one_file = files.expanded(given["weights"]).exists()
         found["--weights"] = [given["weights"]] if one_file else given["weights"].split(",")
+    for name in ("output_texts", "prompt_texts"):
+        if given.get(name) is not None:
+            one_file = files.expanded(given[name]).exists()
+            found[f"--{name}"] = [given[name]] if one_file else given[name].split(",")
     for name in ("image_encoder", "text_encoder"):
         if given[name] is not None:
             source = embedding.source_of(given[name])
@@ -157,7 +161,8 @@ class Inputs(NamedTuple):
     `outputs` are embeddings `[n, d_x]` by model, `prompts` embeddings `[n, d_t]` by file, and
     `texts` what was embedded of a file of prompts; of records, both go by model. `described` has
     columns, pairing and encoders for JSON, one entry a model where they differ; `notes` are lines
-    to print below the table.
+    to print below the table. `items` are the texts, or paths of pictures, that were embedded as
+    outputs, by model.
     """
 
     outputs: dict[str, np.ndarray]
@@ -165,6 +170,7 @@ class Inputs(NamedTuple):
     texts: dict[str, list[str]]
     described: dict[str, Any]
     notes: list[str]
+    items: dict[str, Sequence[Any]]
 
 
 def read(
@@ -225,7 +231,9 @@ def _read_records(given: dict[str, Any], bar: progress.Progress, several: bool) 
         "text_encoder": encoder.name,
         "text_encoder_path": encoder.spec,
     }
-    return Inputs(embedded["answers"], embedded["prompts"], read.prompts, described, notes)
+    return Inputs(
+        embedded["answers"], embedded["prompts"], read.prompts, described, notes, dict(read.answers)
+    )
 
 
 def _warn_of_missing_prompts(counts: Mapping[str, Mapping[str, int]]) -> None:
@@ -253,8 +261,9 @@ def _read(given: dict[str, Any], models: Mapping[str, Model], bar: progress.Prog
             columns = {"paired_by": "order", **columns}
         for key, value in columns.items():
             described.setdefault(key, {})[name] = value
-    used, notes = {}, []
+    used, notes, shown = {}, [], {}
     if kind != "embeddings":
+        shown = dict(outputs)
         encoder = used[kind] = _load_encoder(given, kind)
         what = {"images": "pictures", "texts": "texts"}[kind]
         for name, found in outputs.items():
@@ -285,7 +294,7 @@ def _read(given: dict[str, Any], models: Mapping[str, Model], bar: progress.Prog
     if "paired_by" in report:
         notes.append(f"outputs paired with prompts by {_in_words(report['paired_by'])}")
     words = {path: found.texts for path, found in texts.items()}
-    return Inputs(outputs, prompts, words, report, notes)
+    return Inputs(outputs, prompts, words, report, notes, shown)
 
 
 def _one_or_each(values: Mapping[str, str], count: int) -> Any:

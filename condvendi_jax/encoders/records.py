@@ -401,3 +401,4 @@ _READERS = {
     ".eval": _read_inspect,
     ".json": _read_inspect,
 }
+RECORD_ENDINGS = tuple(_READERS)

@@ -105,6 +105,7 @@ def compare(
         weights=weights,
         progress=progress,
     )
+    given = pairs
     pairs = {name: own.supported() for name, own in pairs.items()}
     check_numbers({name: own.total for name, own in pairs.items()}, plan)
     shared = not isinstance(prompts, Mapping)
@@ -131,7 +132,7 @@ def compare(
     over = None
     if profile or (profile is None and untested is None):
         over = profiles.of_plan(pairs, plan, level=level, shared=shared, asked=bool(profile))
-    return Comparison(evaluations, rankings, matched, level, untested, between, over)
+    return Comparison(evaluations, rankings, matched, level, untested, between, over, given)
 
 
 def check_numbers(numbers: Mapping[str, int], plan: Plan) -> None:

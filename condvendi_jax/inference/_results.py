@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -304,6 +305,7 @@ class Comparison:
       between: how many models are different; None of one model, and where order 2 is not computed
         from all pairs of rows.
       profile: order 2 over a ladder of bandwidths; None where it is not computed (`compare`).
+      pairs: the data of each model, with rows of weight zero; for `report_html`.
     """
 
     evaluations: dict[str, Evaluation]
@@ -313,6 +315,7 @@ class Comparison:
     untested: str | None = None
     between: Between | None = None
     profile: Profile | None = None
+    pairs: Mapping[str, Pairs] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -382,6 +385,60 @@ class Comparison:
     def report(self, *, encoder: str | None = None) -> Report:
         """As `Evaluation.report`, of all models."""
         return _paper.of_comparison(self, encoder)
+
+    def html(
+        self,
+        *,
+        outputs: Mapping[str, Sequence[str | os.PathLike[str]]] | None = None,
+        prompts: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
+        encoder: str | None = None,
+        command: str | None = None,
+    ) -> str:
+        """What `report_html` writes, as a text."""
+        from condvendi_jax.inference import _behind  # It imports what imports this module.
+        from condvendi_jax.report import _html
+
+        sizes = {name: pairs.n for name, pairs in self.pairs.items()}
+        return _html.page(
+            self,
+            outputs=None if outputs is None else _behind.check_texts(outputs, sizes),
+            prompts=None if prompts is None else _behind.check_prompts(prompts, self.pairs),
+            behind=_behind.of_pairs(self.pairs),
+            encoder=encoder,
+            command=command,
+        )
+
+    def report_html(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        outputs: Mapping[str, Sequence[str | os.PathLike[str]]] | None = None,
+        prompts: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
+        encoder: str | None = None,
+        command: str | None = None,
+    ) -> None:
+        """Writes one page of HTML, which needs no network: the scores and the outputs behind them.
+
+        Args:
+          path: the file, which is replaced once the page is complete.
+          outputs: the texts of each model's outputs, or the paths of its pictures, by the name of
+            the model and in the order of its embeddings, `[n]`. A string is a text; a picture is a
+            `pathlib.Path`. Where None, the page shows rows by their numbers.
+          prompts: the texts of the prompts in the order of their embeddings: `[n]` that all models
+            share, or those of each model by name.
+          encoder: the name of the encoder of the embeddings.
+          command: the command that was called, to be shown.
+
+        Raises:
+          TypeError, ValueError: the texts are not of these models or not as many as the rows.
+          OSError: the file cannot be written, or a picture cannot be read.
+        """
+        from condvendi_jax.cli import files  # The command's way to write a file whole.
+
+        files.check_writable(path)
+        page = self.html(outputs=outputs, prompts=prompts, encoder=encoder, command=command)
+        with files.atomic_writer(path) as stream:
+            stream.write(files.marked(page).encode())
 
     def __str__(self) -> str:
         """The tables, and below them what their numbers mean."""

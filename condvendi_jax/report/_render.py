@@ -254,12 +254,12 @@ def overlaps(found: Between) -> tuple[list[str], list[list[str]]]:
 
 def comparison(found: Comparison) -> str:
     """The tables of several models, and below them what their numbers mean."""
-    heading, differences = _differences(found)
+    heading, rows = differences(found)
     words = [f"{ranking.name}: {ranking_in_words(ranking)}" for ranking in found.rankings]
-    table = [aligned(heading, differences), ""] if differences else []
+    table = [aligned(heading, rows), ""] if rows else []
     if found.between:
         table += [different_models(found.between), aligned(*overlaps(found.between)), ""]
-    notes = _notes_on_comparison(found)
+    notes = notes_on_comparison(found)
     over = _over_bandwidths(found)
     return "\n".join([aligned(*scores_by_model(found)), "", *words, "", *over, *table, *notes])
 
@@ -284,15 +284,12 @@ def over_bandwidths(found: Profile) -> tuple[str, list[str]]:
 
 def comparison_in_markdown(found: Comparison) -> str:
     """Both tables and their notes in Markdown."""
-    heading, differences = _differences(found)
-    tables = [
-        markdown(*scores_by_model(found)),
-        *([markdown(heading, differences)] if differences else []),
-    ]
+    heading, rows = differences(found)
+    tables = [markdown(*scores_by_model(found)), *([markdown(heading, rows)] if rows else [])]
     if found.between:
         tables += [different_models(found.between), markdown(*overlaps(found.between))]
     notes = "\n".join(
-        f"- {note}" for note in [*_over_bandwidths(found)[:-1], *_notes_on_comparison(found)]
+        f"- {note}" for note in [*_over_bandwidths(found)[:-1], *notes_on_comparison(found)]
     )
     return "\n\n".join([*tables, notes]) + "\n"
 
@@ -394,10 +391,10 @@ def _lead(pair: PairProfile, widths: Sequence[float]) -> str:
     signs = pair.signs.tolist()
     one, two = pair.first, pair.second
     if pair.depends:
-        where = [_where(signs, sign, widths) for sign in (1, -1)]
+        places = [where(signs, sign, widths) for sign in (1, -1)]
         return (
             f"the order of {one} and {two} depends on the bandwidth: {one} {_verb(pair)} {two} "
-            f"{where[0]}, and {two} {_verb(pair)} {one} {where[1]}"
+            f"{places[0]}, and {two} {_verb(pair)} {one} {places[1]}"
         )
     if not any(signs):
         return f"{one} and {two}: no difference can be told at any bandwidth"
@@ -413,7 +410,7 @@ def _lead(pair: PairProfile, widths: Sequence[float]) -> str:
             if told[0] > 0 and told[-1] < len(signs) - 1
             else (f"; {'below' if told[0] > 0 else 'above'} that no difference can be told")
         )
-    return f"{one} {_verb(pair)} {two} {_where(signs, 1, widths)}{rest}"
+    return f"{one} {_verb(pair)} {two} {where(signs, 1, widths)}{rest}"
 
 
 def _verb(pair: PairProfile) -> str:
@@ -422,7 +419,7 @@ def _verb(pair: PairProfile) -> str:
     )
 
 
-def _where(signs: Sequence[int], sign: int, widths: Sequence[float]) -> str:
+def where(signs: Sequence[int], sign: int, widths: Sequence[float]) -> str:
     """The bandwidths that have a sign: 'at every bandwidth from 0.4 to 1.6, and at 3.2'."""
     runs = [
         [width for _, width in run]
@@ -519,7 +516,7 @@ def scores_by_model(found: Comparison) -> tuple[list[str], list[list[str]]]:
     ]
 
 
-def _differences(found: Comparison) -> tuple[list[str], list[list[str]]]:
+def differences(found: Comparison) -> tuple[list[str], list[list[str]]]:
     """The heading, and a row for each score and pair of models."""
 
     def p(value: float) -> str:  # Very small ones depend on tails that are uncertain.
@@ -550,7 +547,17 @@ def ranking_in_words(found: Ranking) -> str:
     return words + (" (>=: not told apart)" if ">=" in words else "")
 
 
-def _notes_on_comparison(found: Comparison) -> list[str]:
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence: 'A, B and C', those beyond the first six as a number."""
+    several = [
+        *names[:_LISTED],
+        *([f"{len(names) - _LISTED} more"] if len(names) > _LISTED else []),
+    ]
+    return " and ".join([", ".join(several[:-1])] * (len(several) > 1) + several[-1:])
+
+
+def notes_on_comparison(found: Comparison) -> list[str]:
+    """What the numbers of the tables mean."""
     notes = _bandwidths(found.bandwidths)
     limits: dict[str, list[str]] = {}
     for ranking in found.rankings:

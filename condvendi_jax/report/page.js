@@ -1,0 +1,86 @@
+"use strict";
+(() => {
+  const $ = (selector, of = document) => of.querySelector(selector);
+  const all = (selector, of = document) => [...of.querySelectorAll(selector)];
+  const heat = $(".heat"), body = $("tbody", heat);
+  document.documentElement.classList.add("ready");
+
+  // Sorting: the value of a cell, or its place in the first order; empty cells stay last.
+  all("thead th", heat).forEach((heading, column) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...heading.childNodes);
+    heading.append(button);
+    button.addEventListener("click", () => {
+      const up = heading.ariaSort !== "ascending";
+      all("[aria-sort]", heat).forEach(other => other.removeAttribute("aria-sort"));
+      heading.ariaSort = up ? "ascending" : "descending";
+      const value = row => row.cells[column].dataset.v;
+      body.append(...[...body.rows].sort((a, b) => {
+        const [x, y] = [value(a), value(b)];
+        return (x === "") - (y === "") || (up ? x - y : y - x);
+      }));
+    });
+  });
+
+  // The outputs of one prompt, below the table.
+  const rowOf = panel => panel && $(`a[href="#${$("div[id]", panel).id}"]`, body).closest("tr");
+  const current = () => $(".prompt.current");
+  function show(id) {
+    const target = document.getElementById(id), panel = target && target.closest(".prompt");
+    if (!panel) return;
+    all(".current", $("#prompts")).forEach(old => old.classList.remove("current"));
+    all(".found").forEach(old => old.classList.remove("found"));
+    panel.classList.add("current");
+    rowOf(panel).classList.add("current");
+    for (let box = target; (box = box.parentElement.closest("details"));) box.open = true;
+    $("#viewer").hidden = false;
+    if (target.matches("li")) target.classList.add("found");
+    (target.matches("li") ? target : $("#viewer")).scrollIntoView({ block: target.matches("li") ? "center" : "start" });
+    $("div[id]", panel).focus({ preventScroll: true });
+  }
+  const go = id => { history.replaceState(null, "", `#${id}`); show(id); };
+  document.addEventListener("click", event => {
+    const link = event.target.closest('a[href^="#p"]');
+    const row = event.target.closest(".heat tbody tr");
+    const id = (link || (row && $("a", row)))?.hash.slice(1);
+    if (id && document.getElementById(id)?.closest(".prompt")) { event.preventDefault(); go(id); }
+  });
+  const step = by => {
+    const row = rowOf(current()), next = row && (by > 0 ? row.nextElementSibling : row.previousElementSibling);
+    if (next) go($("a", next).hash.slice(1));
+  };
+  const back = () => { if (current()) $("a", rowOf(current())).focus(); };
+  $("#next").addEventListener("click", () => step(1));
+  $("#previous").addEventListener("click", () => step(-1));
+  $("#back").addEventListener("click", back);
+  document.addEventListener("keydown", event => { if (event.key === "Escape") back(); });
+  window.addEventListener("hashchange", () => show(location.hash.slice(1)));
+  show(location.hash.slice(1));
+
+  // The bandwidth: the row of the table, the line in the chart, and the order in words.
+  const slider = $("#slider");
+  if (slider) {
+    const rows = all("#ladder tbody tr"), cursor = $(".cursor");
+    const move = () => {
+      rows.forEach((row, k) => row.classList.toggle("current", k === +slider.value));
+      const row = rows[slider.value], names = all("#ladder thead th").slice(2);
+      const values = names.map((name, k) => `${name.textContent} ${row.cells[k + 2].firstChild.data.trim()}`);
+      $("output", slider.closest("p")).textContent =
+        `${row.cells[0].textContent} (times ${row.cells[1].textContent}): ${row.dataset.w}. ${values.join(", ")}.`;
+      slider.setAttribute("aria-valuetext", row.cells[0].textContent);
+      cursor.setAttribute("transform", `translate(${row.dataset.x} 0)`);
+    };
+    slider.closest("p").hidden = false;
+    slider.addEventListener("input", move);
+    move();
+  }
+
+  // The map: the output nearest to a click.
+  all(".map").forEach(map => map.addEventListener("click", event => {
+    const points = [...$(".points", map).getAttribute("d").matchAll(/M(\S+) (\S+)h0/g)];
+    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(map.getScreenCTM().inverse());
+    const far = points.map(([, x, y]) => (x - at.x) ** 2 + (y - at.y) ** 2);
+    go(`o${map.dataset.m}-${far.indexOf(Math.min(...far)) * map.dataset.step}`);
+  }));
+})();
