@@ -1,0 +1,161 @@
+"""The page of a comparison in a real browser: sorting, outputs, keyboard, slider, no request."""
+
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+
+import condvendi_jax as cv
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="the extra `browser` is missing")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+if CHROMIUM is None:
+    pytest.skip("there is no Chromium", allow_module_level=True)
+
+P, K = 6, 4
+RNG = np.random.default_rng(0)
+PROMPTS = np.repeat(RNG.normal(size=(P, 3)), K, axis=0).astype(np.float32)
+MODELS = {
+    name: (PROMPTS + scale * RNG.normal(size=PROMPTS.shape)).astype(np.float32)
+    for name, scale in (("few", 0.05), ("many", 1.0))
+}
+HOSTILE = (
+    "</script><img src=https://example.org/x onerror='window.hacked=1'><script>hacked=1</script>"
+)
+
+
+@pytest.fixture(scope="module")
+def found():
+    kernels = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.7)}
+    return cv.compare(MODELS, PROMPTS, **kernels, orders=[2])
+
+
+@pytest.fixture(scope="module")
+def path(found, tmp_path_factory):
+    target = tmp_path_factory.mktemp("page") / "page.html"
+    outputs = {name: [f"{name} {row} {HOSTILE}" for row in range(P * K)] for name in MODELS}
+    prompts = [f"prompt {row // K} {HOSTILE}" for row in range(P * K)]
+    found.report_html(target, outputs=outputs, prompts=prompts)
+    return target
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser, path):
+    """The page, of which the test fails if it asks for anything, or writes to the console."""
+    yield from opened(browser, path)
+
+
+def opened(browser, path, **options):
+    context = browser.new_context(**options)
+    tab, heard = context.new_page(), []
+    tab.on("console", lambda message: heard.append(message.text))
+    tab.on("pageerror", lambda error: heard.append(str(error)))
+    tab.on("request", lambda request: heard.append(request.url))
+    tab.goto(pathlib.Path(path).as_uri())
+    yield tab
+    assert heard in ([], [pathlib.Path(path).as_uri()])
+    context.close()
+
+
+def column(page, number):
+    cells = page.locator(f".heat tbody tr > :nth-child({number})")
+    return cells.evaluate_all("cells => cells.map(cell => +cell.dataset.v)")
+
+
+def test_every_column_sorts_both_ways(page):
+    for number in range(1, 6):
+        button = page.locator(f".heat thead th:nth-child({number}) button")
+        for direction in ("ascending", "descending"):
+            button.click()
+            values = column(page, number)
+            assert values == sorted(values, reverse=direction == "descending")
+            assert page.locator(f".heat th[aria-sort={direction}]").count() == 1
+    assert sorted(column(page, 1)) == [*range(P)]
+
+
+def test_a_click_shows_the_outputs_of_all_models(page):
+    assert page.locator(".prompt:visible").count() == 0
+    page.locator(".heat tbody tr:nth-child(3) td:nth-child(2)").click()
+    assert page.locator(".prompt:visible").count() == 1
+    panel = page.locator("#p2")
+    assert panel.locator("section:visible h4").all_inner_texts() == ["few", "many"]
+    assert f"few {2 * K} </script>" in panel.inner_text()
+    page.locator("#next").click()
+    assert page.locator(".prompt:visible #p3").count() == 1
+    page.locator("#previous").click()
+    page.locator("#previous").click()
+    assert page.locator(".prompt:visible #p1").count() == 1
+    assert page.evaluate("window.hacked") is None
+
+
+def test_the_keyboard_alone_is_enough(page):
+    button = page.locator(".heat thead th:nth-child(2) button")
+    button.focus()
+    page.keyboard.press("Enter")
+    assert column(page, 2) == sorted(column(page, 2))
+    link = page.locator(".heat tbody tr:nth-child(1) a")
+    name = link.get_attribute("href")[1:]
+    link.focus()
+    page.keyboard.press("Enter")
+    assert page.locator(f"#{name}:visible").count() == 1
+    assert page.evaluate("document.activeElement.id") == name
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.hash") == f"#{name}"
+    page.locator("#slider").focus()
+    page.keyboard.press("Home")
+    assert page.locator("output").inner_text().startswith(f"{0.8 / 8:.3g} (times 0.125)")
+
+
+def test_the_slider_shows_the_scores_at_each_bandwidth(page, found):
+    slider, over = page.locator("#slider"), found.profile
+    assert int(slider.input_value()) == 6  # The chosen bandwidth.
+    for k in (0, 6, len(over.bandwidths) - 1):
+        slider.fill(str(k))
+        words = page.locator("output").inner_text()
+        assert words.startswith(f"{over.bandwidths[k]:.3g} (times {over.multiples[k]:.3g})")
+        for model, value in zip(over.models, over.values.conditional[:, k], strict=True):
+            assert f"{model} {value:.4g}" in words
+        sign = over.pair("many", "few").signs[k]
+        assert ("many > few" in words) == (sign > 0)
+
+
+def test_a_click_on_the_map_shows_the_nearest_output(page):
+    image = page.locator(".map").nth(1)
+    image.scroll_into_view_if_needed()
+    drawn = image.locator(".points").get_attribute("d").split("M")[1:]
+    x, y = map(float, drawn[9].removesuffix("h0").split())
+    place = image.evaluate(
+        "(svg, [x, y]) => { const at = new DOMPoint(x, y).matrixTransform(svg.getScreenCTM());"
+        " return [at.x, at.y]; }",
+        [x, y],
+    )
+    page.mouse.click(*place)
+    assert page.locator("#o1-9.found:visible").count() == 1
+
+
+@pytest.mark.parametrize("width", [360, 800, 1400])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_is_as_wide_as_the_screen(browser, path, width, scheme):
+    size = {"viewport": {"width": width, "height": 700}, "color_scheme": scheme}
+    for page in opened(browser, path, **size):
+        page.locator(".heat tbody tr:nth-child(1) a").click()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (colour == "rgb(255, 255, 255)") == (scheme == "light")
+
+
+def test_without_script_everything_can_be_read(browser, path):
+    for page in opened(browser, path, java_script_enabled=False):
+        assert page.locator(".prompt:visible").count() == P
+        assert page.locator("#viewer:visible, .slider:visible").count() == 0
+        page.locator(".heat tbody tr:nth-child(2) a").click()
+        assert page.locator("#p1:visible").count() == 1  # The browser opens what a link leads into.

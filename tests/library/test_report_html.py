@@ -1,0 +1,316 @@
+"""The page of a comparison: what it holds, that it is safe, and that it needs no network."""
+
+import html.parser
+import json
+import re
+
+import fake_encoders
+import numpy as np
+import pytest
+
+import condvendi_jax as cv
+from condvendi_jax import __main__
+from condvendi_jax.cli import inputs
+from condvendi_jax.inference import _behind
+
+P, K = 8, 5  # Prompts, and answers of each.
+RNG = np.random.default_rng(0)
+CENTRES = RNG.normal(size=(P, 3)).astype(np.float32)
+PROMPTS = np.repeat(CENTRES, K, axis=0)
+MODELS = {
+    name: (PROMPTS + scale * RNG.normal(size=PROMPTS.shape)).astype(np.float32)
+    for name, scale in (("few", 0.05), ("many", 1.0))
+}
+MODELS["few"][1] = MODELS["few"][0]  # A duplicate within a model, and one across both.
+MODELS["many"][7] = MODELS["few"][6]
+KERNELS = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.7)}
+OUTPUTS = {name: [f"{name} answer {row}" for row in range(P * K)] for name in MODELS}
+TEXTS = [f"prompt {row // K}" for row in range(P * K)]
+HOSTILE = [
+    "</script><script>window.hacked = 1</script>",
+    "<img src=https://example.org/x.png onerror=alert(1)>",
+    "\"quotes\" 'and' `ticks` & &amp; </details></li></section>",
+    "\u202eright to left\u202c \u05e9\u05dc\u05d5\u05dd \u0645\u0631\u062d\u0628\u0627",
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467 \u2028 \u2029 \x00 \x1b \ud800",
+    "]]> --> <!-- ${title} $title",
+]
+
+
+@pytest.fixture(scope="module")
+def found():
+    return cv.compare(MODELS, PROMPTS, **KERNELS, orders=[2])
+
+
+class Parsed(html.parser.HTMLParser):
+    """The elements of a page, with their attributes and the text inside each id."""
+
+    VOID = {"meta", "img", "input", "br"}
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.open, self.inside, self.rows = [], [], {}, []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+        if tag not in self.VOID and not self.get_starttag_text().endswith("/>"):
+            self.open.append((tag, dict(attrs).get("id")))
+
+    def handle_endtag(self, tag):
+        if tag not in ("path", "use"):
+            assert self.open.pop()[0] == tag
+
+    def handle_data(self, data):
+        for _, name in self.open:
+            if name:
+                self.inside[name] = self.inside.get(name, "") + data
+        if any(tag in ("td", "th") for tag, _ in self.open):
+            self.rows[-1][-1] += data
+
+    def ids(self):
+        return [attributes["id"] for _, attributes in self.elements if "id" in attributes]
+
+
+def gram(x, sigma, y=None):
+    x, y = np.asarray(x, float), np.asarray(x if y is None else y, float)
+    return np.exp(-np.sum((x[:, None] - y) ** 2, axis=2) / (2 * sigma**2))
+
+
+def test_the_page_is_well_formed_and_every_link_leads_somewhere(found):
+    page = Parsed(found.html(outputs=OUTPUTS, prompts=TEXTS))
+    assert page.open == []
+    ids = page.ids()
+    assert len(set(ids)) == len(ids)
+    assert {f"p{k}" for k in range(P)} | {f"o1-{k}" for k in range(P * K)} <= set(ids)
+    for _, attributes in page.elements:
+        if "href" in attributes:
+            assert attributes["href"].startswith("#") and attributes["href"][1:] in ids
+        assert not any(name.startswith("on") for name in attributes)
+        assert attributes.get("src", "data:").startswith("data:")
+
+
+def test_the_numbers_are_those_of_float64(found):
+    page = Parsed(found.html(outputs=OUTPUTS, prompts=TEXTS))
+    heat = {row[0]: row[1:] for row in page.rows if row[0].startswith("prompt ") and len(row) == 5}
+    assert len(heat) == P
+    for k in range(P):
+        rows = slice(k * K, (k + 1) * K)
+        own = [1 / np.mean(gram(MODELS[m][rows], 0.8) ** 2) for m in MODELS]
+        expected = [*own, np.mean(own), np.ptp(own)]
+        assert [float(cell) for cell in heat[f"prompt {k}"]] == pytest.approx(expected, rel=6e-3)
+    for index, (name, outputs) in enumerate(MODELS.items()):
+        # d log(joint / prompts) in the weight of a row, times the score (docs/contributions.md).
+        both, alone = (gram(outputs, 0.8) * gram(PROMPTS, 0.7)) ** 2, gram(PROMPTS, 0.7) ** 2
+        score = alone.mean() / both.mean()
+        influence = -2 * score * (both.mean(1) / both.mean() - alone.mean(1) / alone.mean())
+        assert found.ranking("conditional", 2).values[name] == pytest.approx(score, rel=1e-4)
+        for row in range(P * K):
+            words = page.inside[f"o{index}-{row}"]
+            shown = float(re.match(r"[+−][\d.e−-]+", words)[0].replace("−", "-"))
+            assert shown == pytest.approx(influence[row], rel=0.06, abs=2e-5 * score)
+
+
+def test_near_duplicates_are_joined_within_and_across_models(found):
+    behind = _behind.of_pairs(found.pairs)
+    few, many = behind.models["few"], behind.models["many"]
+    assert few.group[0] == few.group[1]
+    assert few.group[6] == many.group[7]
+    everything = np.concatenate([few.group, many.group])
+    x, prompt = np.concatenate([*MODELS.values()]), np.tile(np.repeat(np.arange(P), K), 2)
+    near = gram(x, 0.8) >= 0.9
+    for group in np.unique(everything):
+        members = np.flatnonzero(everything == group)
+        assert near[members[0], members].all()  # All are near the first,
+        assert len(set(prompt[members])) == 1  # and answer one prompt.
+    leaders = [np.flatnonzero(everything == group)[0] for group in np.unique(everything)]
+    apart = near[np.ix_(leaders, leaders)] & (prompt[leaders][:, None] == prompt[leaders])
+    assert apart.sum() == len(leaders)
+    page = Parsed(found.html(outputs=OUTPUTS))
+    first = np.flatnonzero(few.group == few.group[6])[0]
+    assert "also many" in page.inside[f"o0-{first}"]
+    assert f"few answer {first}" in page.inside["alike"]
+
+
+def test_the_first_sentence_says_who_leads_where_it_is_certain(found):
+    page = Parsed(found.html())
+    assert page.inside["answer"].startswith("many leads in diversity given the prompts")
+    assert "95% certain" in found.html()
+    signs = found.profile.pair("many", "few").signs
+    first = found.profile.bandwidths[np.flatnonzero(signs > 0)[0]]
+    assert f"{first:.3g}" in page.inside["answer"]
+    same = cv.compare({"a": MODELS["many"], "b": MODELS["many"]}, PROMPTS, **KERNELS, orders=[2])
+    assert "No difference" in Parsed(same.html()).inside["answer"]
+
+
+def test_what_was_scored_stands_on_the_page(found):
+    page = found.html(encoder="an encoder", command="condvendi report x")
+    for words in ("40 of each model", "an encoder", "condvendi report x", cv.__version__, "0.8"):
+        assert words in page
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_hostile_texts_stay_texts(found, words):
+    named = {words: MODELS["few"], "b": MODELS["many"]}
+    other = cv.compare(named, PROMPTS, **KERNELS, orders=[2])
+    outputs = {name: [f"{words} {row}" for row in range(P * K)] for name in named}
+    page = other.html(outputs=outputs, prompts=[f"{words} {r // K}" for r in range(P * K)])
+    page.encode()
+    plain, parsed = Parsed(found.html(outputs=OUTPUTS, prompts=TEXTS)), Parsed(page)
+    kinds = {tag for tag, _ in plain.elements}
+    assert {tag for tag, _ in parsed.elements} <= kinds
+    assert [tag for tag, _ in parsed.elements].count("script") == 1
+    shown = words.replace("\x00", "\ufffd").replace("\x1b", "\ufffd").replace("\ud800", "?")
+    assert shown in parsed.inside["o1-3"]
+
+
+def test_long_texts_are_cut_and_say_how_much(found):
+    outputs = {name: [*texts[:-1], "word " * 200_000] for name, texts in OUTPUTS.items()}
+    page = found.html(outputs=outputs)
+    assert len(page) < 2_000_000
+    cut = re.search(r"\[([\d,]+) more characters\]", page)
+    assert cut and int(cut[1].replace(",", "")) > 500_000
+
+
+def test_nothing_outside_the_file_is_named(found):
+    page = found.html(outputs=OUTPUTS, prompts=TEXTS)
+    assert not re.search(r"https?://|//\w+\.\w|@import|url\(|fetch\(|XMLHttp|WebSocket", page)
+    assert "default-src 'none'" in page
+
+
+def test_a_page_of_5_models_100_prompts_and_10_answers_is_small():
+    generator = np.random.default_rng(1)
+    prompts = np.repeat(generator.normal(size=(100, 4)), 10, axis=0).astype(np.float32)
+    models = {f"m{k}": generator.normal(size=(1000, 4)).astype(np.float32) for k in range(5)}
+    options = {"output_kernel": cv.Gaussian(0.5), "prompt_kernel": cv.Gaussian(0.5)}
+    result = cv.compare(models, prompts, **options, orders=[2], errors=False, profile=False)
+    outputs = {name: [f"{row} " * 150 for row in range(1000)] for name in models}
+    page = result.html(outputs=outputs, prompts=[f"prompt {r // 10} " * 20 for r in range(1000)])
+    assert len(page.encode()) < 2_000_000
+
+
+def test_rows_of_weight_zero_keep_the_texts_in_place():
+    weights = np.ones(P * K, int)
+    weights[[2, 9]] = 0
+    page = Parsed(
+        cv.compare(MODELS, PROMPTS, **KERNELS, orders=[2], weights=weights).html(outputs=OUTPUTS)
+    )
+    everything = page.inside["panels"]
+    assert "few answer 3" in everything and "few answer 39" in everything
+    assert not re.search(r"few answer [29]\b", everything)
+
+
+@pytest.mark.parametrize("prompts", [None, PROMPTS])
+def test_outputs_alone_and_one_output_a_prompt(prompts):
+    models = {name: rows[::K] for name, rows in MODELS.items()}
+    kernels = KERNELS if prompts is not None else {"output_kernel": KERNELS["output_kernel"]}
+    own = None if prompts is None else prompts[::K]
+    page = Parsed(cv.compare(models, own, **kernels, orders=[2]).html())
+    assert ("p1" in page.ids()) == (prompts is not None)
+    words = "contributes" if prompts is not None else "effective number"
+    assert words in page.inside["prompts"]
+
+
+def test_texts_that_do_not_fit_are_refused(found):
+    few = OUTPUTS["few"]
+    cases = [
+        ({"outputs": {"few": few}}, "outputs: expected those of"),
+        ({"outputs": {"few": few, "many": few[1:]}}, "outputs of many: expected 40"),
+        ({"outputs": {"few": few, "many": "text"}}, "outputs of many: expected a list"),
+        ({"outputs": {"few": few, "many": [*few[1:], 3]}}, "received 3 in row 39"),
+        ({"prompts": TEXTS[1:]}, "prompts of few: expected 40"),
+        ({"prompts": {"few": TEXTS}}, "prompts: expected those of"),
+    ]
+    for arguments, words in cases:
+        with pytest.raises((TypeError, ValueError), match=words):
+            found.html(**arguments)
+    with pytest.warns(UserWarning, match="rows have the embedding of an earlier row"):
+        found.html(prompts=TEXTS[1:] + TEXTS[:1])
+
+
+def test_pictures_become_small_ones(found, tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    paths = {name: [] for name in MODELS}
+    for name, row in ((name, row) for name in MODELS for row in range(P * K)):
+        paths[name].append(tmp_path / f"{name} {row}.png")
+        colour = tuple(np.random.default_rng(row).integers(256, size=3).tolist())
+        image.new("RGB", (300, 200), colour).save(paths[name][-1])
+    page = Parsed(found.html(outputs=paths))
+    pictures = [attributes for tag, attributes in page.elements if tag == "img"]
+    assert len(pictures) >= 2 * P * K
+    assert all(p["src"].startswith("data:image/webp;base64,") and p["alt"] for p in pictures)
+    paths["few"][0].write_text("no picture")
+    with pytest.raises(ValueError, match=r"few 0\.png: expected a picture"):
+        found.html(outputs=paths)
+
+
+def test_the_file_is_written_whole_and_replaced(found, tmp_path):
+    found.report_html(tmp_path / "page.html", outputs=OUTPUTS)
+    assert (tmp_path / "page.html").read_text().startswith(found.html(outputs=OUTPUTS))
+    with pytest.raises(OSError, match="no directory"):
+        found.report_html(tmp_path / "none" / "page.html")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(inputs, "_default", lambda kind: fake_encoders.Means)
+    for name, step in (("a", 1), ("b", 3)):
+        records = [
+            {
+                "prompt": f"prompt {'a' * k}",
+                "answers": [f"{name} says {'a' * (step * k * j)}" for j in range(1, 4)],
+            }
+            for k in range(1, 9)
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, records)))
+    for name, rows in MODELS.items():
+        np.save(tmp_path / f"{name}.npy", rows)
+        (tmp_path / f"{name}.txt").write_text("\n".join(OUTPUTS[name]))
+    np.save(tmp_path / "t.npy", PROMPTS)
+    (tmp_path / "prompts.txt").write_text("\n".join(TEXTS))
+    return tmp_path
+
+
+def run(*arguments):
+    __main__.main(["condvendi", "report", *arguments])
+
+
+def test_the_command_reports_records(folder, capsys):
+    for given in (("a.jsonl", "b.jsonl"), ("--records=a.jsonl,b.jsonl",)):
+        run(*given, "--output=page.html", "--rule=median", "--order=2")
+        assert "Conditional-RKE" in capsys.readouterr().out
+        page = Parsed((folder / "page.html").read_text())
+        assert "b says aaaaaa" in page.inside["panels"]
+        assert "condvendi report" in page.inside["scores"] and "means" in page.inside["scores"]
+
+
+def test_the_command_reports_arrays_with_their_texts(folder):
+    given = ("few.npy", "many.npy", "--prompts=t.npy", "--output=page.html", "--order=2")
+    widths = ("--output_bandwidth=0.8", "--prompt_bandwidth=0.7")
+    texts = ("--output_texts=few.txt,many.txt", "--prompt_texts=prompts.txt")
+    run(*given, *widths, *texts)
+    page = Parsed((folder / "page.html").read_text())
+    assert "many answer 17" in page.inside["p3"] and "prompt 3" in page.inside["p3"]
+
+
+def test_the_command_refuses_what_does_not_fit(folder):
+    (folder / "short.txt").write_text("one\ntwo")
+    arrays = ("few.npy", "many.npy", "--prompts=t.npy", "--output=page.html", "--order=2")
+    cases = [
+        (("a.jsonl", "b.jsonl"), "--output: expected the file"),
+        (("a.jsonl", "b.jsonl", "--output=page.pdf"), "ending in .html"),
+        (("a.jsonl", "--records=b.jsonl", "--output=page.html"), "give one or the other"),
+        ((*arrays, "--output_texts=few.txt,short.txt"), "short.txt holds 2 for the 40"),
+        ((*arrays, "--prompt_texts=short.txt"), "short.txt holds 2 for the 40"),
+        (("a.jsonl", "b.jsonl", "--output_texts=few.txt", "--output=page.html"), "themselves"),
+    ]
+    for arguments, words in cases:
+        with pytest.raises(ValueError, match=words):
+            run(*arguments)
+    assert not (folder / "page.html").exists()
