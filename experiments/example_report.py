@@ -42,7 +42,9 @@ def main() -> None:
             ]
             paths.append(f"temperature_{t:g}.jsonl")
             pathlib.Path(paths[-1]).write_text("\n".join(lines), encoding="utf-8")
-        command.main(["condvendi", "report", *paths, "--output=report.html", "--rule=median"])
+        # At this bandwidth all prompts count as different (docs/what_to_report.md).
+        flags = ["--rule=median", "--prompt_bandwidth=0.2"]
+        command.main(["condvendi", "report", *paths, "--output=report.html", *flags])
         _PAGE.write_bytes(pathlib.Path("report.html").read_bytes())
 
 

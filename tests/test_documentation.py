@@ -24,6 +24,7 @@ import condvendi_jax as cv
 from condvendi_jax import __main__ as command_line
 from condvendi_jax import encoders
 from condvendi_jax.cli import command, compare, inputs, score
+from condvendi_jax.cli import report as report_verb
 from experiments import __main__ as overview
 from experiments import idea, registry
 from experiments.lab import runner, store
@@ -389,7 +390,7 @@ def test_names_exist(name):
 
 
 def test_every_flag_of_the_command_is_documented_and_none_besides():
-    known = {flag for verb in (score, compare) for flag in verb.define_flags()} - {"h"}
+    known = {flag for verb in (score, compare, report_verb) for flag in verb.define_flags()} - {"h"}
     text = text_of("docs/command_line.md").partition("## Flags")[2].partition("\n## ")[0]
     assert set(re.findall(r"`--(\w+)", text)) == known
 

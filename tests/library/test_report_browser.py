@@ -124,6 +124,9 @@ def test_the_slider_shows_the_scores_at_each_bandwidth(page, found):
         assert words.startswith(f"{over.bandwidths[k]:.3g} (times {over.multiples[k]:.3g})")
         for model, value in zip(over.models, over.values.conditional[:, k], strict=True):
             assert f"{model} {value:.4g}" in words
+        rows = page.locator("#ladder tbody tr")
+        marked = rows.evaluate_all("rows => rows.map(row => row.classList.contains('current'))")
+        assert np.flatnonzero(marked).tolist() == [k]
         sign = over.pair("many", "few").signs[k]
         assert ("many > few" in words) == (sign > 0)
 
