@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator
 
-from experiments import judged, lab
+from experiments import judged, lab, model_overlaps
 from experiments.lab import agreement, figures, style, tables
 
 WHOLE, CUT, ALL = "whole", "cut", "all"
@@ -151,21 +150,29 @@ class Hivemind(lab.Study):
         outputs = texts[rows]
         generator = np.random.default_rng(context.shared_seed)
         context.say("kernels")
-        gram = kernels(outputs, scale.outputs)
+        gram = model_overlaps.kernels(outputs, scale.outputs)
         squares = gram**2
-        means = block_means(squares)
-        unbiased = without_itself(means, self.of_each)
+        means = model_overlaps.block_means(squares)
+        unbiased = model_overlaps.without_itself(means, self.of_each)
         found = [
             self._of_set(gram, means, unbiased, outputs, members, generator, scale.outputs, context)
             for members in self.sets.values()
         ]
-        overlaps = with_error(overlap, unbiased)
-        halves = with_error(_paired, split(squares, generator))
+        overlaps = model_overlaps.with_error(model_overlaps.overlap, unbiased)
+        halves = model_overlaps.with_error(
+            model_overlaps.of_halves, model_overlaps.split(squares, generator)
+        )
         for whole, of_halves in zip(overlaps, halves, strict=True):
             np.fill_diagonal(whole, of_halves)
-        kinds = with_error(lambda blocks: self._by_kind(overlap(blocks)), unbiased)
-        effect = with_error(lambda blocks: self._effect(overlap(blocks)), unbiased)
-        vendors = with_error(lambda blocks: self._by_vendor(overlap(blocks)), unbiased)
+        kinds = model_overlaps.with_error(
+            lambda blocks: self._by_kind(model_overlaps.overlap(blocks)), unbiased
+        )
+        effect = model_overlaps.with_error(
+            lambda blocks: self._effect(model_overlaps.overlap(blocks)), unbiased
+        )
+        vendors = model_overlaps.with_error(
+            lambda blocks: self._by_vendor(model_overlaps.overlap(blocks)), unbiased
+        )
         own = unbiased.mean(axis=0).diagonal()
         of_prompts = xr.concat([xr.Dataset(one) for one in found], dim="set")
         return of_prompts.assign(
@@ -176,7 +183,10 @@ class Hivemind(lab.Study):
             of_kind_error=("kind", kinds[1]),
             family_effect=((), effect[0]),
             family_effect_error=((), effect[1]),
-            family_p_value=((), self._relabelled(overlap(unbiased.mean(axis=0)), generator)),
+            family_p_value=(
+                (),
+                self._relabelled(model_overlaps.overlap(unbiased.mean(axis=0)), generator),
+            ),
             of_vendors=(("vendor", "other_vendor"), vendors[0]),
             of_vendors_error=(("vendor", "other_vendor"), vendors[1]),
             **self._of_prompts(squares, unbiased, generator),
@@ -207,11 +217,11 @@ class Hivemind(lab.Study):
             for of in (chosen.swapaxes(0, 1).reshape(self.prompts, size, -1), chosen)
         )
         information = (whole - own.mean(axis=0))[:, None]
-        first = with_error(lambda of: np.exp(of[..., 0]), information)
-        second = with_error(number, means[inner])
-        counts = with_error(parts, unbiased[inner])
+        first = model_overlaps.with_error(lambda of: np.exp(of[..., 0]), information)
+        second = model_overlaps.with_error(model_overlaps.number, means[inner])
+        counts = model_overlaps.with_error(model_overlaps.parts, unbiased[inner])
         block = gram[:, members][:, :, :, members].reshape(self.prompts, size, size)
-        dealt = Dealt(block, len(members), generator)
+        dealt = model_overlaps.Dealt(block, len(members), generator)
         numbers = [dealt.numbers(whole if k < _DEALT else None) for k in range(self.permutations)]
         null = np.array(numbers)
         # Rounding must not tell apart what is the same.
@@ -228,7 +238,9 @@ class Hivemind(lab.Study):
 
     def _by_kind(self, overlaps: np.ndarray) -> np.ndarray:
         """The mean overlap of pairs of models of each kind, `[..., kinds]`; NaN where none is."""
-        return np.stack([_mean(overlaps, self.kinds == kind) for kind in KINDS], axis=-1)
+        return np.stack(
+            [model_overlaps.mean_of(overlaps, self.kinds == kind) for kind in KINDS], axis=-1
+        )
 
     def _effect(self, overlaps: np.ndarray) -> np.ndarray:
         """The mean overlap in families less that between vendors, `[...]`."""
@@ -243,7 +255,9 @@ class Hivemind(lab.Study):
             [(whose == one)[:, None] & (whose == two) & (self.kinds != "") for two in labels]
             for one in labels
         ]
-        return np.stack([np.stack([_mean(overlaps, m) for m in row], -1) for row in masks], -2)
+        return np.stack(
+            [np.stack([model_overlaps.mean_of(overlaps, m) for m in row], -1) for row in masks], -2
+        )
 
     def _relabelled(self, overlaps: np.ndarray, generator: np.random.Generator) -> float:
         """The two-sided p-value of `_effect`: families and vendors go to other models together."""
@@ -261,11 +275,15 @@ class Hivemind(lab.Study):
         n, count = self.of_each, len(self.models)
         # Answer k of every model is left out in turn.
         deleted = [
-            number(without_itself(block_means(np.delete(np.delete(squares, k, 2), k, 4)), n - 1))
+            model_overlaps.number(
+                model_overlaps.without_itself(
+                    model_overlaps.block_means(np.delete(np.delete(squares, k, 2), k, 4)), n - 1
+                )
+            )
             for k in range(n)
         ]
-        different, answers, _ = np.moveaxis(parts(unbiased), -1, 0)
-        shared = _mean(unbiased, ~np.eye(count, dtype=bool))
+        different, answers, _ = np.moveaxis(model_overlaps.parts(unbiased), -1, 0)
+        shared = model_overlaps.mean_of(unbiased, ~np.eye(count, dtype=bool))
         draws = generator.integers(self.prompts, size=(self.resamples, self.prompts))
         correlation = agreement.with_interval(
             lambda of: agreement.spearman(np.stack([different, shared])[:, of], answers[of], 2.0),
@@ -274,7 +292,7 @@ class Hivemind(lab.Study):
         )
         return {
             "different_models": ("prompt", different),
-            "different_models_error": ("prompt", _spread(np.array(deleted))),
+            "different_models_error": ("prompt", model_overlaps.spread(np.array(deleted))),
             "different_answers": ("prompt", answers),
             "shared_answers": ("prompt", shared),
             "correlation": (("agreement", "end"), correlation),
@@ -329,142 +347,6 @@ def family_of(model: str) -> str:
     """The family of a model by its name; the name itself where no family is known by it."""
     name = model.lower()
     return next((family for of, family in _FAMILIES.items() if name.startswith(of)), model)
-
-
-def kernels(outputs: np.ndarray, bandwidth: float) -> np.ndarray:
-    """The Gaussian kernel of all answers to each prompt, float64 `[prompts, m, n, m, n]`.
-
-    Args:
-      outputs: embeddings `[m, prompts, n, d]`.
-      bandwidth: of the kernel.
-    """
-    models, prompts, n, _ = outputs.shape
-    rows = outputs.astype(np.float64).swapaxes(0, 1).reshape(prompts, models * n, -1)
-    norms = np.sum(rows**2, axis=-1)
-    distances = norms[:, :, None] + norms[:, None, :] - 2 * rows @ rows.swapaxes(1, 2)
-    gram = np.exp(-np.maximum(distances, 0) / (2 * bandwidth**2))
-    gram[:, np.arange(models * n), np.arange(models * n)] = 1
-    return gram.reshape(prompts, models, n, models, n)
-
-
-def block_means(squares: np.ndarray) -> np.ndarray:
-    """The means over the answers of every two models, `[prompts, m, m]`, of `[.., m, n, m, n]`."""
-    return squares.mean(axis=(2, 4))
-
-
-def without_itself(means: np.ndarray, n: int) -> np.ndarray:
-    """Means of squared kernels `[..., m, m]` without the pairs of an answer and itself.
-
-    Their expectation is the same for every n, so that of two samples of one model all entries are
-    the same.
-    """
-    of_one = means.diagonal(axis1=-2, axis2=-1)
-    found = means.copy()
-    indices = np.arange(means.shape[-1])
-    found[..., indices, indices] = (n * of_one - 1) / (n - 1)
-    return found
-
-
-def number(means: np.ndarray) -> np.ndarray:
-    """exp I(X; M | T) of order 2, `[...]`, of mean squared kernels `[..., m, m]` over prompts."""
-    return means.shape[-1] * np.trace(means, axis1=-2, axis2=-1) / means.sum(axis=(-2, -1))
-
-
-def parts(means: np.ndarray) -> np.ndarray:
-    """`PARTS` of order 2, `[..., 3]`: the last is the product of the two before."""
-    of_one = 1 / np.trace(means, axis1=-2, axis2=-1) * means.shape[-1]
-    return np.stack([number(means), of_one, 1 / means.mean(axis=(-2, -1))], axis=-1)
-
-
-def overlap(means: np.ndarray) -> np.ndarray:
-    """The overlap of every two models at order 2, `[..., m, m]`, of mean squared kernels."""
-    of_one = means.diagonal(axis1=-2, axis2=-1)
-    return 2 * means / (of_one[..., :, None] + of_one[..., None, :])
-
-
-def split(squares: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """What two random halves of the answers of each model have in common and each by itself.
-
-    Args:
-      squares: squared kernels `[prompts, m, n, m, n]`.
-      generator: draws the halves, for each prompt and model anew.
-
-    Returns:
-      Unbiased mean squared kernels of the two halves, `[prompts, m, 2, 2]`.
-    """
-    prompts, models, n, *_ = squares.shape
-    of_one = np.moveaxis(squares.diagonal(axis1=1, axis2=3), -1, 1)
-    halves = generator.permuted(np.tile(np.arange(n), (prompts, models, 1)), axis=-1)[
-        ..., : n // 2 * 2
-    ]
-    place = np.ix_(range(prompts), range(models))
-    rows = tuple(index[..., None, None] for index in place)
-    drawn = of_one[(*rows, halves[..., :, None], halves[..., None, :])]
-    drawn = drawn.reshape(prompts, models, 2, n // 2, 2, n // 2)
-    return without_itself(drawn.mean(axis=(3, 5)), n // 2)
-
-
-def with_error(
-    statistic: Callable[[np.ndarray], np.ndarray], blocks: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """A statistic of the mean over prompts, and its jackknife error over them.
-
-    Args:
-      statistic: of means `[..., *shape]`, in one go.
-      blocks: of each prompt, `[prompts, *shape]`.
-    """
-    deleted = (blocks.sum(axis=0) - blocks) / (len(blocks) - 1)
-    return np.array(statistic(blocks.mean(axis=0))), _spread(statistic(deleted))
-
-
-class Dealt:
-    """Answers that are dealt anew to models that are taken for one: what their number is then.
-
-    Args:
-      gram: the kernel of all their answers to each prompt, `[prompts, m n, m n]`.
-      models: how many.
-      generator: of the deals, for each prompt by itself.
-    """
-
-    def __init__(self, gram: np.ndarray, models: int, generator: np.random.Generator):
-        self.gram, self.generator = gram, generator
-        prompts, size, _ = gram.shape
-        self.rows = np.tile(np.arange(size), (prompts, 1))
-        self.shape = prompts, models, size // models
-        self.total = float(np.mean(gram**2))
-
-    def numbers(self, whole: np.ndarray | None) -> tuple[float, float]:
-        """The numbers of orders 1 and 2 after one deal.
-
-        Args:
-          whole: the entropy of order 1 of all answers to each prompt, which no deal changes; None
-            to leave order 1 out, as NaN.
-        """
-        dealt = self.generator.permuted(self.rows, axis=-1).reshape(self.shape)
-        prompt = np.arange(self.shape[0])[:, None, None, None]
-        blocks = self.gram[prompt, dealt[..., :, None], dealt[..., None, :]]
-        second = float(np.mean(blocks**2)) / self.total
-        if whole is None:
-            return math.nan, second
-        p = np.maximum(np.linalg.eigvalsh(blocks / self.shape[2]), 0)
-        own = -np.sum(np.where(p > 0, p * np.log(np.where(p > 0, p, 1)), 0), axis=-1)
-        return math.exp(np.mean(whole) - np.mean(own)), second
-
-
-def _spread(deleted: np.ndarray) -> np.ndarray:
-    """The jackknife's standard error of what each deletion leaves, `[groups, ...]`."""
-    return np.sqrt((len(deleted) - 1) * np.var(deleted, axis=0))
-
-
-def _paired(blocks: np.ndarray) -> np.ndarray:
-    """The overlap of two halves, `[..., m]`, of `[..., m, 2, 2]`."""
-    return overlap(blocks)[..., 0, 1]
-
-
-def _mean(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """The mean of the chosen entries of `[..., m, m]`, `[...]`; NaN where none is chosen."""
-    picked = values[..., chosen]
-    return picked.mean(axis=-1) if chosen.any() else np.full(picked.shape[:-1], np.nan)
 
 
 def _of_models(labels: np.ndarray, role: str, rows: np.ndarray) -> tuple[str, ...]:

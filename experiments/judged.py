@@ -230,6 +230,39 @@ def entropies(outputs: np.ndarray, bandwidth: float) -> np.ndarray:
     return np.stack([first, -np.log(np.sum(gram**2, axis=(-2, -1)))])
 
 
+def scores_of(entropies: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Conditional-Vendi and -RKE, and how far each prompt moves them.
+
+    Under prompts that are equal or different, log Conditional-Vendi is a mean over the prompts, and
+    so is 1 / Conditional-RKE. The influence of a prompt is to first order.
+
+    Args:
+      entropies: of orders 1 and 2, `[2, models, prompts]`.
+
+    Returns:
+      The scores `[2, models]`, and the influences `[2, models, prompts]`, of mean 0.
+    """
+    values = conditional(entropies)
+    first, second = entropies
+    terms = np.stack([first, np.exp(-second)])
+    slopes = np.stack([values[0], -(values[1] ** 2)])
+    return values, slopes[..., None] * (terms - terms.mean(axis=-1, keepdims=True))
+
+
+def error_of(influences: np.ndarray) -> np.ndarray:
+    """The standard error of a score of the influences `[..., prompts]`."""
+    n = influences.shape[-1]
+    return influences.std(axis=-1, ddof=1) / np.sqrt(n)
+
+
+def p_values(difference: np.ndarray, error: np.ndarray, prompts: int) -> np.ndarray:
+    """Two-sided p-values of `[scores, pairs]` by Student's t, adjusted by Holm within a score."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        alone = 2 * stdtr(prompts - 1, -np.abs(difference / error))
+    alone = np.where(difference == 0, 1.0, alone)
+    return np.array([inference.holm(of) for of in alone.tolist()])
+
+
 SCORES = ("Conditional-Vendi", "Conditional-RKE")
 
 
@@ -247,38 +280,29 @@ def ranked(entropies: np.ndarray, models: Sequence[str], level: float = 0.05) ->
       with `difference_error` and `p_value`, of a paired t-test, adjusted by Holm over all pairs
       within a score.
     """
-    names, values, count = list(models), conditional(entropies), entropies.shape[2]
-    # How far a prompt moves each score, to first order.
-    moves = np.stack([entropies[0], -np.exp(-entropies[1])])
-    moves = (moves - moves.mean(axis=2, keepdims=True)) * np.stack([values[0], values[1] ** 2])[
-        ..., None
-    ]
-    apart = moves[:, :, None] - moves[:, None]
-    errors = np.std(apart, axis=3, ddof=1) / np.sqrt(count)
-    differences = values[:, :, None] - values[:, None]
+    names, (values, influences) = list(models), scores_of(entropies)
     pairs = list(itertools.combinations(range(len(names)), 2))
-    p_values, letters = np.ones(errors.shape), []
-    with np.errstate(invalid="ignore", divide="ignore"):
-        tests = np.nan_to_num(2 * stdtr(count - 1, -np.abs(differences / errors)), nan=1.0)
-    for score in range(2):
-        adjusted = inference.holm([tests[score][pair] for pair in pairs])
-        different = set()
-        for (one, two), p in zip(pairs, adjusted, strict=True):
-            p_values[score, [one, two], [two, one]] = p
-            if p < level:
-                different.add(frozenset((names[one], names[two])))
-        order = np.argsort(-values[score], kind="stable")
-        shown = inference.letter_display([names[m] for m in order], different)
-        letters.append([shown[model] for model in names])
+    one, two = np.transpose(pairs)
+    errors = error_of(influences[:, :, None] - influences[:, None])
+    differences = values[:, :, None] - values[:, None]
+    count, tests = entropies.shape[2], np.ones(errors.shape)
+    adjusted = p_values(differences[:, one, two], errors[:, one, two], count)
+    tests[:, one, two] = tests[:, two, one] = adjusted
+    letters = []
+    for value, p in zip(values, adjusted, strict=True):
+        apart = {frozenset((names[a], names[b])) for a, b in itertools.compress(pairs, p < level)}
+        order = np.argsort(-value, kind="stable").tolist()
+        shown = inference.letter_display([names[m] for m in order], apart)
+        letters.append([shown[name] for name in names])
     of_two = ("score", "model", "other")
     return xr.Dataset(
         {
             "value": (of_two[:2], values),
-            "error": (of_two[:2], np.std(moves, axis=2, ddof=1) / np.sqrt(count)),
+            "error": (of_two[:2], error_of(influences)),
             "letters": (of_two[:2], letters),
             "difference": (of_two, differences),
             "difference_error": (of_two, errors),
-            "p_value": (of_two, p_values),
+            "p_value": (of_two, tests),
         },
         {"score": list(SCORES), "model": names, "other": names},
     )

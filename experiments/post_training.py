@@ -19,7 +19,6 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from condvendi_jax import inference
 from experiments import judged, lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import agreement, figures, models, style, tables
@@ -109,22 +108,22 @@ class PostTraining(lab.Study):
         parts, rows = state
         part, rows = parts[benchmark][text], rows[benchmark][text]
         entropies = judged.entropies(part.outputs[rows], scale.outputs)
-        values, influences = scores_of(entropies)
+        values, influences = judged.scores_of(entropies)
         before, after = np.array(self.steps).T
         changes = np.exp(entropies[:, after]) - np.exp(entropies[:, before])
         spread = changes.std(axis=2, ddof=1)
         difference = values[:, after] - values[:, before]
-        error = _error(influences[:, after] - influences[:, before])
+        error = judged.error_of(influences[:, after] - influences[:, before])
         falls = [_falls(of, order) for of, order in zip(changes, SCORES.values(), strict=True)]
         share = np.mean(falls, axis=2)
         words = part.labels.get("words", np.full(len(part), np.nan))[rows]
         return xr.Dataset(
             {
                 "value": (("score", "model"), values),
-                "error": (("score", "model"), _error(influences)),
+                "error": (("score", "model"), judged.error_of(influences)),
                 "difference": (("score", "step"), difference),
                 "difference_error": (("score", "step"), error),
-                "p_value": (("score", "step"), p_values(difference, error, rows.shape[1])),
+                "p_value": (("score", "step"), judged.p_values(difference, error, rows.shape[1])),
                 "effect": (
                     ("score", "step"),
                     changes.mean(axis=2) / np.where(spread > 0, spread, np.nan),
@@ -253,47 +252,12 @@ def _texts(pairs: PairedEmbeddings) -> dict[str, PairedEmbeddings]:
     return {WHOLE: whole, SAME: same, MATCHED: cut}
 
 
-def scores_of(entropies: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Conditional-Vendi and -RKE, and how far each prompt moves them.
-
-    Under prompts that are equal or different, log Conditional-Vendi is a mean over the prompts, and
-    so is 1 / Conditional-RKE. The influence of a prompt is to first order.
-
-    Args:
-      entropies: of orders 1 and 2, `[2, models, prompts]`.
-
-    Returns:
-      The scores `[2, models]`, and the influences `[2, models, prompts]`, of mean 0.
-    """
-    values = judged.conditional(entropies)
-    first, second = entropies
-    terms = np.stack([first, np.exp(-second)])
-    slopes = np.stack([values[0], -(values[1] ** 2)])
-    return values, slopes[..., None] * (terms - terms.mean(axis=-1, keepdims=True))
-
-
-def p_values(difference: np.ndarray, error: np.ndarray, prompts: int) -> np.ndarray:
-    """Two-sided p-values of `[scores, steps]` by Student's t, adjusted by Holm within a score."""
-    from scipy.special import stdtr  # Imported where it is used: it is slow to import.
-
-    with np.errstate(invalid="ignore", divide="ignore"):
-        alone = 2 * stdtr(prompts - 1, -np.abs(difference / error))
-    alone = np.where(difference == 0, 1.0, alone)
-    return np.array([inference.holm(of) for of in alone.tolist()])
-
-
 def wilson(share: np.ndarray, n: int) -> np.ndarray:
     """Wilson's 95% intervals of shares of n, the lower and the upper ends `[2, ...]`."""
     squared = 1.96**2 / n
     middle = (share + squared / 2) / (1 + squared)
     half = np.sqrt(squared * share * (1 - share) + squared**2 / 4) / (1 + squared)
     return np.stack([middle - half, middle + half])
-
-
-def _error(influences: np.ndarray) -> np.ndarray:
-    """The standard error of a mean of the influences `[..., prompts]`."""
-    n = influences.shape[-1]
-    return influences.std(axis=-1, ddof=1) / np.sqrt(n)
 
 
 def _falls(changes: np.ndarray, order: float) -> np.ndarray:

@@ -99,7 +99,6 @@ def test_models_are_told_apart_as_the_library_does():
             assert one.difference_error.item() == pytest.approx(d.standard_error, rel=0.05)
             assert one.p_value.item() == pytest.approx(d.adjusted, abs=0.05)
     assert (found.p_value.sel(model="a", other="c") < 1e-3).all()
-    assert (found.p_value.sel(model="a", other="b") > 0.05).all()
 
 
 def test_the_correlation_over_prompts_is_that_of_resampled_scores(finished, tmp_path):

@@ -9,7 +9,7 @@ from small import small_run, write
 from studies import execute
 
 import condvendi_jax as cv
-from experiments import data, hivemind, judged
+from experiments import data, hivemind, judged, model_overlaps
 from experiments.hivemind import Hivemind
 
 pytestmark = pytest.mark.slow
@@ -128,9 +128,9 @@ def test_each_prompt_has_its_own_numbers_with_errors_over_answers(outputs, found
 def test_dealt_answers_have_the_mean_of_all_deals():
     """Two models with two answers: three deals, each as likely."""
     rows = np.random.default_rng(1).normal(size=(1, 1, 4, 2))
-    gram = hivemind.kernels(rows, 1.0).reshape(1, 4, 4)
+    gram = model_overlaps.kernels(rows, 1.0).reshape(1, 4, 4)
     whole = judged.entropies(rows[0], 1.0)[0]
-    dealt = hivemind.Dealt(gram, 2, np.random.default_rng(2))
+    dealt = model_overlaps.Dealt(gram, 2, np.random.default_rng(2))
     drawn = np.array([dealt.numbers(whole) for _ in range(1500)])
     expected = []
     for one, two in (([0, 1], [2, 3]), ([0, 2], [1, 3]), ([0, 3], [1, 2])):

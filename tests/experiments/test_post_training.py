@@ -9,7 +9,8 @@ from studies import execute
 
 import condvendi_jax as cv
 from experiments import data, judged
-from experiments.post_training import PostTraining, p_values, scores_of, wilson
+from experiments.judged import p_values, scores_of
+from experiments.post_training import PostTraining, wilson
 
 pytestmark = pytest.mark.slow
 
