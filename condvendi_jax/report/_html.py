@@ -253,9 +253,10 @@ class _Shown:
         source = f"data:image/webp;base64,{data}"
         return f'<img alt="{name}" title="{name}" width="{self.side}" src="{source}">'
 
-    def prompt(self, number: int, limit: int = _PROMPT_BYTES) -> str:
-        """A prompt as HTML."""
-        return _cut(self.name_of(number), limit)
+    def prompt(self, number: int, width: int | None = None) -> str:
+        """A prompt as HTML; in one line of a width, if there is one."""
+        name = self.name_of(number)
+        return _cut(name if width is None else _render.shortened(name, width), _PROMPT_BYTES)
 
     def name_of(self, number: int) -> str:
         """A prompt as a text; its row where there is none."""
@@ -328,7 +329,7 @@ def _heat(found: Comparison, behind: Behind, shown: _Shown) -> tuple[str, str]:
             for value, colour in zip(values[number], colours[number], strict=True)
         ]
         row += [_cell(value) for value in (summary if len(tables) > 1 else summary[:1])]
-        name = _link(number, _cut(" ".join(shown.name_of(number).split()), 90))
+        name = _link(number, shown.prompt(number, 90))
         rows.append(f'<tr><th scope="row" data-v="{number}">{name}</th>{"".join(row)}</tr>')
     heading = ["prompt", *tables, "mean", *(["spread"] if len(tables) > 1 else [])]
     head = "".join(f'<th scope="col">{text(cell)}</th>' for cell in heading)
@@ -365,7 +366,7 @@ def _panel(behind: Behind, shown: _Shown, number: int) -> str:
             f'<section><h4>{text(name)}</h4><p class="n">{scored.score:.3g} of {scored.n:,} count '
             f'as different</p><ul class="outputs">{"".join(items)}</ul>{more}</section>'
         )
-    short = _cut(" ".join(shown.name_of(number).split()), 120)
+    short = shown.prompt(number, 120)
     return (
         f'<details class="prompt"><summary>{short}</summary><div id="p{number}" tabindex="-1">'
         f'<h3>{shown.prompt(number)}</h3><div class="models">{"".join(columns)}</div></div>'

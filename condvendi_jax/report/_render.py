@@ -447,7 +447,7 @@ def prompts(tables: Sequence[PromptTable], count: int = 3) -> str:
     rows = []
     for row in shown:
         own = [scores[row] for scores in by_row]
-        words = f"row {row}" if own[0].prompt is None else _shortened(str(own[0].prompt))
+        words = f"row {row}" if own[0].prompt is None else shortened(str(own[0].prompt))
         rows.append(
             [words, f"{own[0].n:,}", f"{own[0].similarity:.3f}"]
             + [with_error(scored.score, scored.standard_error) for scored in own]
@@ -461,7 +461,8 @@ def prompts(tables: Sequence[PromptTable], count: int = 3) -> str:
     return "\n".join([title, *table, *_notes_on_prompts(first, compared)])
 
 
-def _shortened(text: str, width: int = 48) -> str:
+def shortened(text: str, width: int = 48) -> str:
+    """A text in one line of at most this many characters."""
     text = " ".join(text.split())
     return text if len(text) <= width else text[: width - 3] + "..."
 

@@ -88,6 +88,7 @@ def test_a_wheel_holds_nothing_but_the_library(tmp_path):
     assert {name.split("/")[0] for name in names} == {"condvendi_jax", metadata}
     # The public names are read from the stub, at run time too.
     marks = ("py.typed", "__init__.py", "__init__.pyi")
+    marks += tuple(f"report/page.{kind}" for kind in ("html", "css", "js"))
     assert {f"condvendi_jax/{name}" for name in marks} <= names
     (target,) = PROJECT["tool"]["hatch"]["build"]["dev-mode-dirs"]
     assert target == "."  # An editable install reads the same folder.
