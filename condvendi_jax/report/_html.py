@@ -79,7 +79,7 @@ def text(value: object) -> str:
     """A text for HTML: escaped, without characters that HTML does not have."""
     words = str(value).encode("utf-8", "replace").decode()
     words = "".join(
-        c if c.isprintable() or ord(c) > 0x9F or c in "\n\t" else "\ufffd" for c in words
+        c if c.isprintable() or ord(c) > 0x9F or c in "\n\r\t" else "\ufffd" for c in words
     )
     return html.escape(words)
 
@@ -456,7 +456,7 @@ def _shared(behind: Behind, shown: _Shown) -> str:
     items = []
     for group in groups:
         model, positions = next(iter(group.positions.items()))
-        counts = ", ".join(f"{name} {len(p):,}" for name, p in group.positions.items())
+        counts = ", ".join(f"{name} × {len(p):,}" for name, p in group.positions.items())
         items.append(
             f"<li>{shown.output(model, int(positions[0]), 300)} <small>{text(counts)}; "
             f"{_link(group.prompt, shown.prompt(group.prompt, 80))}</small></li>"
@@ -468,8 +468,9 @@ def _between(found: Comparison) -> str:
     if found.between is None:
         return ""
     between = found.between
+    words = _render.different_models(between)
     return (
-        f"<p>{text(_render.different_models(between))}.</p>{_table(*_render.overlaps(between))}"
+        f"<p>{text(words[0].upper() + words[1:])}.</p>{_table(*_render.overlaps(between))}"
         f"{_list(_render.notes_on_between(between))}"
     )
 
