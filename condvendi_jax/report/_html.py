@@ -23,9 +23,9 @@ if TYPE_CHECKING:  # The results themselves import this module.
 
 _LISTED = 10
 # Bytes of all texts, of a prompt, and of all pictures of a page.
-_TEXT_BYTES, _PROMPT_BYTES, _PICTURE_BYTES = 900_000, 4_000, 1_100_000
+_TEXT_BYTES, _PROMPT_BYTES, _PICTURE_BYTES = 900_000, 4_000, 1_300_000
 # Pictures by their side in pixels, and how many of each prompt and model: the first that fits.
-_PICTURES = ((96, 50), (64, 50), (48, 50), (48, 10), (48, 5), (48, 2), (48, 1))
+_PICTURES = ((96, 50), (64, 50), (48, 50), (40, 50), *((40, k) for k in (8, 6, 4, 3, 2, 1)))
 _POINTS = 6_000
 _WIDTH, _HEIGHT = 640, 300
 

@@ -561,7 +561,7 @@ BAD_INPUTS = [
         f"{X} {WIDTH} --noerrors --groups_file=labels.txt",
         "labels.txt has no effect with --noerrors",
     ),
-    ("rank", "expected one of score, compare, received 'rank'"),
+    ("rank", "expected one of score, compare, report, received 'rank'"),
 ]
 NOTHING_TO_ACT_ON = {
     **{"outputs_key": "--texts=answers.txt", "image_encoder": "--texts=answers.txt"},
