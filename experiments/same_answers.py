@@ -40,7 +40,7 @@ class SameAnswers(lab.Study):
     """Do the scores agree with people on which answers are the same?"""
 
     name = "same_answers"
-    duration = "10 seconds"
+    duration = "20 seconds"
     data = "same_answers"
     paired = False
     needs = ("same", "train")
