@@ -1,8 +1,8 @@
 """The bandwidth at which people's judgements are met: which answers to a prompt count as the same.
 
-The kernel of the answers is Gaussian, with the bandwidth that best predicts which pairs of answers
-people called the same (the set `same_answers`). Prompts are the same or different, nothing between,
-so that Conditional-* is an effective number of answers to one prompt: at order 2 the harmonic mean
+The kernel of the answers is Gaussian, with the bandwidth at which the mean of the squared kernel is
+the share of the pairs that people called the same (the set `same_answers`). Prompts are the same or
+different, nothing between, so that Conditional-* is an effective number of answers to one prompt: at order 2 the harmonic mean
 over the prompts of 1 over the mean squared kernel of each prompt's answers, at order 1 the
 geometric mean of exp of their entropies.
 """
@@ -60,10 +60,9 @@ class Judgements:
             raise ValueError("--second: the embeddings of the second answers are missing.")
         for name in ("same", "train"):
             values = pairs.labels[name]
-            if values.dtype.kind not in "biuf" or not set(np.unique(values)) == {0, 1}:
-                raise ValueError(
-                    f"--{name}: expected 0 and 1, both of them, received other labels."
-                )
+            if values.dtype.kind not in "biuf" or set(np.unique(values)) != {0, 1}:
+                received = ", ".join(map(str, np.unique(values)[:4]))
+                raise ValueError(f"--{name}: expected 0 and 1, and both, received {received}.")
         first, second, labels = pairs.outputs, pairs.further["second"], pairs.labels
         equal = labels.get("equal", np.all(first == second, axis=1))
         return cls(
