@@ -2,7 +2,7 @@
 
 The kernel of the answers is Gaussian, with the bandwidth at which the mean of the squared kernel is
 the share of the pairs that people called the same (the set `same_answers`). Prompts are the same or
-different, nothing between. Conditional-* is then an effective number of answers to one prompt, a mean
+different, nothing between. Conditional-* is then an effective number of answers to a prompt, a mean
 over the prompts: at order 2 the harmonic mean of 1 over the mean squared kernel of a prompt's
 answers, at order 1 the geometric mean of the exponential of their entropy.
 """
