@@ -3,7 +3,7 @@
     python -m experiments                              # the studies and where they stand
     python -m experiments run NAME...|all [--flags]    # each in a process of its own
     python -m experiments draw NAME...|all             # saved results into figures/
-    python -m experiments table                        # the table of figures in docs/studies.md
+    python -m experiments pages                        # the generated parts of docs/studies/
 
 The flags of `run` go to every study that is named. `draw` reads --results=experiments/results and
 writes --figures=figures. It replaces the project's own figures/; in another folder it needs
@@ -25,9 +25,10 @@ from condvendi_jax.cli import command
 from experiments import registry
 from experiments.lab import Study, runner, store
 
-VERBS = ("list", "run", "draw", "table")
+VERBS = ("list", "run", "draw", "pages")
 _OWN = pathlib.Path("results")
-_COMMITTED_FIGURES = pathlib.Path(__file__).resolve().parents[1] / "figures"
+_PROJECT = pathlib.Path(__file__).resolve().parents[1]
+_COMMITTED_FIGURES = _PROJECT / "figures"
 
 
 def main(argv: list[str]) -> int | None:
@@ -45,8 +46,9 @@ def main(argv: list[str]) -> int | None:
     if names or rest:
         raise ValueError(f"unexpected argument {(names + rest)[0]!r}.")
     command.require_output()
-    if verb == "table":
-        print(markdown(), end="")
+    if verb == "pages":
+        for path, text in pages(_PROJECT / "docs" / "studies").items():
+            path.write_text(text, encoding="utf-8")
     else:
         command.print_table(_overview())
     return None
@@ -135,17 +137,31 @@ def _state(study: type[Study], results: pathlib.Path) -> str:
     return "\n".join(lines) or "-"
 
 
-def markdown() -> str:
-    """The table in docs/studies.md: which figure comes from which command."""
-    lines = ["| figure | reproduces | commands | takes |", "|---|---|---|---|"]
+def pages(folder: pathlib.Path) -> dict[pathlib.Path, str]:
+    """The pages of the studies in `folder`, with their generated parts anew, by path."""
+    found = {}
+    cards = ["| figure | study |", "|---|---|"]
     for study in map(registry.load, registry.NAMES):
-        names = ", ".join(f"`{name}`" for name in study.drawings) or f"a table (`{study.name}`)"
-        commands = [
-            " ".join([f"`python -m experiments.{study.name}", *given]).strip() + "`"
-            for given in study.runs or ((),)
-        ]
-        lines.append(f"| {names} | {study.reproduces} | {', '.join(commands)} | {study.duration} |")
-    return "\n".join(lines) + "\n"
+        start = f"python -m experiments.{study.name}"
+        commands = [" ".join([start, *given]) for given in study.runs or ((),)]
+        source = "" if study.reproduces == "-" else f" Reproduces {study.reproduces}."
+        said = f"{study.question()}{source} Takes {study.duration}."
+        path = folder / f"{study.name}.md"
+        found[path] = _filled(path, [said, "", "```bash", *commands, "```"])
+        figure = f"../../figures/{study.drawings[0]}.png" if study.drawings else None
+        picture = f'[<img src="{figure}" width="300" alt="">]({path.name})' if figure else ""
+        cards.append(f"| {picture} | **[{study.name}]({path.name})**: {said} |")
+    path = folder / "index.md"
+    return found | {path: _filled(path, cards)}
+
+
+def _filled(path: pathlib.Path, lines: Sequence[str]) -> str:
+    """The text of a file with these lines between its marks."""
+    before, start, rest = path.read_text(encoding="utf-8").partition("<!-- generated -->\n")
+    _, end, after = rest.partition("<!-- end of generated -->\n")
+    if not (start and end):
+        raise ValueError(f"{path} has no marks <!-- generated --> and <!-- end of generated -->.")
+    return before + start + "\n".join(lines) + "\n" + end + after
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from theory_checks import claim
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md"]
-DOCUMENTS += sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))
+DOCUMENTS += sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 # Lines that are read and not run, by how they begin; what may follow is checked below.
 PACKAGES = {"jax[cuda12]", "jax[cuda13]"}
@@ -265,10 +265,13 @@ def check_pytest(arguments):
 
 
 def run_overview(arguments):
-    """`python -m experiments`: what lists and prints runs, what computes and draws is checked."""
+    """`python -m experiments`: what lists runs, what computes, draws or writes is checked."""
     verb, *rest = arguments or ["list"]
-    if verb in ("list", "table"):
+    if verb == "list":
         overview.main(["experiments", *arguments])
+        return
+    if verb == "pages":
+        assert not rest
         return
     assert verb in ("run", "draw")
     names = [word for word in rest if not word.startswith("-")]
@@ -407,7 +410,8 @@ def test_every_module_is_in_the_tree():
 
 
 def test_every_document_is_found_from_the_readme():
-    text = text_of("README.md")
+    """In one step, or two by way of the list of studies."""
+    text = text_of("README.md") + text_of("docs/studies/index.md").replace("](", "](docs/studies/")
     assert all(f"({name})" in text for name in DOCUMENTS if name != "README.md")
 
 

@@ -13,7 +13,8 @@
 | agreement.py | ranks and rank correlations, accuracy, intervals by resampling groups |
 | style.py | what makes the figures one family: palette, panels, captions, saving |
 
-A new study is a module with a `Study` and a line in `experiments.registry`: docs/studies.md.
+A new study is a module with a `Study` and a line in `experiments.registry`
+(docs/studies/your_own.md).
 """
 
 from experiments.lab.results import gather

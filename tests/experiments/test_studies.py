@@ -159,10 +159,14 @@ def test_no_figure_is_without_a_study():
     assert drawn == known | {"idea", "report"}
 
 
-def test_the_table_of_figures_is_that_of_the_registry():
-    text = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
-    (found,) = re.findall(r"<!-- studies -->\n(.*?)<!-- end of studies -->", text, re.DOTALL)
-    assert found == overview.markdown()
+def test_the_pages_of_studies_are_up_to_date_and_show_every_figure():
+    found = overview.pages(ROOT / "docs" / "studies")
+    assert {path.name for path in found} == {f"{name}.md" for name in (*registry.NAMES, "index")}
+    for path, text in found.items():
+        assert path.read_text(encoding="utf-8") == text, f"run python -m experiments pages: {path}"
+        if path.stem in registry.NAMES:
+            for drawing in registry.load(path.stem).drawings:
+                assert f"(../../figures/{drawing}.png)" in text, f"{path.name}: {drawing}"
 
 
 def command(*arguments, **options):
@@ -196,7 +200,7 @@ def test_studies_run_and_are_drawn_by_name(tmp_path, capsys):
     [
         (["run"], "which study?"),
         (["run", "nothing"], "unknown study 'nothing'; the studies are convergence,"),
-        (["paint"], "expected one of list, run, draw, table"),
+        (["paint"], "expected one of list, run, draw, pages"),
         (["draw", "all", "--results=nowhere"], "nowhere: there are no results to draw"),
         (["draw", "all", "--result=nowhere"], "Unknown command line flag"),
         (["list", "all"], "unexpected argument 'all'"),
@@ -266,8 +270,8 @@ def test_the_data_of_theorems_are_the_report(tmp_path):
 
 
 def test_the_documents_study_is_whole_and_runs(tmp_path, monkeypatch):
-    """The example of docs/studies.md: one file of at most 70 lines, and a line in the registry."""
-    text = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
+    """The example of your_own.md: one file of at most 70 lines, and a line in the registry."""
+    text = (ROOT / "docs" / "studies" / "your_own.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"<!-- a study -->\n```python\n(.*?)```", text, re.DOTALL)
     assert len(code.splitlines()) <= 70
     (tmp_path / "blur.py").write_text(code)
