@@ -1,0 +1,165 @@
+# %% [markdown]
+# # Curate a data set
+#
+# **Question.** I collected answers to my prompts from three sources. Which rows repeat others, for
+# which prompts do I need more, which 60 rows should I keep, and how much should I take from each
+# source?
+#
+# **At the end** you have a list of redundant rows, the prompts with too little variety, a subset
+# that is more diverse than a random one of the same size, and the weights of the sources.
+
+# %%
+import zlib
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import condvendi_jax as cv
+
+# %% [markdown]
+# ## 1. The rows
+#
+# The prompts ask for a dish with one of ten vegetables. We make the rows, and therefore know what
+# is wrong with them:
+#
+# - `web` knows four ways to cook, and repeats one page: 15 of its rows for "pumpkin" are copies of
+#   a single answer. For "leek" it has one answer only.
+# - `bot` always says "grilled ... with rice".
+# - `cooks` know four other ways to cook.
+
+# %%
+VEGETABLES = [
+    "carrot",
+    "leek",
+    "pumpkin",
+    "spinach",
+    "potato",
+    "cabbage",
+    "beetroot",
+    "pepper",
+    "fennel",
+    "turnip",
+]
+COOKED = ["fried", "boiled", "baked", "raw", "stuffed", "pickled", "smoked", "mashed"]
+SIDES = ["rice", "bread", "lentils"]
+rng = np.random.default_rng(0)
+
+
+def dish(source, vegetable):
+    """One answer of a source to the prompt with this vegetable."""
+    if source == "bot" or (source == "web" and vegetable == "leek"):
+        return f"grilled {vegetable} with rice"
+    way = rng.integers(4) + (4 if source == "cooks" else 0)
+    return f"{COOKED[way]} {vegetable} with {SIDES[rng.integers(3)]}"
+
+
+prompts = np.repeat(VEGETABLES, 20)  # Each source answers each prompt 20 times.
+texts = {name: [dish(name, of) for of in prompts] for name in ("web", "bot", "cooks")}
+copies = np.flatnonzero(prompts == "pumpkin")[:15]
+for row in copies:
+    texts["web"][row] = "boiled pumpkin with rice"
+
+# %% [markdown]
+# `encode` counts words, which is enough for this page. **For real texts** take
+# `condvendi_jax.encoders.load_minilm().encode`
+# ([installation](../command_line.md#pictures-and-texts)).
+
+
+# %%
+def encode(texts):
+    """Vectors `[n, 256]` of length one: texts are close if they share words."""
+    vectors = np.zeros((len(texts), 256), np.float32)
+    for row, text in enumerate(texts):
+        for word in text.split():
+            vectors[row, zlib.crc32(word.encode()) % 256] += 1
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+outputs = {name: encode(of) for name, of in texts.items()}
+asked = encode(prompts.tolist())
+kernels = {"output_kernel": cv.Gaussian(0.4), "prompt_kernel": cv.Indicator()}
+
+# %% [markdown]
+# ## 2. Which rows are redundant?
+#
+# The influence of a row is negative if it repeats other rows of its prompt. We look at the source
+# `web`:
+
+# %%
+found = cv.contributions(outputs["web"], asked, **kernels, order=2)
+order = np.argsort(found.influences.conditional)
+worst = order[:35]
+print(
+    f"among the 35 most redundant rows: {np.sum(prompts[worst] == 'leek')} of 20 for leek, "
+    f"{np.isin(copies, worst).sum()} of 15 copies"
+)
+
+# %%
+figure, ax = plt.subplots(figsize=(8, 3), layout="constrained")
+is_copy, is_leek = np.isin(np.arange(len(prompts)), copies), prompts == "leek"
+for shown, colour, mark, label in (
+    (~is_copy & ~is_leek, "#999999", "o", "other rows"),
+    (is_copy, "#D55E00", "s", "copies"),
+    (is_leek, "#0072B2", "^", "leek"),
+):
+    of = found.influences.conditional[shown]
+    ax.plot(np.flatnonzero(shown), of, mark, ms=4, color=colour, label=label)
+ax.axhline(0, color="black", lw=0.8)
+ax.set(xlabel="row of web", ylabel="influence on Conditional-RKE")
+_ = ax.legend()
+
+# %% [markdown]
+# A row is redundant only beside the others. Remove a few rows, and compute the influences again.
+#
+# ## 3. Which prompts need more variety?
+
+# %%
+table = cv.prompt_table(outputs["web"], asked, **kernels, order=2, labels=prompts)
+print(table)
+
+# %% [markdown]
+# The expected similarity does not depend on the number of answers, so that all prompts can be
+# compared by it. Ask for more answers to the prompts at the top.
+#
+# ## 4. Which 60 rows should I keep?
+#
+# `select` adds the row that raises the score most, again and again. Without a limit it takes many
+# rows of a few prompts, so `per_prompt` limits their number.
+
+# %%
+rows, of_all = np.concatenate(list(outputs.values())), np.concatenate([asked] * 3)
+chosen = cv.select(rows, of_all, k=60, per_prompt=6, **kernels)
+random = []
+for _ in range(20):  # Six random rows of each prompt, twenty times.
+    groups = [np.flatnonzero(np.tile(prompts, 3) == name) for name in VEGETABLES]
+    drawn = np.concatenate([rng.choice(group, 6, replace=False) for group in groups])
+    random.append(float(cv.conditional_rke(rows[drawn], of_all[drawn], **kernels)))
+print(f"chosen: {chosen.scores[-1]:.2f}, random: {np.mean(random):.2f}, at most {max(random):.2f}")
+taken = np.repeat(list(outputs), len(asked))[chosen.rows]
+print({name: int(np.sum(taken == name)) for name in outputs})
+
+# %% [markdown]
+# A diverse subset is not a good one by itself: errors and nonsense are diverse, too. Remove them
+# first.
+#
+# ## 5. How much of each source?
+#
+# `mixture` gives the weights with the largest Conditional-RKE. The mixture has as many rows as one
+# source.
+
+# %%
+mix = cv.mixture(outputs, asked, **kernels)
+print(mix)
+
+# %% [markdown]
+# Both sources with several dishes get a part, because each knows dishes that the other does not
+# know. The bot gets almost nothing.
+#
+# ## What to report
+#
+# Report the size before and after, what you removed and by which number, the encoder and both
+# kernels, the limit of rows a prompt, the score of a random subset of the same size, and how you
+# checked quality.
+#
+# Next: [contributions](../contributions.md) explains influences and compares `select` with other
+# methods. [Bandwidths](../bandwidths.md), [what to report](../what_to_report.md).

@@ -1,0 +1,154 @@
+# %% [markdown]
+# # A text-to-image model
+#
+# **Question.** My model makes pictures for prompts. Are its pictures diverse, or are only my
+# prompts diverse? Does it follow the prompts at all?
+#
+# **At the end** you have the three scores of three small models, a picture that shows what the
+# scores mean, and the pictures that repeat others most.
+
+# %%
+import matplotlib.pyplot as plt
+import numpy as np
+
+import condvendi_jax as cv
+
+# %% [markdown]
+# ## 1. Pictures and prompts
+#
+# A prompt names a colour and a shape, such as "red disc": nine prompts. Each model draws 16
+# pictures of each, 32 x 32 pixels, so that we know what to expect:
+#
+# - `fixed` follows the prompt, and draws the shape always in the same corner.
+# - `free` follows the prompt, and draws the shape in any of four corners.
+# - `deaf` draws a red disc in any of four corners, whatever the prompt says.
+
+# %%
+COLOURS = {"red": (0.9, 0.2, 0.1), "green": (0.1, 0.7, 0.3), "blue": (0.1, 0.3, 0.9)}
+SHAPES = ["disc", "frame", "cross"]
+PROMPTS = [f"{colour} {shape}" for colour in COLOURS for shape in SHAPES]
+rng = np.random.default_rng(0)
+
+
+def draw(prompt, corner):
+    """A picture `[32, 32, 3]`: the shape in one of four corners, a little moved."""
+    colour, shape = prompt.split()
+    across, down = 9 + 14 * np.array([corner % 2, corner // 2]) + rng.normal(0, 0.2, 2)
+    y, x = np.mgrid[:32, :32]
+    right, below = abs(x - across), abs(y - down)
+    inside = {
+        "disc": right**2 + below**2 < 36,
+        "frame": abs(np.maximum(right, below) - 5) < 1.5,
+        "cross": (np.minimum(right, below) < 1.5) & (np.maximum(right, below) < 6.5),
+    }[shape]
+    return np.where(inside[..., None], COLOURS[colour], 1.0)
+
+
+texts = [prompt for prompt in PROMPTS for _ in range(16)]
+corners = rng.integers(4, size=len(texts))
+pictures = {
+    "fixed": [draw(text, 0) for text in texts],
+    "free": [draw(text, corner) for text, corner in zip(texts, corners, strict=True)],
+    "deaf": [draw("red disc", corner) for corner in corners],
+}
+
+# %%
+figure, axes = plt.subplots(3, 9, figsize=(9, 3.3))
+for row, (model, drawn) in zip(axes, pictures.items(), strict=True):
+    for k, ax in enumerate(row):
+        ax.imshow(drawn[16 * k])
+        ax.set(xticks=[], yticks=[])
+    row[0].set_ylabel(model)
+for ax, prompt in zip(axes[0], PROMPTS, strict=True):
+    ax.set_title(prompt, fontsize=8)
+
+# %% [markdown]
+# ## 2. The embeddings
+#
+# `Blur` is a small encoder for this page: it averages blocks of 4 x 4 pixels, so that small
+# movements do not count. **For real pictures** use a real encoder: `condvendi score
+# --images=pictures --prompts=prompts.csv` embeds a folder of pictures and their prompts
+# ([how](../command_line.md#pictures-and-texts)).
+
+
+# %%
+class Blur:
+    """The colours of 8 x 8 blocks of a picture, as one vector of 192 numbers."""
+
+    def encode(self, items):
+        blocks = 1 - np.stack(items).reshape(len(items), 8, 4, 8, 4, 3).mean(axis=(2, 4))
+        vectors = blocks.reshape(len(items), -1)
+        return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+encoder = Blur()
+outputs = {model: encoder.encode(drawn) for model, drawn in pictures.items()}
+prompts = np.eye(9, dtype=np.float32)[[PROMPTS.index(text) for text in texts]]
+
+# %% [markdown]
+# The prompts repeat, so any vectors serve that are equal for equal prompts. If your prompts are all
+# different, embed them with an encoder of texts, and choose a bandwidth for them, too.
+#
+# ## 3. Choose the bandwidth, then score
+#
+# Which pictures should count as the same? Here: those that differ by a small movement alone.
+# Compare their distances with those of other pictures, and choose a bandwidth between the two.
+
+# %%
+drawn = outputs["fixed"].reshape(9, 16, -1)
+same = np.linalg.norm(drawn[:, :8] - drawn[:, 8:], axis=-1)
+other = np.linalg.norm(drawn[:, None, 0] - drawn[None, :, 0], axis=-1)[~np.eye(9, dtype=bool)]
+print(f"only moved: {same.mean():.2f} on average. Another prompt: {other.min():.2f} or more")
+
+kernels = {"output_kernel": cv.Gaussian(0.25), "prompt_kernel": cv.Indicator()}
+comparison = cv.compare(outputs, prompts, **kernels, orders=[2], profile=False)
+print("\n".join(str(comparison).splitlines()[:9]))
+
+# %%
+figure, axes = plt.subplots(1, 3, figsize=(9, 2.6), layout="constrained")
+for ax, score in zip(axes, ("vendi", "conditional", "information"), strict=True):
+    ranking = comparison.ranking(score, 2)
+    heights = [ranking.values[model] for model in pictures]
+    errors = [2 * ranking.standard_errors[model] for model in pictures]
+    ax.bar(list(pictures), heights, yerr=errors, color=["#0072B2", "#E69F00", "#009E73"])
+    ax.set_title(ranking.name)
+_ = axes[0].set_ylabel("different pictures, ± 2 errors")
+
+# %% [markdown]
+# How to read it: **RKE is the product of the other two.**
+#
+# - `fixed` has an RKE near 9, and owes it to the prompts: Information-RKE is near 9,
+#   Conditional-RKE near 1.
+# - `free` follows the prompts nearly as well, and has between three and four pictures for each.
+#   With 16 pictures a prompt, the score stays below the true 4.
+# - `deaf` has a Conditional-RKE near 4, and an Information-RKE near 1: it ignores the prompts. A
+#   measure of quality, such as the agreement of pictures and prompts, must stand beside a diversity
+#   score.
+#
+# A bandwidth twice as wide gives smaller numbers. Say which one you used, and show the scores at
+# others ([bandwidths](../bandwidths.md#all-bandwidths-at-once-profiles)).
+#
+# ## 4. Which pictures repeat others?
+#
+# The influence of a picture on Conditional-RKE is negative if the picture repeats others of its
+# prompt.
+
+# %%
+found = cv.contributions(outputs["free"], prompts, **kernels, order=2)
+order = np.argsort(found.influences.conditional)
+texts, corners = np.array(texts), np.array(corners)
+alike = np.array([np.sum((texts == texts[i]) & (corners == corners[i])) for i in order])
+print("pictures of the same prompt in the same corner:")
+print("for the nine most redundant pictures", alike[:9])
+print("for the nine most unusual pictures  ", alike[-9:])
+
+# %% [markdown]
+# ## What to report
+#
+# Report the number of prompts and of pictures of each, the encoder, the resolution that it saw,
+# both kernels and why you chose the bandwidth, the order, the errors, the sampler with its guidance
+# scale and steps, and whether you selected pictures. `comparison.report(encoder="Blur")` writes the
+# part that the library knows.
+#
+# Next: [what to report](../what_to_report.md), [bandwidths](../bandwidths.md),
+# [contributions](../contributions.md), and [guidance](guidance.py) for a more diverse sampler.

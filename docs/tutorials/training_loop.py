@@ -1,0 +1,166 @@
+# %% [markdown]
+# # Scores in a training loop
+#
+# **Question.** The loss of my generator falls. Does the generator lose its diversity on the way?
+#
+# **At the end** you have a training loop that scores the generator after every epoch, batch by
+# batch, and a picture of two generators: one loses its diversity, and the other reaches that of the
+# data.
+
+# %%
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+import optax
+from flax import nnx
+
+import condvendi_jax as cv
+from condvendi_jax import metrics
+
+# %% [markdown]
+# ## 1. Data, a generator and two losses
+#
+# A prompt is one of four points of the plane. Its good outputs lie around it, with standard
+# deviation 1. The generator has two parameters: an offset, and a matrix that spreads noise around
+# the prompt.
+
+# %%
+POINTS = 6 * jnp.array([[-1.0, -1.0], [-1.0, 1.0], [1.0, -1.0], [1.0, 1.0]])
+
+
+def data(key, n):
+    """Prompts and good outputs, `[n, 2]` each."""
+    which, noise = jax.random.split(key)
+    prompts = POINTS[jax.random.randint(which, n, 0, 4)]
+    return prompts, prompts + jax.random.normal(noise, (n, 2))
+
+
+def generate(params, key, prompts):
+    """An output for each prompt, `[n, 2]`."""
+    noise = jax.random.normal(key, prompts.shape)
+    return prompts + params["offset"] + noise @ params["spread"]
+
+
+# %% [markdown]
+# We train it twice. The squared error compares an output with one good output. The energy distance
+# compares all outputs of a batch with all good outputs, so that it notices a lack of diversity.
+
+
+# %%
+def squared_error(outputs, good):
+    """The mean squared distance."""
+    return jnp.mean(jnp.sum((outputs - good) ** 2, 1))
+
+
+def energy_distance(outputs, good):
+    """Zero if the outputs have the distribution of the good ones."""
+
+    def mean(x, y):
+        return jnp.mean(jnp.sqrt(jnp.sum((x[:, None] - y[None]) ** 2, -1) + 1e-6))
+
+    return 2 * mean(outputs, good) - mean(outputs, outputs) - mean(good, good)
+
+
+# %% [markdown]
+# ## 2. The loop
+#
+# `ConditionalRKE` is a metric of Flax: `update` takes a batch of any size, `compute` gives the
+# score of all batches so far, and `reset` starts again. Batches and their order do not change the
+# result. It also works in an `nnx.MultiMetric`. Choose the bandwidths before the loop, because they
+# cannot change later.
+
+# %%
+kernels = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Indicator()}
+optimizer = optax.adam(0.01)
+
+
+def train(loss, epochs=12):
+    """Loss and score after each epoch."""
+
+    @jax.jit
+    def step(params, state, key):
+        prompts, good = data(key, 128)
+        value, slopes = jax.value_and_grad(lambda p: loss(generate(p, key, prompts), good))(params)
+        updates, state = optimizer.update(slopes, state)
+        return optax.apply_updates(params, updates), state, value
+
+    params = {"offset": jnp.ones(2), "spread": 0.5 * jnp.eye(2)}
+    state, keys = optimizer.init(params), jax.random.split(jax.random.key(0), (epochs, 20))
+    metric, history = metrics.ConditionalRKE(**kernels), []
+    for epoch in range(epochs):
+        for key in keys[epoch]:
+            params, state, value = step(params, state, key)
+        metric.reset()
+        for key in keys[epoch, :4]:  # Four batches of 100 to score.
+            prompts, _ = data(key, 100)
+            metric.update(outputs=generate(params, key, prompts), prompts=prompts)
+        history.append({"loss": float(value), "score": float(metric.compute())})
+    return history
+
+
+runs = {"squared error": train(squared_error), "energy distance": train(energy_distance)}
+for name, (first, *_, last) in runs.items():
+    print(
+        f"{name}: loss {first['loss']:.2f} to {last['loss']:.2f}, "
+        f"Conditional-RKE {first['score']:.2f} to {last['score']:.2f}"
+    )
+
+# %%
+prompts, good = data(jax.random.key(1), 400)
+goal = float(cv.conditional_rke(good, prompts, **kernels))
+print(f"Conditional-RKE of the data: {goal:.2f}")
+
+figure, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
+styles = {"squared error": ("#0072B2", "o-"), "energy distance": ("#D55E00", "s-")}
+for name, (colour, mark) in styles.items():
+    epochs = np.arange(1, len(runs[name]) + 1)
+    for ax, what in zip(axes, ("loss", "score"), strict=True):
+        ax.plot(epochs, [of[what] for of in runs[name]], mark, color=colour, label=name, ms=4)
+axes[1].axhline(goal, color="black", ls="--", lw=1, label="data")
+for ax, what in zip(axes, ("loss", "Conditional-RKE"), strict=True):
+    ax.set(xlabel="epoch", ylabel=what)
+_ = axes[1].legend()
+
+# %% [markdown]
+# **Both losses fall, and only the score shows the difference.** The squared error is smallest if
+# the generator gives the mean output to each prompt: its Conditional-RKE falls to 1. With the
+# energy distance it reaches nearly the diversity of the data. For Gaussian data the true value is
+# known: with standard deviation 1 in the plane and bandwidth 1 it is 5.
+#
+# ## 3. Which metric?
+#
+# | class | kernels | keeps | gives |
+# |---|---|---|---|
+# | `RKE`, `ConditionalRKE`, `InformationRKE` | any | the points | one score of order 2 |
+# | `StoredDecomposition` | any | the points | all scores, any order |
+# | `FeatureDecomposition` | cosine, or your features | sums of products | all scores, any order |
+#
+# The first two rows work outside jit. A `FeatureDecomposition` has a state of fixed size, whatever
+# n, and belongs in compiled steps. A mask marks the padding of a last batch.
+
+# %%
+features = metrics.FeatureDecomposition(output_dimension=2, prompt_dimension=2)
+
+
+@nnx.jit
+def update(features, outputs, prompts, mask):
+    """Adds a batch inside jit."""
+    features.update(outputs=outputs, prompts=prompts, mask=mask)
+
+
+stored = metrics.StoredDecomposition(output_kernel=cv.Cosine(), prompt_kernel=cv.Cosine())
+for rows in np.array_split(np.arange(400), 4):
+    update(features, good[rows], prompts[rows], np.ones(len(rows), bool))
+    stored.update(outputs=good[rows], prompts=prompts[rows])
+pair = [float(of.compute(order=2).conditional) for of in (features, stored)]
+print(f"Conditional-RKE of cosine kernels: {pair[0]:.3f} and {pair[1]:.3f}")
+
+# %% [markdown]
+# ## What to report
+#
+# Report the kernels, how many outputs a score is of, at which steps you scored, and the score of
+# real data of the same number beside it. Scores of few outputs are lower.
+#
+# Next: [all options of these metrics](../training_loops.md), [bandwidths](../bandwidths.md), [a
+# reward for TRL](../integrations.md#trl-a-reward), [what to report](../what_to_report.md).
