@@ -28,18 +28,7 @@ import condvendi_jax as cv
 # - `cooks` know four other ways to cook.
 
 # %%
-VEGETABLES = [
-    "carrot",
-    "leek",
-    "pumpkin",
-    "spinach",
-    "potato",
-    "cabbage",
-    "beetroot",
-    "pepper",
-    "fennel",
-    "turnip",
-]
+VEGETABLES = ["leek", "pumpkin", "carrot", "potato", "kale", "beet", "corn", "bean", "peas", "okra"]
 COOKED = ["fried", "boiled", "baked", "raw", "stuffed", "pickled", "smoked", "mashed"]
 SIDES = ["rice", "bread", "lentils"]
 rng = np.random.default_rng(0)
@@ -57,7 +46,7 @@ prompts = np.repeat(VEGETABLES, 20)  # Each source answers each prompt 20 times.
 texts = {name: [dish(name, of) for of in prompts] for name in ("web", "bot", "cooks")}
 copies = np.flatnonzero(prompts == "pumpkin")[:15]
 for row in copies:
-    texts["web"][row] = "boiled pumpkin with rice"
+    texts["web"][row] = "boiled pumpkin with onions"
 
 # %% [markdown]
 # `encode` counts words, which is enough for this page. **For real texts** take
@@ -67,11 +56,11 @@ for row in copies:
 
 # %%
 def encode(texts):
-    """Vectors `[n, 256]` of length one: texts are close if they share words."""
-    vectors = np.zeros((len(texts), 256), np.float32)
+    """Vectors `[n, 224]` of length one: texts are close if they share words."""
+    vectors = np.zeros((len(texts), 224), np.float32)
     for row, text in enumerate(texts):
         for word in text.split():
-            vectors[row, zlib.crc32(word.encode()) % 256] += 1
+            vectors[row, zlib.crc32(word.encode()) % 224] += 1
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 

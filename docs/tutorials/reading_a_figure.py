@@ -107,9 +107,10 @@ print(f"{int(limit.sum())} of {limit.size} bandwidths are near a limit")
 
 # %% [markdown]
 # At small bandwidths nearly all drawings count as different, and at large ones nearly all count as
-# the same. There the score is at a limit, and every model gets the same number. **Equal scores near
-# a limit do not show equal models.** Between the limits, Noto is less diverse at a small bandwidth
-# and more diverse at larger ones: its drawings differ less in details, and more in what is drawn.
+# the same. There the score is near a limit, and all models get nearly the same number. **Equal
+# scores near a limit do not show equal models.** Between the limits, Noto is less diverse at a
+# small bandwidth and more diverse at larger ones. Neither answer is wrong: they count other
+# differences.
 #
 # ## What to report
 #

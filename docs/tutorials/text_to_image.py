@@ -117,16 +117,16 @@ _ = axes[0].set_ylabel("different pictures, ± 2 errors")
 # %% [markdown]
 # How to read it: **RKE is the product of the other two.**
 #
-# - `fixed` has an RKE near 9, and owes it to the prompts: Information-RKE is near 9,
-#   Conditional-RKE near 1.
+# - `fixed` has an RKE of about ten, and owes it to the prompts: Information-RKE is near 9,
+#   Conditional-RKE near 1. Small movements count a little, so that RKE is above nine.
 # - `free` follows the prompts nearly as well, and has between three and four pictures for each.
 #   With 16 pictures a prompt, the score stays below the true 4.
 # - `deaf` has a Conditional-RKE near 4, and an Information-RKE near 1: it ignores the prompts. A
 #   measure of quality, such as the agreement of pictures and prompts, must stand beside a diversity
 #   score.
 #
-# A bandwidth twice as wide gives smaller numbers. Say which one you used, and show the scores at
-# others ([bandwidths](../bandwidths.md#all-bandwidths-at-once-profiles)).
+# A wider bandwidth gives a smaller RKE. Say which one you used, and show the scores at others
+# ([bandwidths](../bandwidths.md#all-bandwidths-at-once-profiles)).
 #
 # ## 4. Which pictures repeat others?
 #

@@ -1,0 +1,156 @@
+"""The tutorials of the site: each runs, and what its text says of its numbers holds."""
+
+import pathlib
+import re
+import runpy
+import socket
+
+import jax
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+FOLDER = pathlib.Path(__file__).parents[1] / "docs" / "tutorials"
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path, monkeypatch):
+    """An empty folder, no window and no network."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    plt.switch_backend("Agg")
+
+    def refused(*_):
+        raise AssertionError("a tutorial asked for the network")
+
+    monkeypatch.setattr(socket.socket, "connect", refused)
+    # Readers run them under JAX's own settings, which optax needs.
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+    plt.close("all")
+
+
+def run(name):
+    """The names that a tutorial leaves behind; it writes into a new folder of its own alone."""
+    found = runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
+    assert all(path.is_dir() for path in pathlib.Path().iterdir())
+    return found
+
+
+def values(comparison, score):
+    return comparison.ranking(score, 2).values
+
+
+@pytest.mark.slow
+def test_answers_of_models_are_told_apart_as_the_text_says():
+    found = run("llm_answers")
+    assert {name: len(texts) for name, texts in found["records"].answers.items()} == {
+        "cautious": 240,
+        "deaf": 240,
+        "inventive": 240,
+    }
+    texts = found["records"].answers["inventive"]
+    one, other = found["encoder"].encode([texts[0], next(t for t in texts if t != texts[0])])
+    assert np.linalg.norm(one - other) == pytest.approx((2 / 3) ** 0.5, abs=0.01)  # 0.8
+    conditional, information = (
+        values(found["comparison"], score) for score in ("conditional", "information")
+    )
+    assert conditional["cautious"] < 2
+    assert 4.5 < conditional["inventive"] < 5.5 and 4.5 < conditional["deaf"] < 5.5
+    assert information["deaf"] < 1.3
+    assert 9.5 < information["cautious"] < 10 and 9.5 < information["inventive"] < 10
+    letters = found["comparison"].ranking("conditional", 2).letters
+    assert set(letters["inventive"]) & set(letters["deaf"])
+    assert not set(letters["inventive"]) & set(letters["cautious"])
+    (least,) = found["tables"]["cautious"].least_diverse(1)
+    assert least.prompt == "Tell a story: snail." and least.score == pytest.approx(1)
+    assert [of.prompt for of in found["tables"]["deaf"].prompts] == [
+        f"Tell a story: {animal}." for animal in found["ANIMALS"]
+    ]
+    assert texts[0] in found["page"].read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_pictures_have_the_scores_that_the_text_says():
+    found = run("text_to_image")
+    total, conditional, information = (
+        values(found["comparison"], score) for score in ("vendi", "conditional", "information")
+    )
+    for name in found["pictures"]:
+        assert total[name] == pytest.approx(conditional[name] * information[name], rel=1e-4)
+    assert 9 < total["fixed"] < 10.5 and conditional["fixed"] < 1.2 and information["fixed"] > 8.5
+    assert 3 < conditional["free"] < 4 and information["free"] > 8
+    assert 3.5 < conditional["deaf"] < 4.5 and information["deaf"] < 1.3
+    assert found["same"].mean() < found["kernels"]["output_kernel"].bandwidth < found["other"].min()
+    assert min(found["alike"][:9]) > max(found["alike"][-9:])
+
+
+@pytest.mark.slow
+def test_both_losses_fall_and_one_generator_loses_its_diversity():
+    found = run("training_loop")
+    for history in found["runs"].values():
+        assert history[-1]["loss"] < 0.7 * history[0]["loss"]
+    squared, energy = found["runs"].values()
+    assert squared[-1]["score"] < 1.1
+    assert 0.85 * found["goal"] < energy[-1]["score"] < 1.15 * found["goal"]
+    # 1 + 4 s^2 / bandwidth^2 for Gaussian points of deviation s in the plane.
+    assert found["goal"] == pytest.approx(5, rel=0.1)
+    assert found["pair"][0] == pytest.approx(found["pair"][1], rel=1e-4)
+
+
+@pytest.mark.slow
+def test_guidance_gives_the_rare_answer_more_often_and_costs_quality():
+    found = run("guidance")
+    rare, off, scores = found["rare"], found["off"], found["scores"]
+    assert rare[0.0] == pytest.approx(0.1, abs=0.04)
+    assert rare[0.3] > 1.3 * rare[0.0]
+    assert max(scores, key=scores.get) == 1.0 and scores[1.0] > 3 * scores[0.0]
+    assert off[1.0] > 3 * off[0.0]
+    assert found["chosen"] == 0.3
+
+
+@pytest.mark.slow
+def test_curating_finds_what_was_planted():
+    found = run("curating")
+    leek, web = found["prompts"] == "leek", np.array(found["texts"]["web"])
+    worst = set(found["worst"].tolist())
+    assert worst == {*np.flatnonzero(leek).tolist(), *found["copies"].tolist()}
+    assert len(set(web[leek])) == len(set(web[found["copies"]])) == 1
+    assert [of.prompt for of in found["table"].least_diverse(2)] == ["leek", "pumpkin"]
+    assert found["chosen"].scores[-1] > max(found["random"])
+    weights = found["mix"].weights
+    assert weights["bot"] < 0.02 and weights["web"] > 0.1 and weights["cooks"] > 0.1
+
+
+@pytest.mark.slow
+def test_figures_say_what_the_text_reads_in_them():
+    found = run("reading_a_figure")
+    ends = found["conditional"].sel(rule="variance", n=[1000, 11822])
+    growth = {
+        str(name): float(of[1] / of[0])
+        for name, of in zip(ends.curve.values, ends.transpose("curve", "n").values, strict=True)
+    }
+    assert 2.7 < growth["Vendi"] < 3.1  # Nearly triples.
+    assert 1.0 < growth["RKE"] < 1.1 and 0.95 < growth["Vendi, t = 200"] < 1.05
+    assert f"{float(ends.sel(curve='Vendi', n=11822)):.1f}" == "11.9"
+    assert found["sign"].pair.values[found["turns"]].tolist() == ["Emoji One 1, Noto"]
+    assert 0 < int(found["apart"].sum()) < 28
+    ratio, told = found["ratio"], found["told"]
+    of_told = ratio[told]
+    assert of_told[0] < 1 and (of_told[1:] > 1).all()
+    assert (abs(ratio[found["limit"]] - 1) < 0.03).all()
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
+def test_pages_have_their_parts_and_links(path):
+    cells = path.read_text(encoding="utf-8").split("# %%")
+    text = "".join(cell for cell in cells if cell.startswith(" [markdown]"))
+    for part in ("**Question.**", "**At the end**", "## What to report", "Next: "):
+        assert text.count(part) == 1, part
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        file, _, anchor = target.partition("#")
+        document = path.parent / file
+        assert document.exists(), target
+        headings = re.findall(r"^#+ (.*)$", document.read_text(encoding="utf-8"), re.MULTILINE)
+        plain = [re.sub(r"[^\w\- ]", "", h).strip().lower().replace(" ", "-") for h in headings]
+        assert not anchor or anchor in plain, target
