@@ -38,7 +38,7 @@ _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)))
 
 @dataclasses.dataclass(frozen=True)
 class Bandwidth(lab.Study):
-    """What hangs on the bandwidths, and over which of them does an order of models hold?"""
+    """How do bandwidths change the scores, and which rankings of models hold at all of them?"""
 
     name = "bandwidth"
     version = 2

@@ -38,7 +38,7 @@ _BY_LABELS = {LABELS: candidates.PAIRS, SHARE: candidates.SHARE}
 
 @dataclasses.dataclass(frozen=True)
 class BandwidthRules(lab.Study):
-    """Which rule for the bandwidths gives the number of modes that is known?"""
+    """Which rule for the bandwidths gives the right number of modes?"""
 
     name = "bandwidth_rules"
     duration = "3 minutes"

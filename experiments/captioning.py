@@ -35,7 +35,7 @@ _FAMILIES = {1.0: "Vendi", 2.0: "RKE"}
 
 @dataclasses.dataclass(frozen=True)
 class Captioning(lab.Study):
-    """Do the scores see how many different captions a captioner has for a photograph?"""
+    """Do the scores count the different captions that a captioner gives for a photograph?"""
 
     name = "captioning"
     reproduces = "CV fig 20"

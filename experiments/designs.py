@@ -32,7 +32,7 @@ _COLOURS = dict(
 
 @dataclasses.dataclass(frozen=True)
 class Designs(lab.Study):
-    """Do the conditional scores count the designs of a prompt?"""
+    """Do conditional scores count the different designs of an emoji?"""
 
     name = "designs"
     duration = "2 minutes"

@@ -25,7 +25,7 @@ _SPREADS = {"one": "one spread for all", "power": "a power of the modes", "own":
 
 @dataclasses.dataclass(frozen=True)
 class GmmSearch(lab.Study):
-    """Which geometries of mixtures give the scores that CV fig 11 prints?"""
+    """Which Gaussian mixtures give the scores that CV fig 11 prints?"""
 
     name = "gmm_search"
     reproduces = "CV fig 11 (its geometry)"

@@ -33,7 +33,7 @@ _WEIGHTS = {"distance": "distances", "squared": "squared distances"}
 
 @dataclasses.dataclass(frozen=True)
 class GmmToy(lab.Study):
-    """What do more modes of prompts, and more modes of outputs, do to the scores?"""
+    """How do the scores change with more modes of prompts, or more modes of outputs?"""
 
     name = "gmm_toy"
     reproduces = "CV fig 11"

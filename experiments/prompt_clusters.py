@@ -35,7 +35,7 @@ PANELS = ("Conditional-Vendi", "Information-Vendi", "Conditional-RKE", "Informat
 
 @dataclasses.dataclass(frozen=True)
 class PromptClusters(lab.Study):
-    """What do finer clusters of prompts, each answered by one output, do to the scores?"""
+    """How do the scores change if a model gives one output to each cluster of prompts?"""
 
     name = "prompt_clusters"
     reproduces = "CV figs 4, 23; CV-early fig 4"

@@ -31,7 +31,7 @@ SCORES = ("Vendi", "RKE")
 
 @dataclasses.dataclass(frozen=True)
 class PromptModes(lab.Study):
-    """What are the modes of the prompts, and how diverse are the outputs in each?"""
+    """What are the main modes of the prompts, and how diverse are the outputs in each?"""
 
     name = "prompt_modes"
     version = 2

@@ -31,7 +31,7 @@ _FEWEST_PROMPTS = 8
 
 @dataclasses.dataclass(frozen=True)
 class Substitution(lab.Study):
-    """Which scores notice that outputs belong to other prompts, and from which share on?"""
+    """Which scores fall when outputs are replaced by those of other prompts, and how fast?"""
 
     name = "substitution"
     reproduces = "CV fig 12; CV-early fig 8; MID fig 1"

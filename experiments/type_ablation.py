@@ -41,7 +41,7 @@ _MARKED = (2, 5, 20, 50, 200, 500)  # On logarithmic axes, between the decades.
 
 @dataclasses.dataclass(frozen=True)
 class TypeAblation(lab.Study):
-    """Do conditional scores see the diversity that prompts leave open, and only that?"""
+    """Do conditional scores measure only the diversity that prompts leave open?"""
 
     name = "type_ablation"
     reproduces = "CV figs 5, 16-18; CV-early figs 2, 3, 12-23"

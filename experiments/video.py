@@ -40,7 +40,7 @@ _INTERVALS = (
 
 @dataclasses.dataclass(frozen=True)
 class Video(lab.Study):
-    """Which text-to-video model is more diverse, and what does motion add?"""
+    """Which text-to-video model is more diverse, and how much does motion matter?"""
 
     name = "video"
     reproduces = "CV figs 8, 22; CV-early figs 6, 24"
