@@ -84,6 +84,7 @@ class Entropy:
 
 
 von_neumann = Entropy()
+"""The von Neumann entropy: order 1, without truncation (CV eq. 2)."""
 
 
 def renyi(order: float) -> Entropy:

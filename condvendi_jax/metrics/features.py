@@ -23,6 +23,7 @@ from condvendi_jax.metrics.batches import Points
 from condvendi_jax.scores._decompose import Decomposition
 
 FeatureMap = Callable[[jax.Array], jax.Array]
+"""From points `[b, d]` to their features `[b, D]`."""
 
 # Rows of a batch whose outer products are summed at once: they bound the memory of an update, and
 # longer sums would lose digits in float32.

@@ -275,7 +275,7 @@ class RKE(_StoredPoints):
 
     Args:
       kernel: the kernel of the outputs.
-      tile_size, Raises: as `StoredDecomposition`, of which this is one score.
+      tile_size: as in `StoredDecomposition`, which computes this score too.
     """
 
     def __init__(self, *, kernel: Kernel, tile_size: int | None = None) -> None:
@@ -290,8 +290,8 @@ class ConditionalRKE(_StoredPoints):
     """Conditional-RKE of a stream, the diversity that the model adds (CV eq. 9 and 11).
 
     Args:
-      output_kernel, prompt_kernel, tile_size, Raises: as `StoredDecomposition`, of which this is
-        one score. Several scores of one stream cost no more than one: take that class for them.
+      output_kernel, prompt_kernel, tile_size: as in `StoredDecomposition`, which raises the same
+        errors. For several scores of one stream, use that class: they cost no more than one.
     """
 
     def __init__(

@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 AGGREGATES = ("arithmetic", "conditional")
+"""The ways to combine the scores of clusters, by name."""
 # Clusters of up to this many points are padded to a few sizes and computed together; `method`
 # computes larger ones, one by one: padding would repeat too much of their O(n^3) work.
 _TOGETHER_UP_TO = 1024

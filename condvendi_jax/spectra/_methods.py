@@ -773,10 +773,11 @@ def _wide(array: jax.Array) -> np.ndarray:
 
 
 AUTO = Auto()
-#: The methods as a command line names them.
+"""The default method."""
 BY_NAME: dict[str, type[Method]] = {
     m.name: m for m in (Auto, Exact, Stored, MatrixFree, RandomFeatures, Nystroem)
 }
+"""The methods by the names that the command line uses."""
 
 
 def named(

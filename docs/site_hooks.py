@@ -1,0 +1,77 @@
+"""Hooks of the documentation site: files outside docs/, and LaTeX as MathML.
+
+MkDocs reads docs/ alone, and its pages link to figures/ and CHANGELOG.md beside it. These files
+become part of the site, and links to them lose the step that leaves docs/.
+"""
+
+import pathlib
+import re
+
+from latex2mathml.converter import convert
+from mkdocs.structure.files import File
+
+ROOT = pathlib.Path(__file__).parents[1]
+# By their patterns from the root: what documents link to outside docs/.
+OUTSIDE = (
+    "CHANGELOG.md",
+    "CITATION.cff",
+    "CONTRIBUTING.md",
+    "experiments/data/*.md",
+    "figures/*.png",
+)
+
+
+def on_config(config):
+    """Lists every study in the menu."""
+    (studies,) = (entry["Studies"] for entry in config.nav if "Studies" in entry)
+    found = sorted(path.name for path in (ROOT / "docs/studies").glob("*.md"))
+    studies += [f"studies/{name}" for name in found if f"studies/{name}" not in studies]
+    return config
+
+
+def on_files(files, config):
+    """Adds the files outside docs/."""
+    for pattern in OUTSIDE:
+        for path in sorted(ROOT.glob(pattern)):
+            name = path.relative_to(ROOT).as_posix()
+            files.append(File.generated(config, name, abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown, page, **_):
+    """Turns links that leave docs/ into links inside the site."""
+    depth = page.file.src_uri.count("/")
+    if page.file.generated_by:
+        return markdown.replace("](docs/", "](" + "../" * depth)
+    leave, stay = "../" * (depth + 1), "../" * depth
+    return re.sub(rf'(\]\(|src="){re.escape(leave)}(?!\.)', rf"\g<1>{stay}", markdown)
+
+
+def on_page_content(html, **_):
+    """Replaces LaTeX, which the Markdown extension marks, by MathML."""
+    inline = re.sub(
+        r'<span class="arithmatex">\\\((.*?)\\\)</span>',
+        lambda found: _mathml(found[1], "inline"),
+        html,
+        flags=re.DOTALL,
+    )
+    return re.sub(
+        r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>',
+        lambda found: f'<div class="formula">{_mathml(found[1], "block")}</div>',
+        inline,
+        flags=re.DOTALL,
+    )
+
+
+def on_post_page(output, **_):
+    """Removes the script by which notebooks draw Mermaid diagrams: it loads from the network."""
+    return re.sub(
+        r"<script[^>]*>(?:(?!</script>).)*mermaid.*?</script>", "", output, flags=re.DOTALL
+    )
+
+
+def _mathml(latex, display):
+    for entity, sign in (("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")):
+        latex = latex.replace(entity, sign)
+    # Parentheses of a given size (\\big) must stretch to have it.
+    return convert(latex, display=display).replace("<mo minsize", '<mo stretchy="true" minsize')
