@@ -37,7 +37,7 @@ _TRACES = {"rke": "RKE-MC", "captured": "modes captured", "good": "share of good
 
 @dataclasses.dataclass(frozen=True)
 class GmmGan(lab.Study):
-    """Does RKE-MC count the modes that a GAN captures, and does RRKE see those it misses?"""
+    """Does RKE-MC count the modes that a GAN captures, and does RRKE see those that it misses?"""
 
     name = "gmm_gan"
     reproduces = "RKE fig 1"

@@ -30,7 +30,7 @@ _MIB = 2**20
 
 @dataclasses.dataclass(frozen=True)
 class GuidanceCost(lab.Study):
-    """What does guidance cost a step, in time and memory, as the window grows?"""
+    """How much time and memory does a guided step take as its window grows?"""
 
     name = "guidance_cost"
     duration = "2 minutes"

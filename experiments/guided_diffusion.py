@@ -44,7 +44,7 @@ _COSTS = {"2 points of alignment": style.GREY, "kernel distance + 2": style.ORAN
 
 @dataclasses.dataclass(frozen=True)
 class GuidedDiffusion(lab.Study):
-    """What does guidance add to the diversity of generated pictures, at which cost?"""
+    """How much diversity does guidance add to generated pictures, and at what cost?"""
 
     name = "guided_diffusion"
     reproduces = "CV tables 1, 3; figs 7, 9, 10"

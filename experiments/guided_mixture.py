@@ -40,7 +40,7 @@ _SAMPLERS = {LAW: "the law itself", PLAIN: "no guidance"} | KINDS
 
 @dataclasses.dataclass(frozen=True)
 class GuidedMixture(lab.Study):
-    """What do guided samplers gain and lose where the true law is known?"""
+    """What do guided samplers gain and lose when the true distribution is known?"""
 
     name = "guided_mixture"
     reproduces = "CV section 6 (eq. 14)"

@@ -28,7 +28,7 @@ _GENERATORS = {"psi": "conditional VAE", "temperature": "Sketch-RNN"}
 
 @dataclasses.dataclass(frozen=True)
 class LatentTruncation(lab.Study):
-    """What does truncating a generator's latents, or its temperature, do to the scores?"""
+    """How do truncated latents, or a generator's temperature, change the scores?"""
 
     name = "latent_truncation"
     reproduces = "RKE fig 2"

@@ -38,7 +38,7 @@ _SCORES = ("conditional", "vendi")
 
 @dataclasses.dataclass(frozen=True)
 class ManyDevices(lab.Study):
-    """Do many devices, or several hosts, give the scores of one?"""
+    """Do many devices, or several hosts, give the same scores as one device?"""
 
     name = "many_devices"
     duration = "2 minutes"

@@ -35,7 +35,7 @@ _APART = 20.0  # Bandwidths between the rows of two types: their kernel is zero.
 
 @dataclasses.dataclass(frozen=True)
 class SketchTemperature(lab.Study):
-    """What does a generator's temperature do to the scores, given the prompt?"""
+    """Does a drawing model's temperature raise its diversity, given the prompt?"""
 
     name = "sketch_temperature"
     duration = "1 minute"

@@ -42,7 +42,7 @@ _AXES = ("population", "density", "n", "separation", "sigma")
 
 @dataclasses.dataclass(frozen=True)
 class Theorems(lab.Study):
-    """What are the theorems' bounds worth at the sample sizes in use?"""
+    """How tight are the theorems' bounds at the sample sizes in use?"""
 
     name = "theorems"
     version = 2

@@ -55,7 +55,7 @@ _DEFAULTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Scaling(lab.Study):
-    """How fast, how large and how exact are the engines, beside their peers?"""
+    """How do speed, memory and accuracy of the library compare with its peers?"""
 
     name = "scaling"
     version = 3
