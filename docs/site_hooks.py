@@ -4,6 +4,7 @@ MkDocs reads docs/ alone, and its pages link to figures/ and CHANGELOG.md beside
 become part of the site, and links to them lose the step that leaves docs/.
 """
 
+import os
 import pathlib
 import re
 
@@ -22,7 +23,8 @@ OUTSIDE = (
 
 
 def on_config(config):
-    """Lists every study in the menu."""
+    """Lists every study in the menu, and lets tutorials compile fast."""
+    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     (studies,) = (entry["Studies"] for entry in config.nav if "Studies" in entry)
     found = sorted(path.name for path in (ROOT / "docs/studies").glob("*.md"))
     studies += [f"studies/{name}" for name in found if f"studies/{name}" not in studies]
@@ -47,8 +49,10 @@ def on_page_markdown(markdown, page, **_):
     return re.sub(rf'(\]\(|src="){re.escape(leave)}(?!\.)', rf"\g<1>{stay}", markdown)
 
 
-def on_page_content(html, **_):
-    """Replaces LaTeX, which the Markdown extension marks, by MathML."""
+def on_page_content(html, page, **_):
+    """Replaces LaTeX, which the Markdown extension marks, by MathML; mends links of tutorials."""
+    if page.file.src_uri.endswith(".py"):  # MkDocs leaves their links as they are.
+        html = re.sub(r'(href="[^":]+)\.(?:md|py)(["#])', r"\g<1>.html\g<2>", html)
     inline = re.sub(
         r'<span class="arithmatex">\\\((.*?)\\\)</span>',
         lambda found: _mathml(found[1], "inline"),

@@ -5,7 +5,7 @@
 # samples. What may I conclude from the figure, and what not?
 #
 # **At the end** you have four questions to ask of such a figure, and have seen what the answers
-# change. The numbers here come from two [studies](../studies.md) that repeat figures of the
+# change. The numbers here come from two [studies](../studies/index.md) that repeat figures of the
 # Conditional-Vendi paper on emoji: a prompt is a name, such as "spider", and an output is a
 # designer's drawing of it.
 
@@ -120,4 +120,4 @@ print(f"{int(limit.sum())} of {limit.size} bandwidths are near a limit")
 #
 # Next: [what to report](../what_to_report.md),
 # [bandwidths](../bandwidths.md#all-bandwidths-at-once-profiles), [errors](../errors.md), [the
-# studies](../studies.md), and [theory](../theory.md): which statements of the papers hold.
+# studies](../studies/index.md), and [theory](../theory.md): which statements of the papers hold.
