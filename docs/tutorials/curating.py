@@ -142,7 +142,7 @@ print(mix)
 
 # %% [markdown]
 # Both sources with several dishes get a part, because each knows dishes that the other does not
-# know. The bot gets almost nothing.
+# know. The bot gets little: it has one dish for each vegetable.
 #
 # ## What to report
 #
