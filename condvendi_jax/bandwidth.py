@@ -33,6 +33,10 @@ _PAIRS_AT_ONCE = 2e6
 _LARGEST_SUBSET = 1000
 # Up to here a step of a loop takes longer than the numbers of one bandwidth.
 _SMALL_SUBSET = 64
+# Candidates that a rule tries at once, from the largest down: an octave where distances are shared,
+# and as many as a rule usually needs where they are computed for each of these steps.
+_CANDIDATES_AT_ONCE = (6, 28)
+_REFUSED = 1e300  # A spread above any threshold, whose sums are finite.
 # How a bandwidth can be chosen from data: the papers' two criteria, and the usual heuristic.
 RULES = ("variance", "std", "median")
 
@@ -114,6 +118,38 @@ def select_bandwidth(
       >>> print(found.describe())
       smallest bandwidth with variance < 0.01 over 10 disjoint subsets of 40 (CV appendix E.1)
     """
+    return _select(
+        points,
+        key=key,
+        criterion=criterion,
+        threshold=threshold,
+        subsets=subsets,
+        subset_size=subset_size,
+        partitions=partitions,
+        candidates=candidates,
+        score=score,
+        progress=progress,
+    )
+
+
+def _select(
+    points: ArrayLike,
+    *,
+    key: jax.Array,
+    criterion: Criterion,
+    threshold: float = 0.01,
+    subsets: int = DEFAULT_SUBSETS,
+    subset_size: int | None = None,
+    partitions: int,
+    candidates: Sequence[float] | np.ndarray | None = None,
+    score: Callable[..., jax.Array] | None = None,
+    progress: Callable[[], Any],
+    everywhere: bool = True,
+) -> BandwidthSelection:
+    """`select_bandwidth`. Unless `everywhere`, only of the candidates that decide the bandwidth.
+
+    The means and spreads of the others are then NaN.
+    """
     validation.check_key(key)
     points = _checked(points)
     n = points.shape[0]
@@ -139,29 +175,80 @@ def select_bandwidth(
         raise ValueError("candidates: expected ascending finite numbers above 0.")
 
     # Bandwidths that are tiny relative to the range of the points need another form of the kernel.
-    units = [Gaussian(sigma).suited_to(points).unit for sigma in grid]
-    values = np.zeros((partitions, subsets, grid.size))
+    units: list[float | None] = []
+    for sigma in grid:  # Once one needs none, no larger one does.
+        needs = not units or units[-1] is not None
+        units.append(Gaussian(sigma).suited_to(points).unit if needs else None)
+    values = np.full((partitions, subsets, grid.size), np.nan)
     together = min(partitions, max(1, int(_PAIRS_AT_ONCE / (subsets * size**2))))
     rows = np.asarray(_draw_subsets(order_key, partitions, n, subsets, size))
-    for start in range(0, partitions, together):
-        part = values[start : start + together]
-        # The last step is filled up, so that all steps use one compiled program.
-        some = rows[np.arange(start, start + together) % partitions].reshape(-1, size)
-        for unit in dict.fromkeys(units):
-            chosen = np.array([other == unit for other in units])
-            sigmas = np.asarray(grid[chosen], points.dtype)
-            found = np.asarray(_sweep(points, some, sigmas, unit, score))
-            part[:, :, chosen] = found.reshape(together, subsets, -1)[: len(part)]
-        progress()
-    each = (np.std if criterion == "std" else np.var)(values, axis=1, ddof=1)
+    # All subsets share the distances, where they have more pairs than there are.
+    shared = None
+    if score is None and units[-1] is None and n**2 <= partitions * subsets * size**2:
+        shared = _geometry(points, np.ones((), points.dtype))
+    spread: Any = functools.partial(np.std if criterion == "std" else np.var, axis=1, ddof=1)
     choose = functools.partial(_choose, grid, threshold)
-    bandwidth = float(choose(each.mean(axis=0), between=partitions > 1))
-    error = _relative_error(each, choose, grid[-1]) if partitions > 1 else None
+
+    def evaluate(first: int, stop: int) -> None:
+        """Fills in the values of some of the candidates."""
+        indices = np.arange(first, stop)
+        for start in range(0, partitions, together):
+            part = values[start : start + together]
+            # The last step is filled up, so that all steps use one compiled program.
+            some = rows[np.arange(start, start + together) % partitions].reshape(-1, size)
+            for unit in dict.fromkeys(units[first:stop]):
+                chosen = indices[[own == unit for own in units[first:stop]]]
+                sigmas, known = np.asarray(grid[chosen], points.dtype), None if unit else shared
+                found = np.asarray(_sweep(points, known, some, sigmas, unit, score))
+                part[:, :, chosen] = found.reshape(together, subsets, -1)[: len(part)]
+            progress()
+
+    allowed = threshold if criterion == "std" else math.sqrt(threshold)
+    stop = grid.size if everywhere else _certain(points, shared, grid, allowed, subsets)
+    while stop > 0 and (everywhere or not _decided(spread(values), threshold)):
+        first = 0 if everywhere else max(0, stop - _CANDIDATES_AT_ONCE[shared is None])
+        evaluate(first, stop)
+        stop = first
+    each = spread(values)
+    # Of what was left out, the smallest candidates are below one that is refused.
+    left_out = np.where(np.arange(grid.size) < stop, _REFUSED, 0)
+    known = np.where(np.isnan(each), left_out, each)
+    bandwidth = float(choose(known.mean(axis=0), between=partitions > 1))
+    error = _relative_error(known, choose, grid[-1]) if partitions > 1 else None
     means, spreads = values.mean(axis=(0, 1)), each.mean(axis=0)
     sizes = (subsets, size, partitions)
     return BandwidthSelection(
         bandwidth, criterion, threshold, grid, means, spreads, *sizes, relative_error=error
     )
+
+
+def _certain(
+    points: jax.Array, shared: jax.Array | None, grid: np.ndarray, allowed: float, subsets: int
+) -> int:
+    """One more than the index of a candidate, above which all surely satisfy the rule.
+
+    RKE of rows at distances of at most D lies between 1 and R = exp(D^2 / bandwidth^2), so that the
+    standard deviation of s of them is at most (s / (s - 1))^(1/2) (R - 1) / 2.
+    """
+    if shared is None:
+        rows = np.asarray(points, np.float64)
+        largest = 2 * float(np.max(np.linalg.norm(rows - rows.mean(axis=0), axis=1)))
+    else:
+        largest = math.sqrt(2 * float(jnp.max(shared)))
+    with np.errstate(over="ignore"):
+        deviations = np.expm1(np.square(largest / grid)) / 2 * math.sqrt(subsets / (subsets - 1))
+    # Half of it: what is far below the threshold stays there after rounding.
+    return min(grid.size, int(np.count_nonzero(~(deviations < allowed / 2))) + 1)
+
+
+def _decided(each: np.ndarray, threshold: float) -> bool:
+    """Whether some candidate is refused by all partitions, and by all but any one of them.
+
+    Candidates that were not tried yet have NaN, which is not refused.
+    """
+    total, count = each.sum(axis=0), len(each)
+    means = [total / count, *((total - one) / (count - 1) for one in each if count > 1)]
+    return all(bool((mean >= threshold).any()) for mean in means)
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3, 4))
@@ -176,34 +263,42 @@ def _draw_subsets(key: jax.Array, partitions: int, n: int, subsets: int, size: i
     return lax.map(draw, jnp.arange(partitions))
 
 
-@functools.partial(jax.jit, static_argnums=(3, 4))
+@functools.partial(jax.jit, static_argnums=(4, 5))
 def _sweep(
     points: jax.Array,
+    shared: jax.Array | None,
     rows: jax.Array,
     sigmas: jax.Array,
     unit: float | None,
     score: Callable[..., jax.Array] | None,
 ) -> jax.Array:
-    """The score of each subset of rows `[s, m]` at each bandwidth `[g]`: `[s, g]`."""
+    """The score of each subset of rows `[s, m]` at each bandwidth `[g]`: `[s, g]`.
+
+    `shared` is the geometry of all points `[n, n]`, or None.
+    """
+    size = rows.shape[1]
+    first, second = np.triu_indices(size, 1)
 
     def of_subset(chosen: jax.Array) -> jax.Array:
-        subset = points[chosen]
         if score is not None:
-            of_kernel = functools.partial(score, subset)
+            of_kernel = functools.partial(score, points[chosen])
             return lax.map(lambda sigma: of_kernel(kernel=Gaussian(sigma, unit=unit)), sigmas)
-        # All bandwidths share the distances.
-        kernel = Gaussian(1.0, unit=unit)
-        prepared = kernel.prepare(subset)
-        geometry = kernel.geometry(prepared, prepared)
-        diagonal = jnp.eye(subset.shape[0], dtype=bool)
+        # All bandwidths share the distances, of which each counts twice.
+        if shared is None:
+            kernel = Gaussian(1.0, unit=unit)
+            prepared = kernel.prepare(points[chosen])
+            geometry = kernel.geometry(prepared, prepared)[first, second]
+        else:
+            geometry = shared[chosen[first], chosen[second]]
+        # In rows, of which there are as many as columns, up to two: sums round less.
+        geometry = geometry.reshape(size - 1 + size % 2, -1)
 
         def rke(sigma: jax.Array) -> jax.Array:
-            gram = jnp.where(diagonal, 1, Gaussian(sigma, unit=unit).profile(geometry))
-            return 1 / jnp.mean(jnp.mean(jnp.square(gram), axis=1))
+            squares = jnp.square(Gaussian(sigma, unit=unit).profile(geometry))
+            return size**2 / (size + 2 * jnp.sum(jnp.sum(squares, axis=1)))
 
         # Small subsets in one step: a step takes longer than its numbers.
-        small = subset.shape[0] <= _SMALL_SUBSET
-        return jax.vmap(rke)(sigmas) if small else lax.map(rke, sigmas)
+        return jax.vmap(rke)(sigmas) if size <= _SMALL_SUBSET else lax.map(rke, sigmas)
 
     return lax.map(of_subset, rows)
 
@@ -296,7 +391,7 @@ def bandwidth_by_rule(
         size = min(n // DEFAULT_SUBSETS, _LARGEST_SUBSET)
         partitions = int(np.clip(_PAIRS / (DEFAULT_SUBSETS * size**2), *_PARTITIONS))
     options: Any = {"criterion": rule, "partitions": partitions, "progress": progress}
-    chosen = select_bandwidth(_trusted(points), key=key, **options)
+    chosen = _select(_trusted(points), key=key, **options, everywhere=False)
     return RuledBandwidth(chosen.bandwidth, chosen.describe(), chosen.relative_error)
 
 

@@ -33,14 +33,43 @@ def test_the_identity_at_tiny_bandwidths_is_not_chosen(points):
     assert chosen.means[index] < chosen.subset_size / 2
 
 
-def test_spreads_are_those_of_rke_over_disjoint_subsets(points):
-    """Five subsets of all hundred rows: their mean RKE and its spread, by the definition."""
+@pytest.mark.parametrize("partitions", [1, 30])
+def test_spreads_are_those_of_rke_over_disjoint_subsets(points, partitions):
+    """Five subsets of all hundred rows: their mean RKE and its spread, by the definition.
+
+    Of one partition the distances are computed by subset, of 30 all subsets share them.
+    """
     options = {"candidates": GRID, "criterion": "std", "threshold": 5, "subsets": 5}
-    chosen = select_bandwidth(points, key=KEY, **options)
-    rows = np.asarray(jax.random.permutation(jax.random.split(KEY)[0], 100)).reshape(5, 20)
-    rke = [[1 / np.mean(gaussian_gram(points[r], s) ** 2) for s in GRID] for r in rows]
-    np.testing.assert_allclose(chosen.spreads, np.std(rke, axis=0, ddof=1), rtol=1e-3, atol=1e-5)
-    np.testing.assert_allclose(chosen.means, np.mean(rke, axis=0), rtol=1e-5)
+    chosen = select_bandwidth(points, key=KEY, **options, partitions=partitions)
+    rows = bandwidth._draw_subsets(jax.random.split(KEY)[0], partitions, 100, 5, 20)
+    assert all(len(np.unique(own)) == 100 for own in rows)
+    rke = np.array(
+        [[[1 / np.mean(gaussian_gram(points[r], s) ** 2) for s in GRID] for r in p] for p in rows]
+    )
+    expected = np.std(rke, axis=1, ddof=1).mean(axis=0)
+    np.testing.assert_allclose(chosen.spreads, expected, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(chosen.means, np.mean(rke, axis=(0, 1)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("rule", ["variance", "std"])
+@pytest.mark.parametrize("outlier", [0.0, 6.0])
+def test_a_rule_chooses_as_if_all_candidates_had_been_tried(rule, shared, outlier, monkeypatch):
+    """It tries the largest that are not certain, and stops where the choice is decided."""
+    points = draw_pairs(160, dtype=np.float32)[0]
+    points[0] += outlier
+    count = 40 if shared else 8
+    monkeypatch.setattr(bandwidth, "_PARTITIONS", (count, count))
+    tried = []
+    sweep = bandwidth._sweep
+    monkeypatch.setattr(bandwidth, "_sweep", lambda *of: tried.extend(of[3]) or sweep(*of))
+    chosen = cv.bandwidth_by_rule(points, rule, key=KEY)
+    tried_by_rule, tried[:] = set(map(float, tried)), []
+    every = select_bandwidth(points, key=KEY, criterion=rule, partitions=count)
+    assert len(tried_by_rule) < len(set(map(float, tried))) == 49
+    np.testing.assert_allclose(chosen.bandwidth, every.bandwidth, rtol=1e-5)
+    np.testing.assert_allclose(chosen.relative_error, every.relative_error, rtol=1e-2)
+    assert chosen.rule == every.describe()
 
 
 def test_the_two_papers_criteria_differ_by_the_square(points):
