@@ -16,7 +16,7 @@ import numpy as np
 from absl import flags
 
 from condvendi_jax import bandwidth, validation
-from condvendi_jax.cli import command, files, provenance
+from condvendi_jax.cli import command, files, programs, provenance
 from condvendi_jax.inference._compare import Comparison
 from condvendi_jax.inference._plan import Keys
 from condvendi_jax.inference._results import Evaluation
@@ -106,13 +106,18 @@ def define(values: flags.FlagValues) -> None:
         "A file that is read is never replaced."
     )
     flags.DEFINE_bool("overwrite", False, words, flag_values=values)
+    words = "Keep compiled programs in the user's cache folder: the next call starts sooner."
+    flags.DEFINE_bool("compile_cache", True, words, flag_values=values)
     flags.DEFINE_bool("help", False, "List these flags.", short_name="h", flag_values=values)
 
 
 def parse(
     values: flags.FlagValues, argv: Sequence[str], usage: str
 ) -> tuple[list[str], dict[str, Any]]:
-    """The words of a command line and its flags by name; prints the help where asked for."""
+    """The words of a command line and its flags by name; prints the help where asked for.
+
+    Switches the cache of compiled programs on.
+    """
     words = command.parse(values, argv)
     given: dict[str, Any] = values.flag_values_dict()
     if given["help"]:
@@ -123,6 +128,8 @@ def parse(
             raise ValueError(
                 f"--{name}: received nothing after the '='; give a value, or leave the flag out."
             )
+    if given["compile_cache"] and not given["help"]:
+        programs.keep()  # Before the first program is compiled.
     return words, given
 
 
