@@ -25,7 +25,7 @@ from condvendi_jax.bandwidth import RuledBandwidth, as_given
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.grams import Gram, Layout, layout_of, represent, to_host
 from condvendi_jax.kernel_choice import NAMES
-from condvendi_jax.kernels import Kernel, check_kernel
+from condvendi_jax.kernels import Indicator, Kernel, check_kernel
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -58,7 +58,8 @@ class Pairs:
 
     Attributes:
       arrays: `[n, d_x]` and, where there are prompts, `[n, d_t]`, in the compute dtype;
-        `[layout.rows, ...]` on several devices.
+        `[layout.rows, ...]` on several devices. Rows under `Indicator` are replaced by the numbers
+        of the distinct ones, `[n, 1]`, on one device outside of transformations.
       kernels: one for each array, in the form that suits its points.
       weights: the share of each row, of sum one, `[n]` or, zero in the padding, `[layout.rows]`;
         None where all are equal.
@@ -126,6 +127,7 @@ class Pairs:
         ruling = _resampled(self)
         kernels, self._ruled = kernel_choice.by_rule(ruling, given, rule, key, progress)
         self.kernels = kernel_choice.suited(kernels, self.arrays)
+        _number([self])
 
     @classmethod
     def trusted(
@@ -218,6 +220,7 @@ class Pairs:
             with _naming(name):
                 pairs.kernels = kernel_choice.suited(kernels, pairs.arrays)
             pairs.groups, pairs._ruled = members[name], ruled
+        _number(list(found.values()))
         return found
 
     def _weigh(self, weights: ArrayLike) -> None:
@@ -440,6 +443,34 @@ def _resampled(pairs: Pairs) -> tuple[jax.Array, ...]:
         rows = max(rows, min(pairs.total, _RESAMPLED))
     chosen = np.searchsorted(np.cumsum(shares), (np.arange(rows) + 0.5) / rows)
     return tuple(array[chosen] for array in pairs.arrays)
+
+
+def _number(models: Sequence[Pairs]) -> None:
+    """Replaces rows that only count as equal or not by the numbers of the distinct ones, `[n, 1]`.
+
+    Comparing d coordinates of all pairs takes d times as long. Equal rows of several models get one
+    number.
+    """
+    first = models[0]
+    for index, kernel in enumerate(first.kernels):
+        own = {id(pairs.arrays[index]): pairs.arrays[index] for pairs in models}
+        many = first.layout is None and first.arrays[index].shape[1] > 1
+        if (
+            not isinstance(kernel, Indicator)
+            or not many
+            or not validation.is_concrete(*own.values())
+        ):
+            continue
+        with jax.ensure_compile_time_eval():
+            stacked = np.concatenate([np.asarray(array) for array in own.values()])
+            numbers = validation.distinct_rows(stacked)[1][:, None].astype(first.dtype)
+            ends = np.cumsum([array.shape[0] for array in own.values()])
+            parts = map(jnp.asarray, np.split(numbers, ends[:-1]))
+            numbered = dict(zip(own, parts, strict=True))
+        for pairs in models:
+            arrays = list(pairs.arrays)
+            arrays[index] = numbered[id(arrays[index])]
+            pairs.arrays = tuple(arrays)
 
 
 def _gathered(

@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import oracles
 import pytest
 from oracles import assert_close, draw_pairs
 
@@ -116,3 +117,30 @@ def test_what_makes_no_pairs_is_refused(call, error, words):
     outputs, prompts = draw_pairs(N, dtype=np.float32)
     with np.errstate(divide="ignore", invalid="ignore"), pytest.raises(error, match=words):
         call(outputs, prompts, cv.Pairs(outputs, prompts, **KERNELS))
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_equal_prompts_are_numbered_alike_in_all_models(order):
+    """Rows of zeros of either sign are equal, and the scores are those of the rows themselves."""
+    outputs, _ = draw_pairs(24, dtype=np.float32)
+    kinds = np.random.default_rng(0).normal(size=(5, 40)).astype(np.float32)
+    kinds[:2] = [[0.0], [1.0]]
+    chosen = {"a": np.arange(24) % 4, "b": np.arange(24) // 5}
+    prompts = {name: kinds[rows] for name, rows in chosen.items()}
+    prompts["a"][::8] *= -1
+    kernels = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Indicator()}
+    models = dict.fromkeys(chosen, outputs)
+    pairs = cv.Pairs.of_models(models, prompts, **kernels)
+    numbers = {name: own.arrays[1] for name, own in pairs.items()}
+    assert all(of.shape == (24, 1) for of in numbers.values())
+    same = np.concatenate(list(chosen.values()))
+    found = np.concatenate(list(numbers.values()))
+    np.testing.assert_array_equal(found == found.T, same[:, None] == same[None, :])
+    gram_x = oracles.gaussian_gram(outputs, 1.0)
+    for name, rows in chosen.items():
+        gram_t = (rows[:, None] == rows[None, :]).astype(float)
+        expected = oracles.scores(gram_x, gram_t, order=order)
+        for own in (pairs[name], cv.Pairs(outputs, prompts[name], **kernels)):
+            scores = cv.decompose(own, order=order).scores
+            for score, value in scores._asdict().items():
+                assert_close(value, expected[score], loosened=10)
