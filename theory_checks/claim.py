@@ -1,9 +1,12 @@
 """A formal statement as data: whose it is, what it says, how it is tried, what would refute it.
 
 A `Claim` holds a statement, where need be its corrected form, mutants of the form that holds, and
-one evidence function that all of them share: each form hands its `value` (a factor, a function, a
-name) to that function. The texts are in `statements/`. A verdict is never typed in: what is typed
-is the *expected* verdict, and the report, the tests and the tables compare the two.
+one evidence function that all of them share. The texts are in `statements/`. What the function gets
+of a form are the formulas that its text displays (`latex.Formula`), or a value given in Python; a
+mutant is another value, or another text. Each constant of a formula is a mutant as well: the claim
+must fail when it is multiplied or divided by 1.25, or by the factor that `loose` states.
+
+No verdict is typed in: the *expected* one is, and the report, the tests and the tables compare.
 """
 
 import contextlib
@@ -12,7 +15,7 @@ import enum
 import functools
 import importlib
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -20,9 +23,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from theory_checks import evidence as evidence_module
-from theory_checks import roots, statements
+from theory_checks import latex, roots, statements
 from theory_checks.evidence import QUICK, Budget, Evidence, Judgement, Verdict
 
+STEP = 1.25
+"""What a constant is changed by, where nothing else is stated."""
 THEMES = ("identities", "concentration", "mixtures", "guidance", "rke", "mid")
 
 
@@ -43,12 +48,25 @@ class Form:
     """One wording of a statement.
 
     Attributes:
-        text: LaTeX, without the dollar signs.
-        value: what makes this form differ from the others, for the evidence function.
+        latex: LaTeX without dollar signs, its formulas between ⟦ and ⟧.
+        value: what else makes this form differ from the others, for the evidence function.
     """
 
-    text: str
+    latex: str
     value: Any = None
+
+    @property
+    def text(self) -> str:
+        """As it is displayed."""
+        return latex.shown(self.latex)
+
+    @property
+    def argument(self) -> Any:
+        """What the evidence function gets: the value, the formulas, or the value before them."""
+        formulas = latex.formulas(self.latex)
+        if not formulas:
+            return self.value
+        return formulas if self.value is None else (self.value, *formulas)
 
 
 EvidenceFunction = Callable[[np.random.Generator, Budget, Any], Evidence]
@@ -67,15 +85,17 @@ class Claim:
         stated: the statement.
         evidence: function of a NumPy generator, a `Budget` and a form's value.
         corrected: its corrected form, where it is false and can be repaired.
-        mutants: wrong versions of the form that holds, each by what was done to it; all must be
-            judged FALSE at the quick budget.
+        mutants: wrong versions of the form that holds, by what was done to it, all to be judged
+            FALSE: a value for the evidence function, or a piece of the text and what replaces it.
+        loose: factors by which the constants of the formulas must be changed before the claim
+            fails, in their order; 1.25 where none is given; infinite where it does not fail.
         quote: the words of the paper that state it (printed ones), or imply it.
         assumptions: in words or LaTeX between dollar signs.
         expected: the verdict on the stated form that the project stands by.
         root: key into `roots.ROOTS`: the error of which a false statement is a consequence.
         proof: heading of docs/proofs.md that proves the corrected form (or ours).
         beyond: whether it is a result beyond the papers.
-        note: one line: what a reader should know besides.
+        note: what a reader should know besides.
     """
 
     name: str
@@ -87,6 +107,7 @@ class Claim:
     evidence: EvidenceFunction
     corrected: Form | None = None
     mutants: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    loose: Sequence[float] = ()
     quote: str = ""
     assumptions: str = ""
     expected: Verdict = Verdict.HOLDS
@@ -107,6 +128,23 @@ class Claim:
         if self.corrected is not None:
             found["corrected"] = (self.corrected, Verdict.HOLDS)
         return found
+
+    @property
+    def holding(self) -> Form:
+        """The form that holds: the corrected one where there is one."""
+        return self.corrected or self.stated
+
+    def constants(self) -> Iterator[tuple[str, float, tuple[Form, Form]]]:
+        """Every constant that the formulas display: it, its factor, the forms with it changed."""
+        form = self.holding
+        if self.expected is Verdict.FALSE and self.corrected is None:
+            return
+        for index, (constant, _) in enumerate(latex.changed(form.latex, 1.0)):
+            factor = self.loose[index] if index < len(self.loose) else STEP
+            if factor == np.inf:
+                continue
+            texts = [[*latex.changed(form.latex, by)][index][1] for by in (factor, 1 / factor)]
+            yield constant, factor, (Form(texts[0], form.value), Form(texts[1], form.value))
 
     def label(self, verdict: Verdict) -> str:
         """The verdict on the stated form in the words of the table."""
@@ -147,47 +185,29 @@ def claim(
     def register(function: EvidenceFunction) -> EvidenceFunction:
         if name not in statements.texts():
             raise ValueError(f"claim {name!r}: there is no statement of this name.")
-        values = {"stated": stated, "corrected": corrected}
-        entry = build(name, statements.texts()[name], function, values, mutants or {}, expected)
+        fields = dict(statements.texts()[name])
+        given = [kind for kind in Kind if kind.name.lower() in fields]
+        if len(given) != 1:
+            raise ValueError(
+                f"claim {name!r}: one of printed, implied, reading and ours is needed."
+            )
+        text, repaired = fields.pop(given[0].name.lower()), fields.pop("corrected", None)
+        swaps = {fault: tuple(swap) for fault, swap in fields.pop("mutants", {}).items()}
+        entry = Claim(
+            name=name,
+            kind=given[0],
+            stated=Form(text, stated),
+            evidence=function,
+            corrected=None if repaired is None else Form(repaired, corrected),
+            mutants={**(mutants or {}), **swaps},
+            expected=expected or (Verdict.FALSE if repaired else Verdict.HOLDS),
+            **fields,
+        )
         _check(entry)
         _REGISTRY[name] = entry
         return function
 
     return register
-
-
-def build(
-    name: str,
-    table: Mapping[str, Any],
-    function: EvidenceFunction,
-    values: Mapping[str, Any],
-    mutants: Mapping[str, Any],
-    expected: Verdict | None,
-) -> Claim:
-    """The claim of a table of `statements/`; the arguments are those of `claim`.
-
-    Raises:
-        ValueError: the table does not say once whose the statement is.
-    """
-    fields = dict(table)
-    given = [kind for kind in Kind if kind.name.lower() in fields]
-    if len(given) != 1:
-        raise ValueError(f"claim {name!r}: one of printed, implied, reading and ours is needed.")
-    (kind,) = given
-    stated = Form(fields.pop(kind.name.lower()), values.get("stated"))
-    repaired = fields.pop("corrected", None)
-    if expected is None:
-        expected = Verdict.HOLDS if repaired is None else Verdict.FALSE
-    return Claim(
-        name=name,
-        kind=kind,
-        stated=stated,
-        evidence=function,
-        corrected=None if repaired is None else Form(repaired, values.get("corrected")),
-        mutants=mutants,
-        expected=expected,
-        **fields,
-    )
 
 
 def _check(entry: Claim) -> None:
@@ -200,7 +220,8 @@ def _check(entry: Claim) -> None:
         ),
         "a printed statement needs the line that it quotes": entry.kind is Kind.PRINTED
         and not entry.quote,
-        "what holds needs a mutant": not (false and entry.corrected is None) and not entry.mutants,
+        "what holds needs a mutant": not (false and entry.corrected is None)
+        and not (entry.mutants or next(entry.constants(), None)),
         "what is false needs its root": false and entry.root not in roots.ROOTS,
         "what holds has no root": not false and entry.root is not None,
         "what is ours must hold": false and entry.kind is Kind.OURS,
@@ -268,26 +289,40 @@ class Outcome:
 
 def try_claim(entry: Claim, *, seed: int = 0, budget: Budget = QUICK) -> Outcome:
     """Gather the evidence for every form in float64 and judge it."""
-    tried = {
-        name: _try(entry, form, expected, seed, budget)
-        for name, (form, expected) in entry.forms.items()
-    }
+    tried = {}
+    for name, (form, expected) in entry.forms.items():
+        found = _try(entry, form, expected, seed, budget)
+        with double_precision():
+            tried[name] = dataclasses.replace(found, evidence=found.evidence.finished())
     return Outcome(entry, tried["stated"], tried.get("corrected"))
 
 
 def try_mutants(entry: Claim, *, seed: int = 0, budget: Budget = QUICK) -> dict[str, Tried]:
     """The same for every mutant, by what was done to it; each is expected to be FALSE."""
-    return {
-        name: _try(entry, Form(name, value), Verdict.FALSE, seed, budget)
-        for name, value in entry.mutants.items()
-    }
+    tried = {}
+    for name, mutant in entry.mutants.items():
+        form = Form(entry.holding.latex, mutant)
+        if isinstance(mutant, tuple) and all(isinstance(part, str) for part in mutant):
+            old, new = mutant
+            if old not in entry.holding.latex:
+                raise ValueError(f"claim {entry.name!r}: {old!r} is not in its statement.")
+            form = Form(entry.holding.latex.replace(old, new), entry.holding.value)
+        tried[name] = _try(entry, form, Verdict.FALSE, seed, budget)
+    for number, (constant, factor, forms) in enumerate(entry.constants(), start=1):
+        name = f"constant {number}, {constant}, changed by {factor:g}"
+        with contextlib.suppress(latex.Unknown):  # The number is part of a name.
+            for form in forms:
+                tried[name] = _try(entry, form, Verdict.FALSE, seed, budget)
+                if tried[name].as_expected:
+                    break
+    return tried
 
 
 def _try(entry: Claim, form: Form, expected: Verdict, seed: int, budget: Budget) -> Tried:
     """All forms of a claim meet the same generator, whether it runs alone or with all others."""
     rng = np.random.default_rng([seed, zlib.crc32(entry.name.encode())])
     with double_precision():
-        found = entry.evidence(rng, budget, form.value)
+        found = entry.evidence(rng, budget, form.argument)
     return Tried(form, expected, found, evidence_module.judge(found))
 
 

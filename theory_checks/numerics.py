@@ -89,6 +89,29 @@ def information(
     return outputs - conditional_entropy(k_x, k_t, order, weights)
 
 
+def exceedances(
+    errors: np.ndarray, log_chances: np.ndarray, *, most: int = 40
+) -> tuple[np.ndarray, np.ndarray]:
+    """Levels of an error, and the chance that it reaches each, less a billionth.
+
+    A bound that holds with probability 1 - delta is at least the level wherever delta is below the
+    chance: so each level tries it at the delta that is hardest for it.
+
+    Args:
+        errors: of every outcome, `[outcomes]`.
+        log_chances: logarithms of the outcomes' probabilities.
+        most: number of levels, spread evenly over the logarithms of their chances.
+    """
+    order = np.argsort(-errors)
+    levels, logs = errors[order], np.logaddexp.accumulate(log_chances[order])
+    last = np.append(levels[1:] < levels[:-1] - 1e-12 * np.abs(levels[:-1]), True)
+    kept = np.flatnonzero(last & (levels > 1e-12) & (logs > -690) & (logs < 0))
+    if len(kept) > most:
+        spread = np.searchsorted(logs[kept], np.linspace(logs[kept[0]], logs[kept[-1]], most))
+        kept = kept[np.unique(spread)]
+    return levels[kept], np.exp(logs[kept]) * (1 - 1e-9)
+
+
 def climb(
     objective: Callable[[np.ndarray], float],
     start: np.ndarray,

@@ -18,12 +18,13 @@ from rich.text import Text
 
 import condvendi_jax
 from condvendi_jax.cli import files
-from theory_checks.claim import Kind, Outcome, Tried
+from theory_checks import latex
+from theory_checks.claim import STEP, Claim, Kind, Outcome, Tried
 from theory_checks.evidence import Verdict, plain
-from theory_checks.roots import ROOTS
-from theory_checks.statements import PAPERS
+from theory_checks.roots import ROOTS, Severity
+from theory_checks.statements import NOTATION, PAPERS
 
-PARTS = ("counts", "roots", "corrections", "beyond", "table")
+PARTS = ("counts", "results", "new", "others", "register")
 """The generated parts of docs/theory.md."""
 
 _COLOURS = {
@@ -31,7 +32,6 @@ _COLOURS = {
     Verdict.VACUOUS: "yellow",
     Verdict.PREMISE_UNMET: "magenta",
     Verdict.FALSE: "red",
-    Verdict.INCONCLUSIVE: "white on red",
 }
 _FEW = 8
 
@@ -40,7 +40,8 @@ _FEW = 8
 
 
 def to_json(outcomes: Sequence[Outcome], *, seed: int, budget: str) -> dict[str, Any]:
-    """Everything in plain numbers; what JSON cannot hold is null, with the reason beside."""
+    """What the figures need; what JSON cannot hold is null."""
+    drawn = [outcome for outcome in outcomes if outcome.stated.evidence.data]
     return {
         "seed": seed,
         "budget": budget,
@@ -49,8 +50,8 @@ def to_json(outcomes: Sequence[Outcome], *, seed: int, budget: str) -> dict[str,
             "condvendi_jax": condvendi_jax.__version__,
         },
         "sources": sources_digest(),
-        "counts": counts(outcomes),
-        "claims": [claim_to_json(outcome) for outcome in outcomes],
+        "verdicts": {outcome.claim.name: outcome.label for outcome in outcomes},
+        "claims": [claim_to_json(outcome) for outcome in drawn],
     }  # fmt: skip
 
 
@@ -65,71 +66,26 @@ def sources_digest() -> str:
 
 
 def claim_to_json(outcome: Outcome) -> dict[str, Any]:
-    """One claim: what it says, what came out, and the data behind its figure."""
-    entry = outcome.claim
-    record: dict[str, Any] = {
-        "name": entry.name,
-        "source": entry.source,
-        "section": entry.section,
-        "kind": entry.kind.value,
-        "quote": entry.quote,
-        "assumptions": entry.assumptions,
-        "root": entry.root,
-        "proof": entry.proof,
-        "beyond": entry.beyond,
-        "note": entry.note,
-        "mutants": list(entry.mutants),
-        "verdict": outcome.label,
-        "stated": _form_to_json(outcome.stated),
-    }
-    if outcome.corrected is not None:
-        record["corrected"] = _form_to_json(outcome.corrected)
-    kept, lost = _representable(plain(record), "")
-    if lost:
-        kept["null_because"] = lost
-    return kept
-
-
-def _form_to_json(tried: Tried) -> dict[str, Any]:
-    judgement = tried.judgement
+    """One claim, and the data behind its figure with six digits."""
+    judgement = outcome.stated.judgement
     record = {
-        "statement": tried.form.text,
-        "relation": tried.evidence.relation,
-        "verdict": judgement.verdict.value,
-        "expected": tried.expected.value,
-        "slack": judgement.slack,
-        "looseness": judgement.looseness,
-        "violations": judgement.violations,
-        "trials": judgement.trials,
-        "smallest": judgement.smallest,
-        "clearest": judgement.clearest,
-        "measured": dict(tried.evidence.measured),
+        "name": outcome.claim.name,
+        "source": outcome.claim.source,
+        "verdict": outcome.label,
         "detail": judgement.detail,
-        "data": dict(tried.evidence.data),
+        "data": dict(outcome.stated.evidence.data),
     }
-    return {key: value for key, value in record.items() if value not in (None, {})}
+    return _representable(plain(record))
 
 
-def _representable(value: Any, path: str) -> tuple[Any, dict[str, str]]:
-    """JSON's own types; a number that JSON cannot hold becomes null, with the reason by path."""
-    lost: dict[str, str] = {}
-    if isinstance(value, Mapping):
-        kept: dict[str, Any] = {}
-        for key, part in value.items():
-            kept[str(key)], reasons = _representable(part, f"{path}.{key}".lstrip("."))
-            lost |= reasons
-        return kept, lost
+def _representable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _representable(part) for key, part in value.items()}
     if isinstance(value, list):
-        parts = []
-        for index, part in enumerate(value):
-            found, reasons = _representable(part, f"{path}[{index}]")
-            parts.append(found)
-            lost |= reasons
-        return parts, lost
-    if isinstance(value, float) and not math.isfinite(value):
-        reason = "not a number: no trial defines it" if math.isnan(value) else f"infinite ({value})"
-        return None, {path: reason}
-    return value, {}
+        return [_representable(part) for part in value]
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value
 
 
 def counts(outcomes: Sequence[Outcome]) -> dict[str, dict[str, int]]:
@@ -192,12 +148,9 @@ def _false_pages(outcomes: Sequence[Outcome]) -> Iterator[RenderableType]:
         yield Text(title, style="bold")
     for number, (key, found) in enumerate(roots.items(), start=1):
         root, first = ROOTS[key], found[0].stated.judgement
-        yield Text(f"\n{number}. {root.title} ({root.severity.value})", style="red")
-        yield Text(f"   {root.meaning}")
-        shown = {"smallest": first.smallest, "clearest": first.clearest}
-        for word, example in shown.items():
-            if example and not (word == "clearest" and example == first.smallest):
-                yield Text(f"   {word}: {_example(example)}", style="dim")
+        yield Text(f"\n{number}. {root.title} ({root.severity.name.lower()})", style="red")
+        example = root.example.format(**(first.smallest or first.clearest or {}))
+        yield Text(f"   {example} {root.meaning}")
         yield Text("   in: " + ", ".join(f"{o.claim.source} [{o.claim.name}]" for o in found))
     for outcome in outcomes:
         if outcome.stated.judgement.verdict is Verdict.FALSE and outcome.claim.root is None:
@@ -261,62 +214,62 @@ def _short(value: Any) -> str:
 
 def documents(outcomes: Sequence[Outcome]) -> dict[str, str]:
     """The generated parts of docs/theory.md by their marks."""
+    first = [Severity.RESULT]
     return {
         "counts": _counts_words(outcomes),
-        "roots": _roots_markdown(outcomes),
-        "corrections": _proved_markdown(outcomes, beyond=False),
-        "beyond": _proved_markdown(outcomes, beyond=True),
-        "table": _table_markdown(outcomes),
+        "results": _roots_markdown(outcomes, first, corrected=True),
+        "new": "\n".join(
+            f"- [{entry.source}](#{entry.name}). {entry.note}"
+            for entry in (outcome.claim for outcome in outcomes)
+            if entry.beyond
+        ),
+        "others": _roots_markdown(outcomes, [each for each in Severity if each not in first]),
+        "register": "\n\n".join(_register(outcomes)),
     }
 
 
 def _counts_words(outcomes: Sequence[Outcome]) -> str:
-    rows = []
-    for kind, row in counts(outcomes).items():
-        words = ", ".join(f"{number} {verdict}" for verdict, number in row.items())
-        whose = "ours (corrections, sharper forms, new results)" if kind == "ours" else kind
-        rows.append(f"{whose}: {words}")
-    mutants = sum(len(outcome.claim.mutants) for outcome in outcomes)
-    number = len(by_root(outcomes))
+    tally = counts(outcomes)
+    printed, ours = (tally.get(kind.value, {}) for kind in (Kind.PRINTED, Kind.OURS))
+    false = printed.get(Verdict.FALSE.value, 0)
+    held = sum(printed.values()) - false
+    severities = collections.Counter(ROOTS[key].severity for key in by_root(outcomes))
+    claims = [outcome.claim for outcome in outcomes]
+    mutants = sum(len(entry.mutants) + len([*entry.constants()]) for entry in claims)
+    result, bound, slip, reading = (severities[each] for each in Severity)
     return (
-        f"{len(outcomes)} claims, {number} root errors, {mutants} mutants of what holds. "
-        + "; ".join(rows)
-        + "."
+        f"We tried {held + false} printed statements, and {held} hold. The {false} "
+        f"others, some implications and some readings go back to {severities.total()} errors: "
+        f"{result} results fail, {bound} constants or conditions fail, {slip} displays have slips, "
+        f"and {reading} are readings that the papers do not state. {sum(ours.values())} statements "
+        "are ours: corrections, sharper forms and new results. The checks reject "
+        f"{mutants} wrong versions of what holds."
     )
 
 
-def _math(text: str) -> str:
-    return f"$`{text}`$"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
-
-
-def _row(*cells: str) -> str:
-    return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
-
-
-def _roots_markdown(outcomes: Sequence[Outcome]) -> str:
-    lines = [
-        "| | root error | as printed, implied or read | corrected | smallest clear counterexample "
-        "| what it means for users |",
-        "|---|---|---|---|---|---|",
-    ]
-    for number, (key, found) in enumerate(by_root(outcomes).items(), start=1):
-        root = ROOTS[key]
-        places = ", ".join(outcome.claim.source for outcome in found)
-        lines.append(
-            _row(
-                str(number),
-                f"**{root.title}**<br>{root.severity.name.lower()}<br>{places}",
-                f"{_math(root.printed)}<br>{found[0].claim.kind.value}",
-                _math(root.corrected),
-                _example(_best(found[0].stated)),
-                root.meaning,
-            )
-        )
-    return "\n".join(lines)
+def _roots_markdown(
+    outcomes: Sequence[Outcome], severities: Sequence[Severity], *, corrected: bool = False
+) -> str:
+    """A short paragraph a root error, under its severity."""
+    lines, found = [], by_root(outcomes)
+    by_name = {outcome.claim.name: outcome for outcome in outcomes}
+    for severity in severities:
+        if not corrected:
+            lines.append(f"### {severity.value}")
+        for key, claims in found.items():
+            root = ROOTS[key]
+            if root.severity is not severity:
+                continue
+            shown = claims[0].stated.judgement
+            example = root.example.format(**(shown.smallest or shown.clearest or {}))
+            link = f"[Details](#{root.shown_by})."
+            words = f"**{root.title}.** {example} {root.meaning} {link}"
+            if corrected:
+                entry = by_name[root.corrected_by or root.shown_by].claim
+                told = root.corrected or "Instead:"
+                words += f"\n\n{told}\n\n$$\n{entry.holding.text}\n$$"
+            lines.append(words)
+    return "\n\n".join(lines)
 
 
 def anchor(heading: str) -> str:
@@ -324,78 +277,60 @@ def anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-")
 
 
-def _proof_link(outcome: Outcome) -> str:
-    proof = outcome.claim.proof
-    return f"[proof](proofs.md#{anchor(proof)})" if proof else ""
-
-
-def _proved_markdown(outcomes: Sequence[Outcome], *, beyond: bool) -> str:
-    """The statements with a proof: corrected theorems, or results beyond the papers."""
-    lines = []
-    for outcome in outcomes:
-        entry = outcome.claim
-        if not entry.proof or entry.beyond is not beyond:
-            continue
-        if not beyond and outcome.corrected is None:
-            continue
-        tried = outcome.corrected or outcome.stated
-        words = [f"- **{entry.source}** (`{entry.name}`): {_math(tried.form.text)}"]
-        words += [entry.assumptions] if entry.assumptions else []
-        words += [entry.note] if entry.note and beyond else []
-        words += [_example(tried.evidence.measured)] if tried.evidence.measured else []
-        lines.append(". ".join([*words, _proof_link(outcome)]))
-    return "\n".join(lines)
-
-
-def _table_markdown(outcomes: Sequence[Outcome]) -> str:
-    lines: list[str] = []
+def _register(outcomes: Sequence[Outcome]) -> Iterator[str]:
     for key, title in PAPERS.items():
-        rows = [outcome for outcome in outcomes if outcome.claim.paper == key]
-        if rows:
-            lines += [f"### {title}", "", "| | statement | verdict | what came out |"]
-            lines += ["|---|---|---|---|", *map(_markdown_row, rows), ""]
-    return "\n".join(lines).rstrip()
+        yield f"## {title}"
+        if key == "cv":
+            yield NOTATION
+        for outcome in outcomes:
+            if outcome.claim.paper == key:
+                yield "\n\n".join(_section(outcome))
 
 
-def _markdown_row(outcome: Outcome) -> str:
+def _section(outcome: Outcome) -> Iterator[str]:
+    """The entry of one claim."""
     entry, judgement = outcome.claim, outcome.stated.judgement
-    statement = [_math(outcome.stated.form.text)]
-    if entry.assumptions:
-        statement.append(entry.assumptions)
-    if entry.quote:
-        statement.append(_quoted(entry.quote))
+    words = "ours, holds" if entry.kind is Kind.OURS else outcome.label.lower()
+    yield f"### {entry.name}"
+    yield f"**{entry.source}**: {words}."
+    yield f"$$\n{outcome.stated.form.text}\n$$"
     if outcome.corrected is not None:
-        statement.append(f"**Corrected:** {_math(outcome.corrected.form.text)}")
-    if _proof_link(outcome):
-        statement.append(_proof_link(outcome))
-    verdict = [f"**{outcome.label}**", entry.kind.value]
-    told = [entry.note] if entry.note else []
+        yield f"Corrected:\n\n$$\n{outcome.corrected.form.text}\n$$"
+    lines = [entry.note] if entry.note else []
+    lines += [f"Assumptions: {entry.assumptions}."] if entry.assumptions else []
+    lines += [f"In the paper: {_quoted(entry.quote)}."] if entry.quote else []
     if judgement.verdict is Verdict.FALSE:
-        verdict.append(ROOTS[entry.root].severity.name.lower() if entry.root else "")
-        told += [f"{word}: {_example(example)}" for word, example in _examples(outcome)]
-    else:
-        told.append(_measured(outcome.stated))
-    if outcome.corrected is not None:
-        told.append(f"Corrected: {_measured(outcome.corrected)}")
-    return _row(
-        f"{entry.source}<br>`{entry.name}`",
-        "<br>".join(statement),
-        "<br>".join(verdict),
-        "<br>".join(told),
-    )
+        lines.append(f"Counterexample: {_example(_best(outcome.stated))}.")
+    tried = outcome.corrected or outcome.stated
+    if tried.judgement.verdict is not Verdict.FALSE:
+        lines.append(f"Checked: {_measured(tried)}.")
+        lines += _constants_words(entry)
+    if entry.proof:
+        lines.append(f"[Proof](proofs.md#{anchor(entry.proof)}).")
+    yield "\n".join(f"- {line}" for line in lines)
+
+
+def _constants_words(entry: Claim) -> list[str]:
+    """How well the check knows the constants of the formulas."""
+    changed = list(latex.changed(entry.holding.latex, 1.0))
+    loose = [
+        f"{constant} ({'no effect' if factor == math.inf else f'{factor:g}'})"
+        for (constant, _), factor in zip(changed, entry.loose, strict=False)
+        if factor > STEP
+    ]
+    if not changed:
+        return []
+    words = f"The check fails if a constant of the formula is changed by a factor of {STEP:g}"
+    return [
+        f"{words}; exceptions, with the factor needed: {', '.join(loose)}."
+        if loose
+        else f"{words}."
+    ]
 
 
 def _quoted(text: str) -> str:
     """A paper's words; where they hold LaTeX, as it stands in the text."""
     return f"“{text}”" if not set("\\$_") & set(text) else f"`{text}`"
-
-
-def _examples(outcome: Outcome) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    judgement = outcome.stated.judgement
-    if judgement.smallest:
-        yield "Smallest", judgement.smallest
-    if judgement.clearest and judgement.clearest != judgement.smallest:
-        yield "Clearest", judgement.clearest
 
 
 def check_marks(path: str | os.PathLike[str], names: Iterable[str] = PARTS) -> None:

@@ -1,4 +1,4 @@
-"""The root errors: each is counted once, however many statements hang on it."""
+"""The root errors: each is counted once, however many statements go back to it."""
 
 import dataclasses
 import enum
@@ -7,12 +7,12 @@ from theory_checks import statements
 
 
 class Severity(enum.Enum):
-    """What a root error does."""
+    """What a root error does; the words are the headings of docs/theory.md."""
 
-    SLIP = "slip: the argument around it stands"
-    CONSTANT = "constant or condition: the result stands in another size"
-    RESULT = "result: the statement itself fails"
-    USE = "use: a reader who follows it goes wrong"
+    RESULT = "A result fails"
+    BOUND = "A constant or a condition fails; the result stands in another form"
+    SLIP = "A display has a slip; the argument around it stands"
+    READING = "Readings to avoid: the paper does not state them, but a reader might"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,20 +20,22 @@ class Root:
     """One error of the papers.
 
     Attributes:
-        title: a few words ('a norm is bounded by the bound of its square').
-        printed: LaTeX of what stands in the paper.
-        corrected: LaTeX of what should.
-        shown_by: name of the claim whose counterexample shows it best.
+        title: where it stands, in a few words.
         severity: what it does.
-        meaning: one sentence for users of the scores.
+        shown_by: name of the claim whose counterexample shows it best.
+        example: a sentence on that counterexample, with its sides as {lhs} and {rhs}.
+        meaning: what it means for users of the scores.
+        corrected_by: name of the claim whose form replaces it on the first page, if another.
+        corrected: what introduces that form there.
     """
 
     title: str
-    printed: str
-    corrected: str
-    shown_by: str
     severity: Severity
+    shown_by: str
+    example: str
     meaning: str
+    corrected_by: str = ""
+    corrected: str = ""
 
 
 ROOTS = {

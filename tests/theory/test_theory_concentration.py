@@ -2,11 +2,13 @@
 
 import itertools
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from theory_checks import concentration, numerics
+import condvendi_jax as cv
+from theory_checks import claim, concentration, numerics
 from theory_checks.populations import Population, finite_populations, product
 
 POPULATIONS = finite_populations()
@@ -44,7 +46,7 @@ def test_orthogonal_outputs_are_their_spectrum():
     f = many.frequencies(np.random.default_rng(0), 7, 3)
     for t in (None, 2, 4):
         np.testing.assert_allclose(
-            concentration._entropy_error(many, f, t), concentration._entropy_error(small, f, t)
+            concentration.entropy_error(many, f, t), concentration.entropy_error(small, f, t)
         )
     np.testing.assert_allclose(many.norms(f), small.norms(f))
     np.testing.assert_allclose(many.joint, small.joint)
@@ -58,46 +60,43 @@ def test_moments_by_enumeration(n):
     chances, f = _all_samples(p, n)
     joint = p.norms(p.weights)[0]
     np.testing.assert_allclose(
-        chances @ concentration._operator_error(p, f) ** 2, (1 - joint**2) / n
+        chances @ concentration.operator_error(p, f) ** 2, (1 - joint**2) / n
     )
-    eigenvalues, features = concentration._operator(p.joint, p.weights)
+    eigenvalues, features = concentration.operator(p.joint, p.weights)
     off = np.einsum("sk,ki,kj->sij", f - p.weights, features, features)
     chi = np.einsum("sij,i->s", off**2, 1 / eigenvalues)
     mean = chances @ chi
     expected = mean, chances @ (chi - mean) ** 2
-    np.testing.assert_allclose(concentration._chi_square(p.joint, p.weights, n), expected)
-    mean, first, rest = concentration._hoeffding(p, 0.4)
-    v = np.einsum("si,ij,sj->s", f, p.joint**2 - 0.4 * p.gram_t**2, f)
-    u = (v - 0.6 / n) * n / (n - 1)
-    np.testing.assert_allclose(chances @ u, mean)
-    variance = 4 * (p.weights @ first**2) / n + 2 * rest / (n * (n - 1))
-    np.testing.assert_allclose(chances @ (u - mean) ** 2, variance)
+    np.testing.assert_allclose(concentration.chi_square(p.joint, p.weights, n), expected)
 
 
-def test_tails_solve_their_equations():
-    """Bernstein's and Cantelli's inequalities, put back."""
-    x = concentration._bernstein(0.3, 2.0, 50, 4.0)
-    assert np.isclose(50 * x**2 / (2 * (0.3 + 2.0 * x / 3)), 4.0)
-    y = concentration._cantelli(0.3, 0.01)
-    assert np.isclose(0.3 / (0.3 + y**2), 0.01)
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_cells_enumerate_all_samples(n):
+    """Chances and errors, against every sequence of draws; two atoms against the binomial."""
+    p = _three_atoms(n)
+    chances, f = _all_samples(p, n)
+    frequencies, logs = concentration.Cell(p, n).outcomes
+    error = concentration.entropy_error
+    assert np.exp(logs).sum() == pytest.approx(1)
+    assert np.exp(logs) @ error(p, frequencies) == pytest.approx(chances @ error(p, f))
+    two = concentration.Orthogonal([0.8, 0.2])
+    frequencies, logs = concentration.Cell(two, n).outcomes
+    expected = stats.binom.pmf(np.round(n * frequencies[:, 1]), n, 0.2)
+    np.testing.assert_allclose(np.exp(logs), expected)
 
 
 @pytest.mark.parametrize("n", [20, 200, 2000])
-@pytest.mark.parametrize("delta", [0.3, 0.05, 1e-3, 1e-6])
-def test_sharper_bounds_by_exact_probabilities(n, delta):
-    """Two outputs of one prompt: the binomial says how often each bound fails."""
+@pytest.mark.parametrize("delta", [0.3, 0.05, 1e-3, 1e-9])
+def test_interval_for_conditional_rke_by_exact_probabilities(n, delta):
+    """Two outputs of one prompt: the binomial says how often either end fails."""
     p = product("two", [0.8, 0.2], [1.0])
     counts = np.arange(n + 1)
     f = np.stack([1 - counts / n, counts / n], axis=1)
     chances = stats.binom.pmf(counts, n, 0.2)
-    for error, interval in (
-        (concentration._rke_error, concentration._rke_interval),
-        (concentration._entropy_error, concentration._entropy_interval),
-        (concentration._operator_error, concentration._lemma_4_sharp),
-    ):
-        low, high = np.broadcast_to(interval(p, n, delta), 2)
-        off = error(p, f)
-        assert chances[(off > high) | (-off > low)].sum() <= delta
+    forms = claim.registry()["cv-theorem-3-sharp"].stated.argument[1:]
+    for which, sign in ((0, 1), (1, -1)):
+        width = concentration._theorem_3_width(p, n, np.array([delta]), which, None, *forms)
+        assert chances[sign * concentration.rke_error(p, f) > width].sum() <= delta
 
 
 @pytest.mark.parametrize(("distance", "t"), [(0.1, 3), (0.4, 3), (0.9, 3), (0.3, 2)])
@@ -109,14 +108,26 @@ def test_fannes_against_search(distance, t):
     most = np.abs(numerics.entropy(u) - numerics.entropy(v))[near].max()
     spread = min(distance, 1 - 1 / t)
     worst = numerics.entropy(np.array([1 - spread, *np.full(t - 1, spread / (t - 1))]))
-    assert most <= concentration._fannes(distance, t) + 1e-12
-    assert np.isclose(concentration._fannes(distance, t), worst)
+    change = claim.registry()["cv-theorem-2-sharp"].stated.argument[1]
+    bound = change(concentration.fannes_names(distance, t))
+    assert most <= bound + 1e-12
+    assert np.isclose(bound, worst)
 
 
 def test_the_missing_root_ends_where_it_is_said_to():
     """The last inequality of Theorem 2 turns at delta = 4 exp(-1 / (7 - 2 sqrt 10))."""
+    _, left, right, _ = claim.registry()["cv-theorem-2-second-inequality"].stated.argument
 
     def gap(delta):
-        return 2 * concentration._c(delta) - np.sqrt(20 * np.log(4 / delta))
+        return left({r"\delta": delta}) - right({r"\delta": delta})
 
     assert np.isclose(optimize.brentq(gap, 0.5, 0.99), 4 * np.exp(-1 / (7 - 2 * np.sqrt(10))))
+
+
+@pytest.mark.parametrize("t", [1, 2, 5])
+def test_the_library_truncates_by_projection(t):
+    """`truncate` against the threshold of the projection onto the simplex."""
+    p = np.sort(np.random.default_rng(t).dirichlet(np.ones(7)))[::-1]
+    with claim.double_precision():
+        found = cv.spectra.truncate(jnp.asarray(p), t)
+    np.testing.assert_allclose(found, concentration.projected(p, t))

@@ -3,7 +3,6 @@
 import itertools
 import math
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import optimize
@@ -42,15 +41,6 @@ def test_the_library_gives_the_traces_of_powers(order):
         )  # fmt: skip
         whole = cv.rke(outputs, kernel=cv.Gaussian(1.0)) if order == 2 else found.vendi
     np.testing.assert_allclose([found.conditional, found.information, whole], expected)
-
-
-@pytest.mark.parametrize("t", [1, 2, 5])
-def test_the_library_truncates_by_projection(t):
-    """`truncate` against the threshold of the projection onto the simplex."""
-    p = np.sort(np.random.default_rng(t).dirichlet(np.ones(7)))[::-1]
-    with double_precision():
-        found = cv.spectra.truncate(jnp.asarray(p), t)
-    np.testing.assert_allclose(found, identities._projected(p, t))
 
 
 def _with_moments(mass, second, cap):

@@ -7,7 +7,7 @@ import pytest
 from scipy import linalg
 
 import condvendi_jax as cv
-from theory_checks import mixtures, numerics, populations
+from theory_checks import claim, mixtures, numerics, populations
 
 
 def features_of(gram):
@@ -83,7 +83,8 @@ def test_counterexamples_by_hand():
     rare = populations.rare_mode(p, q, 1.0, copies)
     assert rare.gap(2.0) == pytest.approx(gap, rel=1e-9)
     bound = 4 * np.log(1 / (1 - 32 * p * overlap / np.sqrt(mass)))
-    assert mixtures.printed_bound(rare, 2.0)[0] == pytest.approx(bound)
+    printed = claim.registry()["cv-theorem-5"].stated.argument
+    assert mixtures.printed_bound(printed, rare, 2.0)[0] == pytest.approx(bound)
     assert bound < abs(gap) / 5
     k, order = 0.005, 1000.0
     gap = np.log(((1 + k) ** order + (1 - k) ** order) / 2) / (order - 1)
@@ -95,26 +96,20 @@ def test_counterexamples_by_hand():
 
 def test_overlap_bound_is_nearly_attained():
     """A mode that with probability 1e-5 is where the other is, 40 bandwidths off: Cantelli."""
+    form = claim.registry()["cv-theorem-5"].holding.argument[2]
     mixture = populations.straggler(1e-5, 40.0, 1.0)
     exact = mixture.pairs[0][0, 1] / np.prod(mixture.weights)
-    bound = mixtures.overlap_bound(mixture, np.ones((2, 2)))[0, 1]
+    bound = mixtures.kappa(form, mixture, np.ones(2))[0, 1]
     assert exact <= bound < 1.4 * exact
     near = populations.typical(1.0)
     exact = near.pairs[0] / np.outer(near.weights, near.weights)
-    np.testing.assert_allclose(mixtures.overlap_bound(near, np.ones((3, 3))), exact)
+    np.testing.assert_allclose(mixtures.kappa(form, near, np.ones(3)), exact)
 
 
 def test_gram_schmidt_on_features():
     gram = numerics.gaussian(np.array([[0.0], [1.0], [-1.0], [2.5]]))
     phi = np.linalg.cholesky(gram)
     np.testing.assert_allclose(mixtures.orthonormal(gram) @ phi, np.eye(4), atol=1e-12)
-    u = [phi[0]]
-    for row in phi[1:]:
-        u.append(row - sum((row @ other) * other for other in u))
-    products, s, r = mixtures.early_vectors(gram)
-    np.testing.assert_allclose(products, np.array(u) @ np.array(u).T, atol=1e-12)
-    np.testing.assert_allclose(s, 1 - np.sum(phi * u, axis=1), atol=1e-12)
-    np.testing.assert_allclose(r, 1 - np.sum(np.square(u), axis=1), atol=1e-12)
 
 
 @pytest.mark.parametrize("order", [1.5, 2.0, 7.0])
@@ -137,7 +132,7 @@ def test_power_mean_of_the_library(aggregate, means):
 
 def test_figure_data_shows_the_failure():
     """The rare mode stays above the printed bound where that is defined, the ordinary one below."""
-    data = mixtures._curves()
+    data = mixtures.curves()
     assert (data["rare_gap"] > data["rare_printed"]).any()
     stated = np.isfinite(data["ordinary_printed"])
     assert not stated.all()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import integrate, linalg
 
-from theory_checks import rke
+from theory_checks import claim, rke
 from theory_checks.numerics import covariance, gaussian, unit_features
 
 
@@ -62,11 +62,12 @@ def test_energies_of_modes_by_enumeration():
 def test_overlaps_of_points_are_the_kernel():
     ones, zero = np.full(2, 0.5), np.zeros(2)
     pair = rke.Modes(ones, np.array([0.0, 2.0]), zero), rke.Modes(ones, np.array([0.5, 3.0]), zero)
-    np.testing.assert_allclose(rke.overlaps(*pair, 0.5), rke.centres(*pair), atol=1e-10)
+    centres = gaussian(pair[0].means[:, None], pair[1].means[:, None]) / 2
+    np.testing.assert_allclose(rke.overlaps(*pair, 0.5), centres, atol=1e-10)
 
 
 def test_laws_by_enumeration():
-    """Mean and quantile of three draws from modes of 3/4 and 1/4; the bias is exact."""
+    """Mean of three draws from modes of 3/4 and 1/4; the bias is exact."""
     law = rke.Law(0.75, True)
     errors, chances = law.errors(3)
     samples = itertools.product((0, 1), repeat=3)
@@ -76,15 +77,21 @@ def test_laws_by_enumeration():
     )
     assert np.exp(chances) @ errors + law.energy() == pytest.approx(mean)
     assert mean == pytest.approx(law.energy() + (1 - law.energy()) / 3)
-    assert law.quantile(3, 0.99) == pytest.approx(1 - law.energy())
-    assert rke.Law(0.75, False).variance() == pytest.approx(rke.largest_variance(0.75**2))
+    largest = _forms("rke-theorem-6-variance")[1]({r"\theta": 0.75**2})
+    assert rke.Law(0.75, False).variance() == pytest.approx(largest)
+
+
+def _forms(name):
+    return claim.registry()[name].stated.argument
 
 
 def test_constant_of_theorem_6_is_one():
     """The proved bound is below the printed one with constant 1, from n = 6 on."""
     n = np.concatenate([np.arange(6, 200), np.geomspace(200, 1e8, 60).astype(int)])
+    ours, printed = _forms("rke-theorem-6-sharper"), _forms("rke-theorem-6")
     for delta in np.concatenate([np.linspace(0.01, 1, 60), np.geomspace(1e-40, 0.01, 80)]):
-        assert np.all(rke.hoeffding_bound(n, delta, 0.0, 0.0) < rke.printed_bound(n, delta, 0, 0))
+        sides = (rke.energy_bound(forms, n, delta, 0.0) for forms in (ours, printed))
+        assert np.all(next(sides) < next(sides))
 
 
 @pytest.mark.parametrize("name", ["Laplace", "exponential", "uniform", "two normals"])

@@ -1,7 +1,11 @@
 """The texts: what the papers state, in their order, and what is said beside it; the root errors.
 
-A TOML file a paper, a table a claim; `roots.toml` has the root errors. They feed the registry, the
-terminal and docs/theory.md alike.
+A TOML file a paper, a table a claim. A statement is LaTeX under `printed`, `implied` (by the
+print), `reading` (ours) or `ours`, which says whose it is; `corrected` is its correction. What
+stands between ⟦ and ⟧ is evaluated beside the evidence (`latex.py`). `quote` has the words of the
+text that was extracted from the paper's PDF. `loose` has the factors by which the constants of the
+formulas must change before the claim fails, 1.25 where none is given. `mutants` has pieces of the
+text and what makes the claim wrong in their place. White space does not count.
 """
 
 import functools
@@ -16,6 +20,16 @@ PAPERS = {
     "mid": "Mutual Information Divergence (NeurIPS 2022)",
 }
 """Beginning of a claim's name, and its file's, with the paper that it says."""
+
+
+NOTATION = r"""
+In the statements of appendix B, the prompt kernel $k_T$ is Gaussian of bandwidth $\sigma$ and $k_X$
+is normalised. Prompts come from components $i$ with weights $\omega_i$, means $\mu_i$ and variances
+$\sigma_i^2$. $C_i$ is the output operator of component $i$, $\hat\lambda$ the union of the
+eigenvalues of $\omega_iC_i$, and $\tilde\lambda$ the spectrum of the joint operator. CRKE is
+Conditional-RKE, CV is Conditional-Vendi, and the index $n$ marks a sample of size $n$.
+""".strip()
+"""What the statements of the CV paper write without a definition beside them."""
 
 
 def read(name: str) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,63 @@
+"""The evaluation of LaTeX, against NumPy."""
+
+import numpy as np
+import pytest
+
+from theory_checks import latex
+from theory_checks.latex import Formula
+
+RNG = np.random.default_rng(0)
+W, V, K = RNG.random(3), RNG.random(3), RNG.random((3, 3))
+NAMES = {
+    "n": 7.0,
+    r"\delta": 0.1,
+    r"\omega_i": W,
+    "s_i": V,
+    "K_{ij}": K,
+    r"\theta": np.zeros((1, 1, 1)),
+}
+EXPECTED = {
+    r"\tfrac12 n^2+3": 27.5,
+    r"-n/2\lfloor n/2\rfloor": -10.5,
+    r"\sqrt[4]{\tfrac2{\sqrt n}}": (2 / np.sqrt(7)) ** 0.25,
+    r"\big(1+\sqrt{2\log\tfrac4\delta}\big)": 1 + np.sqrt(2 * np.log(40)),
+    r"\max\lbrace n^{-2}, 4\delta\rbrace": 0.4,
+    r"\lvert\delta-n\rvert e^{-\delta}": 6.9 * np.exp(-0.1),
+    r"(\delta-n)_+ + \pi": np.pi,
+    r"\sum_i\omega_is_i^2": W @ V**2,
+    r"\sum_{i,j}\omega_i\omega_jK_{ij}": W @ K @ W,
+    r"\sum_{i\ne j}K_{ij}": K.sum() - np.trace(K),
+    r"\max_i\sum_{j\ne i}K_{ij}": (K - np.diag(np.diag(K))).sum(1).max(),
+    r"\sum_i\omega_i\sum_{j<i}K_{ij}": W @ np.tril(K, -1).sum(1),
+    r"\lVert(\omega_is_i)_i\rVert_3": np.linalg.norm(W * V, 3),
+    r"\sum_{i,j}s_is_j\wedge\min_\theta[\theta+K_{ij}]": np.minimum(np.outer(V, V).sum(), K).sum(),
+}
+
+
+@pytest.mark.parametrize("text", [text for text in EXPECTED if "wedge" not in text])
+def test_formulas_against_numpy(text):
+    assert Formula(text)(NAMES) == pytest.approx(EXPECTED[text])
+
+
+def test_matrices_of_minima():
+    found = Formula(r"s_is_j\wedge\min_\theta[\theta+K_{ij}]")(NAMES)
+    np.testing.assert_allclose(found, np.minimum(np.outer(V, V), K))
+
+
+def test_norms_do_not_underflow():
+    found = Formula(r"\lVert(\omega_i)_i\rVert_{300}")({r"\omega_i": np.full(2, 1e-3)})
+    assert found == pytest.approx(1e-3 * 2 ** (1 / 300))
+
+
+def test_what_is_not_understood_is_said():
+    with pytest.raises(latex.Unknown, match="alpha"):
+        Formula(r"2\alpha")({"n": 1})
+
+
+def test_constants_are_changed_one_by_one():
+    """The digits of a fraction are two constants; an index is none; only formulas are searched."""
+    text = r"5 \le ⟦\tfrac12\delta_2+16^2⟧"
+    found = dict(latex.changed(text, 2.0))
+    assert [constant for constant, _ in latex.changed(text, 2.0)] == ["1", "2", "16", "2"]
+    assert found["16"] == r"5 \le ⟦\tfrac12\delta_2+{32}^2⟧"
+    assert latex.shown(text) == r"5 \le \tfrac12\delta_2+16^2"

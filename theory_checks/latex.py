@@ -1,0 +1,270 @@
+r"""Displayed formulas, evaluated: what a reader sees is what the evidence is compared with.
+
+In a statement the parts between ⟦ and ⟧ are formulas. The brackets are not shown. A formula is
+arithmetic over names, and names are pieces of LaTeX that the evidence gives values to:
+
+>>> formula = Formula(r"\tfrac1{\sqrt n}\big(1+\sqrt{2\log\tfrac4\delta}\big)")
+>>> formula({"n": 4, r"\delta": 4.0})
+0.5
+
+An array whose name has the index i runs along rows, one with j along columns (the values of i serve
+for j). Sums, minima and maxima over i, j or both reduce these axes; a norm of (...)_i reduces i.
+"""
+
+import dataclasses
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+_MARKS = re.compile("⟦(.*?)⟧", re.DOTALL)
+_SPACING = re.compile(
+    r"\\(?:[Bb]igg?[lr]?|left|right|textstyle|displaystyle|quad|[,;!:])(?![a-z])|\s+"
+)
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_CLOSING = {"(": ")", "[": "]", r"\lbrace": r"\rbrace", r"\lvert": r"\rvert"}
+_CLOSING |= {r"\lfloor": r"\rfloor"}
+_FUNCTIONS = {r"\log": np.log, r"\psi": special.digamma}
+_REDUCED = {r"\sum": np.sum, r"\min": np.min, r"\max": np.max}
+_AXES = {"i": -2, "j": -1, r"\theta": 0}
+
+Node = Callable[[Mapping[str, Any]], Any]
+
+
+class Unknown(ValueError):
+    """A formula holds what is neither a name nor a command of this module."""
+
+
+@functools.lru_cache(4096)
+def squeezed(text: str) -> str:
+    """A text without white space and without what only moves or sizes things."""
+    return _SPACING.sub("", text).replace(r"\tfrac", r"\frac")
+
+
+def shown(text: str) -> str:
+    """A statement as it is displayed."""
+    return text.replace("⟦", "").replace("⟧", "")
+
+
+def formulas(text: str) -> tuple["Formula", ...]:
+    """The formulas of a statement."""
+    return tuple(Formula(part) for part in _MARKS.findall(text))
+
+
+def changed(text: str, factor: float) -> Iterator[tuple[str, str]]:
+    """Every constant of a statement's formulas, and the statement with it times this factor."""
+    for part in _MARKS.finditer(text):
+        whole = part.group(1)
+        for start, end in _constants(whole):
+            number = f"{{{float(whole[start:end]) * factor:.12g}}}"
+            renewed = whole[:start] + number + whole[end:]
+            yield whole[start:end], text[: part.start(1)] + renewed + text[part.end(1) :]
+
+
+def _constants(text: str) -> Iterator[tuple[int, int]]:
+    r"""Where the numbers stand; `\tfrac12` has two, and an index is none."""
+    at = 0
+    while match := _NUMBER.search(text, at):
+        start, end = match.span()
+        if text[:start].endswith(("frac", "^")) or text[: start - 1].endswith("frac"):
+            end = start + 1
+        if not text[:start].endswith("_"):
+            yield start, end
+        at = end
+
+
+@dataclasses.dataclass(frozen=True)
+class Formula:
+    """A formula that can be called with the values of its names.
+
+    Attributes:
+        text: LaTeX.
+    """
+
+    text: str
+
+    def __call__(self, values: Mapping[str, Any], /) -> Any:
+        """The value; a float where every name has one.
+
+        Raises:
+            Unknown: something in the formula is neither a name nor known here.
+        """
+        values = {squeezed(name): value for name, value in values.items()}
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            found = _compiled(squeezed(self.text), tuple(values))(values)
+        found = np.asarray(found, float)
+        if re.search(
+            r"_\{?[ij]", self.text
+        ):  # The axes of i and j are gone, or one of them is left.
+            found = np.squeeze(found)
+        return float(found) if found.ndim == 0 else found
+
+
+@functools.lru_cache(4096)
+def _compiled(text: str, names: tuple[str, ...]) -> Node:
+    parser = _Parser(text, names)
+    node = parser.expression()
+    if parser.at < len(text):
+        raise Unknown(f"formula: {text[parser.at :]!r} of {text!r} is not understood.")
+    return node
+
+
+def _indexed(name: str, value: Any) -> Any:
+    """A vector along the axis of its index."""
+    value = np.asarray(value, float)
+    return value[:, None] if value.ndim == 1 and re.search(r"_i(?![a-z])", name) else value
+
+
+def _quotient(above: Any, below: Any) -> Any:
+    """A fraction; 0 / 0 is 0: a share of nothing."""
+    return np.where(
+        (np.asarray(above) == 0) & (np.asarray(below) == 0), 0.0, np.divide(above, below)
+    )
+
+
+def _norm(vector: np.ndarray, order: float) -> float:
+    """The norm of this order, without underflow."""
+    top = np.max(np.abs(vector))
+    return float(top * np.sum((np.abs(vector) / top) ** order) ** (1 / order)) if top > 0 else 0.0
+
+
+class _Parser:
+    """Recursive descent; each method reads what its name says and returns a function of names."""
+
+    def __init__(self, text: str, names: tuple[str, ...]) -> None:
+        both = {
+            other: name for name in names for other in (re.sub(r"_i(?![a-z])", "_j", name), name)
+        }
+        self.names = sorted(both.items(), key=lambda pair: -len(pair[0]))
+        self.text, self.at = text, 0
+
+    def take(self, *tokens: str) -> str:
+        """The first of these that stands here, or nothing."""
+        for token in tokens:
+            if self.text.startswith(token, self.at):
+                self.at += len(token)
+                return token
+        return ""
+
+    def expression(self) -> Node:
+        found = self.sum()
+        while self.take(r"\wedge"):
+            found = _joined(np.minimum, found, self.sum())
+        return found
+
+    def sum(self) -> Node:
+        sign = self.take("+", "-")
+        found = self.product()
+        if sign == "-":
+            found = _joined(np.negative, found)
+        while sign := self.take("+", "-"):
+            found = _joined(np.add if sign == "+" else np.subtract, found, self.product())
+        return found
+
+    def product(self) -> Node:
+        found = self.power()
+        while True:
+            if self.take("/"):
+                found = _joined(_quotient, found, self.power())
+                continue
+            self.take(r"\cdot")
+            start = self.at
+            try:
+                other = self.power()
+            except Unknown:
+                self.at = start
+                return found
+            found = _joined(np.multiply, found, other)
+
+    def power(self) -> Node:
+        found = self.atom()
+        while mark := self.take("_+", "^"):
+            if mark == "^":
+                found = _joined(np.power, found, self.argument())
+            else:
+                found = _joined(lambda x: np.maximum(x, 0.0), found)
+        return found
+
+    def argument(self) -> Node:
+        """What a command applies to: a group, one digit, or one name."""
+        if self.text[self.at : self.at + 1].isdigit():
+            digit = float(self.text[self.at])
+            self.at += 1
+            return lambda values: digit
+        return self.atom()
+
+    def atom(self) -> Node:
+        if found := self.name():
+            return found
+        if self.take("{"):
+            return self.until("}")
+        if self.take(r"\lVert("):
+            vector, _ = self.until(")"), self.take(r"_i\rVert_")
+            return _joined(_norm, vector, self.argument())
+        if opening := self.take(*_CLOSING):
+            wrap = {r"\lvert": np.abs, r"\lfloor": np.floor}.get(opening, np.asarray)
+            return _joined(wrap, self.until(_CLOSING[opening]))
+        if self.take(r"\frac"):
+            return _joined(_quotient, self.argument(), self.argument())
+        if self.take(r"\sqrt"):
+            root = self.until("]") if self.take("[") else lambda values: 2.0
+            return _joined(lambda n, x: x ** (1 / n), root, self.argument())
+        if command := self.take(*_FUNCTIONS):
+            return _joined(_FUNCTIONS[command], self.power())
+        if command := self.take(*_REDUCED):
+            return self.reduced(_REDUCED[command])
+        if constant := self.take(r"\pi", "e"):
+            return lambda values: np.pi if constant == r"\pi" else np.e
+        if match := _NUMBER.match(self.text, self.at):
+            self.at = match.end()
+            return lambda values: float(match.group())
+        raise Unknown(f"formula: {self.text[self.at :]!r} of {self.text!r} is not understood.")
+
+    def until(self, closing: str) -> Node:
+        found = self.expression()
+        if not self.take(closing):
+            raise Unknown(f"formula: expected {closing!r} at {self.text[self.at :]!r}.")
+        return found
+
+    def name(self) -> Node | None:
+        for shown, name in self.names:
+            if self.take(shown):
+                return lambda values: _indexed(shown, values[name])
+        return None
+
+    def reduced(self, function: Callable) -> Node:
+        if not self.take("_"):  # max{a, b}
+            self.take(r"\lbrace")
+            parts = [self.expression()]
+            while self.take(","):
+                parts.append(self.expression())
+            self.take(r"\rbrace")
+            return _joined(np.minimum if function is np.min else np.maximum, *parts)
+        group = re.compile(r"\{([^}]*)\}|(\\theta|[ij])").match(self.text, self.at)
+        if group is None:
+            raise Unknown(f"formula: no index at {self.text[self.at :]!r}.")
+        self.at = group.end()
+        over, inner = group.group(1) or group.group(2), self.product()
+        axes = [_AXES[index] for index in re.findall(r"\\theta|[ij]", over.replace(r"\ne", ","))]
+        part = r"\ne" in over or "<" in over
+        if part and over.startswith("j"):
+            axes = axes[:1]
+
+        def reduce(values: Mapping[str, Any]) -> Any:
+            found = np.asarray(inner(values), float)
+            if part:
+                size = max(found.shape[-2:])
+                kept = np.tri(size, k=-1) if "<" in over else 1 - np.eye(size)
+                found = np.where(kept > 0, found, 0.0)
+            if axes == [0]:
+                return function(found, axis=0)
+            return function(found, axis=tuple(axes), keepdims=True)
+
+        return reduce
+
+
+def _joined(function: Callable, *parts: Node) -> Node:
+    return lambda values: function(*(part(values) for part in parts))
