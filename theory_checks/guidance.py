@@ -265,12 +265,8 @@ def size_of_a_push(rng: np.random.Generator, budget: Budget, value: Any) -> Evid
             lhs.append(np.linalg.norm(batch.library()))
             rhs.append(0.0)
             batch.z[-1] += length * numerics.unit_features(rng, 1, DIMENSION)[0]
-        away, joint, gram_t, push = (
-            batch.z[-1] - batch.z[0],
-            batch.product(),
-            batch.gram_t,
-            batch.library(),
-        )
+        away, push = batch.z[-1] - batch.z[0], batch.library()
+        joint, gram_t = batch.product(), batch.gram_t
         names = {"s": batch.conditional_rke(), r"\sigma": batch.bandwidth}
         names |= {r"\lVert S\rVert_F": np.sqrt(np.sum(joint**2))}
         names |= {r"\lVert K_T\rVert_F": np.sqrt(np.sum(gram_t**2))}

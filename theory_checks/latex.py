@@ -25,8 +25,7 @@ _SPACING = re.compile(
     r"\\(?:[Bb]igg?[lr]?|left|right|textstyle|displaystyle|quad|[,;!:])(?![a-z])|\s+"
 )
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
-_CLOSING = {"(": ")", "[": "]", r"\lbrace": r"\rbrace", r"\lvert": r"\rvert"}
-_CLOSING |= {r"\lfloor": r"\rfloor"}
+_CLOSING = {"(": ")", "[": "]", r"\lvert": r"\rvert", r"\lfloor": r"\rfloor"}
 _FUNCTIONS = {r"\log": np.log, r"\psi": special.digamma}
 _REDUCED = {r"\sum": np.sum, r"\min": np.min, r"\max": np.max}
 _AXES = {"i": -2, "j": -1, r"\theta": 0}
@@ -51,7 +50,7 @@ def shown(text: str) -> str:
 
 def formulas(text: str) -> tuple["Formula", ...]:
     """The formulas of a statement."""
-    return tuple(Formula(part) for part in _MARKS.findall(text))
+    return tuple(map(Formula, _MARKS.findall(text)))
 
 
 def changed(text: str, factor: float) -> Iterator[tuple[str, str]]:

@@ -521,7 +521,7 @@ TABLE_1 = {
 }
 
 
-@claim("rke-table-1", corrected=1.0, mutants={"a tenth of the samples": 0.1})
+@claim("rke-table-1", corrected=1.0, mutants={"a thirtieth of the samples": 1 / 30})
 def _table_1(rng: Rng, budget: Budget, value: Any) -> Evidence:
     """Energy of the data set and the least energy of the generator that the bound allows."""
     share, forms = (1.0, value) if isinstance(value, tuple) else (value, None)
