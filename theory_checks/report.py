@@ -24,7 +24,7 @@ from theory_checks.evidence import Verdict, plain
 from theory_checks.roots import ROOTS, Severity
 from theory_checks.statements import NOTATION, PAPERS
 
-PARTS = ("counts", "results", "new", "others", "register")
+PARTS = ("counts", "results", "others", "register")
 """The generated parts of docs/theory.md."""
 
 _COLOURS = {
@@ -214,61 +214,50 @@ def _short(value: Any) -> str:
 
 def documents(outcomes: Sequence[Outcome]) -> dict[str, str]:
     """The generated parts of docs/theory.md by their marks."""
-    first = [Severity.RESULT]
     return {
         "counts": _counts_words(outcomes),
-        "results": _roots_markdown(outcomes, first, corrected=True),
-        "new": "\n".join(
-            f"- [{entry.source}](#{entry.name}). {entry.note}"
-            for entry in (outcome.claim for outcome in outcomes)
-            if entry.beyond
-        ),
-        "others": _roots_markdown(outcomes, [each for each in Severity if each not in first]),
+        "results": _roots_markdown(outcomes, first=True),
+        "others": _roots_markdown(outcomes, first=False),
         "register": "\n\n".join(_register(outcomes)),
     }
 
 
 def _counts_words(outcomes: Sequence[Outcome]) -> str:
-    tally = counts(outcomes)
-    printed, ours = (tally.get(kind.value, {}) for kind in (Kind.PRINTED, Kind.OURS))
-    false = printed.get(Verdict.FALSE.value, 0)
-    held = sum(printed.values()) - false
     severities = collections.Counter(ROOTS[key].severity for key in by_root(outcomes))
     claims = [outcome.claim for outcome in outcomes]
     mutants = sum(len(entry.mutants) + len([*entry.constants()]) for entry in claims)
+    ours = sum(counts(outcomes).get(Kind.OURS.value, {}).values())
     result, bound, slip, reading = (severities[each] for each in Severity)
     return (
-        f"We tried {held + false} printed statements, and {held} hold. The {false} "
-        f"others, some implications and some readings go back to {severities.total()} errors: "
+        f"We found {severities.total()} errors, each counted once however many displays repeat it: "
         f"{result} results fail, {bound} constants or conditions fail, {slip} displays have slips, "
-        f"and {reading} are readings that the papers do not state. {sum(ours.values())} statements "
-        "are ours: corrections, sharper forms and new results. The checks reject "
-        f"{mutants} wrong versions of what holds."
+        f"and {reading} are readings that the papers do not state. {ours} statements are ours: "
+        f"corrections, sharper forms and new results. The checks reject {mutants} wrong versions "
+        "of what holds."
     )
 
 
-def _roots_markdown(
-    outcomes: Sequence[Outcome], severities: Sequence[Severity], *, corrected: bool = False
-) -> str:
-    """A short paragraph a root error, under its severity."""
+def _roots_markdown(outcomes: Sequence[Outcome], *, first: bool) -> str:
+    """A short paragraph a root error: those of the first page, or the others by severity."""
     lines, found = [], by_root(outcomes)
-    by_name = {outcome.claim.name: outcome for outcome in outcomes}
-    for severity in severities:
-        if not corrected:
-            lines.append(f"### {severity.value}")
+    by_name = {outcome.claim.name: outcome.claim for outcome in outcomes}
+    for severity in Severity:
+        shown = []
         for key, claims in found.items():
             root = ROOTS[key]
-            if root.severity is not severity:
+            if (root.severity is Severity.RESULT or bool(root.corrected)) is not first:
                 continue
-            shown = claims[0].stated.judgement
-            example = root.example.format(**(shown.smallest or shown.clearest or {}))
-            link = f"[Details](#{root.shown_by})."
-            words = f"**{root.title}.** {example} {root.meaning} {link}"
-            if corrected:
-                entry = by_name[root.corrected_by or root.shown_by].claim
-                told = root.corrected or "Instead:"
-                words += f"\n\n{told}\n\n$$\n{entry.holding.text}\n$$"
-            lines.append(words)
+            if not first and root.severity is not severity:
+                continue
+            judgement = claims[0].stated.judgement
+            example = root.example.format(**(judgement.smallest or judgement.clearest or {}))
+            shown.append(f"**{root.title}.** {example} {root.meaning} [Details](#{root.shown_by}).")
+            if first:
+                entry = by_name[root.corrected_by or root.shown_by]
+                shown[-1] += f"\n\n{root.corrected or 'Instead:'}\n\n$$\n{entry.holding.text}\n$$"
+        if first:
+            return "\n\n".join(shown)
+        lines += [f"### {severity.value}", *shown] if shown else []
     return "\n\n".join(lines)
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from condvendi_jax.cli import files
 from theory_checks import claim as framework
-from theory_checks import numerics, report, statements
+from theory_checks import numerics, report, roots, statements
 from theory_checks.__main__ import select, surprises, survivors
 from theory_checks.claim import Claim, Form, Kind, try_claim
 from theory_checks.evidence import QUICK, Verdict, at_most, equal, judge, limit
@@ -334,12 +334,12 @@ def test_the_document_is_current():
     assert max(map(len, re.findall(r"\|([^|\n]*)(?=\|)", text)), default=0) < 200
 
 
-def test_document_counts_the_claims_of_the_registry():
-    printed = [entry for entry in CLAIMS.values() if entry.kind is Kind.PRINTED]
-    false = sum(entry.expected is Verdict.FALSE for entry in printed)
+def test_document_counts_the_root_errors():
     text = (ROOT / "docs" / "theory.md").read_text()
-    assert f"We tried {len(printed)} printed statements, and {len(printed) - false} hold." in text
-    assert f"go back to {len(ROOTS)} errors" in text
+    assert f"We found {len(ROOTS)} errors" in text
+    for word, severity in zip(("results", "constants"), roots.Severity, strict=False):
+        number = sum(root.severity is severity for root in ROOTS.values())
+        assert f"{number} {word}" in text
 
 
 def test_the_report_of_the_figures_is_that_of_these_claims():
