@@ -182,9 +182,10 @@ def _select(
     values = np.full((partitions, subsets, grid.size), np.nan)
     together = min(partitions, max(1, int(_PAIRS_AT_ONCE / (subsets * size**2))))
     rows = np.asarray(_draw_subsets(order_key, partitions, n, subsets, size))
-    # All subsets share the distances, where they have more pairs than there are.
+    # All subsets share the distances of all rows, where these are fewer and need little memory.
     shared = None
-    if score is None and units[-1] is None and n**2 <= partitions * subsets * size**2:
+    fewer = n**2 <= min(partitions * subsets * size**2, _PAIRS)
+    if score is None and units[-1] is None and fewer:
         shared = _geometry(points, np.ones((), points.dtype))
     spread: Any = functools.partial(np.std if criterion == "std" else np.var, axis=1, ddof=1)
     choose = functools.partial(_choose, grid, threshold)

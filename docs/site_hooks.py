@@ -4,6 +4,7 @@ MkDocs reads docs/ alone, and its pages link to figures/ and CHANGELOG.md beside
 become part of the site, and links to them lose the step that leaves docs/.
 """
 
+import html
 import os
 import pathlib
 import re
@@ -49,14 +50,14 @@ def on_page_markdown(markdown, page, **_):
     return re.sub(rf'(\]\(|src="){re.escape(leave)}(?!\.)', rf"\g<1>{stay}", markdown)
 
 
-def on_page_content(html, page, **_):
+def on_page_content(content, page, **_):
     """Replaces LaTeX, which the Markdown extension marks, by MathML; mends links of tutorials."""
     if page.file.src_uri.endswith(".py"):  # MkDocs leaves their links as they are.
-        html = re.sub(r'(href="[^":]+)\.(?:md|py)(["#])', r"\g<1>.html\g<2>", html)
+        content = re.sub(r'(href="[^":]+)\.(?:md|py)(["#])', r"\g<1>.html\g<2>", content)
     inline = re.sub(
         r'<span class="arithmatex">\\\((.*?)\\\)</span>',
         lambda found: _mathml(found[1], "inline"),
-        html,
+        content,
         flags=re.DOTALL,
     )
     return re.sub(
@@ -75,7 +76,6 @@ def on_post_page(output, **_):
 
 
 def _mathml(latex, display):
-    for entity, sign in (("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")):
-        latex = latex.replace(entity, sign)
+    converted = convert(html.unescape(latex), display=display)
     # Parentheses of a given size (\\big) must stretch to have it.
-    return convert(latex, display=display).replace("<mo minsize", '<mo stretchy="true" minsize')
+    return converted.replace("<mo minsize", '<mo stretchy="true" minsize')

@@ -4,8 +4,8 @@ A score of n rows changes, to first order, by the sum of the influences of the r
 Rows that depend on each other, such as those of one prompt, are one unit: their influences add up.
 The variance of a score is then G / (G - 1) times the sum of the squares over G units, as
 docs/errors.md derives, which also says how often the intervals cover. It costs one decomposition
-into eigenvectors, not one spectrum for each group that is left out. At orders 1 and 2 what a score
-loses without a unit, exactly, stands in the place of the unit's influence.
+into eigenvectors, not one spectrum for each group that is left out. At orders 1 and 2 the library
+uses the exact change of the score when a unit is left out, in place of the unit's influence.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ A field made by `flag` becomes a flag of the command line. A field made by `reso
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import itertools
 import math
@@ -173,7 +174,7 @@ class Setup:
 
 
 @dataclasses.dataclass(frozen=True)
-class Study:
+class Study(abc.ABC):
     """A study. A subclass states its fields and overrides the methods below.
 
     The first line of the subclass's docstring is the question that it asks. `prepare` resolves
@@ -212,6 +213,7 @@ class Study:
 
     description: str = resolved("")
 
+    @abc.abstractmethod
     def prepare(self, load: Any, seed: int) -> Setup:
         """Resolves the flags against the data: returns `self.ready(...)`.
 
@@ -222,7 +224,6 @@ class Study:
         Raises:
           ValueError: the flags or the data are refused.
         """
-        raise NotImplementedError
 
     def ready(
         self,
@@ -248,8 +249,12 @@ class Study:
         return Setup(dataclasses.replace(self, **fields), arrays or {}, state, **setup)
 
     def axes(self) -> Mapping[str, Iterable[Any]]:
-        """The values of each axis whose combinations are the cells, of a resolved study."""
-        raise NotImplementedError
+        """The values of each axis whose combinations are the cells, of a resolved study.
+
+        Without axes there is one cell. A study whose cells are not all combinations of axes
+        overrides `cells`.
+        """
+        return {}
 
     def cells(self) -> list[Cell]:
         """The cells in the order in which they are computed: all combinations of the axes."""
@@ -263,13 +268,13 @@ class Study:
         """The work of a cell in any unit, to estimate the time left."""
         return 1.0
 
+    @abc.abstractmethod
     def compute(self, state: Any, context: Context, /, *args: Any, **kwargs: Any) -> xr.Dataset:
         """The result of one cell; the values of its axes come as keyword arguments."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def tables(self, run: Run) -> Iterable[Table]:
         """What is printed of a finished run, whose resolved study this is."""
-        raise NotImplementedError
 
     @classmethod
     def figures(cls, runs: Sequence[Run]) -> Mapping[str, Figure]:

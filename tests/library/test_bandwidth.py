@@ -67,7 +67,8 @@ def test_a_rule_chooses_as_if_all_candidates_had_been_tried(rule, shared, outlie
     tried_by_rule, tried[:] = set(map(float, tried)), []
     every = select_bandwidth(points, key=KEY, criterion=rule, partitions=count)
     assert len(tried_by_rule) < len(set(map(float, tried))) == 49
-    np.testing.assert_allclose(chosen.bandwidth, every.bandwidth, rtol=1e-5)
+    # The spreads round differently; the candidates are 12% apart.
+    np.testing.assert_allclose(chosen.bandwidth, every.bandwidth, rtol=1e-4)
     np.testing.assert_allclose(chosen.relative_error, every.relative_error, rtol=1e-2)
     assert chosen.rule == every.describe()
 
