@@ -35,6 +35,7 @@ from theory_checks import claim
 ROOT = pathlib.Path(__file__).parents[1]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md"]
 DOCUMENTS += sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
+TUTORIALS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs/tutorials").glob("*.py"))
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 # Lines that are read and not run, by how they begin; what may follow is checked below.
 PACKAGES = {"jax[cuda12]", "jax[cuda13]"}
@@ -367,7 +368,7 @@ def test_a_study_that_would_refuse_is_seen(words, capsys):
         run_command(words.split(), capsys)
 
 
-@pytest.mark.parametrize("name", [*DOCUMENTS, "CHANGELOG.md"])
+@pytest.mark.parametrize("name", [*DOCUMENTS, "CHANGELOG.md", *TUTORIALS])
 def test_links_lead_somewhere(name):
     text = text_of(name)
     here = (ROOT / name).parent
