@@ -1,5 +1,9 @@
 """Encoders that a test can name by an import path, and that count what they are given."""
 
+import os
+import pathlib
+import signal
+
 import numpy as np
 
 
@@ -44,8 +48,24 @@ class Short(Means):
         return f"{count} of {len(items)} texts are cut" if count else None
 
 
+class Mortal(Means):
+    """Is killed, with its process, by the text "poison" unless the file of its name is there."""
+
+    name = "mortal"
+
+    def __init__(self, antidote):
+        super().__init__()
+        self._antidote = pathlib.Path(antidote)
+
+    def encode(self, items):
+        if "poison" in items and not self._antidote.exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().encode(items)
+
+
 class NeedsArguments(Means):
     def __init__(self, width):
+        super().__init__()
         self.width = width
 
 

@@ -1,9 +1,13 @@
-"""Items to embeddings, each made once: the encoder of a user's choice, and a cache by content."""
+"""Items to embeddings, each made once: the encoder of a user's choice, and a cache by content.
+
+The encoder runs in this process or, by an executor, in others, on this host or on several.
+"""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -14,6 +18,7 @@ import pathlib
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, as_completed
 from typing import Any, Literal
 
 import numpy as np
@@ -32,10 +37,14 @@ Kind = Literal["images", "texts"]
 
 @dataclasses.dataclass(frozen=True)
 class LoadedEncoder:
-    """An encoder, which has `encode(items)`, with its import path, `package.module:attribute`."""
+    """An encoder, which has `encode(items)`, with its import path, `package.module:attribute`.
+
+    `options` are the arguments, by name, of the function that the path names.
+    """
 
     encoder: Any
     spec: str
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -48,21 +57,23 @@ class LoadedEncoder:
         return getattr(self.encoder, "side", None)
 
 
-def load_encoder(spec: str | None, default: Callable[..., Any], **options: Any) -> LoadedEncoder:
+def load_encoder(
+    spec: str | None, default: Callable[..., Any] | None = None, **options: Any
+) -> LoadedEncoder:
     """The encoder that an import path names.
 
     Args:
       spec: `package.module:attribute`: an object with `encode(items)`, or a class or function that
         makes one. The current folder is searched last. None takes the default.
       default: makes the encoder where `spec` is None.
-      options: arguments of `default`.
+      options: arguments of the class or function.
 
     Raises:
       ValueError: it cannot be imported or made, for example because a package or the weights are
         missing, or what is found has no `encode`.
     """
     found: Any = default if spec is None else _import(spec)
-    spec = spec or f"{default.__module__}:{default.__qualname__}"
+    spec = spec or f"{found.__module__}:{found.__qualname__}"
     if isinstance(found, type) or not callable(getattr(found, "encode", None)):
         if not callable(found):
             raise ValueError(f"{spec}: is {type(found).__name__}, which has no `encode`.")
@@ -72,7 +83,7 @@ def load_encoder(spec: str | None, default: Callable[..., Any], **options: Any) 
             raise ValueError(f"{spec}: could not be made: {_told(error)}") from error
     if not callable(getattr(found, "encode", None)):
         raise ValueError(f"{spec}: gives {type(found).__name__}, which has no `encode`.")
-    return LoadedEncoder(found, spec)
+    return LoadedEncoder(found, spec, options)
 
 
 def _told(error: BaseException) -> str:
@@ -126,12 +137,16 @@ def embed(
     kind: Kind,
     cache: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
+    executor: Executor | None = None,
 ) -> np.ndarray:
     """Embeds pictures or texts, each content once, now and in later calls.
 
     The cache knows an item by its content: files may be renamed, reordered and copied. It knows an
     encoder by its name, import path, the source file of its class and its size of pictures: give
     other weights another name. What is finished is kept when a call is interrupted.
+
+    With an executor, the encoder runs in other processes, on parts of the items; this process keeps
+    what they return. If one of them is killed, the call fails and the next call makes the rest.
 
     Args:
       items: n paths of pictures, or n texts.
@@ -140,12 +155,16 @@ def embed(
       cache: folder of the cache; `default_cache()` if None. Where that cannot be written, nothing
         is kept, with a warning.
       progress: called with the number of items that were just finished.
+      executor: of other processes, such as `concurrent.futures.ProcessPoolExecutor` or Dask's
+        `client.get_executor()`. Each loads the encoder by its import path, once, and reads the
+        pictures itself. `encoder` must then be what `load_encoder` returns.
 
     Returns:
       float32 `[n, d]`, row by row.
 
     Raises:
-      TypeError: `items` is one text or path instead of a sequence, or an item is not a text.
+      TypeError: `items` is one text or path instead of a sequence, an item is not a text, or
+        `executor` is given an encoder without an import path.
       ValueError: there are no items, a picture cannot be decoded, Pillow is not installed, or what
         the encoder gives is not one finite row an item.
       EncoderError: the encoder raised an error; the message names the first item that it failed on.
@@ -165,6 +184,11 @@ def embed(
     if not items:
         raise ValueError(f"no {kind} to embed.")
     spec = f"{type(encoder).__module__}:{type(encoder).__qualname__}"
+    if executor is not None and not isinstance(encoder, LoadedEncoder):
+        raise TypeError(
+            "executor: other processes load the encoder by its import path. Pass what "
+            f"load_encoder('package.module:attribute') returns; received {spec}."
+        )
     loaded = encoder if isinstance(encoder, LoadedEncoder) else LoadedEncoder(encoder, spec)
     describe_cut = getattr(loaded.encoder, "describe_cut", None)
     if describe_cut and kind == "texts" and (cut := describe_cut(items)):
@@ -179,18 +203,69 @@ def embed(
     missing = {digest: places[digest] for digest in dict.fromkeys(digests) if digest not in rows}
     if progress is not None and rows:
         progress(sum(counts[digest] for digest in rows))
-    for batch in _batches(missing, kind, loaded.side):
-        names = [str(missing[digest]) for digest in batch]
-        found = dict(zip(batch, _checked(loaded, list(batch.values()), names), strict=True))
+    for found in _made(missing, kind, loaded, executor):
         if shelf and not shelf.write(found):
             shelf = None
         rows |= found
         if progress is not None:
-            progress(sum(counts[digest] for digest in batch))
+            progress(sum(counts[digest] for digest in found))
     lengths = sorted({row.size for row in rows.values()})
     if len(lengths) > 1:
         raise ValueError(f"{loaded.name}: gave rows of {lengths[0]} and of {lengths[1]} numbers.")
     return np.stack([rows[digest] for digest in digests])
+
+
+def _made(
+    missing: dict[str, Any], kind: Kind, loaded: LoadedEncoder, executor: Executor | None
+) -> Iterator[dict[str, np.ndarray]]:
+    """The rows of the items by digest, a batch at a time, in the order in which they are ready."""
+    if executor is None:
+        for batch in _batches(missing, kind, loaded.side):
+            names = [str(missing[digest]) for digest in batch]
+            yield dict(zip(batch, _checked(loaded, list(batch.values()), names), strict=True))
+        return
+    entries, size = list(missing.items()), _BATCHES[kind]
+    parts = [dict(entries[start : start + size]) for start in range(0, len(entries), size)]
+    origin = loaded.spec, tuple(sorted(loaded.options.items())), _identity(loaded, kind)
+    tasks = [executor.submit(_made_elsewhere, part, kind, *origin) for part in parts]
+    failure = None
+    try:
+        for task in as_completed(tasks):
+            if task.cancelled():
+                continue
+            error = task.exception()
+            if error is None:
+                yield task.result()
+            elif failure is None:
+                failure = error  # Raised when the parts that are under way have ended: they count.
+                for other in tasks:
+                    other.cancel()
+    finally:
+        for task in tasks:
+            task.cancel()
+    if failure is not None:
+        raise failure
+
+
+def _made_elsewhere(
+    part: dict[str, Any], kind: Kind, spec: str, options: tuple[Any, ...], identity: str
+) -> dict[str, np.ndarray]:
+    """The rows of a part of the items, in another process."""
+    loaded = _loaded_once(spec, options)
+    if _identity(loaded, kind) != identity:
+        raise ValueError(
+            f"executor: another process loads another encoder by {spec}, or another version of it: "
+            f"{_identity(loaded, kind)} instead of {identity}."
+        )
+    rows: dict[str, np.ndarray] = {}
+    for found in _made(part, kind, loaded, None):
+        rows |= found
+    return rows
+
+
+@functools.cache
+def _loaded_once(spec: str, options: tuple[Any, ...]) -> LoadedEncoder:
+    return load_encoder(spec, **dict(options))
 
 
 def _digest(content: bytes) -> str:

@@ -1,7 +1,12 @@
 """Embeddings belong to contents and encoders, whatever the files are called."""
 
+import multiprocessing
 import pathlib
 import sys
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 
 import fake_encoders
 import numpy as np
@@ -200,6 +205,89 @@ def test_few_large_pictures_are_held_at_once(folder, tmp_path, monkeypatch):
     encoder = Means()
     embed(list_images(folder), encoder, kind="images", cache=tmp_path)
     assert [len(batch) for batch in encoder.seen] == [2, 2]
+
+
+# --- other processes ------------------------------------------------------------------------------
+
+
+def test_a_killed_process_loses_its_part_and_the_next_call_makes_the_rest(tmp_path, monkeypatch):
+    monkeypatch.setattr(embedding, "_BATCHES", {"texts": 50})
+    texts = [f"text {'a' * (n % 7)} {n}" for n in range(598)] + ["poison", "text  0"]
+    antidote, cache, done = tmp_path / "antidote", tmp_path / "cache", []
+    loaded = load_encoder("fake_encoders:Mortal", antidote=str(antidote))
+
+    def call():
+        with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+            return embed(
+                texts, loaded, kind="texts", cache=cache, progress=done.append, executor=pool
+            )
+
+    with pytest.raises(BrokenProcessPool):
+        call()
+    kept, count = len(_shards(cache)), sum(done)
+    assert 8 <= kept < 12
+    antidote.touch()
+    done.clear()
+    np.testing.assert_array_equal(call(), Means().encode(texts))
+    assert done[0] == count
+    assert sum(done) == len(texts)
+    assert len(_shards(cache)) == 12
+    assert loaded.encoder.count == 0  # This process made none.
+
+
+@pytest.fixture
+def executor():
+    """Does at once what it is asked to do: what other processes do, where it can be looked at."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+def test_another_process_gets_the_options_of_the_encoder(tmp_path, executor):
+    for width in (7, 8):
+        loaded = load_encoder("fake_encoders:NeedsArguments", width=width)
+        loaded.encoder.name = f"width {width}"
+        with pytest.raises(ValueError, match=f"another encoder by .*NeedsArguments.*width {width}"):
+            embed(TEXTS, loaded, kind="texts", cache=tmp_path, executor=executor)
+    loaded = load_encoder("fake_encoders:NeedsArguments", width=7)
+    got = embed(TEXTS, loaded, kind="texts", cache=tmp_path, executor=executor)
+    np.testing.assert_array_equal(got, ROWS)
+
+
+def test_pictures_are_read_where_an_encoder_is_loaded_once(folder, tmp_path, executor, monkeypatch):
+    monkeypatch.setattr(embedding, "_BATCHES", {"images": 2})
+    loaded, calls = load_encoder("fake_encoders:Squares"), []
+    monkeypatch.setattr(embedding, "load_encoder", lambda spec: calls.append(spec) or loaded)
+    embedding._loaded_once.cache_clear()
+    got = embed(list_images(folder), loaded, kind="images", cache=tmp_path, executor=executor)
+    alone = embed(list_images(folder), Squares(), kind="images", cache=tmp_path / "alone")
+    np.testing.assert_array_equal(got, alone)
+    assert calls == ["fake_encoders:Squares"]
+    embedding._loaded_once.cache_clear()
+
+
+def test_parts_that_end_after_another_failed_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(embedding, "_BATCHES", {"texts": 1})
+    under_way = threading.Event()
+
+    def made(part, *_):
+        if "a" in part.values():
+            assert under_way.wait(60)
+            raise EncoderError("no a")
+        under_way.set()
+        time.sleep(0.2)  # The failure is seen first.
+        return dict.fromkeys(part, np.ones(2, np.float32))
+
+    monkeypatch.setattr(embedding, "_made_elsewhere", made)
+    loaded = load_encoder("fake_encoders:Others")
+    with ThreadPoolExecutor(2) as pool, pytest.raises(EncoderError, match="no a"):
+        embed(["a", "b"], loaded, kind="texts", cache=tmp_path, executor=pool)
+    assert len(_shards(tmp_path)) == 1
+
+
+def test_an_encoder_without_an_import_path_cannot_be_loaded_elsewhere(tmp_path, executor):
+    words = r"executor: .* load_encoder\('package.module:attribute'\) .* fake_encoders:Means"
+    with pytest.raises(TypeError, match=words):
+        embed(TEXTS, Means(), kind="texts", cache=tmp_path, executor=executor)
 
 
 # --- the cache -----------------------------------------------------------------------------------
