@@ -36,6 +36,7 @@ _MODULES = {
     "coverage": "experiments.coverage:Coverage",
     "scaling": "experiments.scaling.study:Scaling",
     "many_devices": "experiments.many_devices:ManyDevices",
+    "many_processes": "experiments.many_processes:ManyProcesses",
     "theorems": "experiments.theorems:Theorems",
 }
 NAMES = tuple(_MODULES)

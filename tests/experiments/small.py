@@ -574,6 +574,10 @@ def captioning(folder: pathlib.Path, seed: int) -> list[str]:
     return [*write_captions(folder, seed), *widths(1), *flags(groups=4)]
 
 
+def many_processes(folder: pathlib.Path, seed: int) -> list[str]:
+    return [*flags(n=1024, processes="1,2", repeats=1)]
+
+
 # Of the studies that have no function of their name above.
 ON_PAIRS = {
     "convergence": small_pairs(

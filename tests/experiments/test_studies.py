@@ -51,7 +51,8 @@ def computing_only(study, wanted):
 # One of pairs, one of several models, one whose cells take the results of others, and a training.
 LIFECYCLES = ["convergence", "text_to_image", "gmm_search", "gmm_gan"]
 # Studies whose own tests do not run them as a whole.
-RUN_HERE = ["guided_mixture", "guided_diffusion", "guidance_cost", "human", "scaling", "theorems"]
+RUN_HERE = ["guided_mixture", "guided_diffusion", "guidance_cost", "human", "many_processes"]
+RUN_HERE += ["scaling", "theorems"]
 
 
 @pytest.mark.parametrize(

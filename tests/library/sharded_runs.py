@@ -22,6 +22,7 @@ from condvendi_jax.grams import Layout, layout_of, represent, to_host
 from condvendi_jax.spectra import _estimators as estimators
 from condvendi_jax.spectra import _krylov as krylov
 from condvendi_jax.spectra import _methods as methods
+from experiments.many_processes import COLLECTIVES, traffic
 
 DEVICES, PROCESSES, DEVICES_EACH = 8, 2, 2
 N, TILE, BANDWIDTHS = 203, 16, (0.7, 0.5)
@@ -262,6 +263,15 @@ def inspected(function, *arguments):
     return np.array([max(_elements(text)), max(gathered, default=0), max(passed, default=0)])
 
 
+def sent(function, *arguments, trips=1):
+    """The calls of each kind of collective, and the elements of their results, `[kind, 2]`."""
+    text = jax.jit(function).lower(*arguments).compile().as_text()
+    found = dict.fromkeys(COLLECTIVES, np.zeros(2, int))
+    for kind, elements in traffic(text, trips):
+        found[kind] = found[kind] + (1, elements)
+    return np.array(list(found.values()))
+
+
 def compiled():
     points = draw_pairs(COMPILED_N, **DIMENSIONS)
     layout = Layout(lines(DEVICES), "rows", COMPILED_N)
@@ -294,6 +304,11 @@ def compiled():
         state = begin(basis, columns)
         out[f"{name} start"] = inspected(begin, basis, columns)
         out[f"{name} lanczos"] = inspected(krylov.lanczos, gram, basis, state, zero, last)
+        out[f"sent/{name} space"] = sent(space, gram, columns)
+        open_loop = krylov.lanczos, gram, basis, state, zero, last
+        out[f"sent/{name} lanczos"] = sent(*open_loop, trips=CAPACITY)
+    out["sent/norms"] = sent(lambda a, b: a.squared_norms_with(b), gram_x, gram_t)
+    out["sent/gradient"] = sent(gradient, gram_x, gram_t)
     return out
 
 

@@ -255,6 +255,26 @@ def test_the_compiled_stored_gram_gathers_vectors_only(found):
 
 
 @pytest.mark.slow
+def test_the_compiled_programs_send_what_the_formulas_say(found):
+    """A ring passes every block on P / 2 times, once more on its way home where it collects."""
+    sent = part(found, "compiled/sent")
+    size, tile = runs.COMPILED_N // runs.DEVICES, 64
+    hops, rows = runs.DEVICES // 2, -(-size // tile) * tile
+    # Outputs and prompts, each with a squared length, and which rows are padding.
+    width = sum(runs.DIMENSIONS.values()) + 3
+    none = [0, 0]
+    np.testing.assert_array_equal(sent["norms"], [none, [1, 3], [5 * hops, hops * rows * width]])
+    assert sent["gradient"][2, 1] == 2 * hops * rows * width
+    # A block of vectors for every product; what is summed does not grow with n.
+    for name, blocks in {"stored space": 3, "stored lanczos": runs.CAPACITY}.items():
+        gathered, summed, passed = sent[name].tolist()
+        assert gathered == [blocks, blocks * 3 * runs.COMPILED_N]
+        assert passed == none
+        assert 0 < summed[1] < runs.COMPILED_N
+    assert sent["matrix-free space"][0].tolist() == none
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("index", range(runs.PROCESSES))
 def test_each_process_may_bring_its_own_rows(index, of_processes):
     outputs, prompts = (p[:200] for p in draw_pairs(runs.N, **runs.DIMENSIONS))
