@@ -62,7 +62,7 @@ class ManyProcesses(lab.Study):
     """What do several processes gain, and what do they send each other?"""
 
     name = "many_processes"
-    duration = "3 minutes"
+    duration = "5 minutes"
     data = None
     runs = ((),)
 
@@ -290,7 +290,7 @@ def _sent(kind: str, size: float, processes: int) -> float:
 
 
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.-]+) \(.*\{$")
-_OPERATION = re.compile(rf"= (.*?) ({'|'.join((*COLLECTIVES, 'while'))})(?:-start)?\(")
+_OPERATION = re.compile(rf"= (.*?) ({'|'.join((*COLLECTIVES, 'while'))})\(")
 _CALLED = re.compile(r"(?:body|calls|to_apply)=%?([\w.-]+)|branch_computations=\{([^}]*)\}")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 _SHAPE = re.compile(r"\b[a-z]+\d+\[([\d,]*)\]")

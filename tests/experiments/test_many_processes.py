@@ -25,7 +25,7 @@ HloModule jit_f
 }
 
 %other (p: f32[]) -> f32[] {
-  %more = f32[8]{0} all-gather-start(%p), dimensions={0}
+  %more = f32[8]{0} all-gather(%p), dimensions={0}
 }
 
 ENTRY %main (p: f32[4,3]) -> f32[] {
@@ -36,7 +36,7 @@ ENTRY %main (p: f32[4,3]) -> f32[] {
 
 
 @pytest.mark.parametrize("trips", [1, 5])
-def test_collectives_eachas_often_as_the_loops_around_them_turn(trips):
+def test_collectives_count_as_often_as_the_loops_around_them_turn(trips):
     loop = [("collective-permute", 12), ("all-reduce", 3)]
     expected = 3 * trips * loop + [("all-gather", 8)]
     assert list(study.traffic(PROGRAM, trips)) == expected
