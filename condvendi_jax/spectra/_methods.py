@@ -340,7 +340,6 @@ class Exact(GramMethod):
             leaving = None
         with memory.explained(near.n, near.dtype):
             found = {name: _sloped_term(near, entropy, name, drawn, leaving) for name in terms}
-            found = jax.block_until_ready(found)
         values = {name: term.value for name, term in found.items()}
         spectra.check_spectra(*values.values())
         shares = near.shares
@@ -886,43 +885,78 @@ class _SlopedTerm(NamedTuple):
     of_deletions: jax.Array | None
 
 
-@functools.partial(jax.jit, static_argnums=(1, 2, 3))
 def _sloped_term(
     points: Pairs, entropy: Entropy, name: str, drawn: tuple[int, ...], leaving: Leaving | None
 ) -> _SlopedTerm:
-    """Through one set of eigenvectors: of A, or of the smaller matrix of finite features."""
-    weights = points.weights
-    if weights is None:
-        weights = jnp.full(points.n, 1 / points.n, points.dtype)
+    """Through one set of eigenvectors: of A, or of the smaller matrix of finite features.
+
+    In three programs, so that the largest is the same for all terms and is compiled once.
+    """
+    weights = np.asarray(points.shares, points.dtype)
+    still = np.zeros(len(drawn), points.dtype)
+    operator, features = _operator(points, weights, name, drawn, still)
+    term, outer = _term_of_operator(operator, features, weights, leaving, entropy, bool(drawn))
+    if drawn:
+        slopes = _bandwidth_slopes(outer, points, weights, name, drawn, still)
+        term = term._replace(of_bandwidths=slopes)
+    # One by one: the threads of several decompositions would fight over the cores.
+    return jax.block_until_ready(term)
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def _operator(
+    points: Pairs, weights: jax.Array, name: str, drawn: tuple[int, ...], logs: jax.Array
+) -> tuple[jax.Array, jax.Array | None]:
+    """A, or the smaller matrix of its features, and these: each bandwidth times its exp(log)."""
     roots = _roots(weights)
+    gram = _unweighted_grams(_moved(points, None, drawn, logs))[name]
+    if isinstance(gram, FeatureGram) and gram.rank_bound < gram.n:
+        return spectra.outer_products(gram.features * roots[:, None]), gram.features
+    return gram.dense().matrix * roots[:, None] * roots[None, :], None
 
-    def matrix(logs: jax.Array) -> tuple[jax.Array, jax.Array | None]:
-        gram = _unweighted_grams(_moved(points, None, drawn, logs))[name]
-        if isinstance(gram, FeatureGram) and gram.rank_bound < gram.n:
-            scaled = gram.features * roots[:, None]
-            return spectra.outer_products(scaled), gram.features
-        return gram.dense().matrix * roots[:, None] * roots[None, :], None
 
-    logs = jnp.zeros(len(drawn), points.dtype)
-    operator, features = matrix(logs)
+@functools.partial(jax.jit, static_argnums=(4, 5))
+def _term_of_operator(
+    operator: jax.Array,
+    features: jax.Array | None,
+    weights: jax.Array,
+    leaving: Leaving | None,
+    entropy: Entropy,
+    drawn: bool,
+) -> tuple[_SlopedTerm, jax.Array | None]:
+    """The term, without slopes in bandwidths, and where they are `drawn`, its slope in A."""
     values, vectors = spectra.decomposed(operator)
     # Of the eigenvalues of A, those that the features lack are zero.
-    padded = functools.partial(jnp.pad, pad_width=(0, points.n - values.size))
+    padded = functools.partial(jnp.pad, pad_width=(0, weights.size - values.size))
     value, slopes = jax.value_and_grad(lambda v: entropy.of_spectrum(padded(v)))(values)
     # v_k^T phi_i for the eigenvector v_k of the operator and the feature phi_i of a row.
     if features is None:
         projections = _projections(values, vectors, weights)
     else:
         projections = _matmul(features, vectors)
-    of_bandwidths = logs
-    if drawn:
-        outer = _matmul(vectors * slopes[None, :], vectors.T)
-        of_bandwidths = jax.grad(lambda logs: jnp.sum(outer * matrix(logs)[0]))(logs)
     of_deletions = None
     if leaving is not None:
         of_deletions = _deletions(value, values, projections, leaving)
     of_rows = _matmul(jnp.square(projections), slopes)
-    return _SlopedTerm(value, of_rows, of_bandwidths, of_deletions)
+    outer = _matmul(vectors * slopes[None, :], vectors.T) if drawn else None
+    return _SlopedTerm(value, of_rows, slopes[:0], of_deletions), outer
+
+
+@functools.partial(jax.jit, static_argnums=(3, 4))
+def _bandwidth_slopes(
+    outer: jax.Array,
+    points: Pairs,
+    weights: jax.Array,
+    name: str,
+    drawn: tuple[int, ...],
+    logs: jax.Array,
+) -> jax.Array:
+    """The derivatives in the logarithms of the bandwidths, from the slope in A."""
+
+    def along(logs: jax.Array) -> jax.Array:
+        return jnp.sum(outer * _operator(points, weights, name, drawn, logs)[0])
+
+    return jax.grad(along)(logs)
 
 
 def _projections(values: jax.Array, vectors: jax.Array, weights: jax.Array) -> jax.Array:
