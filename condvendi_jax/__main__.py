@@ -46,8 +46,8 @@ def _help() -> str:
 
 def run() -> None:
     """The entry of the console command."""
-    # The threads of OpenBLAS, which computes eigenvectors, spin for tens of milliseconds after each
-    # piece of work. Where other programs use the cores, that takes most of the time.
+    # The threads of OpenBLAS, which computes eigenvectors, spin for a while after each piece of work.
+    # Where other programs use the cores, that costs a call about half of its CPU seconds.
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # The least: 2^4 cycles.
     try:
         from condvendi_jax.cli import command
