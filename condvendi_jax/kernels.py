@@ -49,6 +49,11 @@ class Kernel(abc.ABC):
         """What the kernel needs of `points` `[n, d]`: a pytree of arrays with leading axis n."""
         return points
 
+    def prepare_about(self, points: jax.Array, centre: jax.Array) -> Any:
+        """`prepare` about a given centre `[d]`, for blocks that are prepared at different times."""
+        del centre
+        return self.prepare(points)
+
     def geometry(self, left: Any, right: Any) -> Any:
         """What `profile` needs of all pairs of two blocks of prepared points, arrays `[m, n]`."""
         return jax.vmap(jax.vmap(self, in_axes=(None, 0)), in_axes=(0, None))(left, right)
@@ -223,7 +228,13 @@ class Gaussian(Kernel):
         if self.unit is not None:
             return points
         shifted = points - lax.stop_gradient(points[:1])
-        centred = shifted - lax.stop_gradient(jnp.mean(shifted, axis=0, keepdims=True))
+        return self.prepare_about(shifted, jnp.mean(shifted, axis=0))
+
+    def prepare_about(self, points: jax.Array, centre: jax.Array) -> Any:
+        """The same about a given centre `[d]`, which should be near the points."""
+        if self.unit is not None:
+            return points
+        centred = points - lax.stop_gradient(centre)[None]
         return centred, jnp.sum(jnp.square(centred), axis=1) / 2
 
     def geometry(self, left: Any, right: Any) -> jax.Array:
@@ -348,6 +359,10 @@ class Product(Kernel):
     def prepare(self, points: jax.Array) -> tuple[Any, ...]:
         """What each factor needs of the points."""
         return tuple(kernel.prepare(points) for kernel in self.factors)
+
+    def prepare_about(self, points: jax.Array, centre: jax.Array) -> tuple[Any, ...]:
+        """The same about a given centre `[d]`."""
+        return tuple(kernel.prepare_about(points, centre) for kernel in self.factors)
 
     def geometry(self, left: Any, right: Any) -> tuple[Any, ...]:
         """The geometry of every factor."""

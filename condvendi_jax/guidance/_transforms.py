@@ -193,10 +193,15 @@ def _transformation(
         if needs_spectrum:
             memory.check(window + shape[0], validation.compute_dtype())
         zeros = functools.partial(jnp.zeros, dtype=validation.compute_dtype())
+        rows = tuple(zeros((window, size)) for size in (math.prod(shape[1:]), *prompt_sizes))
+        filled = jnp.zeros((window,), bool)
+        centres, prepared = ring.prepare(tuple(kernels.values()), rows, filled)
         return ring.GuidanceState(
             kernels=tuple(kernels.values()),
-            rows=tuple(zeros((window, size)) for size in (math.prod(shape[1:]), *prompt_sizes)),
-            filled=jnp.zeros((window,), bool),
+            rows=rows,
+            centres=centres,
+            prepared=prepared,
+            filled=filled,
             position=jnp.zeros((), jnp.int32),
             skipped=jnp.zeros((), jnp.int32),
             squares=None if needs_spectrum else (zeros((window,)), zeros((window,))),
@@ -208,7 +213,8 @@ def _transformation(
         del updates, extra_args
         if (len(state.kernels), state.squares is None) != (len(kernels), needs_spectrum):
             raise ValueError("state: expected that of this guide, received that of another score.")
-        gradient, state = _gradient(score, ring.checked_rows(state, params, prompts), state)
+        gradient, skipped = _gradient(score, ring.checked_rows(state, params, prompts), state)
+        state = state._replace(skipped=skipped)
         dtype = jnp.result_type(params)
         dtype = dtype if jnp.issubdtype(dtype, jnp.floating) else gradient.dtype
         return gradient.reshape(jnp.shape(params)).astype(dtype), state
@@ -219,30 +225,26 @@ def _transformation(
 @functools.partial(jax.jit, static_argnums=0)
 def _gradient(
     score: _Score, batch: tuple[jax.Array, ...], state: ring.GuidanceState
-) -> tuple[jax.Array, ring.GuidanceState]:
-    """The gradients `[b, d]`, zero where they are not finite, and the state that counts those."""
-    present, (latents, *prompts), remembered = ring.finite_rows(batch, state)
+) -> tuple[jax.Array, jax.Array]:
+    """The gradients `[b, d]`, zero where they are not finite, and how many latents were skipped."""
+    present, (latents, *prompts) = ring.finite_rows(batch)
 
     def objective(latents: jax.Array) -> jax.Array:
-        return jnp.sum(_objectives(score, (latents, *prompts), present, remembered, state))
+        return jnp.sum(_objectives(score, (latents, *prompts), present, state))
 
     gradient = jax.grad(objective)(latents)
     finite = present & jnp.isfinite(gradient).all(axis=1)
     skipped = state.skipped + jnp.sum(~finite, dtype=jnp.int32)
-    return jnp.where(finite[:, None], gradient, 0), state._replace(skipped=skipped)
+    return jnp.where(finite[:, None], gradient, 0), skipped
 
 
 def _objectives(
-    score: _Score,
-    batch: tuple[jax.Array, ...],
-    present: jax.Array,
-    remembered: tuple[jax.Array, ...],
-    state: ring.GuidanceState,
+    score: _Score, batch: tuple[jax.Array, ...], present: jax.Array, state: ring.GuidanceState
 ) -> jax.Array:
     """The score of memory and batch, or those of the memory and one pair of the batch, `[b]`."""
-    blocks, of_memory = zip(*map(ring.blocks_of, state.kernels, batch, remembered), strict=True)
+    blocks = ring.blocks_of(state, batch)
     if score.entropy.needs_spectrum:
-        memories = tuple(block() for block in of_memory)
+        memories = ring.blocks_of_memory(state)
         log_score = functools.partial(_log_score_of_spectra, score, memories, state.filled)
     else:
         log_score = functools.partial(_log_score_of_squares, state)
@@ -250,7 +252,7 @@ def _objectives(
         logs = log_score(blocks, present)
     else:
         ones = jnp.ones((present.shape[0], 1, 1), batch[0].dtype)
-        alone = tuple(ring.Blocks(ones, block.across[:, None]) for block in blocks)
+        alone = tuple(ring.Blocks(ones, block.across.T[:, :, None]) for block in blocks)
         logs = jax.vmap(log_score)(alone, present[:, None])
     return jnp.exp(logs) if score.objective == "score" else logs
 
@@ -281,7 +283,7 @@ def _log_score_of_spectra(
     counts = jnp.concatenate([present, filled])
     entropy = score.entropy.fitted(counts.shape[0])
     matrices = [
-        jnp.block([[block.within, block.across], [block.across.T, of_memory]])
+        jnp.block([[block.within, block.across.T], [block.across, of_memory]])
         for block, of_memory in zip(blocks, memories, strict=True)
     ]
     joint = DenseGram.trusted(functools.reduce(jnp.multiply, matrices)).restricted(counts).dense()

@@ -45,7 +45,8 @@ def main():
 
         alone = guide.init(batch[0])
         spread = jax.tree.map(
-            lambda leaf: jax.device_put(leaf, rows if leaf.ndim else everywhere), alone
+            lambda leaf: jax.device_put(leaf, rows if leaf.shape[:1] == (WINDOW,) else everywhere),
+            alone,
         )
         assert not spread.rows[0].sharding.is_fully_replicated
         updates = [run(other, batch, run(past, other, state)[1])[0] for state in (alone, spread)]
