@@ -53,8 +53,12 @@ def guide(
 def update(
     guide: optax.GradientTransformationExtraArgs, state: Any, latents: jax.Array, prompts: jax.Array
 ) -> tuple[Any, Any]:
-    """One step of a guide."""
-    return guide.update(jnp.zeros_like(latents), state, latents, prompts=prompts)
+    """The updates of one step of a guide, and what it changes in the state.
+
+    The rest of the state stays where it is in a compiled loop. As a result it would be copied.
+    """
+    updates, state = guide.update(jnp.zeros_like(latents), state, latents, prompts=prompts)
+    return updates, state.skipped
 
 
 def sampler(model: str, batch: int, key: jax.Array) -> tuple[Any, tuple[Any, ...]]:

@@ -30,10 +30,12 @@ def measured():
 
 
 def test_the_state_is_the_window_and_every_repetition_is_kept(measured):
-    """Latents, prompts and filled slots; two counts and two bandwidths; two sums at order 2."""
+    """Latents and prompts, as they are and centred with their norms and their centres; filled
+    slots; two counts and two bandwidths; two sums at order 2."""
     state = measured.state
     for kind, sums in (("conditional_rke", 2), ("conditional_vendi", 0)):
-        expected = state.window * (4 * (LATENT + PROMPT + sums) + 1) + 4 * 4
+        numbers = LATENT + PROMPT
+        expected = state.window * (4 * (2 * numbers + 2 + sums) + 1) + 4 * (numbers + 4)
         np.testing.assert_array_equal(state.sel(kind=kind), expected)
     for name in ("step", "update", "remember"):
         assert measured[name].sizes["repeat"] == 3
