@@ -46,6 +46,7 @@ from condvendi_jax.spectra import Exact as Exact
 from condvendi_jax.spectra import MatrixFree as MatrixFree
 from condvendi_jax.spectra import Nystroem as Nystroem
 from condvendi_jax.spectra import RandomFeatures as RandomFeatures
+from condvendi_jax.spectra import Sampled as Sampled
 from condvendi_jax.spectra import Stored as Stored
 
 __version__: str

@@ -46,9 +46,6 @@ def _help() -> str:
 
 def run() -> None:
     """The entry of the console command."""
-    # The threads of OpenBLAS, which computes eigenvectors, spin after each piece of work,
-    # which costs a call about half of its CPU seconds where other programs use the cores.
-    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # The least: 2^4 cycles.
     try:
         from condvendi_jax.cli import command
     except KeyboardInterrupt:

@@ -71,7 +71,8 @@ def main(argv: Sequence[str]) -> None:
                 raise ValueError(f"--{flag}={given[flag]} has no effect with --noerrors.")
     if given["by_prompt"] and not (given["prompts"] or given["records"]):
         raise ValueError(f"--by_prompt={given['by_prompt']} needs --prompts: there are none.")
-    if given["by_prompt"] and options.method(given).approximates:
+    chosen = options.method(given)
+    if given["by_prompt"] and (chosen.approximates or not chosen.gives_errors):
         raise ValueError(
             f"--by_prompt: --method={given['method']} does not compute what a prompt contributes; "
             "expected another method, or none."

@@ -52,6 +52,8 @@ class Plan:
         method = Auto(self.keys.probes) if method is None else method
         self.method = methods.check_method(method)
         self.errors = bool(errors)
+        if self.errors and not self.method.gives_errors:
+            raise methods.no_errors(self.method)
         self.count, self.labels = None, None
         if isinstance(groups, (int, np.integer)):
             self.count = validation.check_count(groups, name="groups", minimum=2)

@@ -33,6 +33,7 @@ from condvendi_jax.spectra import _approximations as approximations
 from condvendi_jax.spectra import _estimators as estimators
 from condvendi_jax.spectra import _feature_maps as feature_maps
 from condvendi_jax.spectra import _influences as influences
+from condvendi_jax.spectra import _novelty as novelty
 from condvendi_jax.spectra._measures import Estimate
 
 FROBENIUS = "frobenius"
@@ -47,12 +48,19 @@ _SECONDS_PER_CUBE = 5e-11
 _STEP = 0.05
 # Points whose pairs are a sample of what landmarks leave: a matrix of 4 MiB in float32.
 _SAMPLED = 1024
+# The precision of the entropy of a sample of the rows: far below the noise between samples.
+_SAMPLE_RTOL = 0.005
+# With 64, intervals covered only 89% of 80 keys: weights are large, and the bounds hold in the
+# mean of many rows.
+_FEWEST_SAMPLED = 256
 
 #: Names of fields of `PerTerm`: the terms H(X), H(T) and H(X, T) that are computed.
 Terms = tuple[str, ...]
 ALL_TERMS: Terms = PerTerm._fields
 OUTPUTS: Terms = ("outputs",)
 GIVEN_PROMPTS: Terms = ("prompts", "joint")
+# Of every term, the kernels whose product it is.
+_FACTORS_OF = {"outputs": (0,), "prompts": (1,), "joint": (0, 1)}
 #: The Grams of outputs, prompts and pairs by the name of their term.
 Grams = Mapping[str, Operator]
 OfRows = Callable[[np.ndarray, Sequence[Entropy]], list["Computed"]]
@@ -230,10 +238,18 @@ def check_method(method: Method) -> Method:
     if not isinstance(method, Method):
         raise TypeError(
             "method: expected cv.Auto(key=...), cv.Exact(), cv.Stored(key=...), "
-            "cv.MatrixFree(key=...), cv.RandomFeatures(key=...) or cv.Nystroem(key=...), received "
-            f"{method!r}."
+            "cv.MatrixFree(key=...), cv.Sampled(key=...), cv.RandomFeatures(key=...) or "
+            f"cv.Nystroem(key=...), received {method!r}."
         )
     return method
+
+
+def no_errors(method: Method) -> ValueError:
+    """What is raised where a method that has no standard errors is asked for them."""
+    return ValueError(
+        f"method: {method.name} gives no standard errors, nor contributions of rows; choose "
+        "another method, or errors=False."
+    )
 
 
 def check_gram_method(method: Method) -> GramMethod:
@@ -253,6 +269,8 @@ class Method(abc.ABC):
     name: ClassVar[str]
     #: Whether features replace the kernel, at order 2 too.
     approximates: ClassVar[bool] = False
+    #: Whether it gives the influences of rows, from which standard errors follow.
+    gives_errors: ClassVar[bool] = True
 
     def computes(self, entropy: Entropy) -> bool:
         """Whether the method computes an entropy, and not the pass over all pairs."""
@@ -546,11 +564,9 @@ class Auto(GramMethod):
         return suited.sloped(points, entropy, terms, leaving)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class FeatureMethod(Method):
-    """A method of finite features of points: d x d spectra, from one pass over the rows."""
+class _OnOneDevice(Method):
+    """A method that estimates from points on one device, with a key."""
 
-    approximates: ClassVar[bool] = True
     key: jax.Array
 
     def __post_init__(self) -> None:
@@ -567,6 +583,82 @@ class FeatureMethod(Method):
                 f"method: {self.name} estimates, which cannot be done inside jit or vmap nor "
                 "differentiated; cv.Exact() and scores of cv.spectra.fourier_features can."
             )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sampled(_OnOneDevice):
+    """Order 1 of up to millions of rows, from samples of them and from how new further rows are.
+
+    The mean entropy of samples of `rows` rows is too small. What is missing follows from how new a
+    further row is beside all rows before it, which is bounded on both sides (docs/any_n.md). The
+    intervals hold both bounds and the noise of all draws. They are narrow where further rows are
+    hardly new, and up to tenths of the score where rows stay new, as pairs often do.
+
+    The time hardly depends on n. Of order 1 without truncation; no standard errors, gradients or
+    weights; points on one device; not inside `jax.jit`.
+
+    Attributes:
+      key: draws the samples.
+      rows: the rows of each of eight samples, at least 256. A further row is compared with as many
+        of the rows before it. Of n up to `rows`, all eigenvalues are computed.
+      new_rows: how many further rows are compared.
+    """
+
+    name: ClassVar[str] = "sampled"
+    gives_errors: ClassVar[bool] = False
+    key: jax.Array
+    rows: int = dataclasses.field(default=4096, kw_only=True)
+    new_rows: int = dataclasses.field(default=128, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        validation.check_count(self.rows, name="rows", minimum=_FEWEST_SAMPLED)
+        validation.check_count(self.new_rows, name="new_rows", minimum=novelty.REPLICATES)
+
+    def check(self, points: Pairs, terms: Terms) -> None:
+        super().check(points, terms)
+        points.refuse_weights(f"method: {self.name}")
+
+    def of_points(self, points: Pairs, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
+        self.check(points, terms)
+        for entropy in wanted:
+            if entropy.order != 1 or entropy.truncation is not None:
+                raise ValueError(
+                    f"method: {self.name} is of order 1 without truncation, received {entropy!r}; "
+                    "cv.Nystroem(key=...) bounds any order."
+                )
+        if points.n <= self.rows:
+            return Exact().of_points(points, wanted, terms)
+
+        def of_sample(sample: Pairs, key: jax.Array) -> list[Estimate]:
+            method = _StoredUnlessSlower(key, rtol=_SAMPLE_RTOL)
+            (computed,) = method.of_points(sample, wanted[:1], terms)
+            found = computed.estimates or jax.tree.map(_exactly, computed.values)
+            return [getattr(found, name) for name in terms]
+
+        row = novelty.estimates(
+            points,
+            [_FACTORS_OF[name] for name in terms],
+            of_sample,
+            key=self.key,
+            rows=self.rows,
+            new_rows=self.new_rows,
+        )
+        values = [jnp.asarray(estimate.value, points.dtype) for estimate in row]
+        return [_computed(terms, values, row, self.name) for _ in wanted]
+
+    def sloped(
+        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Leaving | None
+    ) -> Sloped:
+        raise no_errors(self)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FeatureMethod(_OnOneDevice):
+    """A method of finite features of points: d x d spectra, from one pass over the rows."""
+
+    approximates: ClassVar[bool] = True
+    key: jax.Array
 
     def of_points(self, points: Pairs, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
         return self.of_subsets(points, terms)(np.ones(points.n, bool), wanted)
@@ -771,10 +863,16 @@ def _wide(array: jax.Array) -> np.ndarray:
     return np.asarray(array, np.float64)
 
 
+def _exactly(value: jax.Array) -> Estimate:
+    return Estimate(np.full(2, float(value)))
+
+
+# The sizes of methods that `named` calls features.
+_SIZES = ("count", "landmarks", "rows")
 AUTO = Auto()
 """The default method."""
 BY_NAME: dict[str, type[Method]] = {
-    m.name: m for m in (Auto, Exact, Stored, MatrixFree, RandomFeatures, Nystroem)
+    m.name: m for m in (Auto, Exact, Stored, MatrixFree, Sampled, RandomFeatures, Nystroem)
 }
 """The methods by the names that the command line uses."""
 
@@ -784,14 +882,20 @@ def named(
 ) -> Method:
     """The method of a name in `BY_NAME`, with those of the settings that it uses and are given.
 
-    `features` says how many frequencies or landmarks; ValueError where there is no such method.
+    `features` says how many frequencies, landmarks or rows of a sample; ValueError where there is
+    no such method.
     """
     if name not in BY_NAME:
         raise ValueError(f"method: expected one of {', '.join(BY_NAME)}, received {name!r}.")
     kind: Any = BY_NAME[name]
     uses = {field.name for field in dataclasses.fields(kind)}
-    settings = {"key": key, "rtol": rtol, "count": features, "landmarks": features}
+    settings = {"key": key, "rtol": rtol} | dict.fromkeys(_SIZES, features)
     return kind(**{k: v for k, v in settings.items() if k in uses and v is not None})
+
+
+def takes_features(name: str) -> bool:
+    """Whether the `features` of `named` have an effect on the method of this name."""
+    return any(field.name in _SIZES for field in dataclasses.fields(cast(Any, BY_NAME[name])))
 
 
 def grams_of_terms(points: Pairs) -> Grams:
@@ -899,7 +1003,7 @@ def _sloped_term(
     if drawn:
         slopes = _bandwidth_slopes(outer, points, weights, name, drawn, still)
         term = term._replace(of_bandwidths=slopes)
-    # One by one: the threads of several decompositions would fight over the cores.
+    # One term at a time holds the vectors of one matrix.
     return jax.block_until_ready(term)
 
 

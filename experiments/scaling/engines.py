@@ -229,14 +229,20 @@ def order_two_call(cell: Cell) -> Contestant:
     )
 
 
-def decompose(method: str, cell: Cell) -> Contestant:
-    """Ours: `decompose` by a method, from the arrays on; 'auto' is without a key."""
+def decompose(method: str, cell: Cell, *, rtol: float | None = None) -> Contestant:
+    """Ours: `decompose` by a method, from the arrays on; 'auto' is without a key.
+
+    To within the study's tolerance, or `rtol`.
+    """
     call = functools.partial(cv.decompose, *_points(cell), **_kernels(cell))
-    # Fourier's features are a cosine and a sine of each frequency.
-    count = cell["features"] // (2 if method == "random-features" else 1)
+    count = cell["features"]
+    if method == "random-features":
+        count //= 2  # A cosine and a sine of each frequency.
+    elif method == "sampled":
+        count = sample_rows(cell["n"])
 
     def ready(seed: int) -> Callable[[], Any]:
-        settings = {"key": jax.random.key(seed), "rtol": cell["rtol"], "features": count}
+        settings = {"key": jax.random.key(seed), "rtol": rtol or cell["rtol"], "features": count}
         chosen = methods.AUTO if method == "auto" else methods.named(method, **settings)
         return lambda: jax.block_until_ready(call(method=chosen))
 
@@ -245,6 +251,11 @@ def decompose(method: str, cell: Cell) -> Contestant:
         return {name: np.log(np.array(of, np.float64)).tolist() for name, of in found.items()}
 
     return Contestant(ready, read)
+
+
+def sample_rows(n: int) -> int:
+    """The rows of each sample of `Sampled`: an eighth of few rows, and at most 4,096."""
+    return min(max(n // 8, 256), 4096)
 
 
 def plain_features(cell: Cell) -> Contestant:

@@ -20,6 +20,7 @@ from condvendi_jax.cli import command
 from experiments import registry
 from experiments.lab import Run, store
 from experiments.scaling.contests import AGAIN, CONTESTANTS, FRESH
+from experiments.scaling.engines import sample_rows
 from experiments.scaling.points import Points
 from experiments.scaling.records import Record, records
 
@@ -273,6 +274,9 @@ def _accuracy(records: Sequence[Record]) -> list[dict[str, str]]:
     ]
 
 
+_KINDS = ("Fourier", "Nystroem", "Samples", "matrix-free", "Fourier as they are")
+
+
 def _features(records: Sequence[Record], count: int) -> list[dict[str, str]]:
     """Time and memory of features, and how near their scores come to all eigenvalues, where there.
 
@@ -280,7 +284,8 @@ def _features(records: Sequence[Record], count: int) -> list[dict[str, str]]:
     """
     of_part = [record for record in records if record.part == "features"]
     lines = []
-    for record, name in itertools.product(of_part, ("Fourier", "Nystroem", "Fourier as they are")):
+    for record, name in itertools.product(of_part, _KINDS):
+        of_kind = {"Samples": f", {sample_rows(record.n):,} rows", "matrix-free": " to within 1%"}
         if not len(record.calls(name)):
             continue
         found = accuracy(record, name)
@@ -288,7 +293,7 @@ def _features(records: Sequence[Record], count: int) -> list[dict[str, str]]:
         line = {
             "features": record.data,
             "n": f"{record.n:,}",
-            "kind, how many": f"{name}, {count:,}",
+            "kind, how many": f"{name}{of_kind.get(name, f', {count:,}')}",
             "seconds": f"{record.seconds(name):.3g}",
             "MiB": f"{record.mebibytes(name):,.0f}",
             "rms error, worst score": _text(_largest(found.rms), "%"),

@@ -1,7 +1,6 @@
 """What every command line of the project shares: tables that lose nothing."""
 
 import io
-import os
 import re
 import sys
 
@@ -9,7 +8,6 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from condvendi_jax import __main__
 from condvendi_jax.cli import command
 
 HEADINGS = ("model", "Conditional-Vendi", "Information-Vendi", "p")
@@ -87,13 +85,3 @@ def test_progress_shows_the_time_left_also_of_slow_steps(monkeypatch):
     assert "left" not in shown()
     bar.update(bar.add_task("no total", total=None), description="errors")
     assert "left" not in shown()
-
-
-def test_command_lets_waiting_threads_rest_unless_told_otherwise(monkeypatch):
-    monkeypatch.setattr(command, "run", lambda main, *, parse_flags: None)
-    monkeypatch.setenv("OPENBLAS_THREAD_TIMEOUT", "9")
-    __main__.run()
-    assert os.environ["OPENBLAS_THREAD_TIMEOUT"] == "9"
-    monkeypatch.delenv("OPENBLAS_THREAD_TIMEOUT")
-    __main__.run()
-    assert os.environ["OPENBLAS_THREAD_TIMEOUT"] == "4"
