@@ -13,6 +13,7 @@ from condvendi_jax.grams._pairwise import Factor
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.spectra import _methods as methods
 from condvendi_jax.spectra import _novelty as novelty
+from condvendi_jax.spectra._measures import Estimate
 
 KEY = jax.random.key(4)
 KERNELS = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Gaussian(2.0)}
@@ -71,13 +72,20 @@ def test_an_entropy_grows_by_the_novelty_of_further_rows():
     assert 0 < novelties[-1] < novelties[0] < 1
 
 
-def compressed(points, chosen, near, weight, steps):
-    factors = tuple(
+def factors_of(points):
+    return tuple(
         Factor(kernel, kernel.prepare(jnp.asarray(part)))
         for kernel, part in zip(KERNELS.values(), points, strict=True)
     )
-    found = novelty.compressed(factors, np.asarray(chosen), weight, near=near, steps=steps)
-    return novelty.bracket(*(np.asarray(matrix) for matrix in found))
+
+
+def compressed(points, chosen, near, weight, steps):
+    chosen = np.asarray(chosen)
+    found = novelty.compressed(factors_of(points), chosen, weight, near=near, steps=steps)
+    first, second = map(np.asarray, found)
+    # In its own Krylov space the first sample, of the given weights, is tridiagonal.
+    np.testing.assert_allclose(np.triu(first, 2), 0, atol=1e-7)
+    return novelty.bracket(first, second)
 
 
 def test_with_all_rows_the_bounds_meet(x64):
@@ -124,6 +132,44 @@ def test_intervals_hold_the_entropies_of_all_rows():
             slack = 0.5 * estimate.noise
             misses += not low - slack <= truth <= high + slack
     assert misses == 0
+
+
+def test_intervals_reach_over_both_bounds(monkeypatch):
+    """Of known novelties: G(m) + log(n / m) - (1 - v) (1/m + ... + 1/(n-1)) at either end."""
+    bounds = novelty.Bounds(0.1, 0.3)
+    monkeypatch.setattr(novelty, "_novelties", lambda *_: [[bounds]])
+    start = [Estimate(np.full(2, 2.0), gap=0.01)]
+    points = Pairs(draw_pairs(300, dtype=np.float32)[0], output_kernel=cv.Gaussian(1.0))
+    (found,) = novelty.estimates(
+        points, [(0,)], lambda *_: start, key=KEY, rows=100, new_rows=novelty.REPLICATES
+    )
+    total = np.sum(1 / np.arange(100, 300))
+    ends = [2 + np.log(3) - (1 - v) * total for v in bounds]
+    slack = 0.01 + found.rounding
+    np.testing.assert_allclose(found.interval, (ends[0] - slack, ends[1] + slack), rtol=1e-6)
+    assert np.mean(ends) < found.value < ends[1]
+
+
+def test_a_row_is_compared_with_the_rows_before_it(monkeypatch):
+    """With the nearest, and with two samples of the others, which stand for all others."""
+    calls = []
+
+    def recorded(factors, chosen, weight, *, near, steps):
+        calls.append((chosen, weight))
+        return np.eye(2), np.eye(2)
+
+    monkeypatch.setattr(novelty, "compressed", recorded)
+    points, rng = draw_pairs(90), np.random.default_rng(0)
+    order, place = rng.permutation(90), 70
+    novelty._novelties(factors_of(points), [(0, 1)], order, np.array([place]), 64, rng)
+    ((chosen, weight),) = calls
+    assert weight == (70 - 16) / 24
+    assert chosen[0] == order[place]
+    assert len(set(chosen)) == 1 + 16 + 2 * 24
+    assert set(chosen[1:]) <= set(order[:place])
+    gram = gaussian_gram(points[0], 1.0) * gaussian_gram(points[1], 2.0)
+    nearest = sorted(order[:place], key=lambda row: -gram[chosen[0], row])[:16]
+    assert set(chosen[1:17]) == set(nearest)
 
 
 def test_scores_have_intervals_and_the_key_decides():
