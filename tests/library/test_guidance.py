@@ -265,7 +265,10 @@ def test_a_product_of_kernels_is_prepared_about_one_centre():
     """Two Gaussians of bandwidth sqrt(2) s make one of bandwidth s, near the origin and far."""
     wide = cv.Gaussian(BANDWIDTHS[0] * 2**0.5)
     for offset in (0, 2**12):
-        batch, past = (tuple(array + np.float32(offset) for array in pair) for pair in _split(3))
+        batch, past = (
+            tuple(array + np.float32(offset) for array in pair)
+            for pair in _split(3, dtype=np.float32)
+        )
         guides = (_guide("rke"), guidance.rke(output_kernel=wide * wide, window=WINDOW))
         updates = [_updates(guide, _after(guide, past), batch[0]) for guide in guides]
         assert_close(*updates, loosened=10)

@@ -108,7 +108,7 @@ def test_keys_and_tolerances_are_checked_where_they_are_given(method):
 
 
 def test_methods_have_names_for_command_lines():
-    names = ["auto", "exact", "stored", "matrix-free", "random-features", "nystroem"]
+    names = ["auto", "exact", "stored", "matrix-free", "sampled", "random-features", "nystroem"]
     assert list(methods.BY_NAME) == names
     for name, kind in methods.BY_NAME.items():
         assert type(methods.named(name, key=KEY, rtol=0.1)) is kind
