@@ -351,7 +351,7 @@ def check_targets(
         target = _target(path)
         if overwrite or target is None or not target.exists():
             continue
-        own = _is_own(target)
+        own = is_own(target)
         if own and os.access(target, os.W_OK):
             continue
         foreign = "exists and is not an unchanged result of this command"
@@ -401,7 +401,7 @@ def _place(path: pathlib.Path) -> Any:
     return found.st_dev, found.st_ino
 
 
-def _is_own(path: pathlib.Path) -> bool:
+def is_own(path: pathlib.Path) -> bool:
     """Whether a file is empty, or is a result of this project, by its content."""
     try:
         if path.stat().st_size > _LARGEST_OWN:

@@ -30,7 +30,7 @@ from condvendi_jax.spectra._methods import Auto, Method
 DEFAULT_RULE = "variance"
 # The flags, of any verb, that name a figure to draw, and those that name a file to write.
 _FIGURES = ("plot", "profile")
-_FILES = ("output", "json", "latex", "by_prompt", "csv", "markdown", *_FIGURES)
+_FILES = ("output", "json", "latex", "by_prompt", "csv", "markdown", "checkpoint", *_FIGURES)
 PROFILE = (
     "Also draw the scores of order 2 against the bandwidth, from 1/8 to 8 times the chosen ones, "
     "to this file (.png, .pdf, .svg)."

@@ -26,6 +26,10 @@ _BY_PROMPT = (
     "by themselves and its standard error, in effective numbers; their similarity, from 0 to 1; "
     "and their contributions to the scores of all rows, in effective numbers."
 )
+_CHECKPOINT = (
+    "A file from which an interrupted call goes on; with --order=2 --noerrors, for so many rows "
+    "that they take hours. It is kept at the end; other data, kernels and versions are refused."
+)
 
 USAGE = """Scores of a model's outputs and, with prompts, how much of them is the model's own.
 
@@ -49,6 +53,7 @@ def define_flags() -> flags.FlagValues:
         flags.DEFINE_string(name, None, word, flag_values=values)
     inputs.define(values)
     flags.DEFINE_bool("errors", True, "Compute standard errors.", flag_values=values)
+    flags.DEFINE_string("checkpoint", None, _CHECKPOINT, flag_values=values)
     flags.DEFINE_string("by_prompt", None, _BY_PROMPT, flag_values=values)
     flags.DEFINE_string("profile", None, options.PROFILE, flag_values=values)
     options.define(values)
@@ -69,6 +74,12 @@ def main(argv: Sequence[str]) -> None:
         for flag in ("groups", "groups_file"):
             if given[flag] is not None:
                 raise ValueError(f"--{flag}={given[flag]} has no effect with --noerrors.")
+    if given["checkpoint"]:
+        alone = options.orders(given) == [2.0] and given["truncation"] is None
+        if given["errors"] or not alone or given["method"]:
+            raise ValueError(
+                "--checkpoint: expected --order=2 --noerrors, without --truncation and --method."
+            )
     if given["by_prompt"] and not (given["prompts"] or given["records"]):
         raise ValueError(f"--by_prompt={given['by_prompt']} needs --prompts: there are none.")
     chosen = options.method(given)
@@ -94,6 +105,7 @@ def main(argv: Sequence[str]) -> None:
             next(iter(read.prompts.values()), None),
             **settings,
             errors=given["errors"],
+            checkpoint=given["checkpoint"],
             progress=show,
         )
         tables, over = [], None

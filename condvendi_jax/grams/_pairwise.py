@@ -474,6 +474,31 @@ def squared_norms(
     return (2 * (sums / n) + 1) / n
 
 
+@functools.partial(jax.jit, static_argnames=("subsets", "size"))
+def strip_sums(
+    kernels: tuple[Kernel, ...],
+    points: tuple[Any, ...],
+    subsets: Subsets,
+    weights: jax.Array,
+    strip: jax.Array,
+    size: int,
+) -> jax.Array:
+    """`arrival_sums` of the points `strip * size ... (strip + 1) * size`, `[len(subsets), size]`.
+
+    One program for all strips. The prepared points and the weights are padded to whole strips,
+    `[k * size, ...]`, the weights with zeros.
+    """
+    columns = _cut(points, strip, size)
+
+    def add(i: jax.Array, sums: jax.Array, *, diagonal: bool = False) -> jax.Array:
+        rows, mass = _cut((points, weights[:, None]), i, size)
+        geometries = _geometries(kernels, rows, columns)
+        return sums + _weighted_sums(subsets, diagonal, kernels, geometries, mass)[:, 0]
+
+    sums = lax.fori_loop(0, strip, add, jnp.zeros((len(subsets), size), weights.dtype))
+    return add(strip, sums, diagonal=True)
+
+
 def prefix_norms(
     factors: Factors,
     subsets: Subsets,

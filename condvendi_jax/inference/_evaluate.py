@@ -8,6 +8,7 @@ several models.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -45,6 +46,7 @@ def evaluate(
     groups: int | ArrayLike | None = None,
     weights: ArrayLike | None = None,
     seed: int = 0,
+    checkpoint: str | os.PathLike[str] | None = None,
     progress: Callable[[str], Any] = lambda _: None,
 ) -> Evaluation:
     """The scores of one model with standard errors: what most callers want, in one call.
@@ -64,6 +66,8 @@ def evaluate(
         rows in turn, at the price of as many scores.
       weights: as `Pairs`.
       seed: of the rule's subsets, the groups and the probes of an estimate.
+      checkpoint: of `orders=[2]` without errors: a file from which an interrupted call goes on, as
+        `scores.decompose_in_strips`. Progress then says how long the rest takes.
       progress: called with a few words before each step.
 
     Returns:
@@ -82,7 +86,7 @@ def evaluate(
       >>> print(f"{result.order(2).decomposition.vendi:.1f}")
       2.5
     """
-    plan = Plan(orders, truncation, method, errors, groups, seed, progress)
+    plan = Plan(orders, truncation, method, errors, groups, seed, progress, checkpoint)
     if isinstance(outputs, Pairs):
         beside = (prompts, output_kernel, prompt_kernel, plan.labels, weights)
         if any(given is not None for given in beside):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import itertools
+import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +23,7 @@ from condvendi_jax.inference._jackknife import Groups
 from condvendi_jax.inference._results import Evaluation, RepeatedPrompts, ScoredOrder
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.scores._decompose import Decomposition
+from condvendi_jax.scores._in_strips import decompose_in_strips
 from condvendi_jax.spectra import _methods as methods
 from condvendi_jax.spectra._methods import Auto, Method
 
@@ -45,6 +49,7 @@ class Plan:
         groups: int | ArrayLike | None,
         seed: int,
         progress: Callable[[str], Any],
+        checkpoint: str | os.PathLike[str] | None = None,
     ):
         self.entropies, self.keys = check_orders(orders, truncation), Keys(seed)
         if not isinstance(errors, (bool, np.bool_)):
@@ -59,7 +64,14 @@ class Plan:
             self.count = validation.check_count(groups, name="groups", minimum=2)
         else:
             self.labels = groups
-        self.seed, self.progress = seed, progress
+        self.seed, self.progress, self.checkpoint = seed, progress, checkpoint
+        if checkpoint is not None:
+            spectral = len(self.entropies) > 1 or self.method.computes(self.entropies[0])
+            if self.errors or spectral:
+                raise ValueError(
+                    "checkpoint: expected order 2 alone, without truncation, errors or features "
+                    "in place of the kernels."
+                )
 
     def evaluate(
         self, models: Mapping[str, Pairs], *, shared: bool = True
@@ -113,9 +125,14 @@ class Plan:
     ) -> dict[str, ScoredOrder]:
         scored = {}
         for name, pairs in models.items():
-            self.progress(_words(entropy, name))
-            (computed,) = methods.compute(pairs, (entropy,), self.method)
-            found = Decomposition.of(computed, entropy, n=pairs.n)
+            words = _words(entropy, name)
+            self.progress(words)
+            if self.checkpoint is None:
+                (computed,) = methods.compute(pairs, (entropy,), self.method)
+                found = Decomposition.of(computed, entropy, n=pairs.n)
+            else:
+                show = _with_time_left(words, self.progress)
+                found = decompose_in_strips(pairs, checkpoint=self.checkpoint, progress=show)
             errors = jackknife.undefined_errors(pairs) if self.errors else None
             largest = pairs.largest(entropy)
             limits = saturation.limits_of(found, paired=pairs.paired, largest=largest)
@@ -165,6 +182,23 @@ class Plan:
 
     def _count(self, words: str, count: Iterator[int]) -> None:
         self.progress(f"errors of {words}: {next(count)} done")
+
+
+def _with_time_left(words: str, progress: Callable[[str], Any]) -> Callable[[float], Any]:
+    """Shows which share of the pairs is done and, at the pace so far, how long the rest takes."""
+    started: list[tuple[float, float]] = []
+
+    def show(share: float) -> None:
+        now, left = time.monotonic(), ""
+        if not started:
+            started.append((share, now))  # What a checkpoint held took no time.
+        first, since = started[0]
+        if share > first:
+            seconds = round((now - since) * (1 - share) / (share - first))
+            left = f", {datetime.timedelta(seconds=seconds)} left"
+        progress(f"{words}: {share:.1%} of the pairs{left}")
+
+    return show
 
 
 def _words(entropy: Entropy, name: str) -> str:

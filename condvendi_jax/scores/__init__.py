@@ -12,6 +12,7 @@ from condvendi_jax.scores._decompose import (
     rke,
     vendi,
 )
+from condvendi_jax.scores._in_strips import decompose_in_strips
 
 __all__ = [
     "Decomposition",
@@ -20,6 +21,7 @@ __all__ = [
     "conditional_rke",
     "conditional_vendi",
     "decompose",
+    "decompose_in_strips",
     "information_rke",
     "information_vendi",
     "rke",

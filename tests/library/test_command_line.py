@@ -22,6 +22,7 @@ from condvendi_jax import __main__
 from condvendi_jax.cli import inputs, options
 from condvendi_jax.inference import _prompt_table
 from condvendi_jax.inference._plan import Keys
+from condvendi_jax.scores import _in_strips
 
 N = 60
 OUTPUTS, PROMPTS = draw_pairs(N, dtype=np.float32)
@@ -238,6 +239,14 @@ def test_one_row_has_no_standard_error_and_a_reason(score):
     assert row["vendi"] == 1
     assert row["standard_errors"]["vendi"] is None
     assert "not a finite number" in row["standard_errors"]["vendi_reason"]
+
+
+def test_checkpoint_of_a_call_gives_the_same_table_to_the_next(score, folder, monkeypatch):
+    options = (X, T, *GIVEN, "--order=2", "--noerrors", "--checkpoint=strips.json")
+    _, first = score(*options)
+    assert json.loads((folder / "strips.json").read_bytes())["strips_done"] == 1
+    monkeypatch.setattr(_in_strips.pairwise, "strip_sums", None)
+    assert score(*options)[1] == first == score(*options[:-1])[1]
 
 
 def test_prompts_by_themselves_are_written_and_shown(score, folder, monkeypatch):
@@ -492,6 +501,9 @@ BAD_INPUTS = [
     (f"{X} {WIDTH} --by_prompt=t.csv", "--by_prompt=t.csv needs --prompts"),
     (f"{X} {T} --by_prompt=t.csv --method=nystroem", "--by_prompt: --method=nystroem does not"),
     (f"{X} {T} --by_prompt=x.npy", "--by_prompt=x.npy would replace x.npy, which"),
+    (f"{X} {WIDTH} --order=2 --checkpoint=c.json", "--checkpoint: expected --order=2 --noerrors"),
+    (f"{X} {WIDTH} --noerrors --checkpoint=c.json", "--checkpoint: expected --order=2 --noerrors"),
+    (f"{X} {WIDTH} --order=2 --noerrors --checkpoint=x.npy", "--checkpoint=x.npy would replace"),
     (f"{X} --truncation=1.5", "--truncation: expected a whole number, received '1.5'"),
     (f"{X} --x64=perhaps", "--x64: expected true or false, received"),
     (f"{X} {WIDTH} --json=/dev/null/x", "--json: /dev/null/x cannot be written"),
