@@ -64,7 +64,7 @@ def decompose_in_strips(
 
     Raises:
       TypeError, ValueError: as `Pairs`; the checkpoint is damaged or belongs to other data,
-        kernels, strip or version; or kernel values are not finite.
+        kernels, strip or version; rows lie on several devices; or kernel values are not finite.
       OSError: the checkpoint cannot be written.
 
     Examples:
@@ -76,7 +76,11 @@ def decompose_in_strips(
     """
     if strip is not None:
         strip = validation.check_count(strip, name="strip", minimum=1)
-    pairs = pairs.gathered()
+    if pairs.layout is not None:
+        raise ValueError(
+            "decompose_in_strips: received rows over several devices, expected rows on one. Pass "
+            "the arrays without a mesh, or call cv.decompose, which uses all devices."
+        )
     count, size = pairwise.tiling(pairs.n, strip)
     given = jnp.ones(pairs.n, pairs.dtype) if pairs.weights is None else pairs.weights
     factors, subsets = methods.factors_of(pairs)

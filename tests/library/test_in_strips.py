@@ -205,6 +205,27 @@ def test_file_that_cannot_be_written_is_refused_before_the_work(tmp_path):
 
 
 @jax.tree_util.register_static
+class Plain(cv.Kernel):
+    """Without a `repr`: Python shows its address in memory."""
+
+    def __call__(self, x, y):
+        return cv.Gaussian(1.0)(x, y)
+
+
+def test_kernel_of_the_callers_is_known_in_another_process(tmp_path):
+    path, watch = tmp_path / "strips.json", Watch()
+    one, other = Plain(), Plain()
+    run(path, arrays=(OUTPUTS,), output_kernel=one, prompt_kernel=None)
+    run(path, watch, arrays=(OUTPUTS,), output_kernel=other, prompt_kernel=None)
+    assert watch.shares == [1.0]
+
+
+def test_rows_over_devices_are_refused():
+    with pytest.raises(ValueError, match="rows over several devices"):
+        run(mesh=jax.sharding.Mesh(np.array(jax.devices()[:1]), ("rows",)))
+
+
+@jax.tree_util.register_static
 class Broken(cv.Kernel):
     """NaN beside the last row."""
 
