@@ -147,7 +147,8 @@ def decompose(
     Args:
       pairs: the data, or `outputs, prompts, output_kernel=, prompt_kernel=, mesh=` as for `Pairs`.
         Without prompts only H(X) is computed: Vendi.
-      order: the Renyi order in (0, inf]; 1 gives Vendi, 2 gives RKE, in one streamed pass.
+      order: the Renyi order in (0, inf]; 1 gives Vendi, 2 gives RKE, in one streamed pass. Where
+        that takes hours, `scores.decompose_in_strips` shows progress and can be interrupted.
       truncation: the number of eigenvalues that every entropy keeps (CV eq. 13); all where None.
       method: how to compute eigenvalues: `Auto` (with a key, it estimates where all eigenvalues
         would take long), `Exact`, `Stored` or `MatrixFree`. Order 2 without truncation needs none.

@@ -10,6 +10,7 @@ from oracles import gaussian_gram
 
 import condvendi_jax as cv
 from condvendi_jax.cli import files
+from condvendi_jax.inference import _plan
 from condvendi_jax.scores import _in_strips as in_strips
 
 N, STRIP = 200, 64  # Four strips, the last of eight rows.
@@ -23,6 +24,7 @@ def data(seed=0):
 
 KERNELS: dict[str, Any] = {"output_kernel": cv.Gaussian(0.7), "prompt_kernel": cv.Gaussian(0.5)}
 OUTPUTS, PROMPTS = data()
+NEXT = float(np.nextafter(np.float32(0.7), np.float32(1)))  # Its `repr` is that of 0.7.
 
 
 class Stop(Exception):
@@ -135,7 +137,7 @@ def test_file_is_written_after_each_strip_once_some_seconds_have_passed(tmp_path
         ("data", {"arrays": (OUTPUTS, data(1)[1])}),
         ("data", {"weights": np.arange(N) % 4 + 1}),
         ("shapes", {"arrays": (OUTPUTS[:-1], PROMPTS[:-1])}),
-        ("kernels", {"output_kernel": cv.Gaussian(0.7000001)}),
+        ("kernels", {"output_kernel": cv.Gaussian(NEXT)}),
         ("kernels", {"prompt_kernel": cv.Cosine()}),
         ("strip", {"strip": 48}),
     ],
@@ -253,6 +255,15 @@ def test_evaluate_shows_the_time_left_and_goes_on(tmp_path):
     words.clear()
     cv.evaluate(OUTPUTS, PROMPTS, **options, checkpoint=path, progress=words.append)
     assert words[1:] == ["order 2: 100.0% of the pairs"]
+
+
+def test_time_left_follows_from_the_pace_of_this_call(monkeypatch):
+    words, times = [], iter([100.0, 110.0])
+    monkeypatch.setattr(_plan.time, "monotonic", lambda: next(times))
+    show = _plan._with_time_left("order 2", words.append)
+    show(0.4)
+    show(0.5)  # A tenth in 10 seconds: the other half takes 50.
+    assert words == ["order 2: 40.0% of the pairs", "order 2: 50.0% of the pairs, 0:00:50 left"]
 
 
 @pytest.mark.parametrize(
