@@ -39,6 +39,9 @@ _NOISE = 32
 # Where the estimate lies between the bounds, the lower of which is the wider. Empirical.
 _TOWARDS_HIGH = 0.75
 
+# Rows whose kernel values with all rows are held at once.
+_AT_ONCE = 16
+
 #: The entropies `Estimate` of the terms of some rows.
 OfSample = Callable[[Pairs, jax.Array], Sequence[Estimate]]
 
@@ -111,15 +114,22 @@ def _novelties(
 ) -> list[list[Bounds]]:
     """For the rows at the chosen places of an order, the novelty of each beside all before it."""
     near, count = rows // 4, 3 * rows // 8
-    with_all = [np.asarray(_rows_with_all(factor, order[chosen])) for factor in factors]
     found = []
     for test, place in enumerate(chosen):
+        if test % _AT_ONCE == 0:
+            block = order[chosen[test : test + _AT_ONCE]]
+            with_all = [np.asarray(_rows_with_all(factor, block)) for factor in factors]
+            if not all(np.isfinite(values).all() for values in with_all):
+                raise ValueError(
+                    "The kernels are not finite on these points: do their squared distances "
+                    "overflow? Rescale embeddings and bandwidth."
+                )
         before = order[:place]
         apart = rng.choice(place - near, 2 * count, replace=False, shuffle=False)
         rng.shuffle(apart)
         bounds = []
         for subset in subsets:
-            values = np.prod([with_all[k][test] for k in subset], axis=0)
+            values = np.prod([with_all[k][test % _AT_ONCE] for k in subset], axis=0)
             nearest = np.argpartition(-values[before], near - 1)
             used = np.concatenate([order[[place]], before[nearest[:near]]])
             sampled = before[nearest[near:][apart]]

@@ -172,6 +172,13 @@ def test_a_row_is_compared_with_the_rows_before_it(monkeypatch):
     assert set(chosen[1:17]) == set(nearest)
 
 
+def test_kernels_that_are_not_finite_are_refused(monkeypatch):
+    points = draw_pairs(300, dtype=np.float32)
+    monkeypatch.setattr(novelty, "_rows_with_all", lambda *_: np.full((2, 300), np.nan))
+    with pytest.raises(ValueError, match="not finite"):
+        cv.decompose(*points, **KERNELS, method=METHOD)
+
+
 def test_scores_have_intervals_and_the_key_decides():
     points = draw_pairs(N, dtype=np.float32)
     found = cv.decompose(*points, **KERNELS, method=METHOD)
