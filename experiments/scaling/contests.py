@@ -79,9 +79,6 @@ CONTESTANTS: dict[str, dict[str, Entry]] = {
         "Fourier": Entry(partial(engines.decompose, "random-features"), 1, calls="seed"),
         "Nystroem": Entry(partial(engines.decompose, "nystroem"), 1, calls="seed"),
         "Samples": Entry(partial(engines.decompose, "sampled"), 1, calls="seed"),
-        "matrix-free": Entry(
-            partial(engines.decompose, "matrix-free", rtol=0.01), 2, calls="seed", up_to=100_000
-        ),
         "Fourier as they are": Entry(engines.plain_features, 1, calls="seed", up_to=4000),
         "exact": Entry(engines.exact, 3, arrays=4, calls="once", up_to=4000),
     },

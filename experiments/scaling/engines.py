@@ -229,11 +229,8 @@ def order_two_call(cell: Cell) -> Contestant:
     )
 
 
-def decompose(method: str, cell: Cell, *, rtol: float | None = None) -> Contestant:
-    """Ours: `decompose` by a method, from the arrays on; 'auto' is without a key.
-
-    To within the study's tolerance, or `rtol`.
-    """
+def decompose(method: str, cell: Cell) -> Contestant:
+    """Ours: `decompose` by a method, from the arrays on; 'auto' is without a key."""
     call = functools.partial(cv.decompose, *_points(cell), **_kernels(cell))
     count = cell["features"]
     if method == "random-features":
@@ -242,7 +239,7 @@ def decompose(method: str, cell: Cell, *, rtol: float | None = None) -> Contesta
         count = sample_rows(cell["n"])
 
     def ready(seed: int) -> Callable[[], Any]:
-        settings = {"key": jax.random.key(seed), "rtol": rtol or cell["rtol"], "features": count}
+        settings = {"key": jax.random.key(seed), "rtol": cell["rtol"], "features": count}
         chosen = methods.AUTO if method == "auto" else methods.named(method, **settings)
         return lambda: jax.block_until_ready(call(method=chosen))
 
@@ -254,8 +251,8 @@ def decompose(method: str, cell: Cell, *, rtol: float | None = None) -> Contesta
 
 
 def sample_rows(n: int) -> int:
-    """The rows of each sample of `Sampled`: an eighth of few rows, and at most 4,096."""
-    return min(max(n // 8, 256), 4096)
+    """The rows of each sample of `Sampled`: an eighth of few rows, and at most 2,048."""
+    return min(max(n // 8, 256), 2048)
 
 
 def plain_features(cell: Cell) -> Contestant:

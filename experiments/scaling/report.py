@@ -274,7 +274,7 @@ def _accuracy(records: Sequence[Record]) -> list[dict[str, str]]:
     ]
 
 
-_KINDS = ("Fourier", "Nystroem", "Samples", "matrix-free", "Fourier as they are")
+_KINDS = ("Fourier", "Nystroem", "Samples", "Fourier as they are")
 
 
 def _features(records: Sequence[Record], count: int) -> list[dict[str, str]]:
@@ -285,7 +285,7 @@ def _features(records: Sequence[Record], count: int) -> list[dict[str, str]]:
     of_part = [record for record in records if record.part == "features"]
     lines = []
     for record, name in itertools.product(of_part, _KINDS):
-        of_kind = {"Samples": f", {sample_rows(record.n):,} rows", "matrix-free": " to within 1%"}
+        size = f"{sample_rows(record.n):,} rows" if name == "Samples" else f"{count:,}"
         if not len(record.calls(name)):
             continue
         found = accuracy(record, name)
@@ -293,7 +293,7 @@ def _features(records: Sequence[Record], count: int) -> list[dict[str, str]]:
         line = {
             "features": record.data,
             "n": f"{record.n:,}",
-            "kind, how many": f"{name}{of_kind.get(name, f', {count:,}')}",
+            "kind, how many": f"{name}, {size}",
             "seconds": f"{record.seconds(name):.3g}",
             "MiB": f"{record.mebibytes(name):,.0f}",
             "rms error, worst score": _text(_largest(found.rms), "%"),

@@ -134,7 +134,6 @@ def exact(cell, grams):
         ("features", "Fourier", 1.0),  # Coarse at order 1.
         ("features", "Nystroem", 1.0),
         ("features", "Samples", 1.0),
-        ("features", "matrix-free", 0.02),
         ("features", "Fourier as they are", 1.0),
     ],
 )
