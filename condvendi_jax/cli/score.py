@@ -83,6 +83,8 @@ def main(argv: Sequence[str]) -> None:
     if given["by_prompt"] and not (given["prompts"] or given["records"]):
         raise ValueError(f"--by_prompt={given['by_prompt']} needs --prompts: there are none.")
     chosen = options.method(given)
+    if given["errors"] and not chosen.gives_errors:
+        raise ValueError(f"--method={chosen.name} gives no standard errors: add --noerrors.")
     if given["by_prompt"] and (chosen.approximates or not chosen.gives_errors):
         raise ValueError(
             f"--by_prompt: --method={given['method']} does not compute what a prompt contributes; "

@@ -568,6 +568,9 @@ BAD_INPUTS = [
     (f"{X} {WIDTH} --rule=std", "--rule: no bandwidth is left to choose"),
     (f"{X} --kernel=cosine --rule=variance", "--rule: no bandwidth"),
     (f"{X} {WIDTH} --method=exact --rtol=0.1", "--rtol means nothing"),
+    (f"{X} {WIDTH} --method=sampled --rtol=0.1", "more --features narrow its intervals"),
+    (f"{X} {WIDTH} --method=stored --features=300", "--features is for --method=random-features"),
+    (f"{X} {WIDTH} --order=1 --method=sampled", "gives no standard errors: add --noerrors"),
     (f"{X} {WIDTH} --noerrors --groups=5", "--groups=5 has no effect with --noerrors"),
     (
         f"{X} {WIDTH} --noerrors --groups_file=labels.txt",
@@ -595,6 +598,7 @@ def test_a_method_has_its_key_of_the_seed_and_its_tolerance_or_features():
         ("matrix-free", cv.MatrixFree, "rtol", 0.01, "rtol"),
         ("random-features", cv.RandomFeatures, "features", 64, "count"),
         ("nystroem", cv.Nystroem, "features", 64, "landmarks"),
+        ("sampled", cv.Sampled, "features", 300, "rows"),
     ):
         found = options.method(given | {"method": name, flag: value})
         assert (type(found), getattr(found, attribute)) == (kind, value)
