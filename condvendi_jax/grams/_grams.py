@@ -11,7 +11,8 @@ from __future__ import annotations
 import abc
 import functools
 import math
-from typing import Any, ClassVar, Self
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self, cast
 
 import jax
 import jax.numpy as jnp
@@ -72,12 +73,24 @@ class Operator(abc.ABC):
     def matvec(self, vectors: jax.Array) -> jax.Array:
         """(K / n) v for vectors `[n]` or `[n, m]`, or as `place` returned them, of that shape."""
 
+    def matvecs(self, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        """`SharedTiles.matvecs` of this operator alone."""
+        (of_this,) = vectors
+        return (self.matvec(of_this),)
+
     @abc.abstractmethod
     def row_squares_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
         """Sums of squares along the rows of K / n - L R^T, `[rows]`, entry by entry.
 
         L and R are `[n, m]` as placed, L R^T symmetric.
         """
+
+    def row_squares_beside_each(
+        self, lefts: tuple[jax.Array, ...], rights: tuple[jax.Array, ...]
+    ) -> tuple[jax.Array, ...]:
+        """`SharedTiles.row_squares_beside_each` of this operator alone."""
+        (left,), (right,) = lefts, rights
+        return (self.row_squares_beside(left, right),)
 
     @abc.abstractmethod
     def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
@@ -346,8 +359,18 @@ class OfPoints(Gram):
         of_own, of_other, of_joint = pairwise.squared_norms(own + others, subsets, **options)
         return of_own, of_other, of_joint
 
+    def _everything(self) -> pairwise.Subsets:
+        """The one product of all factors, as the functions of `pairwise` name it."""
+        return (tuple(range(len(self.factors()))),)
+
     def row_squares_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        return pairwise.row_squares_beside(self.factors(), left, right, **self._options)
+        return self._row_squares_beside(left, right)
+
+    def _row_squares_beside(
+        self, left: jax.Array, right: jax.Array, scale: jax.Array | None = None
+    ) -> jax.Array:
+        of = self.factors(), self._everything(), (left,), (right,)
+        return pairwise.row_squares_beside(*of, scale=scale, **self._options)[0]
 
     def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
         return pairwise.bilinear_slope(self.factors(), left, right, **self._options)
@@ -367,9 +390,8 @@ class OfPoints(Gram):
         return WeightedGram(self, _scale(self, weights))
 
     def squared_norm_by(self, shares: jax.Array) -> jax.Array:
-        factors = self.factors()
-        everything = (tuple(range(len(factors))),)
-        return pairwise.squared_norms(factors, everything, weights=shares, **self._options)[0]
+        of = self.factors(), self._everything()
+        return pairwise.squared_norms(*of, weights=shares, **self._options)[0]
 
 
 def _tile_size(*grams: OfPoints) -> int | None:
@@ -432,14 +454,14 @@ class TiledGram(OfPoints):
         return self._factors
 
     def squared_frobenius_norm(self) -> jax.Array:
-        everything = (tuple(range(len(self._factors))),)
-        return pairwise.squared_norms(self._factors, everything, **self._options)[0]
+        return pairwise.squared_norms(self._factors, self._everything(), **self._options)[0]
 
     def matvec(self, vectors: jax.Array) -> jax.Array:
         rows = self._rows.shape[0]
         columns = vectors.reshape(vectors.shape[0], -1)
         columns = columns if vectors.shape[0] == rows else self.place(columns)
-        product = pairwise.matvec(self._factors, columns, **self._options)
+        of = self._factors, self._everything(), (columns,)
+        (product,) = pairwise.matvecs(*of, **self._options)
         return product[: vectors.shape[0]].reshape(vectors.shape)
 
     def store(self) -> DenseGram:
@@ -550,8 +572,7 @@ class WeightedGram(Operator):
         return weights * self.gram.matvec(weights * vectors)
 
     def row_squares_beside(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        factors, options = self.gram.factors(), self.gram._options
-        return pairwise.row_squares_beside(factors, left, right, scale=self.weights, **options)
+        return self.gram._row_squares_beside(left, right, self.weights)
 
     def bilinear_slope(self, left: jax.Array, right: jax.Array) -> jax.Array:
         weights = lax.stop_gradient(self.weights)[:, None]
@@ -584,6 +605,68 @@ class WeightedGram(Operator):
     def _unit(self) -> jax.Array:
         """The weights `[n]`, of unit norm."""
         return self.weights[: self.n] / math.sqrt(self.n)
+
+
+@jax.tree_util.register_pytree_node_class
+class SharedTiles:
+    """Grams made of the same factors: one pass over the pairs of points serves all of them.
+
+    Of outputs, prompts and pairs, the last has the kernels of both others.
+
+    Args:
+      factors: all factors, each once.
+      subsets: which of them make each Gram.
+      tile_size, layout: as of the Grams.
+    """
+
+    def __init__(
+        self,
+        factors: Factors,
+        subsets: pairwise.Subsets,
+        tile_size: int | None = None,
+        layout: Layout | None = None,
+    ):
+        self._factors, self._subsets = factors, subsets
+        self._options = {"tile_size": tile_size, "layout": layout}
+
+    @classmethod
+    def of(cls, grams: Sequence[Operator]) -> SharedTiles | None:
+        """What the Grams share; None where one is not tiled or has no factor of another."""
+        if len(grams) < 2 or not all(isinstance(gram, TiledGram) for gram in grams):
+            return None
+        tiled = cast("Sequence[TiledGram]", grams)
+        known = {id(factor): factor for gram in tiled for factor in gram.factors()}
+        if len({gram.layout for gram in tiled}) > 1 or len(known) == sum(
+            len(gram.factors()) for gram in tiled
+        ):
+            return None
+        order = list(known)
+        subsets = tuple(tuple(order.index(id(f)) for f in gram.factors()) for gram in tiled)
+        tile_size = _tile_size(*tiled) or pairwise.shared_tile_size()
+        return cls(tuple(known.values()), subsets, tile_size, tiled[0].layout)
+
+    def squared_frobenius_norms(self) -> jax.Array:
+        """||K / n||_F^2 of every Gram."""
+        return pairwise.squared_norms(self._factors, self._subsets, **self._options)
+
+    def matvecs(self, vectors: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        """(K / n) V of every Gram, each with its own V, `[n, m]` as placed."""
+        return pairwise.matvecs(self._factors, self._subsets, vectors, **self._options)
+
+    def row_squares_beside_each(
+        self, lefts: tuple[jax.Array, ...], rights: tuple[jax.Array, ...]
+    ) -> tuple[jax.Array, ...]:
+        """`Operator.row_squares_beside` of every Gram."""
+        of = self._factors, self._subsets, lefts, rights
+        return pairwise.row_squares_beside(*of, **self._options)
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """The factors, and what is static."""
+        return (self._factors,), (self._subsets, *self._options.values())
+
+    @classmethod
+    def tree_unflatten(cls, static: tuple[Any, ...], arrays: tuple[Any, ...]) -> Self:
+        return cls(*arrays, *static)
 
 
 def gram(kernel: Kernel, points: ArrayLike, *, tile_size: int | None = None) -> Gram:

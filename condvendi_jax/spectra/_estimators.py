@@ -26,7 +26,7 @@ from jax import lax
 from condvendi_jax import validation
 from condvendi_jax.entropies import Entropy, von_neumann
 from condvendi_jax.grams import _eigenvalues as spectra
-from condvendi_jax.grams._grams import Operator
+from condvendi_jax.grams._grams import Operator, SharedTiles
 from condvendi_jax.grams._layouts import to_host
 from condvendi_jax.spectra import _influences as influences
 from condvendi_jax.spectra import _krylov as krylov
@@ -157,14 +157,15 @@ def refine(
     if budget is None and all(entropy.of_largest for entropy in entropies):
         # The Krylov space gives the largest eigenvalue; probes add nothing.
         start = dataclasses.replace(start, probes=2, steps=1)
-    samplers = [Sampler(gram, key=key, budget=start, rtol=wanted) for gram in grams]
+    sampled = Samplers(grams, key=key, budget=start, rtol=wanted)
+    samplers = sampled.of
     while True:
         measures = [sampler.measure() for sampler in samplers]
         rows = [[measure.entropy(entropy) for measure in measures] for entropy in entropies]
         worst = max(e.half_width for row in rows for e in combine(row))
         if budget is not None or worst <= wanted:
             return Refined(samplers, rows)
-        plan = _plan(samplers, measures, entropies, combine, wanted)
+        plan = _plan(samplers, measures, entropies, combine, wanted, even=sampled.even)
         if limit is not None and (plan is None or plan.products > limit * len(samplers)):
             return Refined(samplers, rows, within_limit=False)
         if plan is None:
@@ -173,9 +174,8 @@ def refine(
                 f"{wanted:.1e}: a larger rtol, or all eigenvalues (method=cv.Exact()), end sooner."
             )
             return Refined(samplers, rows)
-        for sampler, steps in zip(samplers, plan.steps, strict=True):
-            sampler.deepen(steps)
-            sampler.widen(plan.probes)
+        sampled.deepen(plan.steps)
+        sampled.widen(plan.probes)
 
 
 class Plan(NamedTuple):
@@ -192,12 +192,15 @@ def _plan(
     entropies: Sequence[Entropy],
     combine: Callable[[list[Estimate]], Iterable[Estimate]],
     rtol: float,
+    *,
+    even: bool = False,
 ) -> Plan | None:
     """The plan of fewest products that is predicted to reach the tolerance; None at the limits.
 
     The noise falls with the root of the probes. The gap between the quadratures falls by the same
     factor with every doubling of the steps as it did at the last one. Where no plan is predicted to
-    do, the steps are doubled, because a gap need not fall evenly.
+    do, the steps are doubled, because a gap need not fall evenly. `even` asks for as many steps of
+    all, because a pass serves all.
     """
     shallow = [measure.at_half_depth() for measure in measures]
     rows = [[measure.entropy(entropy) for measure in measures] for entropy in entropies]
@@ -217,6 +220,8 @@ def _plan(
     probes, current = samplers[0].probes, tuple(s.steps for s in samplers)
     plans = []
     for steps in itertools.product(*choices):
+        if even and len({k for k, s in zip(steps, samplers, strict=True) if not s.complete}) > 1:
+            continue
         powers = [math.log2(new / old) for new, old in zip(steps, current, strict=True)]
         predicted = [
             dataclasses.replace(estimate, gap=estimate.gap * fall**power)
@@ -251,21 +256,100 @@ def _probes_for(estimate: Estimate, tolerance: float, batch: int) -> float:
     return math.ceil(estimate.per_probe.size * (estimate.noise / left) ** 2 / batch) * batch
 
 
-class Sampler:
-    """The parts of a measure, kept so that steps and probes can be added.
+class Samplers:
+    """A sampler for every Gram; where Grams share tiles, a pass over the pairs serves them all.
 
-    It begins with the work of `budget`; `rtol` decides which Ritz pairs are projected off.
+    They begin with the work of `budget`; `rtol` decides which Ritz pairs are projected off.
     """
 
-    def __init__(self, gram: Operator, *, key: jax.Array, budget: Budget, rtol: float):
-        self._gram, self._budget = gram, budget
+    def __init__(self, grams: Sequence[Operator], *, key: jax.Array, budget: Budget, rtol: float):
+        shared = SharedTiles.of(grams)
+        norms = map(_squared_norm, grams) if shared is None else _squared_norms(shared)
+        self.of = [
+            Sampler(gram, float(norm), key=key, budget=budget)
+            for gram, norm in zip(grams, norms, strict=True)
+        ]
+        sampled = [sampler for sampler in self.of if not sampler.complete]
+        together = SharedTiles.of([sampler.gram for sampler in sampled])
+        #: Whether all that sample take the same steps, in the same passes.
+        self.even = together is not None
+        self._passes: list[tuple[krylov.Products, list[Sampler]]] = (
+            [(sampler.gram, [sampler]) for sampler in sampled]
+            if together is None
+            else [(together, sampled)]
+        )
+        self._batch, self._probes = budget.probes, budget.probes
+        for products, samplers in self._passes:
+            starts = tuple(sampler.start() for sampler in samplers)
+            spaces = krylov.krylov_spaces(products, starts, sweeps=budget.sweeps)
+            for sampler, space in zip(samplers, spaces, strict=True):
+                sampler.deflate(space, budget.block, rtol)
+            removed = zip(*(sampler.removed() for sampler in samplers), strict=True)
+            rests = _row_squares_beside_each(products, *removed)
+            for sampler, rest in zip(samplers, rests, strict=True):
+                sampler.remains(rest)
+            self._draw(products, samplers, 0, budget.probes)
+
+    def _draw(
+        self, products: krylov.Products, samplers: list[Sampler], first: int, last: int
+    ) -> None:
+        """Adds a batch of probes to each sampler, at the steps of those before."""
+        for sampler in samplers:
+            sampler.draw(first, last)
+        self._advance(products, samplers, [len(samplers[0].batches) - 1], 0)
+
+    def _advance(
+        self, products: krylov.Products, samplers: list[Sampler], batches: list[int], before: int
+    ) -> None:
+        """Continues the recurrences of some batches up to the steps of the samplers."""
+        states = tuple(tuple(sampler.batches[k] for k in batches) for sampler in samplers)
+        bases = tuple(sampler.invariant for sampler in samplers)
+        bounds = jnp.asarray(before), jnp.asarray(samplers[0].steps)
+        found = krylov.lanczos(products, bases, states, *bounds)
+        for sampler, of in zip(samplers, found, strict=True):
+            for k, state in zip(batches, of, strict=True):
+                sampler.batches[k] = state
+
+    def deepen(self, steps: Sequence[int]) -> None:
+        """Continues every recurrence up to these steps, one number for every Gram."""
+        before = {id(sampler): sampler.steps for sampler in self.of}
+        for sampler, upto in zip(self.of, steps, strict=True):
+            sampler.steps = upto
+        for products, samplers in self._passes:
+            for sampler in samplers:
+                sampler.enlarge()
+            everything = list(range(len(samplers[0].batches)))
+            # Where every pass forms the kernels anew, few passes; else few programs.
+            for batches in [everything] if self.even else [[k] for k in everything]:
+                self._advance(products, samplers, batches, before[id(samplers[0])])
+
+    def widen(self, probes: int) -> None:
+        """Adds batches of probes until there are at least this many."""
+        first = self._probes
+        self._probes += math.ceil(max(probes - first, 0) / self._batch) * self._batch
+        if self._probes == first:
+            return
+        starts = [first] if self.even else range(first, self._probes, self._batch)
+        for products, samplers in self._passes:
+            for start in starts:
+                end = self._probes if self.even else start + self._batch
+                self._draw(products, samplers, start, end)
+        for sampler in self.of:
+            sampler.probes = self._probes
+
+
+class Sampler:
+    """The parts of a measure of one Gram, kept so that steps and probes can be added."""
+
+    def __init__(self, gram: Operator, norm: float, *, key: jax.Array, budget: Budget):
+        self.gram, self._budget = gram, budget
         self._start_key, self._probe_key = jax.random.split(key)
         self.probes, self.steps = budget.probes, budget.steps
         #: Probes that are drawn at once.
         self.batch = budget.probes
-        self._norm = float(_squared_norm(gram))
+        self._norm = norm
         self._eps = float(jnp.finfo(gram.dtype).eps)
-        self._batches: list[krylov.Tridiagonals] = []
+        self.batches: list[krylov.Tridiagonals] = []
         dual = gram.rank_bound < gram.n and gram.rank_bound <= _DUAL_UP_TO
         # Tr A = 1 bounds the largest eigenvalue from below by ||A||_F^2.
         rank_one = self._norm >= 1 - spectra.RANK_ONE * self._eps
@@ -273,13 +357,13 @@ class Sampler:
         self.complete = gram.n <= budget.products or dual or rank_one
         if self.complete:
             self._eigenvalues = np.ones(1) if rank_one else _host(all_eigenvalues(gram))
-            return
-        start = jax.random.normal(self._start_key, (gram.n, budget.block), gram.dtype)
-        space = krylov.krylov_space(gram, gram.place(start), sweeps=budget.sweeps)
-        self._deflate(space, budget.block, rtol)
-        self._sample(0)
 
-    def _deflate(self, space: krylov.KrylovSpace, width: int, rtol: float) -> None:
+    def start(self) -> jax.Array:
+        """The first block of the Krylov space, as placed."""
+        shape = self.gram.n, self._budget.block
+        return self.gram.place(jax.random.normal(self._start_key, shape, self.gram.dtype))
+
+    def deflate(self, space: krylov.KrylovSpace, width: int, rtol: float) -> None:
         """Chooses Ritz vectors of all blocks but the last, which gives their residuals."""
         upper = np.triu(_host(space.projected))
         projected = upper + np.triu(upper, 1).T
@@ -300,16 +384,21 @@ class Sampler:
         self._rules = self._block_rules(floor)
         self._basis = space.basis
         self.vectors = self._combined(chosen)
-        scaled = self.vectors * self._like(values * deflated)[None, :]
-        rest = _host(_row_squares_beside(self._gram, scaled, self.vectors))
-        #: The diagonal of the square of A - V diag(values) V^T, `[n]`.
-        self._rest = rest[: self._gram.n]
+        self._scaled = self._like(values * deflated)
         self.invariant = self._combined(chosen * projected_off[None, :])
         self._largest = float(self._rules[0].nodes.max())
         self._largest_error = self._error_of_largest()
 
+    def removed(self) -> tuple[jax.Array, jax.Array]:
+        """V diag(values) and V, whose product is what the deflation takes from A."""
+        return self.vectors * self._scaled[None, :], self.vectors
+
+    def remains(self, rest: jax.Array) -> None:
+        """Takes the diagonal of the square of A - V diag(values) V^T, `[rows]`."""
+        self._rest = _host(rest)[: self.gram.n]
+
     def _like(self, array: np.ndarray) -> jax.Array:
-        return jnp.asarray(array, self._gram.dtype)
+        return jnp.asarray(array, self.gram.dtype)
 
     def _block_rules(self, floor: float) -> tuple[Rule, Rule]:
         """The block Gauss and Gauss-Radau quadratures of Tr V^T f(A) V."""
@@ -334,16 +423,15 @@ class Sampler:
         gap = float(values[-1] - values[-2:-1].sum())
         return min(residual, residual**2 / gap if gap > 0 else residual) / float(values[-1])
 
-    def _sample(self, first: int) -> None:
+    def draw(self, first: int, last: int) -> None:
         """Draws a batch of probes, one key each, so that more probes begin with the fewer."""
-        gram = self._gram
+        gram = self.gram
         keys = jax.vmap(functools.partial(jax.random.fold_in, self._probe_key))(
-            jnp.arange(first, first + self._budget.probes)
+            jnp.arange(first, last)
         )
         draw = functools.partial(jax.random.rademacher, shape=(gram.n,), dtype=gram.dtype)
         signs = gram.place(jax.vmap(draw, out_axes=1)(keys))
-        state = krylov.start_lanczos(self.vectors, signs, capacity=self._capacity)
-        self._batches.append(self._advance(state, 0, self.steps))
+        self.batches.append(krylov.start_lanczos(self.vectors, signs, capacity=self._capacity))
 
     @property
     def _capacity(self) -> int:
@@ -351,35 +439,20 @@ class Sampler:
         first = 2 * self._budget.steps
         return first if self.steps <= first else max(self.steps, _MAX_STEPS)
 
-    def _advance(self, state: krylov.Tridiagonals, first: int, last: int) -> krylov.Tridiagonals:
-        bounds = jnp.asarray(first), jnp.asarray(last)
-        return krylov.lanczos(self._gram, self.invariant, state, *bounds)
-
-    def deepen(self, steps: int) -> None:
-        """Continues every recurrence up to this many steps."""
-        if self.complete:
-            return
-        before, self.steps = self.steps, steps
-        for index, state in enumerate(self._batches):
-            if state.alpha.shape[1] < steps:
-                state = krylov.enlarge(state, capacity=self._capacity)
-            self._batches[index] = self._advance(state, before, steps)
-
-    def widen(self, probes: int) -> None:
-        """Adds batches of probes until there are at least this many."""
-        while self.probes < probes:
-            if not self.complete:
-                self._sample(self.probes)
-            self.probes += self._budget.probes
+    def enlarge(self) -> None:
+        """Makes room for the steps in every batch."""
+        for index, state in enumerate(self.batches):
+            if state.alpha.shape[1] < self.steps:
+                self.batches[index] = krylov.enlarge(state, capacity=self._capacity)
 
     def measure(self) -> SpectralMeasure:
         """The measure of everything sampled so far."""
-        n, eps = self._gram.n, self._eps
+        n, eps = self.gram.n, self._eps
         if self.complete:
             found = self._eigenvalues
             return SpectralMeasure.of_eigenvalues(found, n=n, eps=eps, probes=self.probes)
         alpha, beta, squares = (
-            np.concatenate([_host(getattr(state, name)) for state in self._batches])
+            np.concatenate([_host(getattr(state, name)) for state in self.batches])
             for name in ("alpha", "beta", "squares")
         )
         count, mass = self.values.size, np.sum(self.values)
@@ -437,7 +510,7 @@ class Sampler:
             return derivative(x) - line(x)
 
         lefts, rights = [self.vectors], [self._combined(self._coefficients(remainder))]
-        for state in self._batches:
+        for state in self.batches:
             starts, images = self._images_of_probes(state, remainder)
             lefts.append(starts)
             rights.append(images / self.probes)
@@ -464,13 +537,13 @@ class Sampler:
           squared sums is estimated by (|sum_r x_r|^2 - sum_r |x_r|^2) / (R (R - 1)). One replicate
           where all eigenvalues are known, which is exact.
         """
-        n = self._gram.n
+        n = self.gram.n
         shares = np.full(n, 1 / n) if shares is None else np.asarray(shares, np.float64)
         if self.complete:
             if self._eigenvalues.size == 1:
                 return np.zeros((1, n))
             return influences.of_diagonal(
-                _host(influences.diagonal(self._gram, entropy))[None], shares
+                _host(influences.diagonal(self.gram, entropy))[None], shares
             )
         measure = self.measure()
         derivative = measure.derivative(entropy)
@@ -487,7 +560,7 @@ class Sampler:
         known = c[1] * self._rest + _host(_row_sums(self.vectors, deflated))[:n]
         sampled = [
             _host(starts * images)[:n].T
-            for starts, images in (self._images_of_probes(s, remainder) for s in self._batches)
+            for starts, images in (self._images_of_probes(s, remainder) for s in self.batches)
         ]
         return influences.of_diagonal(known + np.concatenate(sampled), shares)
 
@@ -538,7 +611,10 @@ class Sampler:
 
 
 _squared_norm = jax.jit(lambda gram: gram.squared_frobenius_norm())
-_row_squares_beside = jax.jit(lambda gram, left, right: gram.row_squares_beside(left, right))
+_squared_norms = jax.jit(lambda shared: shared.squared_frobenius_norms())
+_row_squares_beside_each = jax.jit(
+    lambda products, lefts, rights: products.row_squares_beside_each(lefts, rights)
+)
 _row_sums = jax.jit(lambda left, right: jnp.sum(left * right, axis=1))
 # Compiled alone, because compiling it takes most of the time of a first call: one program serves
 # outputs, prompts and pairs, at every order and truncation.

@@ -7,14 +7,19 @@ that are sharded by rows into an all-reduce, and this module needs no code for d
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 if TYPE_CHECKING:
-    from condvendi_jax.grams._grams import Operator
+    from condvendi_jax.grams._grams import Operator, SharedTiles
+
+    # What multiplies: one operator, or several in one pass.
+    Products = Operator | SharedTiles
 
 _product = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 _einsum = functools.partial(jnp.einsum, precision=lax.Precision.HIGHEST)
@@ -76,28 +81,43 @@ def orthonormal(vectors: jax.Array, basis: jax.Array, floor: jax.Array) -> jax.A
     return vectors
 
 
+class _Growing(NamedTuple):
+    """A Krylov space of which some blocks are known."""
+
+    image: jax.Array  # A times the last block, `[rows, b]`.
+    largest: jax.Array  # The longest column of all images.
+    basis: jax.Array
+    projected: jax.Array
+
+
 @functools.partial(jax.jit, static_argnames="sweeps")
-def krylov_space(gram: Operator, start: jax.Array, *, sweeps: int) -> KrylovSpace:
-    """The space of `sweeps` blocks that `start` `[rows, b]` spans under A."""
-    rows, width = start.shape
-    eps = jnp.finfo(start.dtype).eps
+def krylov_spaces(
+    products: Products, starts: tuple[jax.Array, ...], *, sweeps: int
+) -> tuple[KrylovSpace, ...]:
+    """For every operator, the space of `sweeps` blocks that its start `[rows, b]` spans under A."""
+    rows, width = starts[0].shape
+    dtype, size = starts[0].dtype, sweeps * width
+    eps = jnp.finfo(dtype).eps
 
-    def sweep(k: jax.Array, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        image, largest, basis, projected = carry
-        block = orthonormal(image, basis, _NOISE * eps * largest)
-        basis = lax.dynamic_update_slice_in_dim(basis, block, k * width, axis=1)
-        image = gram.matvec(block)
+    def sweep(k: jax.Array, spaces: tuple[_Growing, ...]) -> tuple[_Growing, ...]:
+        blocks = [orthonormal(s.image, s.basis, _NOISE * eps * s.largest) for s in spaces]
+        images = products.matvecs(tuple(blocks))
+        return tuple(map(functools.partial(extended, k), spaces, blocks, images))
+
+    def extended(k: jax.Array, space: _Growing, block: jax.Array, image: jax.Array) -> _Growing:
+        basis = lax.dynamic_update_slice_in_dim(space.basis, block, k * width, axis=1)
         column = _product(basis.T, image)
-        projected = lax.dynamic_update_slice_in_dim(projected, column, k * width, axis=1)
-        largest = jnp.maximum(largest, jnp.max(jnp.linalg.norm(image, axis=0)))
-        return image, largest, basis, projected
+        projected = lax.dynamic_update_slice_in_dim(space.projected, column, k * width, axis=1)
+        largest = jnp.maximum(space.largest, jnp.max(jnp.linalg.norm(image, axis=0)))
+        return _Growing(image, largest, basis, projected)
 
-    size = sweeps * width
-    zero = jnp.zeros((), start.dtype)
-    empty = jnp.zeros((rows, size), start.dtype), jnp.zeros((size, size), start.dtype)
-    image, _, basis, projected = lax.fori_loop(0, sweeps, sweep, (start, zero, *empty))
-    rest = project_off(image, basis)
-    return KrylovSpace(basis, projected, _product(rest.T, rest))
+    def found(space: _Growing) -> KrylovSpace:
+        rest = project_off(space.image, space.basis)
+        return KrylovSpace(space.basis, space.projected, _product(rest.T, rest))
+
+    empty = jnp.zeros((rows, size), dtype), jnp.zeros((size, size), dtype)
+    spaces = tuple(_Growing(start, jnp.zeros((), dtype), *empty) for start in starts)
+    return tuple(map(found, lax.fori_loop(0, sweeps, sweep, spaces)))
 
 
 #: Combinations `[rows, k]` of the columns of a basis, by coefficients `[m, k]`.
@@ -118,34 +138,64 @@ def start_lanczos(basis: jax.Array, probes: jax.Array, *, capacity: int) -> Trid
 
 @jax.jit
 def lanczos(
-    gram: Operator, basis: jax.Array, state: Tridiagonals, first: jax.Array, last: jax.Array
-) -> Tridiagonals:
+    products: Products,
+    bases: tuple[jax.Array, ...],
+    states: tuple[tuple[Tridiagonals, ...], ...],
+    first: jax.Array,
+    last: jax.Array,
+) -> tuple[tuple[Tridiagonals, ...], ...]:
     """Steps `first` ... `last - 1` of the recurrences, with full reorthogonalisation.
 
-    The bounds are traced: one compiled program serves every number of steps up to the capacity.
+    There are a basis and any number of states for every operator. The bounds are traced: one
+    compiled program serves every number of steps up to the capacity.
     """
+
+    def step(k: jax.Array, states: Any) -> Any:
+        following = tuple(_beside([state.following for state in of]) for of in states)
+        images = products.matvecs(following)
+        return tuple(
+            tuple(
+                _extended(k, state, basis, part)
+                for state, part in zip(of, _apart(of, image), strict=True)
+            )
+            for of, basis, image in zip(states, bases, images, strict=True)
+        )
+
+    return lax.fori_loop(first, last, step, states)
+
+
+def _beside(blocks: Sequence[jax.Array]) -> jax.Array:
+    return blocks[0] if len(blocks) == 1 else jnp.concatenate(blocks, axis=1)
+
+
+def _apart(states: Sequence[Tridiagonals], images: jax.Array) -> list[jax.Array]:
+    """The images of each state's vectors."""
+    ends = np.cumsum([state.following.shape[1] for state in states])
+    return jnp.split(images, ends[:-1], axis=1)
+
+
+def _extended(
+    k: jax.Array, state: Tridiagonals, basis: jax.Array, image: jax.Array
+) -> Tridiagonals:
+    """Step k, from the images of the vectors that follow."""
     eps = jnp.finfo(state.alpha.dtype).eps
-
-    def step(k: jax.Array, state: Tridiagonals) -> Tridiagonals:
-        current = state.following
-        history = lax.dynamic_update_index_in_dim(state.history, current.T, k, axis=1)
-        image = project_off(gram.matvec(current), basis)
-        diagonal = jnp.sum(current * image, axis=0)
-        largest = jnp.linalg.norm(image, axis=0)
-        # A probe at a time: its vectors lie together.
-        image = image.T
-        for _ in range(2):
-            along = _einsum("pkn,pn->pk", history, image)
-            image = image - _einsum("pkn,pk->pn", history, along)
-        image = image.T
-        norm = jnp.linalg.norm(image, axis=0)
-        # A complete Krylov space leaves a remainder of rounding's size: its direction is noise.
-        norm = jnp.where(norm > _NOISE * eps * largest, norm, 0)
-        alpha, beta = state.alpha.at[:, k].set(diagonal), state.beta.at[:, k].set(norm)
-        following = image * _inverse_or_zero(norm, norm > 0)[None, :]
-        return Tridiagonals(following, history, alpha, beta, state.squares)
-
-    return lax.fori_loop(first, last, step, state)
+    current = state.following
+    history = lax.dynamic_update_index_in_dim(state.history, current.T, k, axis=1)
+    image = project_off(image, basis)
+    diagonal = jnp.sum(current * image, axis=0)
+    largest = jnp.linalg.norm(image, axis=0)
+    # A probe at a time: its vectors lie together.
+    image = image.T
+    for _ in range(2):
+        along = _einsum("pkn,pn->pk", history, image)
+        image = image - _einsum("pkn,pk->pn", history, along)
+    image = image.T
+    norm = jnp.linalg.norm(image, axis=0)
+    # A complete Krylov space leaves a remainder of rounding's size: its direction is noise.
+    norm = jnp.where(norm > _NOISE * eps * largest, norm, 0)
+    alpha, beta = state.alpha.at[:, k].set(diagonal), state.beta.at[:, k].set(norm)
+    following = image * _inverse_or_zero(norm, norm > 0)[None, :]
+    return Tridiagonals(following, history, alpha, beta, state.squares)
 
 
 @functools.partial(jax.jit, static_argnames="capacity")

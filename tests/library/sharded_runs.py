@@ -99,8 +99,8 @@ def entropies(gram):
 def influences(gram):
     """Those of the rows on the entropies, by every probe or, of features, by all eigenvectors."""
     budget = estimators.Budget(block=16, sweeps=2, probes=4, steps=8)
-    sampler = estimators.Sampler(gram, key=jax.random.key(0), budget=budget, rtol=2e-3)
-    return np.concatenate([sampler.influences(entropy) for entropy in MEASURED])
+    samplers = estimators.Samplers([gram], key=jax.random.key(0), budget=budget, rtol=2e-3)
+    return np.concatenate([samplers.of[0].influences(entropy) for entropy in MEASURED])
 
 
 def representations():
@@ -295,17 +295,17 @@ def compiled():
         "stored norm": inspected(lambda a: a.squared_frobenius_norm(), stored),
         "store": inspected(lambda a: a.store(), gram_x),
     }
-    space = functools.partial(krylov.krylov_space, sweeps=3)
+    space = functools.partial(krylov.krylov_spaces, sweeps=3)
     zero, last = jnp.asarray(0), jnp.asarray(CAPACITY)
     for name, gram in {"matrix-free": gram_x, "stored": stored}.items():
-        out[f"{name} space"] = inspected(space, gram, columns)
-        basis = space(gram, columns).basis
+        out[f"{name} space"] = inspected(space, gram, (columns,))
+        basis = space(gram, (columns,))[0].basis
         begin = functools.partial(krylov.start_lanczos, capacity=CAPACITY)
         state = begin(basis, columns)
         out[f"{name} start"] = inspected(begin, basis, columns)
-        out[f"{name} lanczos"] = inspected(krylov.lanczos, gram, basis, state, zero, last)
-        out[f"sent/{name} space"] = sent(space, gram, columns)
-        open_loop = krylov.lanczos, gram, basis, state, zero, last
+        open_loop = krylov.lanczos, gram, (basis,), ((state,),), zero, last
+        out[f"{name} lanczos"] = inspected(*open_loop)
+        out[f"sent/{name} space"] = sent(space, gram, (columns,))
         out[f"sent/{name} lanczos"] = sent(*open_loop, trips=CAPACITY)
     out["sent/norms"] = sent(lambda a, b: a.squared_norms_with(b), gram_x, gram_t)
     out["sent/gradient"] = sent(gradient, gram_x, gram_t)

@@ -110,7 +110,8 @@ def test_moments_as_control_variates_beat_plain_quadrature(x64):
         start = jax.random.rademacher(jax.random.key(seed), (N, 21), jnp.float64)
         nothing = jnp.zeros((N, 0))
         state = krylov.start_lanczos(nothing, start, capacity=12)
-        state = krylov.lanczos(gram, nothing, state, jnp.asarray(0), jnp.asarray(12))
+        bounds = jnp.asarray(0), jnp.asarray(12)
+        (((state,)),) = krylov.lanczos(gram, (nothing,), ((state,),), *bounds)
         nodes, weights = quadrature.gauss(np.asarray(state.alpha), np.asarray(state.beta)[:, :-1])
         entropies = -np.sum(weights * nodes * np.log(nodes), axis=1) * np.asarray(state.squares)
         plain.append(np.mean(entropies) - truth)
@@ -218,16 +219,41 @@ def test_every_part_of_the_budget_changes_the_estimate(part, x64):
 def test_more_steps_and_more_probes_continue_what_there_is(x64):
     """Deepening and widening give what the larger budget gives from the start."""
     gram, _ = with_spectrum(SPECTRA["power law"])
-    (grown,), *_ = estimators.refine(
-        [gram], [cv.von_neumann], list, key=KEY, budget=Budget(4, 3, 8, 6)
-    )
-    grown.deepen(16)
+    grown = estimators.Samplers([gram], key=KEY, budget=Budget(4, 3, 8, 6), rtol=2e-3)
+    grown.deepen([16])
     grown.widen(20)
     whole = spectral_measure(gram, key=KEY, budget=Budget(4, 3, 24, 16))
-    continued = grown.measure()
+    continued = grown.of[0].measure()
     np.testing.assert_allclose(continued.alpha, whole.alpha, rtol=1e-6, atol=1e-12)
     np.testing.assert_allclose(continued.squares, whole.squares)
     assert continued.products == whole.products
+
+
+def test_grams_that_share_tiles_are_sampled_in_the_same_passes_as_alone(x64):
+    """Also after batches of probes were deepened and others added."""
+    outputs, prompts = draw_pairs(300)
+    single = [
+        cv.grams.TiledGram.from_points(cv.Gaussian(0.7), points, tile_size=112)
+        for points in (outputs, prompts)
+    ]
+    grams = [*single, single[0] * single[1]]
+    assert cv.grams.SharedTiles.of(single) is None
+
+    def grown(grams):
+        samplers = estimators.Samplers(grams, key=KEY, budget=Budget(4, 3, 4, 5), rtol=2e-3)
+        samplers.widen(8)
+        samplers.deepen([8] * len(grams))
+        samplers.widen(16)
+        return samplers
+
+    together = grown(grams)
+    assert together.even
+    assert not grown(grams[:2]).even
+    for gram, sampler in zip(grams, together.of, strict=True):
+        found, alone = sampler.measure(), grown([gram]).of[0].measure()
+        assert found.alpha.shape == (16, 8)
+        for name in ("alpha", "beta", "squares", "moments", "squared_norm", "products"):
+            np.testing.assert_allclose(getattr(found, name), getattr(alone, name), rtol=1e-8)
 
 
 def test_refinement_reaches_the_tolerance_or_says_that_it_did_not(x64, monkeypatch):
@@ -259,8 +285,8 @@ class Sampled:
         return types.SimpleNamespace(entropy=lambda _: self.estimates[1])
 
 
-def planned(*sampled, combine=list):
-    return estimators._plan(sampled, sampled, [cv.von_neumann], combine, 1e-3)
+def planned(*sampled, combine=list, even=False):
+    return estimators._plan(sampled, sampled, [cv.von_neumann], combine, 1e-3, even=even)
 
 
 @pytest.mark.parametrize(
@@ -285,6 +311,8 @@ def test_a_plan_deepens_what_is_shallow_and_nothing_else():
     exact = Sampled(noise=0, gap=0, half_gap=0, complete=True)
     rough, fine = (Sampled(noise=0.3e-3, gap=g, half_gap=4 * g) for g in (1.6e-3, 0.01e-3))
     assert planned(rough, fine, exact).steps == (32, 16, 16)
+    # A pass that serves all deepens all that are sampled.
+    assert planned(rough, fine, exact, even=True).steps == (32, 32, 16)
     # What is asked of their difference alone is planned for it alone.
     together = planned(rough, rough, combine=lambda row: [row[0] - row[1]])
     assert together == (1024, (32, 32), 16)
@@ -356,8 +384,9 @@ def test_no_array_of_n_by_n_on_the_tiled_path():
     left = jnp.zeros((n, 20))
 
     def everything(gram):
-        space = krylov.krylov_space(gram, start, sweeps=4)
-        recurrences = krylov.lanczos(gram, basis, state, jnp.asarray(0), jnp.asarray(4))
+        space = krylov.krylov_spaces(gram, (start,), sweeps=4)
+        bounds = jnp.asarray(0), jnp.asarray(4)
+        recurrences = krylov.lanczos(gram, (basis,), ((state,),), *bounds)
         return space, recurrences, gram.squared_frobenius_norm()
 
     slope = jax.grad(lambda gram: gram.bilinear_slope(left, left), allow_int=True)

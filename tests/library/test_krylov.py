@@ -17,12 +17,13 @@ N = 40
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass
 class Matrix:
-    """A symmetric matrix with the only method that Krylov spaces ask for."""
+    """A symmetric matrix with the only method that Krylov spaces and recurrences ask for."""
 
     values: jax.Array
 
-    def matvec(self, vectors):
-        return jnp.matmul(self.values, vectors, precision=jax.lax.Precision.HIGHEST)
+    def matvecs(self, vectors):
+        (of_this,) = vectors
+        return (jnp.matmul(self.values, of_this, precision=jax.lax.Precision.HIGHEST),)
 
 
 def matrix(spectrum, dtype=np.float64, seed=0):
@@ -44,16 +45,27 @@ def block(width, dtype=np.float64):
     return jnp.asarray(draw(width), dtype)
 
 
+def space_of(a, start, sweeps):
+    (space,) = krylov.krylov_spaces(a, (start,), sweeps=sweeps)
+    return space
+
+
+def advanced(a, basis, state, first, last):
+    bounds = jnp.asarray(first), jnp.asarray(last)
+    (((state,)),) = krylov.lanczos(a, (basis,), ((state,),), *bounds)
+    return state
+
+
 def recurrences(a, basis, probes, steps, capacity=16):
     state = krylov.start_lanczos(basis, probes, capacity=capacity)
-    state = krylov.lanczos(a, basis, state, jnp.asarray(0), jnp.asarray(steps))
+    state = advanced(a, basis, state, 0, steps)
     alpha, beta = (np.asarray(t, np.float64)[:, :steps] for t in (state.alpha, state.beta))
     return state, alpha, beta
 
 
 def test_a_space_is_orthonormal_and_its_projection_is_that_of_the_matrix(dtype):
     a, _ = matrix(decaying(), dtype)
-    space = krylov.krylov_space(a, block(4, dtype), sweeps=3)
+    space = space_of(a, block(4, dtype), 3)
     basis = np.asarray(space.basis, np.float64)
     dense = np.asarray(a.values, np.float64)
     assert basis.shape == (N, 12)
@@ -70,7 +82,7 @@ def test_a_space_is_orthonormal_and_its_projection_is_that_of_the_matrix(dtype):
 def test_a_space_spans_the_powers_of_the_start(x64):
     a, _ = matrix(decaying())
     start = block(2)
-    basis = np.asarray(krylov.krylov_space(a, start, sweeps=4).basis)
+    basis = np.asarray(space_of(a, start, 4).basis)
     dense = np.asarray(a.values)
     powers = np.concatenate([np.linalg.matrix_power(dense, k) @ start for k in range(4)], axis=1)
     outside = powers - basis @ (basis.T @ powers)
@@ -82,7 +94,7 @@ def test_an_exhausted_space_holds_the_range_and_has_zero_columns(x64):
     resolved may leave one more behind, which is orthogonal to the others."""
     spectrum = np.concatenate([[0.5, 0.3, 0.2], np.zeros(N - 3)])
     a, q = matrix(spectrum)
-    space = krylov.krylov_space(a, a.matvec(block(2)), sweeps=4)
+    space = space_of(a, *a.matvecs((block(2),)), 4)
     basis = np.asarray(space.basis, np.float64)
     kept = np.linalg.norm(basis, axis=0) > 0.5
     assert kept.sum() >= 3
@@ -121,7 +133,7 @@ def test_recurrences_resume_where_they_stopped_and_can_be_given_room(dtype):
     state, *_ = recurrences(a, empty, probes, 4, capacity=4)
     state = krylov.enlarge(state, capacity=9)
     assert state.history.shape == (2, 9, N)
-    state = krylov.lanczos(a, empty, state, jnp.asarray(4), jnp.asarray(9))
+    state = advanced(a, empty, state, 4, 9)
     for one, other in zip(whole, state, strict=True):
         assert_close(one, np.asarray(other, np.float64), loosened=10)
 

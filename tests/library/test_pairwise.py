@@ -157,13 +157,18 @@ def test_products_and_the_matrix_are_the_oracles(tile_size, ring, dtype):
     joint = gaussian_gram(outputs, 0.7) * cosine_gram(prompts)
     vectors, scale = np.split(np.random.default_rng(0).normal(size=(N, 4)).astype(dtype), [3], 1)
     beside = np.sum((scale * joint * scale.T / N - vectors @ vectors.T) ** 2, axis=1)
+    everything = ((0, 1),)
     for layout in (None, ring):
         options = {"tile_size": tile_size, "layout": layout}
-        assert_close(pairwise.matvec(factors, vectors, **options), joint @ vectors / N)
+        several = (*everything, (1,)), (vectors, vectors[:, :1])
+        of_joint, of_prompts = pairwise.matvecs(factors, *several, **options)
+        assert_close(of_joint, joint @ vectors / N)
+        assert_close(of_prompts, cosine_gram(prompts) @ vectors[:, :1] / N)
         matrix = pairwise.assemble(factors, **options)
         assert_close(matrix, joint)
         assert (jnp.diagonal(matrix) == 1).all()
-        found = pairwise.row_squares_beside(factors, vectors, vectors, scale=scale[:, 0], **options)
+        of = factors, everything, (vectors,), (vectors,)
+        (found,) = pairwise.row_squares_beside(*of, scale=scale[:, 0], **options)
         assert_close(found[:N], beside)
         assert not found[N:].any()
 

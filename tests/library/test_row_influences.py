@@ -6,7 +6,7 @@ import pytest
 from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram
 
 import condvendi_jax as cv
-from condvendi_jax.spectra._estimators import Budget, Sampler
+from condvendi_jax.spectra._estimators import Budget, Samplers
 
 N = 300
 SMALL = Budget(block=8, sweeps=4, probes=8, steps=12)
@@ -49,16 +49,21 @@ def exact(matrix, p, entropy):
     return np.where(p > 0, of_rows / np.where(p > 0, p, 1) - of_rows.sum(), np.nan)
 
 
+def samplers_of(gram, seed=0, budget=SMALL):
+    return Samplers([gram], key=jax.random.key(seed), budget=budget, rtol=2e-3)
+
+
 def sampler_of(gram, seed=0, budget=SMALL):
-    return Sampler(gram, key=jax.random.key(seed), budget=budget, rtol=2e-3)
+    return samplers_of(gram, seed, budget).of[0]
 
 
 def replicates(gram, entropy, p, seed):
     """Of a sampler that was deepened and widened."""
-    sampler = sampler_of(gram, seed)
+    samplers = samplers_of(gram, seed)
+    (sampler,) = samplers.of
     assert not sampler.complete
-    sampler.deepen(32)
-    sampler.widen(16)
+    samplers.deepen([32])
+    samplers.widen(16)
     return sampler.influences(entropy, p)
 
 
