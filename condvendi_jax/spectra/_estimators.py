@@ -273,13 +273,13 @@ class Samplers:
         together = SharedTiles.of([sampler.gram for sampler in sampled])
         #: Whether all that sample take the same steps, in the same passes.
         self.even = together is not None
-        self._passes: list[tuple[krylov.Products, list[Sampler]]] = (
+        self._groups: list[tuple[krylov.Products, list[Sampler]]] = (
             [(sampler.gram, [sampler]) for sampler in sampled]
             if together is None
             else [(together, sampled)]
         )
         self._batch, self._probes = budget.probes, budget.probes
-        for products, samplers in self._passes:
+        for products, samplers in self._groups:
             starts = tuple(sampler.start() for sampler in samplers)
             spaces = krylov.krylov_spaces(products, starts, sweeps=budget.sweeps)
             for sampler, space in zip(samplers, spaces, strict=True):
@@ -315,7 +315,7 @@ class Samplers:
         before = {id(sampler): sampler.steps for sampler in self.of}
         for sampler, upto in zip(self.of, steps, strict=True):
             sampler.steps = upto
-        for products, samplers in self._passes:
+        for products, samplers in self._groups:
             for sampler in samplers:
                 sampler.enlarge()
             everything = list(range(len(samplers[0].batches)))
@@ -330,7 +330,7 @@ class Samplers:
         if self._probes == first:
             return
         starts = [first] if self.even else range(first, self._probes, self._batch)
-        for products, samplers in self._passes:
+        for products, samplers in self._groups:
             for start in starts:
                 end = self._probes if self.even else start + self._batch
                 self._draw(products, samplers, start, end)
