@@ -190,7 +190,7 @@ def _judge_equal(evidence: Evidence) -> Judgement:
     wrong = ~((gap <= _allowance(evidence)) | (evidence.lhs == evidence.rhs))
     wrong &= evidence.premise_met
     slack = float(np.max(np.where(evidence.premise_met, gap, 0.0)))
-    detail = f"largest gap {slack:.2g} over {int(evidence.premise_met.sum())} trials"
+    detail = f"{int(evidence.premise_met.sum())} comparisons, the largest gap is {slack:.2g}"
     return _close(evidence, wrong, gap, slack, None, detail)
 
 
@@ -200,7 +200,7 @@ def _judge_at_most(evidence: Evidence) -> Judgement:
     wrong &= evidence.premise_met
     slack = float(np.min(np.where(evidence.premise_met, gap, np.inf)))
     looseness = _looseness(evidence, evidence.premise_met)
-    detail = f"least slack {slack:.3g} over {int(evidence.premise_met.sum())} trials"
+    detail = f"{int(evidence.premise_met.sum())} comparisons, the least margin is {slack:.3g}"
     return _close(evidence, wrong, -gap, slack, looseness, detail)
 
 
@@ -211,7 +211,7 @@ def _judge_limit(evidence: Evidence) -> Judgement:
     shrinks = (last <= gap[:, 0]) | (last <= evidence.tolerance)
     wrong = ~((last <= evidence.tolerance) & shrinks) & met
     slack = float(np.max(last[met]))
-    detail = f"last distance {slack:.2g}"
+    detail = f"{len(gap)} sequences, the last distance is {slack:.2g}"
     wrong_steps = np.zeros_like(gap, bool)
     wrong_steps[:, -1] = wrong
     return _close(evidence, wrong_steps, gap, slack, None, detail)

@@ -9,6 +9,7 @@ arithmetic over names, and names are pieces of LaTeX that the evidence gives val
 
 An array whose name has the index i runs along rows, one with j along columns (the values of i serve
 for j). Sums, minima and maxima over i, j or both reduce these axes; a norm of (...)_i reduces i.
+What `matrix` made is a matrix: its products, powers and logarithms are those of matrices.
 """
 
 import dataclasses
@@ -26,7 +27,9 @@ _SPACING = re.compile(
 )
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _CLOSING = {"(": ")", "[": "]", r"\lvert": r"\rvert", r"\lfloor": r"\rfloor"}
-_FUNCTIONS = {r"\log": np.log, r"\psi": special.digamma}
+_FUNCTIONS = {
+    r"\log": np.log, r"\psi": special.digamma, r"\det": np.linalg.det, r"\mathrm{Tr}": np.trace,
+}  # fmt: skip
 _REDUCED = {r"\sum": np.sum, r"\min": np.min, r"\max": np.max}
 _AXES = {"i": -2, "j": -1, r"\theta": 0}
 
@@ -35,6 +38,29 @@ Node = Callable[[Mapping[str, Any]], Any]
 
 class Unknown(ValueError):
     """A formula holds what is neither a name nor a command of this module."""
+
+
+class Matrix(np.ndarray):
+    """A matrix of which a formula takes matrix products, inverses, roots and logarithms."""
+
+    def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **named: Any) -> Any:
+        """NumPy's function; where it differs for matrices, that of (symmetric) matrices."""
+        first, *rest = [np.asarray(part) for part in inputs]
+        if function is np.multiply and all(isinstance(part, Matrix) for part in inputs):
+            return matrix(first @ rest[0])
+        if function is np.power and np.all(rest[0] == -1):
+            return matrix(np.linalg.inv(first))
+        if function in (np.power, np.log):
+            values, vectors = np.linalg.eigh(first)
+            values = np.where(np.abs(values) < 1e-13 * values.max(), 0.0, values)
+            return matrix((vectors * function(values, *rest)) @ vectors.T)
+        found = getattr(function, method)(first, *rest, **named)
+        return matrix(found) if np.ndim(found) == 2 else found
+
+
+def matrix(value: Any) -> Matrix:
+    """This array `[n, m]` as a matrix."""
+    return np.asarray(value, float).view(Matrix)
 
 
 @functools.lru_cache(4096)
@@ -70,7 +96,7 @@ def _constants(text: str) -> Iterator[tuple[int, int]]:
         start, end = match.span()
         if text[:start].endswith(("frac", "^")) or text[: start - 1].endswith("frac"):
             end = start + 1
-        if not text[:start].endswith("_"):
+        if not text[:start].endswith("_") and float(text[start:end]):
             yield start, end
         at = end
 
@@ -113,15 +139,14 @@ def _compiled(text: str, names: tuple[str, ...]) -> Node:
 
 def _indexed(name: str, value: Any) -> Any:
     """A vector along the axis of its index."""
-    value = np.asarray(value, float)
+    value = np.asanyarray(value, float)
     return value[:, None] if value.ndim == 1 and re.search(r"_i(?![a-z])", name) else value
 
 
 def _quotient(above: Any, below: Any) -> Any:
     """A fraction; 0 / 0 is 0: a share of nothing."""
-    return np.where(
-        (np.asarray(above) == 0) & (np.asarray(below) == 0), 0.0, np.divide(above, below)
-    )
+    nothing = (np.asarray(above) == 0) & (np.asarray(below) == 0)
+    return np.divide(above, np.where(nothing, 1.0, below))
 
 
 def _norm(vector: np.ndarray, order: float) -> float:
@@ -169,6 +194,9 @@ class _Parser:
             if self.take("/"):
                 found = _joined(_quotient, found, self.power())
                 continue
+            if self.take(r"\odot"):
+                found = _joined(lambda x, y: np.multiply(np.asarray(x), y), found, self.power())
+                continue
             self.take(r"\cdot")
             start = self.at
             try:
@@ -181,7 +209,9 @@ class _Parser:
     def power(self) -> Node:
         found = self.atom()
         while mark := self.take("_+", "^"):
-            if mark == "^":
+            if mark == "^" and self.take(r"\top"):
+                found = _joined(np.transpose, found)
+            elif mark == "^":
                 found = _joined(np.power, found, self.argument())
             else:
                 found = _joined(lambda x: np.maximum(x, 0.0), found)
@@ -203,14 +233,18 @@ class _Parser:
         if self.take(r"\lVert("):
             vector, _ = self.until(")"), self.take(r"_i\rVert_")
             return _joined(_norm, vector, self.argument())
+        if self.take(r"\lVert"):
+            inner, order = self.until(r"\rVert_"), "nuc" if self.take("*") else "fro"
+            self.take("F")
+            return _joined(lambda x: np.linalg.norm(np.asarray(x), order), inner)
         if opening := self.take(*_CLOSING):
-            wrap = {r"\lvert": np.abs, r"\lfloor": np.floor}.get(opening, np.asarray)
+            wrap = {r"\lvert": np.abs, r"\lfloor": np.floor}.get(opening, np.asanyarray)
             return _joined(wrap, self.until(_CLOSING[opening]))
         if self.take(r"\frac"):
             return _joined(_quotient, self.argument(), self.argument())
         if self.take(r"\sqrt"):
             root = self.until("]") if self.take("[") else lambda values: 2.0
-            return _joined(lambda n, x: x ** (1 / n), root, self.argument())
+            return _joined(lambda n, x: np.power(x, 1 / n), root, self.argument())
         if command := self.take(*_FUNCTIONS):
             return _joined(_FUNCTIONS[command], self.power())
         if command := self.take(*_REDUCED):

@@ -29,10 +29,10 @@ def unit_features(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
     return features / np.linalg.norm(features, axis=1, keepdims=True)
 
 
-def covariance(rng: np.random.Generator, d: int, *, rank: int | None = None) -> np.ndarray:
+def covariance(rng: np.random.Generator, d: int) -> np.ndarray:
     """A random positive semi-definite matrix `[d, d]` of mean eigenvalue about one."""
-    factor = rng.normal(size=(d, d if rank is None else rank))
-    return factor @ factor.T / factor.shape[1]
+    factor = rng.normal(size=(d, d))
+    return factor @ factor.T / d
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -193,16 +193,13 @@ class Mixture:
 
         Over independent pairs of components i and j; no spectrum is computed.
         """
-        squares, independent = (
-            self.prompt_gram**2,
-            np.outer(self.prompt_weights, self.prompt_weights),
-        )
+        squares = self.prompt_gram**2
+        independent = np.outer(self.prompt_weights, self.prompt_weights)
         kernels = independent * squares, self.collisions * squares, self.collisions
         return tuple(self.members @ kernel @ self.members.T for kernel in kernels)
 
 
-# ---------------------------------------------------------------------------------------------
-# Populations by hand: a table of prompts and images, different images orthogonal.
+# --- Populations by hand: a table of prompts and images, different images orthogonal --------------
 
 
 def listed(
@@ -247,14 +244,9 @@ def rare_mode(
         f"a prompt shows image e with probability {q:g}, else one of {copies:g} orthogonal images; "
         f"{others} of probability {p:g}, {first:g} sigma away, always e"
     )
-    location = [0.0, *(start + step * np.arange(1, count + 1))]
-    common = 1 - count * p
-    return listed(
-        location,
-        [[common * q, common * (1 - q)]] + [[p, 0.0]] * count,
-        copies=(1, copies),
-        label=label,
-    )
+    location, common = [0.0, *(start + step * np.arange(1, count + 1))], 1 - count * p
+    table = [[common * q, common * (1 - q)]] + [[p, 0.0]] * count
+    return listed(location, table, copies=(1, copies), label=label)
 
 
 def far_prompts(p: float, distance_: float, copies: float, axes: int = 1) -> Mixture:
@@ -338,8 +330,7 @@ def typical(separation: float, spread: float = 0.0) -> Mixture:
     return listed(location, table, component=component, copies=(1, 1, 50), label=label)
 
 
-# ---------------------------------------------------------------------------------------------
-# Random populations for the searches.
+# --- Random populations for the searches ----------------------------------------------------------
 
 
 class Shape(NamedTuple):
@@ -399,8 +390,7 @@ def decode(theta: np.ndarray, shape: Shape) -> Mixture:
     return Mixture(np.repeat(np.arange(shape.modes), shape.atoms), location, blocks)
 
 
-# ---------------------------------------------------------------------------------------------
-# Populations of pairs on a few atoms: a sample is a vector of frequencies.
+# --- Populations of pairs on a few atoms: a sample is a vector of frequencies ---------------------
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,16 +4,13 @@ import collections
 import hashlib
 import math
 import os
-import platform
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 import condvendi_jax
@@ -27,12 +24,6 @@ from theory_checks.statements import NOTATION, PAPERS
 PARTS = ("counts", "results", "others", "register")
 """The generated parts of docs/theory.md."""
 
-_COLOURS = {
-    Verdict.HOLDS: "green",
-    Verdict.VACUOUS: "yellow",
-    Verdict.PREMISE_UNMET: "magenta",
-    Verdict.FALSE: "red",
-}
 _FEW = 8
 
 
@@ -45,14 +36,11 @@ def to_json(outcomes: Sequence[Outcome], *, seed: int, budget: str) -> dict[str,
     return {
         "seed": seed,
         "budget": budget,
-        "versions": {
-            "python": platform.python_version(), "numpy": np.__version__, "jax": jax.__version__,
-            "condvendi_jax": condvendi_jax.__version__,
-        },
+        "versions": {"numpy": np.__version__, "condvendi_jax": condvendi_jax.__version__},
         "sources": sources_digest(),
         "verdicts": {outcome.claim.name: outcome.label for outcome in outcomes},
         "claims": [claim_to_json(outcome) for outcome in drawn],
-    }  # fmt: skip
+    }
 
 
 def sources_digest() -> str:
@@ -88,18 +76,6 @@ def _representable(value: Any) -> Any:
     return value
 
 
-def counts(outcomes: Sequence[Outcome]) -> dict[str, dict[str, int]]:
-    """Number of statements by kind and verdict; a correction is a statement of ours."""
-    tally: dict[str, collections.Counter[str]] = {
-        kind.value: collections.Counter() for kind in Kind
-    }
-    for outcome in outcomes:
-        tally[outcome.claim.kind.value][outcome.stated.judgement.verdict.value] += 1
-        if outcome.corrected is not None:
-            tally[Kind.OURS.value][outcome.corrected.judgement.verdict.value] += 1
-    return {kind: dict(found) for kind, found in tally.items() if found}
-
-
 def by_root(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
     """The false claims under each root error, the one that shows it best first."""
     found: dict[str, list[Outcome]] = {}
@@ -117,31 +93,16 @@ def by_root(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
 
 
 def pages(outcomes: Sequence[Outcome], *, everything: bool) -> RenderableType:
-    """Counts, then what is false by root error, then (on request) every claim."""
-    parts: list[RenderableType] = [_counts_table(outcomes), *_false_pages(outcomes)]
+    """Counts, then what is false by root error, then (on request) the entry of every claim."""
+    parts = [Text(_counts_words(outcomes)), *_false_pages(outcomes)]
     if everything:
-        parts.append(_claims_table(outcomes))
+        parts += [Text("\n" + "\n\n".join(_section(outcome))) for outcome in outcomes]
     else:
         parts.append(Text("\nEvery claim, with what was measured: --all", style="dim"))
     return Group(*parts)
 
 
-def _counts_table(outcomes: Sequence[Outcome]) -> Table:
-    tally = counts(outcomes)
-    verdicts = [
-        verdict for verdict in Verdict if any(verdict.value in row for row in tally.values())
-    ]
-    table = Table(title=f"Claims: {len(outcomes)}", title_justify="left")
-    table.add_column("whose statement")
-    for verdict in verdicts:
-        table.add_column(verdict.value, justify="right", style=_COLOURS[verdict])
-    for kind, row in tally.items():
-        words = "ours, corrections among them" if kind == Kind.OURS.value else kind
-        table.add_row(words, *(str(row.get(verdict.value, 0)) for verdict in verdicts))
-    return table
-
-
-def _false_pages(outcomes: Sequence[Outcome]) -> Iterator[RenderableType]:
+def _false_pages(outcomes: Sequence[Outcome]) -> Iterator[Text]:
     roots = by_root(outcomes)
     if roots:
         title = f"\nRoot errors: {len(roots)}, each once, with its consequences"
@@ -152,30 +113,6 @@ def _false_pages(outcomes: Sequence[Outcome]) -> Iterator[RenderableType]:
         example = root.example.format(**(first.smallest or first.clearest or {}))
         yield Text(f"   {example} {root.meaning}")
         yield Text("   in: " + ", ".join(f"{o.claim.source} [{o.claim.name}]" for o in found))
-    for outcome in outcomes:
-        if outcome.stated.judgement.verdict is Verdict.FALSE and outcome.claim.root is None:
-            yield Text(f"\n{outcome.claim.name}: FALSE, with no root error named", style="red")
-
-
-def _claims_table(outcomes: Sequence[Outcome]) -> Table:
-    table = Table(title="\nEvery claim", title_justify="left")
-    for header in ("claim", "source", "verdict", "measured", "counterexample or note"):
-        table.add_column(header, overflow="fold")
-    for outcome in outcomes:
-        for tried in outcome.tried:
-            stated = tried is outcome.stated
-            verdict = tried.judgement.verdict
-            words = outcome.label if stated else verdict.value
-            if not tried.as_expected:
-                words += f" (expected {tried.expected.value})"
-            table.add_row(
-                Text(outcome.claim.name if stated else "  corrected"),
-                Text(outcome.claim.source if stated else ""),
-                Text(words, style=_COLOURS[verdict]),
-                Text(_measured(tried)),
-                Text(_example(_best(tried)) or (outcome.claim.note if stated else "")),
-            )
-    return table
 
 
 def _best(tried: Tried) -> Mapping[str, Any]:
@@ -185,8 +122,8 @@ def _best(tried: Tried) -> Mapping[str, Any]:
 def _measured(tried: Tried) -> str:
     judgement = tried.judgement
     words = [judgement.detail]
-    if judgement.looseness is not None and judgement.verdict is not Verdict.FALSE:
-        words.append(f"rhs at least {judgement.looseness:.3g} x lhs")
+    if (judgement.looseness or 0) > 1.005 and judgement.verdict is not Verdict.FALSE:
+        words.append(f"the right side is at least {judgement.looseness:.3g} times the left")
     return "; ".join([*words, _example(tried.evidence.measured)]).rstrip("; ")
 
 
@@ -226,38 +163,38 @@ def _counts_words(outcomes: Sequence[Outcome]) -> str:
     severities = collections.Counter(ROOTS[key].severity for key in by_root(outcomes))
     claims = [outcome.claim for outcome in outcomes]
     mutants = sum(len(entry.mutants) + len([*entry.constants()]) for entry in claims)
-    ours = sum(counts(outcomes).get(Kind.OURS.value, {}).values())
+    ours = sum(entry.kind is Kind.OURS or entry.corrected is not None for entry in claims)
     result, bound, slip, reading = (severities[each] for each in Severity)
     return (
         f"We found {severities.total()} errors, each counted once however many displays repeat it: "
         f"{result} results fail, {bound} constants or conditions fail, {slip} displays have slips, "
-        f"and {reading} are readings that the papers do not state. {ours} statements are ours: "
-        f"corrections, sharper forms and new results. The checks reject {mutants} wrong versions "
-        "of what holds."
+        f"{reading} are readings that the papers do not state. {ours} statements are ours. The "
+        f"checks reject {mutants} wrong versions of what holds."
     )
 
 
 def _roots_markdown(outcomes: Sequence[Outcome], *, first: bool) -> str:
-    """A short paragraph a root error: those of the first page, or the others by severity."""
+    """A short paragraph a root error: those of the first page, or all of them by severity."""
     lines, found = [], by_root(outcomes)
     by_name = {outcome.claim.name: outcome.claim for outcome in outcomes}
-    for severity in Severity:
+    for severity in (None,) if first else tuple(Severity):
         shown = []
         for key, claims in found.items():
             root = ROOTS[key]
-            if (root.severity is Severity.RESULT or bool(root.corrected)) is not first:
-                continue
-            if not first and root.severity is not severity:
+            if not root.corrected if first else root.severity is not severity:
                 continue
             judgement = claims[0].stated.judgement
             example = root.example.format(**(judgement.smallest or judgement.clearest or {}))
-            shown.append(f"**{root.title}.** {example} {root.meaning} [Details](#{root.shown_by}).")
+            title = f"**{root.title}.**"
             if first:
-                entry = by_name[root.corrected_by or root.shown_by]
-                shown[-1] += f"\n\n{root.corrected or 'Instead:'}\n\n$$\n{entry.holding.text}\n$$"
-        if first:
-            return "\n\n".join(shown)
-        lines += [f"### {severity.value}", *shown] if shown else []
+                shown.append(f"{title} {example} {root.corrected}")
+                if root.corrected.endswith(":"):
+                    form = by_name[root.corrected_by or root.shown_by].holding
+                    shown.append(f"$${form.text}$$")
+            else:
+                words = root.meaning if root.corrected else f"{example} {root.meaning}"
+                shown.append(f"{title} {words} [Details](#{root.shown_by}).")
+        lines += [f"### {severity.value}", *shown] if severity and shown else shown
     return "\n\n".join(lines)
 
 
@@ -300,10 +237,12 @@ def _section(outcome: Outcome) -> Iterator[str]:
 
 
 def _constants_words(entry: Claim) -> list[str]:
-    """How well the check knows the constants of the formulas."""
+    """Whether the text itself is evaluated, and how well the check knows its constants."""
+    if "⟦" not in entry.holding.latex:
+        return ["The check is code written beside this statement; its text is not evaluated."]
     changed = list(latex.changed(entry.holding.latex, 1.0))
     loose = [
-        f"{constant} ({'no effect' if factor == math.inf else f'{factor:g}'})"
+        f"{constant} ({'over 1000' if factor == math.inf else f'{factor:g}'})"
         for (constant, _), factor in zip(changed, entry.loose, strict=False)
         if factor > STEP
     ]
@@ -311,9 +250,7 @@ def _constants_words(entry: Claim) -> list[str]:
         return []
     words = f"The check fails if a constant of the formula is changed by a factor of {STEP:g}"
     return [
-        f"{words}; exceptions, with the factor needed: {', '.join(loose)}."
-        if loose
-        else f"{words}."
+        words + (f"; exceptions, with the factor needed: {', '.join(loose)}." if loose else ".")
     ]
 
 

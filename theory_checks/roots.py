@@ -26,7 +26,7 @@ class Root:
         example: a sentence on that counterexample, with its sides as {lhs} and {rhs}.
         meaning: what it means for users of the scores.
         corrected_by: name of the claim whose form replaces it on the first page, if another.
-        corrected: what introduces that form there.
+        corrected: what says so there, where the root stands on that page; before a form, a colon.
     """
 
     title: str

@@ -104,7 +104,7 @@ def test_verdicts_of_inequalities():
 
 
 def test_counterexamples_are_points_that_were_evaluated():
-    """The smallest that is no rounding affair, and the clearest; lists may hold anything."""
+    """The smallest that rounding cannot explain, and the clearest; lists may hold anything."""
     points = [np.zeros(1), np.zeros(3), np.ones(2), np.zeros(2)]
     found = judge(
         at_most(
@@ -275,11 +275,11 @@ def test_the_terminal_shows_counts_then_what_is_false():
             report.pages([try_claim(entry)], everything=everything)
         )
         texts[everything] = stream.getvalue()
-    assert texts[False].index("Claims: 1") < texts[False].index(ROOTS[root].title)
+    assert texts[False].index("We found 1 errors") < texts[False].index(ROOTS[root].title)
     assert "gives 2.0, not 1" in texts[False] and "[cv-a]" in texts[False]
     assert "x = [0.5]" in texts[True]
-    assert "FALSE IN OUR READING" not in texts[False] and "--all" in texts[False]
-    assert "FALSE IN OUR READING" in texts[True]
+    assert "false in our reading" not in texts[False] and "--all" in texts[False]
+    assert "false in our reading" in texts[True]
 
 
 def test_unknown_pattern_lists_the_names():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import linalg
 
 from theory_checks import latex
 from theory_checks.latex import Formula
@@ -61,3 +62,29 @@ def test_constants_are_changed_one_by_one():
     assert [constant for constant, _ in latex.changed(text, 2.0)] == ["1", "2", "16", "2"]
     assert found["16"] == r"5 \le ⟦\tfrac12\delta_2+{32}^2⟧"
     assert latex.shown(text) == r"5 \le \tfrac12\delta_2+16^2"
+
+
+A, B = (np.cov(RNG.normal(size=(3, 9))) for _ in range(2))
+C = RNG.normal(size=(3, 2))
+MATRICES = {
+    r"2A+\tfrac{B}{\lVert B\rVert_F^2}": 2 * A + B / np.sum(B**2),
+    r"AB\odot B": (A @ B) * B,
+    r"-C^\top(A+BA)^{-1}C": -C.T @ np.linalg.inv(A + B @ A) @ C,
+    r"\log A": linalg.logm(A),
+    r"(AB)^{-1}B^{-1/2}": np.linalg.inv(A @ B) @ np.linalg.inv(linalg.sqrtm(B)),
+}
+NUMBERS = {
+    r"\lVert AB\rVert_*": np.linalg.norm(A @ B, "nuc"),
+    r"\det(A)^{-1/2}": np.linalg.det(A) ** -0.5,
+    r"\mathrm{Tr}\sqrt{A}": np.trace(linalg.sqrtm(A)),
+}
+
+
+@pytest.mark.parametrize("text", [*MATRICES, *NUMBERS])
+def test_matrices_against_scipy(text):
+    found = Formula(text)({name: latex.matrix(m) for name, m in (("A", A), ("B", B), ("C", C))})
+    np.testing.assert_allclose(found, (MATRICES | NUMBERS)[text], atol=1e-12, rtol=1e-9)
+
+
+def test_arrays_that_are_no_matrices_are_multiplied_entry_by_entry():
+    np.testing.assert_allclose(Formula("AB")({"A": A, "B": B}), A * B)

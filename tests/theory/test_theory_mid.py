@@ -60,7 +60,7 @@ def test_equality_needs_the_condition_given_the_output():
     turned = [(m[::-1], c[::-1, ::-1]) for m, c in (hat, of)]
     assert mid.conditional_gap(hat, of, 1) == pytest.approx(0.0, abs=1e-12)
     assert mid.conditional_gap(turned[0], turned[1], 1) == pytest.approx(4 - math.log(3))
-    assert mid.pmi(mid.FOUR * [3.0, 1.0], of, 1).mean() == pytest.approx(0.0, abs=1e-12)
+    assert mid.log_ratio(mid.FOUR * [3.0, 1.0], of, 1).mean() == pytest.approx(0.0, abs=1e-12)
 
 
 @pytest.mark.parametrize("n", [5, 12, 100])
@@ -86,7 +86,7 @@ def test_bounds_for_any_seven_pairs(rows):
     of, hat = mid.moments(np.hstack([x, y])), mid.moments(np.hstack([x_hat, y]))
     for _, cov in (of, hat):
         hypothesis.assume(np.linalg.eigvalsh(cov)[0] > 1e-2)
-    score = mid.pmi(np.hstack([x_hat, y]), of, 1).mean()
+    score = mid.log_ratio(np.hstack([x_hat, y]), of, 1).mean()
     slack = 1e-8 * max(1.0, abs(score))
     assert score <= mid.information(hat, 1) + slack
     assert score <= mid.information(of, 1) + 0.5 + slack

@@ -119,15 +119,16 @@ def test_alignment_is_the_matrix_power(order):
     np.testing.assert_allclose(mixtures.alignment(mixture, order), expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize(("aggregate", "means"), [("arithmetic", (1, 1)), ("conditional", (2, -1))])
-def test_power_mean_of_the_library(aggregate, means):
+def test_mean_of_the_library():
+    """Clusters of five and two: at order 2 the harmonic mean, weights proportional to squares."""
     outputs = np.array([0, 1, 2, 3, 3, 9, 9], np.float32)[:, None]
     found = cv.clusters.cluster_rke(
-        outputs, [0] * 5 + [1] * 2, kernel=cv.Gaussian(0.05), aggregate=aggregate
+        outputs, [0] * 5 + [1] * 2, kernel=cv.Gaussian(0.05), aggregate="conditional"
     )
-    scores = np.array([25 / 7, 1.0])
-    expected = mixtures.power_mean(np.array([5.0, 2.0]), scores, *means)
-    assert float(found) == pytest.approx(expected, rel=1e-5)
+    forms = claim.registry()["cv-theorem-6-aggregate"].stated.argument
+    names = {r"\omega_i": np.array([5 / 7, 2 / 7]), "S_i": np.array([25 / 7, 1.0]), r"\alpha": 2}
+    for form in forms:
+        assert float(found) == pytest.approx(np.exp(form(names)), rel=1e-5)
 
 
 def test_figure_data_shows_the_failure():

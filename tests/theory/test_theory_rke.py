@@ -22,15 +22,26 @@ def test_pair_mean_by_quadrature():
     assert expected == pytest.approx(5**-0.5 * math.exp(-1 / 5))
 
 
-def test_five_terms():
-    """As printed 1/2, where the corollary prints 5; with sigma^2/2 the compact inverse."""
-    assert rke.five_terms(np.eye(1), np.eye(1), 2.0)[0, 0] == pytest.approx(1 / 2)
-    assert rke.compact(np.eye(1), np.eye(1), 1.0)[0, 0] == pytest.approx(1 / 5)
+def test_both_ways_of_writing_theorem_1():
+    """Two modes N(0, 1) and N(1, 1), bandwidth 1: the exponent is 1/5, as printed 1/2."""
+    entry = claim.registry()["rke-theorem-1"]
+    compact, *parts = entry.holding.argument[1:]
+    means, one = np.array([[0.0], [1.0]]), np.ones((2, 1, 1))
+    for forms, exponent in (
+        ((compact, *parts), 0.2),
+        (parts, 0.2),
+        (entry.stated.argument[1:], 0.5),
+    ):
+        value = rke.closed_form(forms, means, one, 1.0)
+        assert value == pytest.approx(5**-0.5 * math.exp(-exponent))
     rng = np.random.default_rng(0)
     for d, sigma in ((1, 0.5), (2, 1.0), (4, 2.0)):
-        a, b = (covariance(rng, d) + 0.1 * np.eye(d) for _ in range(2))
-        terms = rke.five_terms(a, b, sigma**2 / 2)
-        np.testing.assert_allclose(terms, rke.compact(a, b, sigma), atol=1e-10)
+        covs = np.array([covariance(rng, d) + 0.1 * np.eye(d) for _ in range(2)])
+        values = [
+            rke.closed_form(forms, np.eye(2, d), covs, sigma)
+            for forms in ((compact, *parts), parts)
+        ]
+        assert values[0] == pytest.approx(values[1])
 
 
 def test_order_two_needs_nested_supports_only():
@@ -46,7 +57,9 @@ def test_fidelity_against_matrix_roots():
     x, y = unit_features(rng, 5, 4), unit_features(rng, 6, 4)
     root = linalg.sqrtm(y.T @ y / 6)
     expected = np.trace(np.real(linalg.sqrtm(root @ x.T @ x @ root / 5)))
-    assert rke.nuclear_norm(x @ y.T) / math.sqrt(30) == pytest.approx(expected, rel=1e-6)
+    formula = claim.registry()["rke-theorem-7"].stated.argument[0]
+    score = formula({"K_{XY}": x @ y.T / math.sqrt(30)})
+    assert math.exp(-score / 2) == pytest.approx(expected, rel=1e-6)
 
 
 def test_energies_of_modes_by_enumeration():
