@@ -20,6 +20,7 @@ from condvendi_jax.encoders.embedding import LoadedEncoder
 from condvendi_jax.encoders.items import Texts
 
 _TEXT_ENDINGS = (".txt", ".csv", ".jsonl")
+_ONE_THREAD = 1_500  # Rows up to which eigenvalues are computed by one thread.
 _ENCODERS = {"images": "load_efficientnet", "texts": "load_minilm"}
 
 
@@ -186,9 +187,21 @@ def read(
     standard output is for the results.
     """
     with contextlib.redirect_stdout(sys.stderr):
-        if given["records"] is not None:
-            return _read_records(given, bar, several)
-        return _read(given, models, bar)
+        records_given = given["records"] is not None
+        read = _read_records(given, bar, several) if records_given else _read(given, models, bar)
+    _limit_threads(max(map(len, read.outputs.values())))
+    return read
+
+
+def _limit_threads(n: int) -> None:
+    """Lets OpenBLAS use one thread for the eigenvalues of small matrices.
+
+    Its threads wait for each other by spinning. On small matrices this costs more than it saves,
+    and on cores that other programs use, many times more. OpenBLAS reads the variable when JAX
+    loads SciPy's LAPACK, which is when the first eigenvalues are computed. What a user sets counts.
+    """
+    if n <= _ONE_THREAD:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def _record_paths(given: dict[str, Any]) -> list[str]:

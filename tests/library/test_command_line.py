@@ -364,6 +364,36 @@ def test_long_texts_reach_the_default_encoder(score, monkeypatch):
     assert received == [{}, {"long_texts": "chunks"}, {"long_texts": "cut"}]
 
 
+@pytest.mark.parametrize(
+    "n, before, after", [(1_500, None, "1"), (1_501, None, None), (10, "2", "2")]
+)
+def test_eigenvalues_of_small_matrices_take_one_thread(monkeypatch, n, before, after):
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", before or "")
+    if before is None:
+        monkeypatch.delenv("OPENBLAS_NUM_THREADS")
+    inputs._limit_threads(n)
+    assert os.environ.get("OPENBLAS_NUM_THREADS") == after
+
+
+def test_the_number_of_threads_is_chosen_before_openblas_reads_it(folder):
+    script = f"""
+import os, sys
+from condvendi_jax import __main__
+from condvendi_jax.cli import inputs
+del os.environ["OPENBLAS_NUM_THREADS"]
+limit = inputs._limit_threads
+def watched(n):
+    limit(n)
+    print(n, "scipy.linalg" in sys.modules, os.environ["OPENBLAS_NUM_THREADS"])
+inputs._limit_threads = watched
+__main__.main(["condvendi", "score", *{[X, T, *GIVEN, "--order=2"]}])
+"""
+    environment = ENVIRONMENT | {"OPENBLAS_NUM_THREADS": "2"}
+    command = [sys.executable, "-c", script]
+    found = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert found.stdout.startswith(f"{N} False 1\n"), found.stderr
+
+
 def test_two_arrays_of_one_file_are_scored(folder, score):
     np.savez(folder / "both.npz", x=OUTPUTS, t=PROMPTS)
     keys = ("--outputs_key=x", "--prompts_key=t")
