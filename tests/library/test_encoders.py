@@ -353,6 +353,38 @@ def test_folded_network_equals_the_unfolded_equations():
     np.testing.assert_allclose(result, logits, atol=1e-3, rtol=1e-5)
 
 
+def test_features_do_not_depend_on_the_number_of_pictures(monkeypatch):
+    monkeypatch.setattr("condvendi_jax.encoders.efficientnet._EARLY_BLOCKS", 1)
+    model = randomised(EfficientNet(SMALL_NET, rngs=nnx.Rngs(0)))
+    pictures = np.random.default_rng(3).integers(0, 256, (8, 12, 12, 3), np.uint8)
+    together, three, one = (
+        nnx.jit(EfficientNet.features)(model, jnp.asarray(pictures[:n])) for n in (8, 3, 1)
+    )
+    assert np.abs(together[0] - together[1]).max() > 1e-3
+    np.testing.assert_allclose(three, together[:3], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(one, together[:1], rtol=1e-5, atol=1e-6)
+    last = nnx.jit(EfficientNet.features)(model, jnp.asarray(pictures[7:]))
+    np.testing.assert_allclose(last, together[7:], rtol=1e-5, atol=1e-6)
+
+
+def test_the_last_batch_of_pictures_has_the_size_of_the_others(monkeypatch):
+    shapes = []
+
+    def record(model, pictures):
+        shapes.append(len(pictures))
+        return jnp.tile(pictures[:, 0, 0, :1].astype(jnp.float32), EfficientNetEncoder.dimension)
+
+    monkeypatch.setattr("condvendi_jax.encoders.efficientnet._features", record)
+    encoder = EfficientNetEncoder(None, batch_size=4)
+    pictures = np.arange(9, dtype=np.uint8)[:, None, None, None] * np.ones(
+        (SIDE, SIDE, 3), np.uint8
+    )
+    for count, expected in ((9, [4, 4, 4]), (4, [4]), (3, [4]), (2, [2]), (1, [1])):
+        shapes.clear()
+        np.testing.assert_array_equal(encoder.encode(pictures[:count])[:, 0], range(count))
+        assert shapes == expected
+
+
 def test_lite0_has_the_published_sizes():
     blocks = EfficientNetConfig().blocks()
     assert len(blocks) == 16
