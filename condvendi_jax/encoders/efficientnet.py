@@ -218,7 +218,7 @@ class EfficientNetEncoder:
             # After a full batch the last one is padded to the same size: that costs less than to
             # load another program.
             padding = padded_size(len(items), self.batch_size) - len(batch)
-            padded = jnp.asarray(np.pad(batch, ((0, padding), (0, 0), (0, 0), (0, 0))))
+            padded = jax.device_put(np.pad(batch, ((0, padding), (0, 0), (0, 0), (0, 0))))
             return np.asarray(_features(self.model, padded))[: len(batch)]
 
         return encode_in_batches(len(items), self.batch_size, self.dimension, encode, progress)

@@ -201,7 +201,7 @@ class MiniLMEncoder:
         while start < len(ids):
             rows = order[start : start + TOKENS // padded_length(ids[order[start]])]
             tokens, mask = pad_tokens([ids[row] for row in rows])
-            embedded = _embed(self.model, jnp.asarray(tokens), jnp.asarray(mask))
+            embedded = _embed(self.model, *jax.device_put((tokens, mask)))
             embeddings[rows] = np.asarray(embedded)[: len(rows)]
             start += len(rows)
             if progress is not None:

@@ -80,7 +80,8 @@ def load_parameters(
                 f"parameter {'.'.join(map(str, path))} has shape {parameter.shape}, "
                 f"the published tensor {value.shape}"
             )
-        loaded[path] = jnp.asarray(np.asarray(value, np.float32))  # Cast without a program.
+        # jnp.asarray would compile a program for every shape.
+        loaded[path] = jax.device_put(np.asarray(value, np.float32))
     nnx.replace_by_pure_dict(state, traverse_util.unflatten_dict(loaded))
     return nnx.merge(graph, state)
 

