@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -46,6 +47,9 @@ def _help() -> str:
 
 def run() -> None:
     """The entry of the console command."""
+    # Imports and traced programs are millions of objects that stay. To search them for garbage as
+    # often as Python does by default takes a tenth of a short call.
+    gc.set_threshold(50_000, 20, 100)
     try:
         from condvendi_jax.cli import command
     except KeyboardInterrupt:
