@@ -508,13 +508,18 @@ def of_checked(points: jax.Array, rule: str, *, key: jax.Array, name: str) -> Ru
 
     Where all rows are equal the bandwidth is arbitrary: every score is 1.
     """
-    if points.shape[0] == 1 or bool((points == points[:1]).all()):
+    if points.shape[0] == 1 or bool(_identical(points)):
         why = "n = 1" if points.shape[0] == 1 else "all rows are identical"
         return RuledBandwidth(1.0, f"arbitrary: {why}")
     try:
         return bandwidth_by_rule(_trusted(points), rule, key=key)
     except ValueError as error:
         raise ValueError(str(error).replace("points:", f"{name}:", 1)) from error
+
+
+@jax.jit
+def _identical(points: jax.Array) -> jax.Array:
+    return (points == points[:1]).all()
 
 
 def as_given(kernel: Kernel) -> RuledBandwidth:
