@@ -87,7 +87,9 @@ def influences(
     noise = PerScore(*np.linalg.norm(changes, axis=0).tolist()) if changes else None
     deletions = None
     if sloped.of_deletions is not None:
-        terms = PerTerm(*(None if of is None else of[None] for of in sloped.of_deletions))
+        terms = PerTerm(
+            *(None if of is None else np.asarray(of)[None] for of in sloped.of_deletions)
+        )
         deletions = of_scores(whole, terms)
     return Influenced(whole, of_scores(whole, sloped.of_rows), noise, deletions)
 

@@ -200,7 +200,7 @@ def compute_sloped(
     if drawn:
         values, slopes = _frobenius_sloped(points, drawn)
     else:
-        values, slopes = order_two_entropies(jnp.asarray(norms, points.dtype)), ()
+        values, slopes = _of_norms(np.asarray(norms, points.dtype)), ()
     without = None
     if leaving is not None:
         inside = np.asarray(to_host(squares_inside(points, leaving)), np.float64)
@@ -371,7 +371,9 @@ class Exact(GramMethod):
             Computed(_per_term(values), None, self.name),
             _per_term({name: centred(term.of_rows)[None] for name, term in found.items()}),
             {
-                index: _per_term({name: t.of_bandwidths[k] for name, t in found.items()})
+                index: _per_term(
+                    {name: np.asarray(t.of_bandwidths)[k] for name, t in found.items()}
+                )
                 for k, index in enumerate(drawn)
             },
             None if leaving is None else deletions,
@@ -1269,6 +1271,9 @@ def order_two_entropies(norms: jax.Array) -> PerTerm:
     """CV eq. 4 and 11 from the squared norms of K_X / n and, with prompts, K_T and the pairs."""
     missing = (None,) * (3 - norms.shape[0])
     return PerTerm(*map(entropies.of_squared_norm, norms), *missing)
+
+
+_of_norms = jax.jit(order_two_entropies)
 
 
 def factors_of(points: Pairs) -> tuple[Factors, Subsets]:
