@@ -18,6 +18,7 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.typing import ArrayLike
 
 from condvendi_jax import validation
@@ -332,6 +333,8 @@ class _Pooled:
         of_arrays = zip(first.kernels, arrays, strict=True)
         kernels = tuple(kernel.suited_to(array) for kernel, array in of_arrays)
         self.points = Pairs.trusted(arrays, kernels, n=arrays[0].shape[0])
+        # Whether all models have the very same rows of prompts.
+        self.one_prompts = first.paired and all(own.arrays[1] is first.arrays[1] for own in each)
         self.model = np.repeat(np.arange(len(each)), [own.n for own in each])
         self.weights = np.concatenate([own.n * own.shares for own in each])
         self.group, self.count = np.zeros(self.points.n, int), 0
@@ -351,11 +354,21 @@ class _Pooled:
 
     def from_norms(self, terms: tuple[str, ...]) -> list[OfMixture]:
         """Order 2 of mixtures of models, from one pass over the pairs of rows."""
-        cells = self.model * self.sizes.shape[1] + self.group
-        weights = jnp.asarray(self.weights, self.points.dtype)
-        norms = _norms(self.points, weights, cells, self.sizes.size, terms)
-        split = np.asarray(norms, np.float64).reshape(-1, *self.sizes.shape, *self.sizes.shape)
-        return [functools.partial(_of_blocks, self._means(of_term)) for of_term in split]
+        longest = int(np.bincount(self.model).max())
+        count, size = pairwise.tiling(longest, None)
+        # By model and place, the row; the same one again, without a weight, in the padding.
+        rows = np.zeros((len(self.sizes), count * size), int)
+        weights = np.zeros((*rows.shape, self.sizes.shape[1]))
+        for model in range(len(rows)):
+            own = np.flatnonzero(self.model == model)
+            rows[model, :] = own[0]
+            rows[model, : own.size] = own
+            weights[model, np.arange(own.size), self.group[own]] = self.weights[own]
+        blocks = rows.reshape(-1, count, size)
+        weighted = jnp.asarray(weights.reshape(*blocks.shape, -1), self.points.dtype)
+        norms = _norms(self.points, blocks, weighted, terms, self.one_prompts)
+        found = np.asarray(norms, np.float64).transpose(0, 1, 3, 2, 4)
+        return [functools.partial(_of_blocks, self._means(of_term)) for of_term in found]
 
     def _means(self, norms: np.ndarray) -> np.ndarray:
         """Means over the rows of every two models, `[1 + g, m, m]`, of sums `[m, g, m, g]`."""
@@ -390,13 +403,67 @@ class _Pooled:
 
 @functools.partial(jax.jit, static_argnums=(3, 4))
 def _norms(
-    points: Pairs, weights: jax.Array, cells: jax.Array, count: int, terms: tuple[str, ...]
+    points: Pairs, rows: jax.Array, weights: jax.Array, terms: tuple[str, ...], one_prompts: bool
 ) -> jax.Array:
-    """Squared norms of the weighted Grams of each term, by the cells of rows, `[terms, c, c]`."""
+    """Weighted sums of squared kernels over all pairs of rows, by the models and groups of both.
+
+    A tile holds rows of two models, so that few groups meet in it. Where all models have
+    `one_prompts`, their tile serves all pairs of models.
+
+    Args:
+      points: the rows of all models.
+      rows: the numbers of the rows of each model, in blocks, `[m, blocks, size]`.
+      weights: of these rows in the column of their group, `[m, blocks, size, g]`.
+      terms: joint or prompts, or both.
+      one_prompts: whether the prompts of all models are equal, row by row.
+
+    Returns:
+      `[terms, m, m, g, g]`.
+    """
     factors, subsets = methods.factors_of(points)
     named = {"joint": subsets[-1], "prompts": subsets[1] if points.paired else ()}
-    one_hot = weights[:, None] * jax.nn.one_hot(cells, count, dtype=points.dtype)
-    return pairwise.group_norms(factors, tuple(named[term] for term in terms), one_hot)
+    wanted, kernels = tuple(named[term] for term in terms), [f.kernel for f in factors]
+    models, count, size, groups = weights.shape
+    product = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
+
+    def cut(factor: int, model: jax.Array, block: jax.Array) -> Any:
+        return jax.tree.map(lambda leaf: leaf[rows[model, block]], factors[factor].points)
+
+    def geometry(factor: int, one: tuple[Any, Any], two: tuple[Any, Any]) -> jax.Array:
+        return kernels[factor].geometry(cut(factor, *one), cut(factor, *two))
+
+    def of_blocks(p: jax.Array, q: jax.Array, sums: jax.Array) -> jax.Array:
+        start = jnp.zeros_like(p)
+        known = geometry(1, (start, p), (start, q)) if one_prompts else None
+
+        def of_models(a: jax.Array, b: jax.Array, sums: jax.Array) -> jax.Array:
+            one, two, same = (a, p), (b, q), (a == b) & (p == q)
+            geometries = [
+                known if known is not None and f == 1 else geometry(f, one, two)
+                for f in range(len(factors))
+            ]
+            products = pairwise.squared_products(wanted, tuple(kernels), geometries, None)
+            diagonal = jnp.eye(size, dtype=bool) & same
+            found = [
+                product(weights[one].T, product(jnp.where(diagonal, 1, square), weights[two]))
+                for square in products
+            ]
+            # A tile on the diagonal has both orders of a pair; any other one of them.
+            both = jnp.where(same, 0.5, 1).astype(sums.dtype) * jnp.stack(found)
+            return sums.at[:, a, b].add(both)
+
+        def of_model(a: jax.Array, sums: jax.Array) -> jax.Array:
+            first = jnp.where(p == q, a, 0)
+            return lax.fori_loop(first, models, functools.partial(of_models, a), sums)
+
+        return lax.fori_loop(0, models, of_model, sums)
+
+    def of_column(q: jax.Array, sums: jax.Array) -> jax.Array:
+        return lax.fori_loop(0, q + 1, lambda p, sums: of_blocks(p, q, sums), sums)
+
+    empty = jnp.zeros((len(terms), models, models, groups, groups), weights.dtype)
+    sums = lax.fori_loop(0, count, of_column, empty)
+    return sums + sums.transpose(0, 2, 1, 4, 3)
 
 
 def _of_blocks(means: np.ndarray, models: tuple[int, ...]) -> np.ndarray:
