@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax.typing import ArrayLike
 
 from condvendi_jax import validation
@@ -118,12 +119,8 @@ def _elsewhere(pairs: Pairs, plan: Plan) -> dict[float, PerScore] | None:
     if not wanted or not moving or pairs.n > _CHEAP:
         return None
     found = {}
-    for times in (0.5, 2.0):  # The programs are those of the scores themselves.
-        other = profiles.at_multiple(pairs, moving, times)
-        if plan.errors:
-            computed = methods.compute_sloped(other, wanted[0], plan.method).computed
-        else:
-            (computed,) = methods.compute(other, wanted, plan.method)
+    for times, terms in profiles.entropies_at(pairs, moving, np.array([0.5, 2.0])).items():
+        computed = methods.Computed(terms, None, methods.FROBENIUS)
         found[times] = Decomposition.of(computed, wanted[0], n=pairs.n).scores
     return found
 

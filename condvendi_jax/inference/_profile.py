@@ -24,7 +24,7 @@ from jax.typing import ArrayLike
 
 from condvendi_jax import validation
 from condvendi_jax.bandwidth import RuledBandwidth
-from condvendi_jax.entropies import Entropy, PerScore, log_scores
+from condvendi_jax.entropies import Entropy, PerScore, PerTerm, log_scores
 from condvendi_jax.grams import to_host
 from condvendi_jax.inference import _infinitesimal as infinitesimal
 from condvendi_jax.inference import _jackknife as jackknife
@@ -466,6 +466,14 @@ def _order_two(
         return -np.log(norms), _scores(-2 * (sums / norms[..., None] - 1))
     inside = at_every(methods.squares_inside, leaving)
     return -np.log(norms), _scores(methods.order_two_deletions(sums, norms, inside, leaving))
+
+
+def entropies_at(pairs: Pairs, moving: Sequence[int], ladder: np.ndarray) -> dict[float, PerTerm]:
+    """The entropies of order 2 at each of some multiples of the bandwidths, in one pass."""
+    terms, _ = _order_two(pairs, moving, ladder, None)
+    missing = (None,) * (3 - len(terms))
+    of_each = [PerTerm(*jnp.asarray(of, pairs.dtype), *missing) for of in terms.T]
+    return dict(zip(ladder.tolist(), of_each, strict=True))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2))

@@ -25,7 +25,7 @@ from condvendi_jax.grams import Gram, Operator, to_host
 from condvendi_jax.grams import _eigenvalues as spectra
 from condvendi_jax.grams import _memory as memory
 from condvendi_jax.grams import _pairwise as pairwise
-from condvendi_jax.grams._grams import FeatureGram, OfPoints
+from condvendi_jax.grams._grams import Dense, DenseGram, FeatureGram, OfPoints
 from condvendi_jax.grams._pairwise import Factors, Subsets
 from condvendi_jax.kernels import Kernel
 from condvendi_jax.pairs import Pairs
@@ -194,13 +194,12 @@ def compute_sloped(
     terms, drawn = ALL_TERMS if points.paired else OUTPUTS, _drawn(points)
     if method.computes(entropy):
         return method.sloped(points, entropy, terms, leaving)
-    sums = np.asarray(to_host(row_norms(points)), np.float64)[:, : points.n]
+    found = to_host(_row_norms_sloped(points, drawn) if drawn else row_norms(points)[None])
+    sums, *slopes = np.asarray(found, np.float64)[..., : points.n]
     norms = sums @ points.shares
     of_rows = [-2 * (row / norm - 1)[None] for row, norm in zip(sums, norms, strict=True)]
-    if drawn:
-        values, slopes = _frobenius_sloped(points, drawn)
-    else:
-        values, slopes = _of_norms(np.asarray(norms, points.dtype)), ()
+    values = _of_norms(np.asarray(norms, points.dtype))
+    moves = [dict(zip(terms, -(of @ points.shares) / norms, strict=True)) for of in slopes]
     without = None
     if leaving is not None:
         inside = np.asarray(to_host(squares_inside(points, leaving)), np.float64)
@@ -209,7 +208,7 @@ def compute_sloped(
     return Sloped(
         Computed(values, None, FROBENIUS),
         _per_term(dict(zip(terms, of_rows, strict=True))),
-        dict(zip(drawn, slopes, strict=True)),
+        dict(zip(drawn, map(_per_term, moves), strict=True)),
         without,
     )
 
@@ -409,7 +408,7 @@ class _Estimating(GramMethod):
         object.__setattr__(self, "rtol", validation.check_rtol(self.rtol))
 
     def entropies(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
-        samplers, estimates, within_limit = self._refined(grams, wanted, terms)
+        samplers, estimates, within_limit = self._refined(self._held(grams), wanted, terms)
         if not within_limit:
             return Exact().entropies(grams, wanted, terms)
         found, asked, dtype = [], [grams[name] for name in terms], grams["outputs"].dtype
@@ -425,8 +424,8 @@ class _Estimating(GramMethod):
         self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Leaving | None
     ) -> Sloped:
         """From the probes of the estimate: no further product with A."""
-        drawn = _drawn(points)
-        samplers, (row,), within_limit = self._refined(grams_of_terms(points), (entropy,), terms)
+        drawn, held = _drawn(points), self._held(grams_of_terms(points))
+        samplers, (row,), within_limit = self._refined(held, (entropy,), terms)
         if not within_limit:
             return Exact().sloped(points, entropy, terms, leaving)
         values = [jnp.asarray(estimate.value, points.dtype) for estimate in row]
@@ -440,11 +439,16 @@ class _Estimating(GramMethod):
             moved = _moved(points, points.weights, drawn, logs)
             return sampler.slope(entropy, grams_of_terms(moved)[name])
 
-        zeros = jnp.zeros(len(drawn), points.dtype)
-        slopes = {
-            name: jax.grad(slope)(zeros, name, sampler)
-            for name, sampler in zip(terms if drawn else (), samplers, strict=False)
-        }
+        slopes: dict[str, Sequence[Any]] = {}
+        for name, sampler in zip(terms if drawn else (), samplers, strict=False):
+            own = [ALL_TERMS[k] for k in drawn if k in _FACTORS_OF[name]]
+            stored = [held[of] for of in (name, *own)]
+            if sampler.complete or not all(map(_is_one_array, stored)):
+                slopes[name] = jax.grad(slope)(jnp.zeros(len(drawn), points.dtype), name, sampler)
+                continue
+            matrix, *factors = (cast(Dense, gram).matrix for gram in stored)
+            moves = iter(_stored_slopes(matrix, factors, *sampler.sensitivity(entropy)))
+            slopes[name] = [next(moves) if k in _FACTORS_OF[name] else 0.0 for k in drawn]
         of_bandwidths = {
             index: _per_term({name: of[k] for name, of in slopes.items()})
             for k, index in enumerate(drawn)
@@ -452,16 +456,15 @@ class _Estimating(GramMethod):
         computed = _computed(terms, values, row, self.name)
         return Sloped(computed, _per_term(of_rows), of_bandwidths)
 
-    def _refined(self, grams: Grams, wanted: Sequence[Entropy], terms: Terms) -> estimators.Refined:
+    def _refined(self, held: Grams, wanted: Sequence[Entropy], terms: Terms) -> estimators.Refined:
         """Samplers and estimates of each entropy, refined until the scores are precise enough."""
-        n = grams["outputs"].n
+        n = held["outputs"].n
 
         def scores(row: list[Estimate]) -> list[Estimate]:
             logs = log_scores(*_per_term(dict(zip(terms, row, strict=True))))
             return [score for score in logs if score is not None]
 
-        with memory.explained(n, grams["outputs"].dtype):
-            held = self._held(grams)
+        with memory.explained(n, held["outputs"].dtype):
             return estimators.refine(
                 [held[name] for name in terms],
                 wanted,
@@ -475,11 +478,12 @@ class _Estimating(GramMethod):
         """The Grams that products are taken with; that of the pairs from the other two."""
         constant = jax.tree.map(lax.stop_gradient, dict(grams))
         held = _store if self._stores else lambda gram: gram
-        if "joint" not in constant or not isinstance(constant["joint"], Gram):
-            return {name: held(gram) for name, gram in constant.items()}
-        found = {name: held(gram) for name, gram in constant.items() if name != "joint"}
-        found["joint"] = held(cast(Gram, found["outputs"]) * cast(Gram, found["prompts"]))
-        return found
+        with memory.explained(grams["outputs"].n, grams["outputs"].dtype):
+            if "joint" not in constant or not isinstance(constant["joint"], Gram):
+                return {name: held(gram) for name, gram in constant.items()}
+            found = {name: held(gram) for name, gram in constant.items() if name != "joint"}
+            found["joint"] = held(cast(Gram, found["outputs"]) * cast(Gram, found["prompts"]))
+            return found
 
 
 class Stored(_Estimating):
@@ -1065,6 +1069,49 @@ def _bandwidth_slopes(
     return jax.grad(along)(logs)
 
 
+def _is_one_array(gram: Operator) -> bool:
+    """Whether a Gram is stored on one device, without weights."""
+    return isinstance(gram, DenseGram) and gram.layout is None
+
+
+@jax.jit
+def _stored_slopes(
+    matrix: jax.Array,
+    factors: Sequence[jax.Array],
+    left: jax.Array,
+    right: jax.Array,
+    of_norm: jax.Array,
+) -> jax.Array:
+    """The derivatives of an entropy in the logarithms of bandwidths, from stored matrices.
+
+    Where K_f is Gaussian of bandwidth sigma, so that it falls with exp(-1 / sigma^2), the Hadamard
+    product K of K_f and others has dK / d log sigma = -2 K log K_f.
+
+    Args:
+      matrix: K `[n, n]`.
+      factors: K_f for each bandwidth.
+      left, right, of_norm: `Sampler.sensitivity` of the entropy of K / n.
+    """
+    n = matrix.shape[0]
+    size = min(n, pairwise.CPU_TILE)
+
+    def add(k: Any, total: jax.Array) -> jax.Array:
+        # The last block reaches back over its neighbour, whose rows do not count again.
+        first = jnp.minimum(k * size, n - size)
+        cut = functools.partial(lax.dynamic_slice_in_dim, start_index=first, slice_size=size)
+        block, counted = cut(matrix), first + jnp.arange(size) >= k * size
+        slopes = pairwise.outer(cut(left), right) + 2 * of_norm * block / n
+        by_pair = jnp.where(counted[:, None], block * slopes, 0)
+        # A kernel value that is too small for the dtype moves nothing.
+        logs = [
+            jnp.where(own > 0, jnp.log(jnp.where(own > 0, own, 1)), 0) for own in map(cut, factors)
+        ]
+        return total + jnp.stack([jnp.sum(jnp.sum(by_pair * own, axis=1)) for own in logs])
+
+    sums = lax.fori_loop(0, -(-n // size), add, jnp.zeros(len(factors), matrix.dtype))
+    return -2 * sums / n
+
+
 def _projections(values: jax.Array, vectors: jax.Array, weights: jax.Array) -> jax.Array:
     """v_k^T phi_i, `[n, n]`, from the eigenvectors u_k of A; zero for rows of weight zero."""
     inverse = jnp.where(weights > 0, 1 / jnp.where(weights > 0, weights, 1), 0)
@@ -1187,6 +1234,24 @@ def row_norms(points: Pairs) -> jax.Array:
     return pairwise.row_norms(*factors_of(points), weights=weights, layout=points.layout)
 
 
+@functools.partial(jax.jit, static_argnums=1)
+def _row_norms_sloped(points: Pairs, drawn: tuple[int, ...]) -> jax.Array:
+    """`row_norms`, and their derivatives in the logarithms of some bandwidths, in one pass.
+
+    `[1 + drawn, terms, rows]`. Forward mode shares the distances; each derivative costs no product.
+    """
+
+    def at(logs: jax.Array) -> jax.Array:
+        return row_norms(_moved(points, points.weights, drawn, logs))
+
+    def along(direction: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jax.jvp(at, (jnp.zeros_like(direction),), (direction,))
+
+    directions = jnp.eye(len(drawn), dtype=points.dtype)
+    sums, slopes = jax.vmap(along, out_axes=(None, 0))(directions)
+    return jnp.concatenate([sums[None], slopes])
+
+
 @jax.jit
 def squares_inside(points: Pairs, leaving: Leaving) -> jax.Array:
     """Sums of squared kernels over the pairs of each group, times both weights, `[terms, G]`."""
@@ -1229,28 +1294,6 @@ def order_two_deletions(
     lost = np.minimum(taken / norms[..., None], largest)
     change = np.log1p(-lost) - 2 * np.log1p(-np.minimum(weight, largest))
     return np.where(weight > 0, change * (1 - weight) / np.where(weight > 0, weight, 1), 0)
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _frobenius_sloped(points: Pairs, drawn: tuple[int, ...]) -> tuple[PerTerm, tuple[PerTerm, ...]]:
-    """The entropies of order 2, and their derivatives in the logarithms of some bandwidths."""
-
-    def of_bandwidths(logs: jax.Array) -> tuple[jax.Array, ...]:
-        moved = _moved(points, points.weights, drawn, logs)
-        options: Any = {"weights": moved.weights, "layout": moved.layout}
-        norms = pairwise.squared_norms(*factors_of(moved), **options)
-        return tuple(value for value in order_two_entropies(norms) if value is not None)
-
-    zeros = jnp.zeros(len(drawn), points.dtype)
-    values, pull_back = jax.vjp(of_bandwidths, zeros)
-    count = len(values)
-    of_each = [
-        pull_back(tuple(jnp.asarray(k == term, points.dtype) for k in range(count)))[0]
-        for term in range(count)
-    ]
-    missing = (None,) * (3 - count)
-    slopes = tuple(PerTerm(*(of[k] for of in of_each), *missing) for k in range(len(drawn)))
-    return PerTerm(*values, *missing), slopes
 
 
 @jax.jit
