@@ -23,7 +23,7 @@ from condvendi_jax.inference._results import ErrorsBy, ScoredOrder
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.scores._decompose import Decomposition
 from condvendi_jax.spectra import _methods as methods
-from condvendi_jax.spectra._methods import Leaving, Method
+from condvendi_jax.spectra._methods import Leaving, Method, Sloped
 
 # Where influences are too few, or too unlike the change by a deletion, for an error that covers; by
 # simulation (docs/errors.md). Rows; groups of rows at order 2; groups of rows elsewhere.
@@ -48,12 +48,14 @@ class Influenced(NamedTuple):
       bandwidth_errors: what the draws of the bandwidth rule move, to first order; None where none
         was drawn.
       of_deletions: what each score loses without each unit, `[1, G]`: see `methods.Sloped`.
+      sloped: the entropies that all this follows from.
     """
 
     decomposition: Decomposition
     of_rows: PerScore
     bandwidth_errors: PerScore | None
     of_deletions: PerScore | None
+    sloped: Sloped
 
 
 def leaving(pairs: Pairs, units: Groups) -> Leaving | None:
@@ -74,10 +76,17 @@ def leaving(pairs: Pairs, units: Groups) -> Leaving | None:
 
 
 def influences(
-    pairs: Pairs, entropy: Entropy, method: Method, left: Leaving | None = None
+    pairs: Pairs,
+    entropy: Entropy,
+    method: Method,
+    left: Leaving | None = None,
+    known: Sloped | None = None,
 ) -> Influenced:
-    """The scores of pairs, the influences of rows, and deletions of the units that are `left`."""
-    sloped = methods.compute_sloped(pairs, entropy, method, left)
+    """The scores of pairs, the influences of rows, and deletions of the units that are `left`.
+
+    `known` is as in `methods.compute_sloped`.
+    """
+    sloped = methods.compute_sloped(pairs, entropy, method, left, known)
     whole = Decomposition.of(sloped.computed, entropy, n=pairs.n)
     changes = [
         list(pairs.bandwidths.values())[index].relative_error * np.array(of_scores(whole, slopes))
@@ -91,7 +100,7 @@ def influences(
             *(None if of is None else np.asarray(of)[None] for of in sloped.of_deletions)
         )
         deletions = of_scores(whole, terms)
-    return Influenced(whole, of_scores(whole, sloped.of_rows), noise, deletions)
+    return Influenced(whole, of_scores(whole, sloped.of_rows), noise, deletions, sloped)
 
 
 def of_scores(whole: Decomposition, of_terms: PerTerm) -> PerScore:

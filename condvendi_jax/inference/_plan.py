@@ -149,11 +149,12 @@ class Plan:
         """By influences; by deletions for all models, where influences of one give no error."""
         reason = None
         if self.count is None:
-            scored = {}
+            scored, known = {}, None
             for name, pairs in models.items():
                 self.progress(_words(entropy, name))
                 left = infinitesimal.leaving(pairs, units[name])
-                found = infinitesimal.influences(pairs, entropy, self.method, left)
+                found = infinitesimal.influences(pairs, entropy, self.method, left, known)
+                known = found.sloped if _same_prompts(models, units) else None
                 reason = infinitesimal.doubt(pairs, found, units[name])
                 if reason is not None:
                     break
@@ -199,6 +200,19 @@ def _with_time_left(words: str, progress: Callable[[str], Any]) -> Callable[[flo
         progress(f"{words}: {share:.1%} of the pairs{left}")
 
     return show
+
+
+def _same_prompts(models: Mapping[str, Pairs], units: Mapping[str, Groups]) -> bool:
+    """Whether the prompts, as arrays and by their units, are those of all models, unweighted."""
+    first, *rest = models
+    if not models[first].paired:
+        return False
+    return all(
+        models[name].arrays[1] is models[first].arrays[1]
+        and models[name].weights is models[first].weights is None
+        and np.array_equal(units[name].membership, units[first].membership)
+        for name in rest
+    )
 
 
 def _words(entropy: Entropy, name: str) -> str:

@@ -183,17 +183,24 @@ class Sloped(NamedTuple):
 
 
 def compute_sloped(
-    points: Pairs, entropy: Entropy, method: Method, leaving: Leaving | None = None
+    points: Pairs,
+    entropy: Entropy,
+    method: Method,
+    leaving: Leaving | None = None,
+    known: Sloped | None = None,
 ) -> Sloped:
     """An entropy of points with its slopes, in the bandwidths that a rule has drawn.
 
     Deletions of what leaves are computed at order 2, and at order 1 without truncation from all
-    eigenvectors.
+    eigenvectors. `known` is the result for other points of the same prompts, weights and deletions:
+    if it is exact, the spectrum of the prompts is not computed again.
     """
     check_method(method)
     terms, drawn = ALL_TERMS if points.paired else OUTPUTS, _drawn(points)
     if method.computes(entropy):
-        return method.sloped(points, entropy, terms, leaving)
+        if known is None or known.computed.estimates is not None or not _is_exact(method, points):
+            return method.sloped(points, entropy, terms, leaving)
+        return _with_prompts(method.sloped(points, entropy, ("outputs", "joint"), leaving), known)
     found = to_host(_row_norms_sloped(points, drawn) if drawn else row_norms(points)[None])
     sums, *slopes = np.asarray(found, np.float64)[..., : points.n]
     norms = sums @ points.shares
@@ -210,6 +217,31 @@ def compute_sloped(
         _per_term(dict(zip(terms, of_rows, strict=True))),
         dict(zip(drawn, map(_per_term, moves), strict=True)),
         without,
+    )
+
+
+def _is_exact(method: Method, points: Pairs) -> bool:
+    """Whether a method computes all eigenvalues of these points."""
+    if not isinstance(method, GramMethod):
+        return False
+    return isinstance(method.suited_to(_unweighted_grams(points), ALL_TERMS), Exact)
+
+
+def _with_prompts(found: Sloped, known: Sloped) -> Sloped:
+    """What was computed without the prompts' term, with that of another result."""
+
+    def filled(own: PerTerm, other: PerTerm) -> PerTerm:
+        return own._replace(prompts=other.prompts)
+
+    values = filled(found.computed.values, known.computed.values)
+    deletions = found.of_deletions
+    if deletions is not None and known.of_deletions is not None:
+        deletions = filled(deletions, known.of_deletions)
+    return Sloped(
+        found.computed._replace(values=values),
+        filled(found.of_rows, known.of_rows),
+        {k: filled(of, known.of_bandwidths[k]) for k, of in found.of_bandwidths.items()},
+        deletions,
     )
 
 

@@ -13,6 +13,7 @@ import scipy.stats
 from oracles import assert_close, gaussian_gram, renyi
 
 import condvendi_jax as cv
+from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.inference import _jackknife as jackknife
 from condvendi_jax.inference._plan import Keys
 from condvendi_jax.pairs import Pairs
@@ -333,3 +334,14 @@ def test_a_weight_of_a_row_counts_as_copies(order, x64):
     np.testing.assert_allclose(merged.overlaps, copies.overlaps, rtol=1e-8)
     assert merged.standard_error == pytest.approx(copies.standard_error, rel=1e-6)
     assert abs(merged.number - plain.number) > 1e-4
+
+
+@pytest.mark.parametrize("how", ["shared", "own", "none"])
+def test_blocks_of_rows_do_not_change_the_number(how, x64, monkeypatch):
+    models, prompts = draw(how, n=41)
+    expected = run(models, prompts, order=2)
+    monkeypatch.setattr(pairwise, "CPU_TILE", 16)
+    found = run(models, prompts, order=2)
+    for name in ("number", "overlaps", "standard_error", "overlap_errors"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-10)
+    assert found.number == pytest.approx(explicit(models, prompts, 2)[0])

@@ -20,6 +20,7 @@ from condvendi_jax.inference import _compare as comparison
 from condvendi_jax.inference import _jackknife as uncertainty
 from condvendi_jax.inference._compare import holm
 from condvendi_jax.report import _render as render
+from condvendi_jax.spectra import _methods as methods
 from condvendi_jax.testing import _populations as populations
 
 SCORES = ("vendi", "conditional", "information")
@@ -632,3 +633,33 @@ def test_repeated_prompts_are_described_by_model():
     (blended,) = (item for item in found.advice if item.code == "prompts blended")
     ends = [part.rpartition(" of ")[2] for part in blended.evidence.split("; ")]
     assert ends == ["20 distinct prompts", "2 distinct prompts"]
+
+
+@pytest.mark.parametrize("how", ["as they are", "weights of models"])
+def test_prompts_of_all_models_are_decomposed_once(how, monkeypatch):
+    """With the same numbers as models by themselves, unless their weights differ."""
+    rng = np.random.default_rng(3)
+    prompts = _prompts(rng, 60, 2)
+    models = {name: _outputs(rng, prompts, spread) for name, spread in (("a", 0.5), ("b", 1.0))}
+    weights = {name: rng.uniform(0.5, 2, size=120) for name in models}
+    options = {"orders": [1], "rule": "variance"}
+    given = None if how == "as they are" else weights
+    decomposed, original = [], methods._sloped_term
+
+    def counted(points, entropy, name, *rest):
+        decomposed.append(name)
+        return original(points, entropy, name, *rest)
+
+    monkeypatch.setattr(methods, "_sloped_term", counted)
+    together = cv.compare(models, prompts, weights=given, **options)
+    assert decomposed.count("prompts") == (1 if how == "as they are" else 2)
+    for name, pairs in together.pairs.items():
+        alone = pairs.labelled(np.repeat(np.arange(60), 2))
+        (own,) = cv.evaluate(alone, orders=[1]).orders
+        (found,) = together.evaluations[name].orders
+        for one, two in zip(
+            (found.decomposition.scores, found.standard_errors, found.bandwidth_errors),
+            (own.decomposition.scores, own.standard_errors, own.bandwidth_errors),
+            strict=True,
+        ):
+            np.testing.assert_allclose(np.array(one), np.array(two), rtol=1e-5)

@@ -6,12 +6,14 @@ import pytest
 from oracles import cosine_gram, draw_pairs, gaussian_gram, renyi, scores, shifted
 
 import condvendi_jax as cv
-from condvendi_jax.entropies import PerScore
+from condvendi_jax.entropies import Entropy, PerScore
+from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.inference import _infinitesimal as infinitesimal
 from condvendi_jax.inference._infinitesimal import root_mean_square
 from condvendi_jax.inference._jackknife import Groups
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.spectra import AUTO
+from condvendi_jax.spectra import _methods as methods
 
 N = 100
 WIDTHS = (0.75, 0.5)
@@ -240,3 +242,21 @@ def test_bandwidth_errors_are_the_changes_by_other_bandwidths(order, t, x64):
         changes.append(np.subtract(*ends) / 2e-5)
     expected = np.linalg.norm(np.array(errors)[:, None] * changes, axis=0)
     np.testing.assert_allclose(scored.bandwidth_errors, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("order, t", [(1, None), (1, 40)])
+def test_slopes_of_stored_matrices_are_those_of_tiles(order, t, x64, monkeypatch):
+    monkeypatch.setattr(pairwise, "CPU_TILE", 256)  # The last block of rows reaches back.
+    arrays = draw_pairs(560)
+    pairs = Pairs(*arrays, rule="variance", key=jax.random.key(0))
+    entropy, key = Entropy(order, t), jax.random.key(1)
+    stored, tiled = (
+        methods.compute_sloped(pairs, entropy, method(key, rtol=0.1))
+        for method in (methods.Stored, methods.MatrixFree)
+    )
+    assert stored.computed.estimates is not None
+    for index in (0, 1):
+        found, expected = (
+            np.array(sloped.of_bandwidths[index], np.float64) for sloped in (stored, tiled)
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
