@@ -248,9 +248,9 @@ def _call(way: str, gram_x: Any, gram_t: Any) -> tuple[Callable[[], Any], list[t
     state = krylov.start_lanczos(basis, probes, capacity=2 * _BUDGET.steps)
     bounds = jnp.asarray(0), jnp.asarray(_BUDGET.steps)
     programs = [
-        (krylov.krylov_space.lower(gram, columns, sweeps=_BUDGET.sweeps), 1),
+        (krylov.krylov_spaces.lower(gram, (columns,), sweeps=_BUDGET.sweeps), 1),
         (jax.jit(lambda g, v: g.row_squares_beside(v, v)).lower(gram, basis), 1),
-        (krylov.lanczos.lower(gram, basis, state, *bounds), _BUDGET.steps),
+        (krylov.lanczos.lower(gram, (basis,), ((state,),), *bounds), _BUDGET.steps),
     ]
     key = jax.random.key(0)
     call = functools.partial(spectral_measure, gram, key=key, budget=_BUDGET)

@@ -45,7 +45,12 @@ TOOLS |= {("mkdocs", "build", "--strict"), ("mkdocs", "serve")}
 TOOLS |= {("inspect", "eval", "gifts.py", "--model=openai/gpt-4o-mini", "--epochs=10")}
 # Packages that snippets import, and that may be absent: everything in them can be called.
 STAND_INS = ("inspect_ai", "inspect_ai.dataset", "inspect_ai.scorer", "trl", "datasets")
-LONG_MODULES = {"experiments.builders.emoji", "experiments.waiting", "theory_checks"}
+LONG_MODULES = {
+    "experiments.builders.emoji",
+    "experiments.matrix_free",
+    "experiments.waiting",
+    "theory_checks",
+}
 # As many dimensions as the tests' encoder gives: fewer programs to compile.
 N, D = 60, 4
 
