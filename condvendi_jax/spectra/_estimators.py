@@ -278,7 +278,7 @@ class Samplers:
             if together is None
             else [(together, sampled)]
         )
-        self._batch, self._probes = budget.probes, budget.probes
+        self._batch = budget.probes
         for products, samplers in self._groups:
             starts = tuple(sampler.start() for sampler in samplers)
             spaces = krylov.krylov_spaces(products, starts, sweeps=budget.sweeps)
@@ -288,27 +288,25 @@ class Samplers:
             rests = _row_squares_beside_each(products, *removed)
             for sampler, rest in zip(samplers, rests, strict=True):
                 sampler.remains(rest)
-            self._draw(products, samplers, 0, budget.probes)
+        self._draw(0, budget.probes)
 
-    def _draw(
-        self, products: krylov.Products, samplers: list[Sampler], first: int, last: int
-    ) -> None:
+    def _draw(self, first: int, last: int) -> None:
         """Adds a batch of probes to each sampler, at the steps of those before."""
-        for sampler in samplers:
-            sampler.draw(first, last)
-        self._advance(products, samplers, [len(samplers[0].batches) - 1], 0)
+        for products, samplers in self._groups:
+            for sampler in samplers:
+                sampler.draw(first, last)
+            self._advance(products, samplers, slice(-1, None), 0)
 
     def _advance(
-        self, products: krylov.Products, samplers: list[Sampler], batches: list[int], before: int
+        self, products: krylov.Products, samplers: list[Sampler], batches: slice, before: int
     ) -> None:
         """Continues the recurrences of some batches up to the steps of the samplers."""
-        states = tuple(tuple(sampler.batches[k] for k in batches) for sampler in samplers)
+        states = tuple(tuple(sampler.batches[batches]) for sampler in samplers)
         bases = tuple(sampler.invariant for sampler in samplers)
         bounds = jnp.asarray(before), jnp.asarray(samplers[0].steps)
         found = krylov.lanczos(products, bases, states, *bounds)
         for sampler, of in zip(samplers, found, strict=True):
-            for k, state in zip(batches, of, strict=True):
-                sampler.batches[k] = state
+            sampler.batches[batches] = of
 
     def deepen(self, steps: Sequence[int]) -> None:
         """Continues every recurrence up to these steps, one number for every Gram."""
@@ -318,24 +316,16 @@ class Samplers:
         for products, samplers in self._groups:
             for sampler in samplers:
                 sampler.enlarge()
-            everything = list(range(len(samplers[0].batches)))
-            # Where every pass forms the kernels anew, few passes; else few programs.
-            for batches in [everything] if self.even else [[k] for k in everything]:
-                self._advance(products, samplers, batches, before[id(samplers[0])])
+            self._advance(products, samplers, slice(None), before[id(samplers[0])])
 
     def widen(self, probes: int) -> None:
-        """Adds batches of probes until there are at least this many."""
-        first = self._probes
-        self._probes += math.ceil(max(probes - first, 0) / self._batch) * self._batch
-        if self._probes == first:
-            return
-        starts = [first] if self.even else range(first, self._probes, self._batch)
-        for products, samplers in self._groups:
-            for start in starts:
-                end = self._probes if self.even else start + self._batch
-                self._draw(products, samplers, start, end)
+        """Adds batches of probes until there are at least this many: one, of all that are new."""
+        first = self.of[0].probes
+        last = first + math.ceil(max(probes - first, 0) / self._batch) * self._batch
+        if last > first:
+            self._draw(first, last)
         for sampler in self.of:
-            sampler.probes = self._probes
+            sampler.probes = last
 
 
 class Sampler:
