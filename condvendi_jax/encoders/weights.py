@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx, traverse_util
 
@@ -24,24 +23,8 @@ INSTALL_COMMAND = (
 
 _Module = TypeVar("_Module", bound=nnx.Module)
 
-
-def unset(*shape: int) -> nnx.Param:
-    """A parameter of zeros, which `load_parameters` replaces: drawing numbers takes time."""
-    return nnx.Param(np.zeros(shape, np.float32))
-
-
-class Linear(nnx.Module):
-    """x W + b along the last axis, with products in full precision."""
-
-    def __init__(self, inputs: int, outputs: int):
-        """Zeros: a kernel `[inputs, outputs]` and a bias `[outputs]`."""
-        self.kernel = unset(inputs, outputs)
-        self.bias = unset(outputs)
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Transform `[..., inputs]` to `[..., outputs]`."""
-        y = jnp.matmul(x, self.kernel[...], precision=jax.lax.Precision.HIGHEST)
-        return y + jnp.expand_dims(self.bias[...], range(x.ndim - 1))
+#: What layers start from, as `load_parameters` replaces it: to trace a random draw takes time.
+ZEROS = nnx.initializers.zeros_init()
 
 
 def package_folder(package: str) -> Path:

@@ -160,7 +160,7 @@ def oracle_efficientnet(tensors, picture, config):
 def random_bert_tensors(config, seed=0):
     """Published-style tensors of a small BERT."""
     rng = np.random.default_rng(seed)
-    _, state = nnx.split(MiniLM(config))
+    _, state = nnx.split(MiniLM(config, rngs=nnx.Rngs(0)))
     tensors = {}
     for path, value in nnx.traversals.flatten_mapping(nnx.to_pure_dict(state)).items():
         shape = value.shape[::-1] if path[-1] == "kernel" else value.shape
@@ -198,7 +198,7 @@ def load_small_bert(tensors, config):
         value = tensors[published_name(path)]
         return value.T if path[-1] == "kernel" else value
 
-    return weights.load_parameters(lambda: MiniLM(config), tensor)
+    return weights.load_parameters(lambda: MiniLM(config, rngs=nnx.Rngs(0)), tensor)
 
 
 # --- MiniLM's architecture -----------------------------------------------------------------------
@@ -214,7 +214,7 @@ def test_bert_equals_the_equations():
 
 
 def test_padding_does_not_change_an_embedding_and_alone_gives_zeros():
-    model = randomised(MiniLM(SMALL_BERT))
+    model = randomised(MiniLM(SMALL_BERT, rngs=nnx.Rngs(0)))
     ids = jnp.asarray([[5, 9, 2, 11]])
     alone = embed(model, ids, jnp.ones((1, 4), bool))
     padded = jnp.concatenate([ids, jnp.asarray([[7, 7, 7]])], axis=1)
@@ -340,7 +340,8 @@ def test_depthwise_equals_a_convolution(kernel, stride, height, width):
 def test_folded_network_equals_the_unfolded_equations():
     tensors = random_net_tensors(SMALL_NET)
     model = weights.load_parameters(
-        lambda: EfficientNet(SMALL_NET), lambda path: folded_parameter(tensors, path)
+        lambda: EfficientNet(SMALL_NET, rngs=nnx.Rngs(0)),
+        lambda path: folded_parameter(tensors, path),
     )
     picture = np.random.default_rng(2).integers(0, 256, (12, 12, 3), np.uint8)
     features = nnx.jit(EfficientNet.features)(model, jnp.asarray(picture)[None])[0]
@@ -354,7 +355,7 @@ def test_folded_network_equals_the_unfolded_equations():
 
 def test_features_do_not_depend_on_the_number_of_pictures(monkeypatch):
     monkeypatch.setattr("condvendi_jax.encoders.efficientnet._EARLY_BLOCKS", 1)
-    model = randomised(EfficientNet(SMALL_NET))
+    model = randomised(EfficientNet(SMALL_NET, rngs=nnx.Rngs(0)))
     pictures = np.random.default_rng(3).integers(0, 256, (8, 12, 12, 3), np.uint8)
     together, three, one = (
         nnx.jit(EfficientNet.features)(model, jnp.asarray(pictures[:n])) for n in (8, 3, 1)
@@ -393,7 +394,7 @@ def test_lite0_has_the_published_sizes():
 
 
 def test_pictures_of_a_wrong_shape_or_dtype_are_refused():
-    never_run = nnx.eval_shape(lambda: EfficientNet(SMALL_NET))
+    never_run = nnx.eval_shape(lambda: EfficientNet(SMALL_NET, rngs=nnx.Rngs(0)))
     encoder = EfficientNetEncoder(never_run)
     with pytest.raises(ValueError, match=r"uint8 of shape \(224, 224, 3\).*\(8, 8, 3\)"):
         encoder.encode(np.zeros((2, 8, 8, 3), np.uint8))
@@ -406,7 +407,9 @@ def test_pictures_of_a_wrong_shape_or_dtype_are_refused():
 
 def test_published_tensors_of_a_wrong_shape_are_refused():
     with pytest.raises(ValueError, match=r"has shape \(.*published tensor \(7, 7\)"):
-        weights.load_parameters(lambda: MiniLM(SMALL_BERT), lambda path: np.zeros((7, 7)))
+        weights.load_parameters(
+            lambda: MiniLM(SMALL_BERT, rngs=nnx.Rngs(0)), lambda path: np.zeros((7, 7))
+        )
 
 
 def test_weights_are_loaded_without_compiling(caplog):
@@ -414,7 +417,8 @@ def test_weights_are_loaded_without_compiling(caplog):
     with jax.log_compiles():
         load_small_bert(tensors, SMALL_BERT)
         weights.load_parameters(
-            lambda: EfficientNet(SMALL_NET), lambda path: folded_parameter(tensors, path)
+            lambda: EfficientNet(SMALL_NET, rngs=nnx.Rngs(0)),
+            lambda path: folded_parameter(tensors, path),
         )
         assert not [r for r in caplog.messages if r.startswith("Compiling")]
         jax.jit(lambda x: x + 1)(1)
