@@ -14,7 +14,7 @@ import precision
 import pytest
 
 import condvendi_jax as cv
-from condvendi_jax.grams import DenseGram, TiledGram
+from condvendi_jax.grams import DenseGram, SharedTiles, TiledGram
 from condvendi_jax.grams import _eigenvalues as spectra
 from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.scores import baselines
@@ -57,12 +57,18 @@ def _by_joint(name):
 
 
 def _space(outputs, prompts, start):
-    return krylov.krylov_space(_joint(outputs, prompts), start, sweeps=8)
+    return krylov.krylov_spaces(_joint(outputs, prompts), (start,), sweeps=8)
 
 
 def _lanczos(outputs, prompts, basis, probes, last):
     state = krylov.start_lanczos(basis, probes, capacity=32)
-    return krylov.lanczos(_joint(outputs, prompts), basis, state, jnp.zeros((), int), last)
+    first = jnp.zeros((), int)
+    return krylov.lanczos(_joint(outputs, prompts), (basis,), ((state,),), first, last)
+
+
+def _together(outputs, prompts, vectors):
+    single = _tiled(outputs), _tiled(prompts)
+    return SharedTiles.of([*single, single[0] * single[1]]).matvecs((vectors,) * 3)
 
 
 def _stored(program):
@@ -78,6 +84,7 @@ TILED = {
     "order 2, prefixes": (_prefixes, *_points()),
     "order 2, bandwidths": (jax.vmap(_conditional_rke, (None, None, 0)), *_points(), _array(16)),
     "product": (_by_joint("matvec"), *_points(), _VECTORS),
+    "products of three": (_together, *_points(), _VECTORS),
     "rest": (_by_joint("row_squares_beside"), *_points(), _BASIS, _BASIS),
     "slope": (jax.grad(_by_joint("bilinear_slope"), (0, 1)), *_points(), _VECTORS, _VECTORS),
     "krylov": (_space, *_points(), _VECTORS),
@@ -107,11 +114,20 @@ def _decomposed(outputs, prompts, **options):
 _MATRIX = _array(STORED, STORED)
 _SOME = _array(STORED, BLOCK), _array(STORED, 8 * BLOCK)
 
+
+def _rest_beside(gram, left, right):
+    return estimators._row_squares_beside_each(gram, (left,), (right,))
+
+
 STORING = {
     "store": (_by_joint("store"), *_points(STORED)),
     "stored norm": (_stored(lambda gram: gram.squared_frobenius_norm()), _MATRIX),
-    "stored krylov": (_stored(lambda g, v: krylov.krylov_space(g, v, sweeps=8)), _MATRIX, _SOME[0]),
-    "stored rest": (_stored(estimators._row_squares_beside), _MATRIX, _SOME[1], _SOME[1]),
+    "stored krylov": (
+        _stored(lambda g, v: krylov.krylov_spaces(g, (v,), sweeps=8)),
+        _MATRIX,
+        _SOME[0],
+    ),
+    "stored rest": (_stored(_rest_beside), _MATRIX, _SOME[1], _SOME[1]),
     "spectrum": (spectra.spectrum, _MATRIX),
     "spectrum, gradient": (jax.grad(lambda a: spectra.spectrum(a)[0]), _array(4000, 4000)),
     "decompose": (_decomposed, *_points(4000)),
