@@ -8,7 +8,7 @@ directions, drawn again and moved a little. The arithmetic counts 2 n^2 operatio
 one column with one of the three matrices, and n^2 (d_x + d_t) for the distances of a pass that
 serves all three. The last column divides the CPU seconds by those that one large matrix product
 takes, in the same process, for as much arithmetic. Up to n = 8,000, the intervals of several keys
-are compared with all eigenvalues.
+are compared with all eigenvalues. --n and --data may be given several times.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ from condvendi_jax.spectra import _estimators as estimators
 from experiments.data import mixture, sets
 
 _FLAGS = flags.FlagValues()
-flags.DEFINE_list("n", ["4000", "20000", "50000"], "How many rows.", flag_values=_FLAGS)
-flags.DEFINE_list("data", ["mixture", "emoji-like"], "Of which data.", flag_values=_FLAGS)
+DATA = ("mixture", "emoji-like")
+_SIZES = (4000, 20_000, 50_000)
+flags.DEFINE_multi_integer("n", _SIZES, "How many rows.", 600, flag_values=_FLAGS)
+flags.DEFINE_multi_enum("data", DATA, DATA, "Of which data.", flag_values=_FLAGS)
 flags.DEFINE_float("rtol", 0.01, "The tolerance of the three scores.", 0, 1, flag_values=_FLAGS)
 flags.DEFINE_integer("keys", 6, "Keys where all eigenvalues are known.", 1, flag_values=_FLAGS)
 
@@ -41,7 +43,7 @@ _DIMENSIONS = (64, 48)
 _EXACT_UP_TO = 8000
 # Of the distance to the mean, in every direction together: rows that are drawn twice differ.
 _MOVED = 0.1
-# Of the median distance, which gives about the bandwidth of the papers' rule for emoji.
+# Of the median distance to the first row, which gives about the papers' bandwidth for emoji.
 _OF_MEDIAN = 0.65
 _SIDE = 4096
 
@@ -147,7 +149,7 @@ def main(argv: list[str]) -> None:
     )
     print(f"| {head} |\n|{' --- |' * (head.count('|') + 1)}")
     spawn = multiprocessing.get_context("spawn")
-    for n in map(int, given["n"]):
+    for n in given["n"]:
         for data in given["data"]:
             with concurrent.futures.ProcessPoolExecutor(1, mp_context=spawn) as process:
                 row = process.submit(measure, data, n, given["rtol"], given["keys"])

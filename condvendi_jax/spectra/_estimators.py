@@ -314,9 +314,12 @@ class Samplers:
         for sampler, upto in zip(self.of, steps, strict=True):
             sampler.steps = upto
         for products, samplers in self._groups:
-            for sampler in samplers:
-                sampler.enlarge()
-            self._advance(products, samplers, slice(None), before[id(samplers[0])])
+            known = before[id(samplers[0])]
+            # Without a step to take, a program would be compiled for nothing.
+            if samplers[0].steps > known:
+                for sampler in samplers:
+                    sampler.enlarge()
+                self._advance(products, samplers, slice(None), known)
 
     def widen(self, probes: int) -> None:
         """Adds batches of probes until there are at least this many: one, of all that are new."""
