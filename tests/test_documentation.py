@@ -46,6 +46,7 @@ TOOLS |= {("inspect", "eval", "gifts.py", "--model=openai/gpt-4o-mini", "--epoch
 # Packages that snippets import, and that may be absent: everything in them can be called.
 STAND_INS = ("inspect_ai", "inspect_ai.dataset", "inspect_ai.scorer", "trl", "datasets")
 LONG_MODULES = {
+    "experiments.accelerator",
     "experiments.builders.emoji",
     "experiments.matrix_free",
     "experiments.waiting",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -166,23 +167,46 @@ class MiniLMEncoder:
           TypeError: an item is not a text, or `items` is one text.
         """
         texts = checked_texts(items)
-        pieces = self.tokenizer.encode_batch(texts)
-        count = len(pieces)
-        rows = list(range(count))  # The text of each piece.
         if self.long_texts == "chunks":
-            for row in range(count):
-                pieces += pieces[row].overflowing
-                rows += [row] * len(pieces[row].overflowing)
-        embeddings = self._embed_pieces([piece.ids for piece in pieces], count, progress)
-        if len(pieces) == count:
+            pieces = self._cut_all(texts)
+        else:
+            pieces = [[text.ids] for text in self.tokenizer.encode_batch(texts)]
+        count = len(pieces)
+        later = [(row, piece) for row, own in enumerate(pieces) for piece in own[1:]]
+        ids = [own[0] for own in pieces] + [piece for _, piece in later]
+        embeddings = self._embed_pieces(ids, count, progress)
+        if not later:
             return embeddings
         # An average of unit vectors, by tokens without the marks of beginning and end.
-        weights = [piece.special_tokens_mask.count(0) for piece in pieces]
+        rows = [*range(count), *(row for row, _ in later)]  # The text of each piece.
+        weights = np.array([len(piece) for piece in ids], np.float32) - self._marks
         sums = np.zeros((count, self.dimension), np.float32)
-        np.add.at(sums, rows, embeddings * np.array(weights, np.float32)[:, None])
+        np.add.at(sums, rows, embeddings * weights[:, None])
         long = np.unique(rows[count:])
         embeddings[long] = sums[long] / np.linalg.norm(sums[long], axis=1, keepdims=True)
         return embeddings[:count]
+
+    @property
+    def _marks(self) -> int:
+        """How many tokens mark the beginning and the end of a text."""
+        return self.tokenizer.num_special_tokens_to_add(False)
+
+    def _cut_all(self, texts: Sequence[str]) -> list[list[list[int]]]:
+        """The token ids of the pieces of each text that the model reads, each with its marks.
+
+        Cut here: tokenizers 0.23.2 loses the end of a text of three pieces or more.
+        """
+        whole = copy.deepcopy(self.tokenizer)
+        whole.no_truncation()
+        room = self.tokenizer.truncation["max_length"] - self._marks
+        pieces = []
+        for text in whole.encode_batch(texts):
+            count = len(text.ids) - self._marks
+            first = text.special_tokens_mask.index(0) if count else 0
+            ids, end = text.ids[first : first + count], text.ids[first + count :]
+            starts = range(0, max(count, 1), room)
+            pieces.append([text.ids[:first] + ids[at : at + room] + end for at in starts])
+        return pieces
 
     def _embed_pieces(
         self, ids: Sequence[Sequence[int]], count: int, progress: Progress | None

@@ -5,6 +5,7 @@ import re
 import sys
 
 import pytest
+from absl import flags
 from rich.console import Console
 from rich.table import Table
 
@@ -85,3 +86,39 @@ def test_progress_shows_the_time_left_also_of_slow_steps(monkeypatch):
     assert "left" not in shown()
     bar.update(bar.add_task("no total", total=None), description="errors")
     assert "left" not in shown()
+
+
+def test_a_flag_of_several_values_may_be_given_again_and_another_may_not():
+    values = flags.FlagValues()
+    flags.DEFINE_multi_integer("n", [1], "Sizes.", flag_values=values)
+    flags.DEFINE_float("rtol", 0.1, "A tolerance.", flag_values=values)
+    assert command.parse(values, ["program", "--n=2", "--n=3", "word"]) == ["word"]
+    assert values.n == [2, 3]
+    with pytest.raises(ValueError, match="--rtol: is given 2 times; give it once."):
+        command.parse(values, ["program", "--rtol=1", "--rtol=1"])
+
+
+SPARED = "--xla_gpu_enable_triton_gemm=false"
+
+
+@pytest.mark.parametrize(
+    "plugin, version, given, expected",
+    [
+        ("jax_cuda13_plugin", "0.11.2", None, SPARED),
+        ("jax_cuda12_plugin", "0.9.0.1", "--xla_other=1", f"--xla_other=1 {SPARED}"),
+        ("jax_cuda13_plugin", "0.11.2", "--xla_gpu_enable_triton_gemm=true", None),
+        ("jax_cuda13_plugin", "0.12.0", "", None),  # XLA would end the process if it were unknown.
+        ("jax_rocm7_plugin", "0.11.2", "", None),
+    ],
+)
+def test_only_known_compilers_for_nvidia_are_told_not_to_search(
+    plugin, version, given, expected, monkeypatch
+):
+    monkeypatch.setattr(command.importlib.util, "find_spec", lambda name: name == plugin or None)
+    monkeypatch.setattr(command.importlib.metadata, "version", lambda name: version)
+    if given is None:
+        monkeypatch.delenv("XLA_FLAGS", raising=False)
+    else:
+        monkeypatch.setenv("XLA_FLAGS", given)
+    command._compile_quickly()
+    assert command.os.environ.get("XLA_FLAGS") == (given if expected is None else expected)

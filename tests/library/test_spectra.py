@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from oracles import assert_close, draw_pairs, eigenvalues, gaussian_gram, renyi, tolerance
+from oracles import assert_close, draw_pairs, eigenvalues, gaussian_gram, renyi
 from scipy.optimize import brentq
 
 import condvendi_jax as cv
@@ -34,12 +34,10 @@ def test_projection_is_the_nearest_point_of_the_simplex(x64):
     assert_close(spectra.project_to_simplex(jnp.asarray(values)), expected)
 
 
-def test_unprojected_eigenvalues_lose_digits_on_a_nearly_constant_gram():
+def test_the_spectrum_of_a_nearly_constant_gram_keeps_its_digits():
     gram = gaussian_gram(draw_pairs(600)[0], 100.0)
     exact = np.exp(renyi(eigenvalues(gram), 1))
     matrix = jnp.asarray(gram / 600, jnp.float32)
-    raw = np.clip(np.asarray(jnp.linalg.eigvalsh(matrix), np.float64), 0, None)
-    assert abs(np.exp(renyi(raw, 1)) / exact - 1) > 3 * tolerance("float32")
     assert_close(jnp.exp(cv.von_neumann.of_spectrum(spectra.spectrum(matrix))), exact)
 
 
