@@ -3,3 +3,9 @@
 `python -m theory_checks` prints the table; `theory_checks.claim` says what a claim is; the other
 modules hold the claims, one module a theme.
 """
+
+import os
+
+# Threads of OpenBLAS wait by spinning: on matrices this small they cost more than they save, and
+# far more on cores that other programs use. Read when NumPy is loaded; what a user sets counts.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -53,11 +53,8 @@ def printed_gradient(matrix: np.ndarray, t: int, form: Any = EQ_24) -> np.ndarra
     with np.errstate(divide="ignore", invalid="ignore"):
         names = {"c": c, r"\bar\ell_t": np.log(values + c).mean(), r"\beta": 7.0}
     named = {"V_t": vectors, "I_t": np.eye(t), r"\Lambda_t": np.diag(values)}
-    named |= {
-        "V_r": vectors[:, kept],
-        r"\Lambda_r": np.diag(values[kept]),
-        "I": np.eye(len(matrix)),
-    }
+    named |= {"V_r": vectors[:, kept], r"\Lambda_r": np.diag(values[kept])}
+    named["I"] = np.eye(len(matrix))
     return form(names | {name: latex.matrix(part) for name, part in named.items()})
 
 
@@ -248,12 +245,8 @@ def order_2_gradients(rng: np.random.Generator, budget: Budget, value: Any) -> E
         spectra = numerics.spectrum(gram_t), numerics.spectrum(joint)
         entropies = [numerics.entropy(values, 2.0) for values in spectra]
         names = {"K_T": latex.matrix(gram_t), "S": latex.matrix(joint), "S_{in}": joint[:, -1:]}
-        names |= {
-            "s": score,
-            r"\sigma": batch.bandwidth,
-            "z^{(n)}": batch.z[-1],
-            "z^{(i)}": batch.z,
-        }
+        names |= {"s": score, r"\sigma": batch.bandwidth}
+        names |= {"z^{(n)}": batch.z[-1], "z^{(i)}": batch.z}
         slope = value[1](names)
         in_kernel = np.asarray(value[2](names | {r"\nabla_Ss": latex.matrix(slope)}))
         found += [value[0](names), np.sum(slope * along), np.sum(in_kernel * along)]

@@ -15,7 +15,7 @@ from scipy import stats
 
 from theory_checks import latex, numerics, populations, statements
 from theory_checks.claim import EvidenceFunction, claim
-from theory_checks.evidence import Budget, Evidence, Verdict, at_most, equal
+from theory_checks.evidence import Budget, Evidence, Verdict, at_most, equal, judge
 from theory_checks.populations import (
     Mixture,
     Shape,
@@ -82,7 +82,8 @@ def hunting(
 ) -> EvidenceFunction:
     """Evidence for lhs <= rhs: examples, random populations, and climbs of lhs / rhs from them.
 
-    A side that is not a number says that the statement claims nothing there (premise unmet).
+    The search ends where a population refutes the statement. A side that is not a number says that
+    the statement claims nothing there (premise unmet).
 
     Args:
         apply: of a form's formulas, a population and an order: both sides, one number or several.
@@ -104,18 +105,27 @@ def hunting(
             ratios = (lhs + 1e-12) / (np.maximum(rhs, 0.0) + 1e-12)
             return np.max(ratios[np.isfinite(lhs) & np.isfinite(rhs)], initial=-np.inf)
 
-        trials = list(examples)
+        def compared(**fields: Any) -> Evidence:
+            lhs, rhs = np.concatenate(found, axis=1)
+            lhs, rhs = (lhs / rhs, np.ones_like(rhs)) if relative else (lhs, rhs)
+            fields["premise_met"] = ~(np.isnan(lhs) | np.isnan(rhs))
+            fields["tolerance"] = 1e-8 if relative else 1e-10
+            return at_most(np.where(np.abs(lhs) < _ROUNDING, 0.0, lhs), rhs, **fields)
+
+        trials, found = list(examples), [sides(*trial) for trial in examples]
         for shape in shapes:
             thetas = [1.2 * rng.standard_normal(shape.dimension) for _ in range(budget.trials(8))]
             starts = [(theta, float(rng.choice(orders))) for theta in thetas]
+            trials += [(populations.decode(theta, shape), order) for theta, order in starts]
+            found += [sides(*trial) for trial in trials[len(found) :]]
+            if judge(compared()).verdict is Verdict.FALSE:
+                break
             theta, order = max(starts, key=lambda start: tightness(*start, shape))
             climbed = partial(tightness, order=order, shape=shape)
             best, _ = numerics.climb(climbed, theta, rng, steps=budget.pick(50, 600))
-            starts.append((best, order))
-            trials += [(populations.decode(point, shape), order) for point, order in starts]
-        found = [sides(*trial) for trial in trials]
+            trials.append((populations.decode(best, shape), order))
+            found.append(sides(*trials[-1]))
         rows = [trial for trial, pair in zip(trials, found, strict=True) for _ in pair[0]]
-        lhs, rhs = np.concatenate(found, axis=1)
         parameters: dict[str, Any] = {
             "order or t": [order for _, order in rows],
             "prompts": np.array([len(mixture.component) for mixture, _ in rows]),
@@ -125,9 +135,9 @@ def hunting(
         size = parameters["prompts"] * parameters["images"]
         size = size + np.array([0 if mixture.label or relative else _FOUND for mixture, _ in rows])
         if relative:
+            lhs, rhs = np.concatenate(found, axis=1)
             names = parameters["population"]
             parameters = {"population": names, "left side": lhs, "right side": rhs}
-            lhs, rhs = lhs / rhs, np.ones_like(rhs)
 
         def loose() -> dict[str, float]:
             found = {}
@@ -138,15 +148,7 @@ def hunting(
                     found[f"bound over what it bounds, {mixture.label}"] = ratio
             return found
 
-        return at_most(
-            np.where(np.abs(lhs) < _ROUNDING, 0.0, lhs),
-            rhs,
-            premise_met=~(np.isnan(lhs) | np.isnan(rhs)),
-            parameters=parameters,
-            size=size,
-            tolerance=1e-8 if relative else 1e-10,
-            late={"measured": loose} | late,
-        )
+        return compared(parameters=parameters, size=size, late={"measured": loose} | late)
 
     return evidence
 

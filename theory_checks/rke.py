@@ -46,11 +46,11 @@ def sandwiched(a: np.ndarray, b: np.ndarray, order: float) -> float:
 
 def pair_mean(shift: np.ndarray, cov: np.ndarray, sigma: float) -> float:
     """Mean of exp(-|Z|^2 / sigma^2), Z ~ N(shift, cov), d <= 2, by the trapezoidal rule."""
-    axis = np.linspace(-9.0, 9.0, 161)
-    grid = np.array(list(itertools.product(axis, repeat=len(shift))))
-    density = np.prod(stats.norm.pdf(grid) * (axis[1] - axis[0]), axis=1)
-    points = shift + grid @ np.linalg.cholesky(cov).T
-    return float(density @ np.exp(-np.sum(points**2, 1) / sigma**2))
+    grid = np.meshgrid(*[np.linspace(-9.0, 9.0, 161)] * len(shift))
+    points = np.reshape(grid, (len(shift), -1))
+    density = np.exp(-np.sum(points**2, axis=0) / 2)
+    points = shift[:, None] + np.linalg.cholesky(cov) @ points
+    return float(density @ np.exp(-np.sum(points**2, axis=0) / sigma**2) / density.sum())
 
 
 def closed_form(forms: Any, means: np.ndarray, covs: np.ndarray, sigma: float) -> float:
