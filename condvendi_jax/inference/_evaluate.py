@@ -119,7 +119,8 @@ def _elsewhere(pairs: Pairs, plan: Plan) -> dict[float, PerScore] | None:
     if not wanted or not moving or pairs.n > _CHEAP:
         return None
     found = {}
-    for times, terms in profiles.entropies_at(pairs, moving, np.array([0.5, 2.0])).items():
+    multiples = np.array([0.5, 2.0])
+    for times, terms in profiles.entropies_at(pairs, moving, multiples, plan.stored).items():
         computed = methods.Computed(terms, None, methods.FROBENIUS)
         found[times] = Decomposition.of(computed, wanted[0], n=pairs.n).scores
     return found

@@ -23,7 +23,7 @@ from condvendi_jax.inference._results import ErrorsBy, ScoredOrder
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.scores._decompose import Decomposition
 from condvendi_jax.spectra import _methods as methods
-from condvendi_jax.spectra._methods import Leaving, Method, Sloped
+from condvendi_jax.spectra._methods import Leaving, Matrices, Method, Sloped
 
 # Where influences are too few, or too unlike the change by a deletion, for an error that covers; by
 # simulation (docs/errors.md). Rows; groups of rows at order 2; groups of rows elsewhere.
@@ -81,12 +81,13 @@ def influences(
     method: Method,
     left: Leaving | None = None,
     known: Sloped | None = None,
+    stored: Matrices | None = None,
 ) -> Influenced:
     """The scores of pairs, the influences of rows, and deletions of the units that are `left`.
 
-    `known` is as in `methods.compute_sloped`.
+    `known` and `stored` are as in `methods.compute_sloped`.
     """
-    sloped = methods.compute_sloped(pairs, entropy, method, left, known)
+    sloped = methods.compute_sloped(pairs, entropy, method, left, known, stored)
     whole = Decomposition.of(sloped.computed, entropy, n=pairs.n)
     changes = [
         list(pairs.bandwidths.values())[index].relative_error * np.array(of_scores(whole, slopes))

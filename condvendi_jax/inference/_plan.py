@@ -25,7 +25,7 @@ from condvendi_jax.pairs import Pairs
 from condvendi_jax.scores._decompose import Decomposition
 from condvendi_jax.scores._in_strips import decompose_in_strips
 from condvendi_jax.spectra import _methods as methods
-from condvendi_jax.spectra._methods import Auto, Method
+from condvendi_jax.spectra._methods import Auto, Matrices, Method
 
 
 class Keys:
@@ -65,6 +65,8 @@ class Plan:
         else:
             self.labels = groups
         self.seed, self.progress, self.checkpoint = seed, progress, checkpoint
+        #: The matrices that the last spectrum of a single model has stored: order 2 needs them too.
+        self.stored: Matrices | None = None
         if checkpoint is not None:
             spectral = len(self.entropies) > 1 or self.method.computes(self.entropies[0])
             if self.errors or spectral:
@@ -148,17 +150,23 @@ class Plan:
     ) -> dict[str, ScoredOrder]:
         """By influences; by deletions for all models, where influences of one give no error."""
         reason = None
+        if self.method.computes(entropy):
+            self.stored = None
         if self.count is None:
             scored, known = {}, None
             for name, pairs in models.items():
                 self.progress(_words(entropy, name))
                 left = infinitesimal.leaving(pairs, units[name])
-                found = infinitesimal.influences(pairs, entropy, self.method, left, known)
+                found = infinitesimal.influences(
+                    pairs, entropy, self.method, left, known, self.stored
+                )
                 known = found.sloped if _same_prompts(models, units) else None
                 reason = infinitesimal.doubt(pairs, found, units[name])
                 if reason is not None:
                     break
                 scored[name] = infinitesimal.score(pairs, entropy, found, units[name])
+                if len(models) == 1 and found.sloped.stored is not None:
+                    self.stored = found.sloped.stored
             else:
                 return scored
         near = {name: pairs.gathered() for name, pairs in models.items()}

@@ -468,9 +468,20 @@ def _order_two(
     return -np.log(norms), _scores(methods.order_two_deletions(sums, norms, inside, leaving))
 
 
-def entropies_at(pairs: Pairs, moving: Sequence[int], ladder: np.ndarray) -> dict[float, PerTerm]:
-    """The entropies of order 2 at each of some multiples of the bandwidths, in one pass."""
-    terms, _ = _order_two(pairs, moving, ladder, None)
+def entropies_at(
+    pairs: Pairs, moving: Sequence[int], ladder: np.ndarray, stored: methods.Matrices | None = None
+) -> dict[float, PerTerm]:
+    """The entropies of order 2 at each of some multiples of the bandwidths, in one pass.
+
+    It takes no distances where the matrices of the kernels are `stored`.
+    """
+    if stored is None:
+        terms, _ = _order_two(pairs, moving, ladder, None)
+    else:
+        moves = np.isin(np.arange(len(stored)), moving)
+        logs = jnp.asarray(np.log(ladder)[:, None] * moves, pairs.dtype)
+        sums = np.asarray(methods.stored_row_norms(stored, logs), np.float64)
+        terms = -np.log(sums.mean(axis=-1)).T
     missing = (None,) * (3 - len(terms))
     of_each = [PerTerm(*jnp.asarray(of, pairs.dtype), *missing) for of in terms.T]
     return dict(zip(ladder.tolist(), of_each, strict=True))

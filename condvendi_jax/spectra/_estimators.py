@@ -44,6 +44,9 @@ _PROJECTED = 0.03
 # Limits of the refinement: the memory of the Lanczos vectors is probes x steps x n numbers.
 _MAX_STEPS = 96
 _MAX_PROBES = 256
+# A tight tolerance begins with more deflation and steps where there are more points than this. It
+# takes 0.5 times the products for 10,000 emoji, and as much time for 5,000.
+_MANY = 8192
 # A plan considers this many numbers of steps, each twice the one before.
 _TRIED = 4
 # A plan aims at this part of the tolerance, because the predicted noise is itself an estimate.
@@ -76,6 +79,11 @@ class Budget:
     def products(self) -> int:
         """Matrix-vector products with A."""
         return self.block * self.sweeps + self.probes * self.steps
+
+    @classmethod
+    def to_begin_with(cls, n: int, rtol: float) -> Budget:
+        """The work before a tolerance decides about more."""
+        return cls(sweeps=12, steps=24) if n > _MANY and rtol <= DEFAULT_RTOL else cls()
 
 
 def spectral_measure(
@@ -153,7 +161,7 @@ def refine(
             "eigenvalues there (method=cv.Exact()), or call it outside."
         )
     wanted = DEFAULT_RTOL if rtol is None else validation.check_rtol(rtol)
-    start = Budget() if budget is None else budget
+    start = Budget.to_begin_with(grams[0].n, wanted) if budget is None else budget
     if budget is None and all(entropy.of_largest for entropy in entropies):
         # The Krylov space gives the largest eigenvalue; probes add nothing.
         start = dataclasses.replace(start, probes=2, steps=1)

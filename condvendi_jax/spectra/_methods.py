@@ -63,9 +63,12 @@ GIVEN_PROMPTS: Terms = ("prompts", "joint")
 _FACTORS_OF = {"outputs": (0,), "prompts": (1,), "joint": (0, 1)}
 #: The Grams of outputs, prompts and pairs by the name of their term.
 Grams = Mapping[str, Operator]
+#: The kernel matrices of outputs and, with prompts, of prompts, `[n, n]` each.
+Matrices = tuple[jax.Array, ...]
 OfRows = Callable[[np.ndarray, Sequence[Entropy]], list["Computed"]]
 
 
+_ROWS_AT_ONCE = 256  # Of stored matrices, so that what is made of them stays in the cache.
 _AT_ONCE = 1 << 20  # Kernel values of groups of rows that are computed at once.
 
 
@@ -174,12 +177,14 @@ class Sloped(NamedTuple):
         bandwidth.
       of_deletions: for each term, what the entropy loses without each group of `Leaving`, per
         weight and relative to the rest, `[G]`, not less its mean; None where it is not computed.
+      stored: the matrices that the method has stored, if rows have no weights.
     """
 
     computed: Computed
     of_rows: PerTerm
     of_bandwidths: dict[int, PerTerm]
     of_deletions: PerTerm | None = None
+    stored: Matrices | None = None
 
 
 def compute_sloped(
@@ -188,12 +193,14 @@ def compute_sloped(
     method: Method,
     leaving: Leaving | None = None,
     known: Sloped | None = None,
+    stored: Matrices | None = None,
 ) -> Sloped:
     """An entropy of points with its slopes, in the bandwidths that a rule has drawn.
 
     Deletions of what leaves are computed at order 2, and at order 1 without truncation from all
     eigenvectors. `known` is the result for other points of the same prompts, weights and deletions:
-    if it is exact, the spectrum of the prompts is not computed again.
+    if it is exact, the spectrum of the prompts is not computed again. `stored` is that of another
+    entropy of the same points: order 2 then computes no distances.
     """
     check_method(method)
     terms, drawn = ALL_TERMS if points.paired else OUTPUTS, _drawn(points)
@@ -201,8 +208,11 @@ def compute_sloped(
         if known is None or known.computed.estimates is not None or not _is_exact(method, points):
             return method.sloped(points, entropy, terms, leaving)
         return _with_prompts(method.sloped(points, entropy, ("outputs", "joint"), leaving), known)
-    found = to_host(_row_norms_sloped(points, drawn) if drawn else row_norms(points)[None])
-    sums, *slopes = np.asarray(found, np.float64)[..., : points.n]
+    if stored is not None:
+        found = _stored_row_norms_sloped(stored, drawn)
+    else:
+        found = _row_norms_sloped(points, drawn) if drawn else row_norms(points)[None]
+    sums, *slopes = np.asarray(to_host(found), np.float64)[..., : points.n]
     norms = sums @ points.shares
     of_rows = [-2 * (row / norm - 1)[None] for row, norm in zip(sums, norms, strict=True)]
     values = _of_norms(np.asarray(norms, points.dtype))
@@ -486,7 +496,11 @@ class _Estimating(GramMethod):
             for k, index in enumerate(drawn)
         }
         computed = _computed(terms, values, row, self.name)
-        return Sloped(computed, _per_term(of_rows), of_bandwidths)
+        factors = [held[name] for name in ALL_TERMS[: len(points.kernels)]]
+        matrices = None
+        if all(map(_is_one_array, factors)):
+            matrices = tuple(cast(Dense, gram).matrix for gram in factors)
+        return Sloped(computed, _per_term(of_rows), of_bandwidths, stored=matrices)
 
     def _refined(self, held: Grams, wanted: Sequence[Entropy], terms: Terms) -> estimators.Refined:
         """Samplers and estimates of each entropy, refined until the scores are precise enough."""
@@ -514,8 +528,9 @@ class _Estimating(GramMethod):
             if "joint" not in constant or not isinstance(constant["joint"], Gram):
                 return {name: held(gram) for name, gram in constant.items()}
             found = {name: held(gram) for name, gram in constant.items() if name != "joint"}
-            found["joint"] = held(cast(Gram, found["outputs"]) * cast(Gram, found["prompts"]))
-            return found
+            joint = cast(Gram, found["outputs"]) * cast(Gram, found["prompts"])
+            # What is stored already would be copied.
+            return found | {"joint": joint if isinstance(joint, Dense) else held(joint)}
 
 
 class Stored(_Estimating):
@@ -1135,9 +1150,7 @@ def _stored_slopes(
         slopes = pairwise.outer(cut(left), right) + 2 * of_norm * block / n
         by_pair = jnp.where(counted[:, None], block * slopes, 0)
         # A kernel value that is too small for the dtype moves nothing.
-        logs = [
-            jnp.where(own > 0, jnp.log(jnp.where(own > 0, own, 1)), 0) for own in map(cut, factors)
-        ]
+        logs = [_log_or_zero(cut(own)) for own in factors]
         return total + jnp.stack([jnp.sum(jnp.sum(by_pair * own, axis=1)) for own in logs])
 
     sums = lax.fori_loop(0, -(-n // size), add, jnp.zeros(len(factors), matrix.dtype))
@@ -1282,6 +1295,60 @@ def _row_norms_sloped(points: Pairs, drawn: tuple[int, ...]) -> jax.Array:
     directions = jnp.eye(len(drawn), dtype=points.dtype)
     sums, slopes = jax.vmap(along, out_axes=(None, 0))(directions)
     return jnp.concatenate([sums[None], slopes])
+
+
+@jax.jit
+def stored_row_norms(matrices: Matrices, logs: jax.Array) -> jax.Array:
+    """`row_norms` of rows without weights, from stored matrices, at several bandwidths.
+
+    exp(-d^2 / (2 sigma^2)) at a bandwidth of c sigma is its power 1 / c^2.
+
+    Args:
+      matrices: of the kernels.
+      logs: `[m, kernels]`, the logarithms of what the bandwidths are multiplied by; 0 for a kernel
+        without one.
+
+    Returns:
+      `[m, terms, n]`.
+    """
+    n = matrices[0].shape[0]
+    size = min(n, _ROWS_AT_ONCE)
+
+    def of_rows(logs: jax.Array, rows: Sequence[jax.Array]) -> jax.Array:
+        squares = [
+            jnp.where(own != 0, jnp.exp(2 * jnp.exp(-2 * log) * _log_or_zero(jnp.abs(own))), 0)
+            for own, log in zip(rows, logs, strict=True)
+        ]
+        products = [*squares, squares[0] * squares[1]] if len(squares) == 2 else squares
+        return jnp.stack([pairwise.pairwise_sum(product) for product in products]) / n
+
+    def add(k: jax.Array, sums: jax.Array) -> jax.Array:
+        # The last block reaches back over its neighbour, and finds the same sums again.
+        first = jnp.minimum(k * size, n - size)
+        rows = [lax.dynamic_slice_in_dim(matrix, first, size) for matrix in matrices]
+        found = jax.vmap(lambda own: of_rows(own, rows))(logs)
+        return lax.dynamic_update_slice_in_dim(sums, found, first, axis=2)
+
+    terms = 2 * len(matrices) - 1
+    sums = jnp.zeros((len(logs), terms, n), logs.dtype)
+    return lax.fori_loop(0, -(-n // size), add, sums)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _stored_row_norms_sloped(matrices: Matrices, drawn: tuple[int, ...]) -> jax.Array:
+    """`_row_norms_sloped` of rows without weights, from stored matrices."""
+    logs = jnp.zeros(len(matrices), matrices[0].dtype)
+
+    def at(logs: jax.Array) -> jax.Array:
+        return stored_row_norms(matrices, logs[None])[0]
+
+    directions = jnp.eye(len(matrices), dtype=logs.dtype)[np.array(drawn, int)]
+    sums, slopes = jax.vmap(lambda v: jax.jvp(at, (logs,), (v,)), out_axes=(None, 0))(directions)
+    return jnp.concatenate([sums[None], slopes])
+
+
+def _log_or_zero(values: jax.Array) -> jax.Array:
+    return jnp.where(values > 0, jnp.log(jnp.where(values > 0, values, 1)), 0)
 
 
 @jax.jit

@@ -271,6 +271,18 @@ def test_refinement_reaches_the_tolerance_or_says_that_it_did_not(x64, monkeypat
         spectral_measure(gram, key=KEY, rtol=1e-9)
 
 
+def test_many_points_and_a_tight_tolerance_begin_with_more_work(x64, monkeypatch):
+    monkeypatch.setattr(estimators, "_MANY", 999)
+    gram, _ = with_spectrum(0.5 ** np.arange(1000))
+    measure = functools.partial(spectral_measure, gram, key=KEY)
+    few, many = Budget().products, Budget(sweeps=12, steps=24).products
+    assert few < many < gram.n
+    assert measure(rtol=3e-3).products == few
+    assert measure().products == many
+    monkeypatch.setattr(estimators, "_MANY", 1000)
+    assert measure().products == few
+
+
 class Sampled:
     """A sampler and its measure, of which a plan asks what they have and how precise it is."""
 

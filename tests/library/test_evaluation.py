@@ -12,6 +12,7 @@ from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, scores
 import condvendi_jax as cv
 from condvendi_jax import validation
 from condvendi_jax.cli import files
+from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.inference import _evaluate
 from condvendi_jax.report import _render as render
 from condvendi_jax.spectra import _methods as methods
@@ -495,11 +496,15 @@ def test_one_answer_to_each_prompt_is_one_only_where_prompts_are_told_apart():
     assert "of 10 distinct prompts)" in str(wide)
 
 
-@pytest.mark.parametrize("errors", [False, True])
+@pytest.mark.parametrize("errors", [False, True, "stored"])
 def test_scores_at_half_and_at_twice_the_bandwidths(errors, monkeypatch):
     outputs, prompts = draw_pairs(40, dtype=np.float32)
     kernels = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.6)}
-    found = cv.evaluate(outputs, prompts, **kernels, errors=errors)
+    options = {"errors": errors}
+    if errors == "stored":  # From the matrices of order 1, without further distances.
+        options = {"method": cv.Stored(jax.random.key(0))}
+        monkeypatch.setattr(pairwise, "row_norms", None)
+    found = cv.evaluate(outputs, prompts, **kernels, **options)
     for times in (0.5, 2):
         grams = gaussian_gram(outputs, 0.8 * times), gaussian_gram(prompts, 0.6 * times)
         expected = scores(*grams, order=2)
@@ -510,6 +515,7 @@ def test_scores_at_half_and_at_twice_the_bandwidths(errors, monkeypatch):
     assert words in str(found)
     assert found.as_dict()["elsewhere"]["0.5"]["vendi"] == half
     assert f"total {half:.4g} and {twice:.4g}" in found.report().paragraph
+    monkeypatch.undo()
     one = cv.evaluate(outputs, prompts, output_kernel=cv.Cosine(), prompt_kernel=cv.Gaussian(0.6))
     assert one.elsewhere[2].vendi == one.order(2).decomposition.vendi
     assert cv.evaluate(outputs, output_kernel=cv.Cosine(), orders=[2]).elsewhere is None

@@ -1,5 +1,7 @@
 """Standard errors from influences, against NumPy: derivatives by differences, every row deleted."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -260,3 +262,32 @@ def test_slopes_of_stored_matrices_are_those_of_tiles(order, t, x64, monkeypatch
             np.array(sloped.of_bandwidths[index], np.float64) for sloped in (stored, tiled)
         )
         np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def _distances(*_):
+    raise AssertionError("computed distances")
+
+
+@pytest.mark.parametrize("case", ["drawn", "one given", "cosine", "outputs alone"])
+def test_order_two_from_stored_matrices_is_that_of_tiles(case, x64, monkeypatch):
+    monkeypatch.setattr(methods, "_ROWS_AT_ONCE", 64)  # The last block of rows reaches back.
+    outputs, prompts = draw_pairs(N)
+    options = {
+        "drawn": {"prompts": prompts},
+        "one given": {"prompts": prompts, "output_kernel": cv.Gaussian(0.7)},
+        # More dimensions than rows: stored as a matrix, with entries below zero.
+        "cosine": {"prompts": np.resize(prompts, (N, N + 1)) - 0.3, "prompt_kernel": cv.Cosine()},
+        "outputs alone": {"output_kernel": cv.Gaussian(0.7)},
+    }[case]
+    pairs = Pairs(outputs, **options, rule="variance", key=jax.random.key(0))
+    units = Groups(np.arange(N), "rows")
+    left, method = infinitesimal.leaving(pairs, units), methods.Stored(jax.random.key(1))
+    stored = methods.compute_sloped(pairs, Entropy(), method).stored
+    tiled = methods.compute_sloped(pairs, cv.renyi(2), method, left)
+    for name in ("row_norms", "_row_norms_sloped"):
+        monkeypatch.setattr(methods, name, _distances)
+    found = methods.compute_sloped(pairs, cv.renyi(2), method, left, stored=stored)
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-12)
+    assert found.computed.method == tiled.computed.method
+    jax.tree.map(close, found.computed.values, tiled.computed.values)
+    jax.tree.map(close, found[1:], tiled[1:])
