@@ -866,10 +866,11 @@ def stored_row_squares_beside(
     matrix: jax.Array, left: jax.Array, right: jax.Array, *, n: int, layout: Layout | None = None
 ) -> jax.Array:
     """The same of K / n - L R^T for a stored K, `[rows, rows]`, and L, R `[rows, k]`."""
+    if layout is None:
+        return _stored_upper_row_squares(matrix, left, right)
 
     def local(_: Factors, matrix: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
-        if layout is not None:
-            right = lax.all_gather(right, layout.axis, tiled=True)
+        right = lax.all_gather(right, layout.axis, tiled=True)
         count = matrix.shape[0]
         size = min(count, CPU_TILE)
 
@@ -884,6 +885,33 @@ def stored_row_squares_beside(
         return lax.fori_loop(0, math.ceil(count / size), add, jnp.zeros(count, matrix.dtype))
 
     return _on_devices(layout, local, (), matrix, left, right, out=_spec(layout))
+
+
+def _stored_upper_row_squares(matrix: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
+    """`stored_row_squares_beside` on one device, from the tiles on and above the diagonal."""
+    n = matrix.shape[0]
+    size = min(n, default_tile_size())
+    cut = functools.partial(lax.dynamic_slice_in_dim, slice_size=size)
+
+    def place(k: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Where tile k begins, and 1 for what counts."""
+        # The last tile reaches back over its neighbour, whose points do not count again.
+        first = jnp.minimum(k * size, n - size)
+        return first, (first + jnp.arange(size) >= k * size).astype(matrix.dtype)
+
+    def added(sums: jax.Array, first: jax.Array, more: jax.Array) -> jax.Array:
+        return lax.dynamic_update_slice_in_dim(sums, cut(sums, first) + more, first, axis=0)
+
+    def visit(i: jax.Array, j: jax.Array, sums: jax.Array, *, diagonal: bool) -> jax.Array:
+        (top, rows), (side, columns) = place(i), place(j)
+        tile = lax.dynamic_slice(matrix, (top, side), (size, size))
+        squares = jnp.square(tile / n - outer(cut(left, top), cut(right, side)))
+        sums = added(sums, top, rows * jnp.sum(squares * columns[None, :], axis=1))
+        if diagonal:
+            return sums
+        return added(sums, side, columns * jnp.sum(squares * rows[:, None], axis=0))
+
+    return _fold_upper(-(-n // size), visit, jnp.zeros(n, matrix.dtype))
 
 
 @functools.partial(jax.jit, static_argnames=("tile_size", "layout"))

@@ -298,3 +298,15 @@ def test_float32_is_within_a_millionth_of_float64_at_three_thousand_points():
         for p, s in zip((outputs, prompts), bandwidths, strict=True)
     )
     np.testing.assert_allclose(got, [x.mean(), t.mean(), (x * t).mean()], rtol=1e-6)
+
+
+@pytest.mark.parametrize("n", [70, 96])
+def test_row_squares_of_a_stored_matrix_take_tiles_that_overlap(n, x64, monkeypatch):
+    monkeypatch.setattr(pairwise, "CPU_TILE", 32)
+    rng = np.random.default_rng(0)
+    half, vectors, values = (rng.normal(size=shape) for shape in ((n, n), (n, 3), 3))
+    matrix, left = half + half.T, vectors * values
+    given = map(jnp.asarray, (matrix, left, vectors))
+    found = pairwise.stored_row_squares_beside(*given, n=n)
+    expected = np.sum((matrix / n - left @ vectors.T) ** 2, axis=1)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
