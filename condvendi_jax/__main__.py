@@ -45,12 +45,29 @@ def _help() -> str:
     return "\n".join([*lines, "", "condvendi VERB --help lists the flags of each."])
 
 
+def _import_numpy() -> None:
+    """Imports NumPy with one thread for its matrices, which have some hundred rows here.
+
+    OpenBLAS's threads wait for each other by spinning: for seconds, on cores that other programs
+    use. It reads the variable once. JAX uses SciPy's OpenBLAS, which loads later. What a user sets
+    counts.
+    """
+    name = "OPENBLAS_NUM_THREADS"
+    unset = name not in os.environ
+    if unset:
+        os.environ[name] = "1"
+    importlib.import_module("numpy")
+    if unset:
+        del os.environ[name]
+
+
 def run() -> None:
     """The entry of the console command."""
     # Imports and traced programs are millions of objects that stay. To search them for garbage as
     # often as Python does by default takes a tenth of a short call.
     gc.set_threshold(50_000, 20, 100)
     try:
+        _import_numpy()
         from condvendi_jax.cli import command
     except KeyboardInterrupt:
         os.write(2, b"interrupted\n")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import types
 
 import fake_encoders
 import jax
@@ -372,6 +373,19 @@ def test_eigenvalues_of_small_matrices_take_one_thread(monkeypatch, n, before, a
     if before is None:
         monkeypatch.delenv("OPENBLAS_NUM_THREADS")
     inputs._limit_threads(n)
+    assert os.environ.get("OPENBLAS_NUM_THREADS") == after
+
+
+@pytest.mark.parametrize("given, during, after", [(None, "1", None), ("2", "2", "2")])
+def test_numpy_has_one_thread_unless_the_user_says_otherwise(given, during, after, monkeypatch):
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    if given:
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", given)
+    seen = []
+    watched = {"import_module": lambda of: seen.append((of, os.environ["OPENBLAS_NUM_THREADS"]))}
+    monkeypatch.setattr(__main__, "importlib", types.SimpleNamespace(**watched))
+    __main__._import_numpy()
+    assert seen == [("numpy", during)]
     assert os.environ.get("OPENBLAS_NUM_THREADS") == after
 
 
