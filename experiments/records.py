@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from condvendi_jax.cli import files, provenance
+from condvendi_jax import files
+from condvendi_jax.cli import provenance
 
 _SHOWN = 80  # Characters of a setting in a message.
 Identity = Mapping[str, Any]

@@ -10,7 +10,8 @@ import sys
 from absl import flags
 from rich.console import Console
 
-from condvendi_jax.cli import command, files
+from condvendi_jax import files
+from condvendi_jax.cli import command
 from theory_checks import claim, evidence, report
 
 _ONLY = flags.DEFINE_string(

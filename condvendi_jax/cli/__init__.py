@@ -9,7 +9,5 @@
 | inputs.py | embeddings from array files, or of pictures and texts by an encoder |
 | figure.py | the comparison as a figure |
 | command.py | exit statuses, one-line errors, tables and progress, of every command |
-| interrupts.py | Ctrl-C, also while compiled code runs |
-| files.py | reading arrays and labels, writing results whole or not at all |
 | provenance.py | what every written result records beside itself |
 """

@@ -18,9 +18,9 @@ from typing import Any
 from absl import app, flags, logging
 from rich import console, padding, progress, table, text
 
-from condvendi_jax.cli import interrupts
-from condvendi_jax.cli.interrupts import INTERRUPTED as INTERRUPTED
-from condvendi_jax.cli.interrupts import importing as importing
+from condvendi_jax import interrupts
+from condvendi_jax.interrupts import INTERRUPTED as INTERRUPTED
+from condvendi_jax.interrupts import importing as importing
 
 BAD_INPUT = 2
 

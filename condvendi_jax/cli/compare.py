@@ -8,7 +8,8 @@ from typing import Any
 
 from absl import flags
 
-from condvendi_jax.cli import command, files, inputs, options
+from condvendi_jax import files
+from condvendi_jax.cli import command, inputs, options
 from condvendi_jax.inference import _compare as comparison
 
 USAGE = """Which of several models is more diverse, and whether the difference is real.

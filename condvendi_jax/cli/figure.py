@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from condvendi_jax.cli import files
+from condvendi_jax import files
 from condvendi_jax.inference._compare import Comparison
 from condvendi_jax.report import _render
 

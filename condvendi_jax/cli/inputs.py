@@ -13,8 +13,7 @@ import numpy as np
 from absl import flags
 from rich import progress
 
-from condvendi_jax import encoders, validation
-from condvendi_jax.cli import files
+from condvendi_jax import encoders, files, validation
 from condvendi_jax.encoders import embedding, items, records
 from condvendi_jax.encoders.embedding import LoadedEncoder
 from condvendi_jax.encoders.items import Texts

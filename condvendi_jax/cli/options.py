@@ -15,8 +15,8 @@ import jax
 import numpy as np
 from absl import flags
 
-from condvendi_jax import bandwidth, validation
-from condvendi_jax.cli import command, files, programs, provenance
+from condvendi_jax import bandwidth, files, validation
+from condvendi_jax.cli import command, programs, provenance
 from condvendi_jax.inference._compare import Comparison
 from condvendi_jax.inference._plan import Keys
 from condvendi_jax.inference._results import Evaluation

@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import jaxlib.version
 
-from condvendi_jax.cli import files
+from condvendi_jax import files
 
 LIMIT = 2**28
 """Bytes that the folder may have at the start of a call: the oldest programs are removed first."""

@@ -9,7 +9,8 @@ from typing import Any
 
 from absl import flags
 
-from condvendi_jax.cli import compare, files, inputs, options
+from condvendi_jax import files
+from condvendi_jax.cli import compare, inputs, options
 from condvendi_jax.encoders import items
 from condvendi_jax.encoders.records import RECORD_ENDINGS
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from absl import flags
 
-from condvendi_jax.cli import command, files, inputs, options
+from condvendi_jax import files
+from condvendi_jax.cli import command, inputs, options
 from condvendi_jax.inference import _evaluate as evaluation
 from condvendi_jax.inference import _profile as profiles
 from condvendi_jax.inference import _prompt_table as prompt_table

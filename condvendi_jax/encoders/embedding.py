@@ -23,8 +23,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from condvendi_jax import validation
-from condvendi_jax.cli import files
+from condvendi_jax import files, validation
 from condvendi_jax.encoders.interface import EncoderError, Progress, checked_texts
 from condvendi_jax.encoders.items import decode_image
 

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any, NamedTuple
 
-from condvendi_jax import _extras, validation
-from condvendi_jax.cli import files
+from condvendi_jax import _extras, files, validation
 from condvendi_jax.encoders import items
 
 PROMPT_FIELDS = ("prompt", "question", "instruction", "input", "messages")

@@ -433,7 +433,7 @@ class Comparison:
           TypeError, ValueError: the texts are not of these models or not as many as the rows.
           OSError: the file cannot be written, or a picture cannot be read.
         """
-        from condvendi_jax.cli import files  # The command's way to write a file whole.
+        from condvendi_jax import files  # The command's way to write a file whole.
 
         files.check_writable(path)
         page = self.html(outputs=outputs, prompts=prompts, encoder=encoder, command=command)

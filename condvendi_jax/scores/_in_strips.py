@@ -14,8 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from condvendi_jax import __version__, validation
-from condvendi_jax.cli import files
+from condvendi_jax import __version__, files, validation
 from condvendi_jax.entropies import renyi
 from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.grams import to_host

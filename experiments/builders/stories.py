@@ -23,8 +23,8 @@ import jax
 import numpy as np
 from absl import flags
 
-from condvendi_jax.cli.files import atomic_writer
 from condvendi_jax.encoders import load_minilm
+from condvendi_jax.files import atomic_writer
 from experiments import records
 from experiments.builders import common
 from experiments.builders.language import equal_length, first_words

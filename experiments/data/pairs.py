@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from condvendi_jax import validation
-from condvendi_jax.cli.files import read_array, read_labels
+from condvendi_jax.files import read_array, read_labels
 
 
 @dataclass(frozen=True, eq=False)

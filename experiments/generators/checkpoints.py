@@ -19,7 +19,8 @@ import safetensors
 import safetensors.numpy
 from flax import nnx, traverse_util
 
-from condvendi_jax.cli import files, provenance
+from condvendi_jax import files
+from condvendi_jax.cli import provenance
 from condvendi_jax.encoders.embedding import default_cache
 from experiments import records
 

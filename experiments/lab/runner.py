@@ -22,7 +22,8 @@ import jax
 import numpy as np
 from absl import flags
 
-from condvendi_jax.cli import command, files, provenance
+from condvendi_jax import files
+from condvendi_jax.cli import command, provenance
 from experiments import data, records
 from experiments.lab import store, style
 from experiments.lab.progress import Progress, shown

@@ -19,7 +19,7 @@ from typing import Any
 
 import xarray as xr
 
-from condvendi_jax.cli import files
+from condvendi_jax import files
 from experiments import records
 from experiments.data import SETS
 from experiments.lab.results import gather, packed, unpacked

@@ -702,7 +702,7 @@ def test_the_table_is_printed_where_a_file_cannot_be_written(folder, capfd, monk
     def full(*_):
         raise OSError("no space left")
 
-    monkeypatch.setattr("condvendi_jax.cli.files.write_json", full)
+    monkeypatch.setattr("condvendi_jax.files.write_json", full)
     with pytest.raises(OSError, match="no space left"):
         __main__.main(["", "score", X, "--order=2", WIDTH, "--json=full.json"])
     assert "60 outputs" in capfd.readouterr().out
@@ -799,7 +799,7 @@ except KeyboardInterrupt:
     # Eigenvalues that take minutes; Python's handler would run when they are there.
     "in compiled code": """
 import threading, jax, jax.numpy as jnp, numpy as np
-from condvendi_jax.cli import files
+from condvendi_jax import files
 matrix = jax.block_until_ready(jax.random.normal(jax.random.key(0), (6_000, 6_000)))
 signal.signal(signal.SIGINT, lambda *_: print("seen at the end", flush=True))
 threading.Timer(3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
@@ -819,7 +819,8 @@ finally:
 @pytest.mark.parametrize("name", SELF_INTERRUPTED)
 def test_an_interrupt_is_one_word_wherever_it_arrives(name, tmp_path):
     lines = SELF_INTERRUPTED[name].strip().splitlines()
-    program = "import signal, time\nfrom condvendi_jax.cli import command, interrupts\n"
+    program = "import signal, time\nfrom condvendi_jax import interrupts\n"
+    program += "from condvendi_jax.cli import command\n"
     program += "def main(_):\n" + "".join(f"    {line}\n" for line in lines)
     program += "command.run(main, parse_flags=False)\n"
     out = "clean\n" if name == "cleaning up" else ""

@@ -14,7 +14,7 @@ from oracles import assert_close
 from rates import covered, is_at_most, is_nominal
 
 import condvendi_jax as cv
-from condvendi_jax.cli import files
+from condvendi_jax import files
 from condvendi_jax.inference import Difference, Ranking
 from condvendi_jax.inference import _compare as comparison
 from condvendi_jax.inference import _jackknife as uncertainty

@@ -10,8 +10,7 @@ import pytest
 from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, scores
 
 import condvendi_jax as cv
-from condvendi_jax import validation
-from condvendi_jax.cli import files
+from condvendi_jax import files, validation
 from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.inference import _evaluate
 from condvendi_jax.report import _render as render

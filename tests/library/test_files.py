@@ -21,7 +21,7 @@ import pytest
 from processes import HANG_S
 from safetensors.numpy import save_file
 
-from condvendi_jax.cli import files
+from condvendi_jax import files
 
 ARRAY = np.arange(6, dtype=np.float32).reshape(3, 2)
 
@@ -334,7 +334,7 @@ def test_standard_output_must_not_go_into_an_input(tmp_path):
     np.save(tmp_path / "x.npy", ARRAY)
     before = (tmp_path / "x.npy").read_bytes()
     program = """
-from condvendi_jax.cli import files
+from condvendi_jax import files
 try:
     files.check_targets({}, {'--outputs': ['x.npy']}, overwrite=True)
 except ValueError as error:
@@ -497,7 +497,7 @@ def test_standard_output_is_known_by_its_names(tmp_path):
 
 PROGRAM = """
 import os, sys
-from condvendi_jax.cli import files
+from condvendi_jax import files
 os.dup2(1, 9)
 sys.stdout.write("table\\n")
 files.check_writable("/dev/stdout")

@@ -9,7 +9,7 @@ import pytest
 from oracles import gaussian_gram
 
 import condvendi_jax as cv
-from condvendi_jax.cli import files
+from condvendi_jax import files
 from condvendi_jax.inference import _plan
 from condvendi_jax.scores import _in_strips as in_strips
 

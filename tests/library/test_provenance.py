@@ -7,7 +7,8 @@ import jax
 import pytest
 
 import condvendi_jax
-from condvendi_jax.cli import files, provenance
+from condvendi_jax import files
+from condvendi_jax.cli import provenance
 
 
 @pytest.mark.parametrize("error", [importlib.metadata.PackageNotFoundError("x"), KeyError("x")])

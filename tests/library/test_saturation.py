@@ -8,7 +8,7 @@ import pytest
 from oracles import draw_pairs
 
 import condvendi_jax as cv
-from condvendi_jax.cli import files
+from condvendi_jax import files
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference import saturation
 

@@ -13,7 +13,7 @@ import pytest
 from processes import HANG_S
 from rich.console import Console
 
-from condvendi_jax.cli import files
+from condvendi_jax import files
 from theory_checks import claim as framework
 from theory_checks import numerics, report, roots, statements
 from theory_checks.__main__ import select, surprises, survivors

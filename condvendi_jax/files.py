@@ -21,8 +21,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from condvendi_jax import validation
-from condvendi_jax.cli import interrupts
+from condvendi_jax import interrupts, validation
 
 _SUFFIXES = (".npy", ".npz", ".safetensors")
 _BEGINNINGS = (b"\x93NUMPY", b"PK")  # Of .npy and .npz.
