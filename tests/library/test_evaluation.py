@@ -11,7 +11,6 @@ from oracles import assert_close, cosine_gram, draw_pairs, gaussian_gram, scores
 
 import condvendi_jax as cv
 from condvendi_jax import files, validation
-from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.inference import _evaluate
 from condvendi_jax.report import _render as render
 from condvendi_jax.spectra import _methods as methods
@@ -502,7 +501,7 @@ def test_scores_at_half_and_at_twice_the_bandwidths(errors, monkeypatch):
     options = {"errors": errors}
     if errors == "stored":  # From the matrices of order 1, without further distances.
         options = {"method": cv.Stored(jax.random.key(0))}
-        monkeypatch.setattr(pairwise, "row_norms", None)
+        monkeypatch.setattr(methods, "row_norms", None)
     found = cv.evaluate(outputs, prompts, **kernels, **options)
     for times in (0.5, 2):
         grams = gaussian_gram(outputs, 0.8 * times), gaussian_gram(prompts, 0.6 * times)
@@ -521,3 +520,19 @@ def test_scores_at_half_and_at_twice_the_bandwidths(errors, monkeypatch):
     assert cv.evaluate(outputs, output_kernel=cv.Gaussian(0.8), orders=[1]).elsewhere is None
     monkeypatch.setattr(_evaluate, "_CHEAP", 39)
     assert cv.evaluate(outputs, prompts, **kernels).elsewhere is None
+
+
+def test_no_model_is_scored_with_the_stored_matrices_of_another():
+    outputs, prompts = draw_pairs(40, dtype=np.float32)
+    options = {
+        "output_kernel": cv.Gaussian(0.8),
+        "prompt_kernel": cv.Gaussian(0.6),
+        "method": cv.Stored(jax.random.key(0)),
+    }
+    models = {"a": outputs, "b": outputs[::-1] ** 2}
+    found = cv.compare(models, prompts, orders=[1, 2], **options).evaluations
+    for name, of in models.items():
+        alone = cv.evaluate(of, prompts, orders=[2], errors=False, **options).order(2)
+        for score in ("vendi", "conditional", "information"):
+            expected = getattr(alone.decomposition.scores, score)
+            assert_close(getattr(found[name].order(2).decomposition.scores, score), expected)
