@@ -80,11 +80,6 @@ class Budget:
         """Matrix-vector products with A."""
         return self.block * self.sweeps + self.probes * self.steps
 
-    @classmethod
-    def to_begin_with(cls, n: int, rtol: float) -> Budget:
-        """The work before a tolerance decides about more."""
-        return cls(sweeps=12, steps=24) if n > _MANY and rtol <= DEFAULT_RTOL else cls()
-
 
 def spectral_measure(
     gram: Operator,
@@ -161,7 +156,7 @@ def refine(
             "eigenvalues there (method=cv.Exact()), or call it outside."
         )
     wanted = DEFAULT_RTOL if rtol is None else validation.check_rtol(rtol)
-    start = Budget.to_begin_with(grams[0].n, wanted) if budget is None else budget
+    start = _first_budget(grams[0].n, wanted) if budget is None else budget
     if budget is None and all(entropy.of_largest for entropy in entropies):
         # The Krylov space gives the largest eigenvalue; probes add nothing.
         start = dataclasses.replace(start, probes=2, steps=1)
@@ -184,6 +179,11 @@ def refine(
             return Refined(samplers, rows)
         sampled.deepen(plan.steps)
         sampled.widen(plan.probes)
+
+
+def _first_budget(n: int, rtol: float) -> Budget:
+    """The work before a tolerance decides about more."""
+    return Budget(sweeps=12, steps=24) if n > _MANY and rtol <= DEFAULT_RTOL else Budget()
 
 
 class Plan(NamedTuple):
