@@ -1,7 +1,9 @@
 """What every command line of the project shares: tables that lose nothing."""
 
 import io
+import os
 import re
+import subprocess
 import sys
 
 import pytest
@@ -122,3 +124,19 @@ def test_only_known_compilers_for_nvidia_are_told_not_to_search(
         monkeypatch.setenv("XLA_FLAGS", given)
     command._compile_quickly()
     assert command.os.environ.get("XLA_FLAGS") == (given if expected is None else expected)
+
+
+def test_every_command_spares_the_search_before_it_starts(tmp_path, monkeypatch):
+    (tmp_path / "jax_cuda13_plugin.py").touch()
+    program = "import os; from condvendi_jax.cli import command; "
+    program += "command.run(lambda _: print(os.environ['XLA_FLAGS']), parse_flags=False)"
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"PYTHONPATH": paths, "XLA_FLAGS": ""},
+        **{"capture_output": True, "text": True, "check": True},
+    )
+    monkeypatch.setattr(command.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setenv("XLA_FLAGS", "")
+    command._compile_quickly()
+    assert ended.stdout.strip() == os.environ["XLA_FLAGS"]  # Nothing for a later JAX.
