@@ -8,7 +8,7 @@ the first result, with what is compiled for it. "Seconds" are the median of late
 arithmetic" divides them by the time that one large float32 matrix product takes, in the same
 process, for as many operations: n^2 (d_x + d_t) for the distances of all pairs, 2 n^2 d_x more for
 the gradient in the outputs, 4/3 n^3 to bring a matrix to tridiagonal form. "Error" is the largest
-of the three norms against float64, up to n = 10,000.
+of the three norms against float64, up to n = 10,000. ± is half the 95% interval of a score.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ import jax
 import numpy as np
 from absl import flags
 
+import condvendi_jax as cv
 from condvendi_jax.cli import command
+from experiments.matrix_free import spent
 from experiments.scaling import engines, peers, points, reference
 from experiments.scaling.worker import Cell, Contestant
 
@@ -37,6 +39,7 @@ flags.DEFINE_float("enough", 2, "Seconds of later calls, of 1 to 5.", 0, flag_va
 
 _D_X, _D_T = 768, 512
 _BANDWIDTHS = [0.7, 0.7]
+_RTOL = 2e-3
 _FLOAT64_UP_TO = 10_000
 
 
@@ -87,14 +90,12 @@ def measure(program: Program, cell: Cell, enough: float, rate: float) -> list[st
 
     def call(seed: int) -> float:
         nonlocal result
-        ready = contestant.ready(seed)
-        before = time.perf_counter()
-        result = ready()
-        return time.perf_counter() - before
+        _, seconds, result = spent(contestant.ready(seed))
+        return seconds
 
     called = call(0)
     first = time.perf_counter() - started
-    # What has known operations is compiled before it is called: a long first call is not repeated.
+    # What has known operations compiles nothing when called: a long first call is not repeated.
     seconds = [called] if program.operations and called > enough else []
     while not seconds or (sum(seconds) < enough and len(seconds) < 5):
         seconds.append(call(1 + len(seconds)))
@@ -138,11 +139,13 @@ def main(argv: list[str]) -> None:
             "outputs": outputs,
             "prompts": prompts,
             "bandwidths": _BANDWIDTHS,
-            "rtol": 2e-3,
+            "rtol": _RTOL,
             "features": 512,
         }
         rate = _rate()
-        print(f"{jax.devices()[0].device_kind}, JAX {jax.__version__}, {rate / 1e12:.3g} TFLOP/s\n")
+        print(f"{jax.devices()[0].device_kind}, JAX {jax.__version__}, {rate / 1e12:.3g} TFLOP/s")
+        data = points.mixture.describe((_D_X, _D_T))
+        print(f"condvendi_jax {cv.__version__}; {data}, seed 0; bandwidths 0.7; rtol {_RTOL:g}\n")
         head = "program | n | first | seconds | times the arithmetic | error | scores"
         print(f"| {head} |\n|{' --- |' * (head.count('|') + 1)}")
         for (name, n), program in chosen.items():
@@ -156,13 +159,8 @@ def main(argv: list[str]) -> None:
 def _rate() -> float:
     """Operations a second of one large float32 matrix product."""
     product = engines.matrix_product({})
-    seconds = []
-    for _ in range(5):
-        call = product.ready(0)
-        before = time.perf_counter()
-        result = call()
-        seconds.append(time.perf_counter() - before)
-    return product.read(result)["operations"] / min(seconds)
+    seconds = min(spent(product.ready(0))[1] for _ in range(5))
+    return product.read(None)["operations"] / seconds
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from condvendi_jax.cli import command
 from condvendi_jax.entropies import log_scores
 from condvendi_jax.spectra import _estimators as estimators
 from experiments.data import mixture, sets
+from experiments.scaling import engines
 
 _FLAGS = flags.FlagValues()
 DATA = ("mixture", "emoji-like")
@@ -45,7 +46,6 @@ _EXACT_UP_TO = 8000
 _MOVED = 0.1
 # Of the median distance to the first row, which gives about the papers' bandwidth for emoji.
 _OF_MEDIAN = 0.65
-_SIDE = 4096
 
 
 def draw(data: str, n: int) -> tuple[list[np.ndarray], list[float]]:
@@ -97,9 +97,9 @@ def spent(call: Callable[[], Any]) -> tuple[float, float, Any]:
 
 def measure(data: str, n: int, rtol: float, keys: int) -> str:
     """A row of the table, measured in a process of its own."""
-    matrix = jnp.ones((_SIDE, _SIDE))
-    multiply = jax.jit(lambda a: jnp.matmul(a.T, a, precision=jax.lax.Precision.HIGHEST))
-    rates = [2 * _SIDE**3 / spent(lambda: multiply(matrix))[0] for _ in range(4)]
+    product = engines.matrix_product({})
+    seconds = min(spent(product.ready(0))[0] for _ in range(4))
+    rate = product.read(None)["operations"] / seconds
     points, bandwidths = draw(data, n)
     single = [
         cv.grams.TiledGram.from_points(cv.Gaussian(bandwidth), jnp.asarray(of))
@@ -116,7 +116,7 @@ def measure(data: str, n: int, rtol: float, keys: int) -> str:
             rtol=rtol,
         )
 
-    cpu, seconds, found = spent(lambda: refined(0))
+    cpu, taken, found = spent(lambda: refined(0))
     columns = sum(sampler.measure().products for sampler in found.samplers)
     # If probes were added later, these had passes of their own: then there is more arithmetic.
     passes = estimators.Budget().sweeps + max(sampler.steps for sampler in found.samplers)
@@ -134,8 +134,8 @@ def measure(data: str, n: int, rtol: float, keys: int) -> str:
         ]
         covered = f"{sum(hits)} of {len(hits)}"
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    times = f"{cpu:.0f}", f"{seconds:.0f}", f"{peak:.1f} GiB", f"{arithmetic / 1e12:.1f}"
-    ratio = f"{cpu / (arithmetic / max(rates)):.1f}"
+    times = f"{cpu:.0f}", f"{taken:.0f}", f"{peak:.1f} GiB", f"{arithmetic / 1e12:.1f}"
+    ratio = f"{cpu * rate / arithmetic:.1f}"
     return " | ".join((data, f"{n:,}", *shown, covered, *times, ratio))
 
 

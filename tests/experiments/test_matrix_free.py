@@ -9,7 +9,7 @@ from experiments import matrix_free
 
 @pytest.mark.parametrize("data", matrix_free.DATA)
 def test_a_row_says_what_was_measured(data, monkeypatch):
-    monkeypatch.setattr(matrix_free, "_SIDE", 64)
+    monkeypatch.setattr(matrix_free.engines, "_CPU_SIDE", 64)
     fields = matrix_free.measure(data, 600, 0.2, keys=1).split(" | ")
     assert fields[:2] == [data, "600"]
     assert fields[5].endswith(" of 3")
