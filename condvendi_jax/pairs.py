@@ -30,6 +30,8 @@ from condvendi_jax.kernels import Indicator, Kernel, check_kernel
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 _ResultOf = TypeVar("_ResultOf", covariant=True)
+#: A label of each row, `[n]`: strings or numbers.
+Labels = ArrayLike | Sequence[Any]
 
 
 @jax.tree_util.register_pytree_node_class
@@ -47,6 +49,9 @@ class Pairs:
       prompt_kernel: the same for the prompts.
       rule: 'variance' (CV), 'std' (RKE) or 'median', as `bandwidth_by_rule`; needs a key.
       key: draws the random subsets of the rule.
+      prompt_ids: which prompts are the same, a label for each row `[n]`, such as their texts. They
+        decide which prompts an `Indicator`, errors and tables take as equal. Where None, prompts
+        are equal if their rows are, up to rounding.
       groups: a label for each row, `[n]`: rows of one label count as dependent in a standard error.
         Where None, rows of equal prompts do.
       weights: of each row, `[n]`, not negative; equal where None. Only their shares matter for the
@@ -64,6 +69,8 @@ class Pairs:
       weights: the share of each row, of sum one, `[n]` or, zero in the padding, `[layout.rows]`;
         None where all are equal.
       n: the number of pairs.
+      prompt_ids: the number of the prompt of each row, `[n]`, the same for equal prompts of
+        several models; None before it is needed.
       layout: the devices that the rows are spread over; None for one device.
       groups: the number of the label of each row, `[n]`, or None. A `Pairs` that went through
         `jax.jit` or another transformation has lost them, and the rules of its bandwidths.
@@ -91,6 +98,7 @@ class Pairs:
     weights: jax.Array | None
     n: int
     layout: Layout | None
+    prompt_ids: np.ndarray | None
     groups: np.ndarray | None
     copies: np.ndarray | None
     _ruled: Mapping[str, RuledBandwidth]
@@ -104,6 +112,7 @@ class Pairs:
         prompt_kernel: Kernel | None = None,
         rule: str | None = None,
         key: jax.Array | None = None,
+        prompt_ids: Labels | None = None,
         groups: ArrayLike | None = None,
         weights: ArrayLike | None = None,
         mesh: Mesh | None = None,
@@ -113,7 +122,9 @@ class Pairs:
         paired = {} if prompts is None else {"prompts": prompts}
         named = validation.as_paired({"outputs": outputs} | paired)
         self.n = named["outputs"].shape[0]
-        self.groups = None
+        self.prompt_ids = self.groups = None
+        if prompt_ids is not None:
+            _identify({"": self}, prompt_ids, paired=prompts is not None, shared=True)
         if groups is not None:
             self.groups = validation.check_labels(groups, self.n, name="groups")[1]
         self.layout = layout_of(named["outputs"], mesh=mesh)
@@ -143,6 +154,7 @@ class Pairs:
         pairs = object.__new__(cls)
         pairs.arrays, pairs.kernels, pairs.n, pairs.layout = arrays, kernels, n, layout
         pairs.weights, pairs.groups, pairs.copies, pairs._ruled = weights, None, None, {}
+        pairs.prompt_ids = None
         return pairs
 
     @classmethod
@@ -155,6 +167,7 @@ class Pairs:
         prompt_kernel: Kernel | None = None,
         rule: str | None = None,
         key: jax.Array | None = None,
+        prompt_ids: Labels | Mapping[str, Labels] | None = None,
         groups: ArrayLike | None = None,
         weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
         progress: Callable[[str], Any] = lambda _: None,
@@ -167,7 +180,8 @@ class Pairs:
             by its name.
           output_kernel, prompt_kernel, rule, key, groups, progress: as `Pairs`. A rule is applied
             to the rows of all models together, as many rows of each.
-          weights: as `Pairs`: `[n]` for all models, or those of each model by its name.
+          prompt_ids, weights: as `Pairs`: `[n]` for all models, or those of each model by its name.
+            Equal ids of several models are one prompt.
 
         Raises:
           TypeError, ValueError: as `Pairs`, with the name of the model; or there is no model, or
@@ -209,6 +223,9 @@ class Pairs:
             if shared:
                 common = ready[name][1:]
         found = {name: cls.trusted(own, (), n=own[0].shape[0]) for name, own in ready.items()}
+        if prompt_ids is not None:
+            _identify(found, prompt_ids, paired=prompts is not None, shared=shared)
+        distinct_prompts([*found.values()])
         for name, pairs in found.items():
             if weights is not None:
                 with _naming(name):
@@ -256,9 +273,7 @@ class Pairs:
 
         Outputs alone count as answers to one prompt.
         """
-        if not self.paired:
-            return 1, np.zeros(self.n, int)
-        return validation.distinct_rows(to_host(self.arrays[1])[: self.n])
+        return distinct_prompts([self])
 
     def grams(self, *, in_tiles: bool = False) -> tuple[Gram, ...]:
         """The Gram of the outputs and, where there are any, of the prompts.
@@ -281,6 +296,7 @@ class Pairs:
         if self.weights is not None:
             weights = self.weights[chosen] / jnp.sum(self.weights[chosen])
         pairs = Pairs.trusted(arrays, self.kernels, n=arrays[0].shape[0], weights=weights)
+        pairs.prompt_ids = None if self.prompt_ids is None else self.prompt_ids[chosen]
         pairs.groups = None if self.groups is None else self.groups[chosen]
         pairs.copies = None if self.copies is None else self.copies[chosen]
         pairs._ruled = self._ruled
@@ -340,6 +356,7 @@ class Pairs:
         arrays = _gathered(self.arrays, self.layout, self.n)
         pairs = Pairs.trusted(arrays, self.kernels, n=self.n, weights=weights)
         pairs.groups, pairs.copies, pairs._ruled = self.groups, self.copies, self._ruled
+        pairs.prompt_ids = self.prompt_ids
         return pairs
 
     def largest(self, entropy: Entropy) -> float:
@@ -426,7 +443,8 @@ def takes_pairs(
 
 # Rows that integer weights may make a rule see: its time grows with them.
 _RESAMPLED = 2**14
-_MAKING = ("outputs", "prompts", "output_kernel", "prompt_kernel", "weights", "mesh")
+_KERNELS = ("output_kernel", "prompt_kernel")
+_MAKING = ("outputs", "prompts", *_KERNELS, "prompt_ids", "weights", "mesh")
 
 
 def _resampled(pairs: Pairs) -> tuple[jax.Array, ...]:
@@ -445,6 +463,44 @@ def _resampled(pairs: Pairs) -> tuple[jax.Array, ...]:
     return tuple(array[chosen] for array in pairs.arrays)
 
 
+def distinct_prompts(models: Sequence[Pairs]) -> tuple[int, np.ndarray]:
+    """How many prompts of models of one call differ, and the number of each row's, model by model.
+
+    Outputs alone count as answers to one prompt. Which rows are equal is decided once, here.
+    """
+    sizes = [pairs.n for pairs in models]
+    if not models[0].paired:
+        return 1, np.zeros(sum(sizes), int)
+    known = [pairs.prompt_ids for pairs in models if pairs.prompt_ids is not None]
+    if len(known) == len(models):
+        return validation.number_values(np.concatenate(known))
+    host = [to_host(pairs.arrays[1])[: pairs.n] for pairs in models]
+    count, numbers = validation.equal_rows(np.concatenate(host), name="prompts")
+    for pairs, ids in zip(models, np.split(numbers, np.cumsum(sizes)[:-1]), strict=True):
+        pairs.prompt_ids = ids
+    return count, numbers
+
+
+def _identify(models: Mapping[str, Pairs], prompt_ids: Any, *, paired: bool, shared: bool) -> None:
+    """Sets `prompt_ids` of models, whose prompts may be `shared` row by row."""
+    if not paired:
+        raise ValueError("prompt_ids: received some, and there are no prompts; expected None.")
+    each = prompt_ids if isinstance(prompt_ids, Mapping) else dict.fromkeys(models, prompt_ids)
+    if set(each) != set(models):
+        raise ValueError(
+            f"prompt_ids: expected those of {sorted(models)}, received those of {sorted(each)}."
+        )
+    numbers: dict[Any, int] = {}
+    for name, pairs in models.items():
+        with _naming(name) if name else contextlib.nullcontext():
+            labels, kind = validation.check_labels(each[name], pairs.n, name="prompt_ids")
+        ids = [numbers.setdefault(label, len(numbers)) for label in labels.tolist()]
+        pairs.prompt_ids = np.array(ids)[kind]
+    first, *rest = (np.asarray(pairs.prompt_ids) for pairs in models.values())
+    if shared and not all(np.array_equal(first, other) for other in rest):
+        raise ValueError("prompt_ids: those of the models differ, and their prompts are the same.")
+
+
 def _number(models: Sequence[Pairs]) -> None:
     """Replaces rows that only count as equal or not by the numbers of the distinct ones, `[n, 1]`.
 
@@ -453,24 +509,27 @@ def _number(models: Sequence[Pairs]) -> None:
     """
     first = models[0]
     for index, kernel in enumerate(first.kernels):
-        own = {id(pairs.arrays[index]): pairs.arrays[index] for pairs in models}
-        many = first.layout is None and first.arrays[index].shape[1] > 1
-        if (
-            not isinstance(kernel, Indicator)
-            or not many
-            or not validation.is_concrete(*own.values())
-        ):
+        arrays = [pairs.arrays[index] for pairs in models]
+        identified = index == 1 and first.prompt_ids is not None
+        if not isinstance(kernel, Indicator) or not validation.is_concrete(*arrays):
+            continue
+        if first.layout is not None or (arrays[0].shape[1] == 1 and not identified):
             continue
         with jax.ensure_compile_time_eval():
-            stacked = np.concatenate([np.asarray(array) for array in own.values()])
-            numbers = validation.distinct_rows(stacked)[1][:, None].astype(first.dtype)
-            ends = np.cumsum([array.shape[0] for array in own.values()])
-            parts = map(jnp.asarray, np.split(numbers, ends[:-1]))
-            numbered = dict(zip(own, parts, strict=True))
+            if index == 1:
+                _, numbers = distinct_prompts(models)
+            else:
+                stacked = np.concatenate([np.asarray(array) for array in arrays])
+                _, numbers = validation.equal_rows(stacked, name=NAMES[index])
+            parts = np.split(numbers, np.cumsum([pairs.n for pairs in models])[:-1])
+            numbered = {
+                id(array): jnp.asarray(part[:, None], first.dtype)
+                for array, part in zip(arrays, parts, strict=True)
+            }
         for pairs in models:
-            arrays = list(pairs.arrays)
-            arrays[index] = numbered[id(arrays[index])]
-            pairs.arrays = tuple(arrays)
+            placed = list(pairs.arrays)
+            placed[index] = numbered[id(placed[index])]
+            pairs.arrays = tuple(placed)
 
 
 def _gathered(

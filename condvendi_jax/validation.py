@@ -63,13 +63,13 @@ def outside_transformations(function: _Function) -> _Function:
     return cast(_Function, explained)
 
 
-_PACKAGE = os.path.dirname(__file__) + os.sep
+_INSIDE = (os.path.dirname(__file__) + os.sep, functools.__file__)  # Which has cached_property.
 
 
 def warn(message: str) -> None:
     """Warns at the line of the first caller outside the library."""
     level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_INSIDE):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, stacklevel=level)
 
@@ -287,10 +287,71 @@ def distinct_rows(array: np.ndarray) -> tuple[int, np.ndarray]:
     # The comparison is of bytes, so that a negative zero must become a zero first.
     rows = np.ascontiguousarray(array + np.zeros((), array.dtype))
     as_bytes = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
-    _, first, kinds = np.unique(as_bytes, return_index=True, return_inverse=True)
+    return number_values(as_bytes)
+
+
+def number_values(values: np.ndarray) -> tuple[int, np.ndarray]:
+    """How many values differ, and for each its number, `[n]`, in the order of the first."""
+    _, first, kinds = np.unique(values, return_index=True, return_inverse=True)
     rank = np.empty(first.size, int)
     rank[np.argsort(first)] = np.arange(first.size)
     return first.size, rank[kinds.ravel()]
+
+
+# How far copies of one embedding lie apart, relative to the spread of all rows, and how many rows
+# must be such copies. Other batches or processors move an embedding by 1e-8 to 1e-4 of its norm.
+_JITTER = ((1e-3, 2), (1e-6, 1))
+# Along this many random directions no rows look alike that are not. Divided by its root, they keep
+# distances in the mean.
+_DIRECTIONS = 16
+
+
+def equal_rows(array: np.ndarray, *, name: str) -> tuple[int, np.ndarray]:
+    """`distinct_rows`, where rows that differ by rounding alone count as equal, with a warning.
+
+    One text that is embedded in two batches gives two rows that differ in their last digits. Rows
+    count as copies if they are closer than a tolerance, and hardly any others are closer than ten
+    times it: continuous data have more neighbours at larger distances. Single columns hold labels
+    or measurements rather than embeddings, and are compared exactly.
+    """
+    count, kind = distinct_rows(array)
+    if array.shape[1] == 1 or count < 2:
+        return count, kind
+    directions = np.eye(array.shape[1])
+    if array.shape[1] > _DIRECTIONS:
+        directions = np.random.default_rng(0).normal(size=(array.shape[1], _DIRECTIONS))
+        directions /= math.sqrt(_DIRECTIONS)
+    parts = np.array_split(np.unique(kind, return_index=True)[1], 1 + array.size // 2**24)
+    rows = np.concatenate([minus(array[part], array[:1]) @ directions for part in parts])
+    distances = np.linalg.norm(rows - np.median(rows, axis=0), axis=1)
+    spread = float(np.quantile(distances, 0.9))  # Few rows far away do not change it.
+    for tolerance, fewest in _JITTER:
+        near = _chained(rows, tolerance * spread)
+        first = np.unique(near, return_index=True)[1]
+        chains = np.abs(rows - rows[first][near]).max(axis=1) > 2 * tolerance * spread
+        copies = count - first.size
+        around = count - _chained(rows, 10 * tolerance * spread).max() - 1
+        if copies >= max(fewest, 0.9 * around) and not chains.any():
+            labels = "prompt_ids, a label" if name == "prompts" else "one column, the label"
+            warn(
+                f"{name}: {count:,} different rows are {first.size:,} up to rounding, and count as "
+                f"{first.size:,}: one text that is embedded in several batches gives such rows. "
+                f"Pass {labels} for each row, to say which are equal."
+            )
+            return number_values(near[kind])
+    return count, kind
+
+
+def _chained(rows: np.ndarray, tolerance: float) -> np.ndarray:
+    """A number for each row, `[n]`: equal where steps of up to `tolerance` lead to each other."""
+    chain = np.zeros(len(rows), int)
+    for column in rows.T:
+        order = np.lexsort((column, chain))
+        apart = (np.diff(column[order]) > tolerance) | (np.diff(chain[order]) > 0)
+        chain[order] = np.concatenate([[0], np.cumsum(apart)])
+        if apart.all():
+            break
+    return chain
 
 
 def check_finite(array: np.ndarray | jax.Array, *, name: str) -> None:

@@ -96,12 +96,21 @@ def run(
         read = inputs.read(given, models, bar, several=True)
         beside = shown(read) if shown else {}
         task = bar.add_task("", total=None)
+
+        def of_models(by_path: dict[str, Any]) -> Any:
+            """What was read of prompts: of all models, or of each by its name."""
+            if given["records"] is not None:
+                return by_path
+            own = {name: by_path.get(path) for name, path in prompt_paths.items()}
+            return own or by_path.get(given["prompts"])
+
+        prompts, texts = of_models(read.prompts), of_models(read.texts) if read.texts else None
+        if texts is None and prompts is not None:
+            texts = beside.get("prompts")
         found = comparison.compare(
             read.outputs,
-            read.prompts
-            if given["records"] is not None
-            else {name: read.prompts[path] for name, path in prompt_paths.items()}
-            or read.prompts.get(given["prompts"]),
+            prompts,
+            prompt_ids=texts,
             **options.settings(given, paired=bool(read.prompts), models=list(read.outputs)),
             level=given["level"],
             profile=True if given["profile"] else None,

@@ -103,6 +103,7 @@ def main(argv: Sequence[str]) -> None:
             bar.update(task, description=words)
 
         settings = options.settings(given, paired=bool(read.prompts))
+        settings["prompt_ids"] = next(iter(read.texts.values()), None)
         found = evaluation.evaluate(
             outputs,
             next(iter(read.prompts.values()), None),
@@ -144,7 +145,8 @@ def _tables(
 ) -> list[prompt_table.PromptTable]:
     """The prompts by themselves, of each order, under the bandwidths of the scores."""
     (outputs,), ((path, prompts),) = read.outputs.values(), read.prompts.items()
-    pairs = Pairs(outputs, prompts, **_kernels(settings, found), weights=settings["weights"])
+    given = {name: settings[name] for name in ("prompt_ids", "weights")}
+    pairs = Pairs(outputs, prompts, **_kernels(settings, found), **given)
     chosen = {name: settings[name] for name in ("truncation", "method")}
     tables = []
     for order in settings["orders"]:
@@ -160,7 +162,7 @@ def _profile(
     """The scores of order 2 around the bandwidths of the scores."""
     (outputs,), prompts = read.outputs.values(), next(iter(read.prompts.values()), None)
     given = _kernels(settings, found) | {
-        name: settings[name] for name in ("groups", "weights", "seed")
+        name: settings[name] for name in ("prompt_ids", "groups", "weights", "seed")
     }
     return profiles.profile(outputs, prompts, **given, progress=progress)
 

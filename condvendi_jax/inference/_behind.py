@@ -15,7 +15,7 @@ from condvendi_jax import validation
 from condvendi_jax.inference._contributions import contributions
 from condvendi_jax.inference._prompt_table import PromptScore, prompt_table
 from condvendi_jax.kernels import Kernel
-from condvendi_jax.pairs import Pairs
+from condvendi_jax.pairs import Pairs, distinct_prompts
 
 #: Outputs whose kernel is at least this are joined as near-duplicates.
 ALIKE = 0.9
@@ -115,11 +115,8 @@ def of_pairs(models: Mapping[str, Pairs]) -> Behind:
     models = {name: pairs.supported() for name, pairs in models.items()}
     ends = np.cumsum([pairs.n for pairs in models.values()])
     outputs = np.concatenate([np.asarray(pairs.arrays[0]) for pairs in models.values()])
-    numbers = np.zeros(len(outputs), int)
+    _, numbers = distinct_prompts([*models.values()])
     paired = next(iter(models.values())).paired
-    if paired:
-        prompts = [np.asarray(pairs.arrays[1]) for pairs in models.values()]
-        numbers = validation.distinct_rows(np.concatenate(prompts))[1]
     prompt = dict(zip(models, np.split(numbers, ends[:-1]), strict=True))
     model = np.repeat(np.arange(len(models)), [pairs.n for pairs in models.values()])
     kernel = next(iter(models.values())).kernels[0].suited_to(jnp.asarray(outputs))

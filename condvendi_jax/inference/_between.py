@@ -31,7 +31,7 @@ from condvendi_jax.inference._jackknife import Groups
 from condvendi_jax.inference._plan import Keys, Plan
 from condvendi_jax.inference._results import Difference, Evaluation
 from condvendi_jax.kernels import Kernel
-from condvendi_jax.pairs import Pairs
+from condvendi_jax.pairs import Labels, Pairs
 from condvendi_jax.report import _render
 from condvendi_jax.spectra import _methods as methods
 from condvendi_jax.spectra._methods import AUTO, Auto, Method
@@ -163,6 +163,7 @@ def between_models(
     order: float = 2,
     method: Method | None = None,
     errors: bool = True,
+    prompt_ids: Labels | Mapping[str, Labels] | None = None,
     groups: int | ArrayLike | None = None,
     weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
     seed: int = 0,
@@ -186,6 +187,7 @@ def between_models(
         estimates, up to about twice their `rtol`, are not part of the standard errors.
       errors: whether to compute standard errors, by leaving out groups of rows in turn: part of the
         one pass at order 2; at other orders, as many times the work as there are groups.
+      prompt_ids: as `compare`.
       groups: how many groups (20 where None) or the label `[n]` of every row, which needs models of
         the same rows. Rows with equal prompts leave together, of all models.
       weights: as `compare`: of the rows of each model, whose shares of the models stay equal.
@@ -228,6 +230,7 @@ def between_models(
         prompt_kernel=prompt_kernel,
         rule=rule,
         key=keys.rule,
+        prompt_ids=prompt_ids,
         groups=labels,
         weights=weights,
         progress=progress,

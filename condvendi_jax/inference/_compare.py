@@ -27,7 +27,7 @@ from condvendi_jax.inference._infinitesimal import root_mean_square
 from condvendi_jax.inference._plan import Plan
 from condvendi_jax.inference._results import Comparison, Difference, Ranking, ScoredOrder
 from condvendi_jax.kernels import Kernel
-from condvendi_jax.pairs import Pairs
+from condvendi_jax.pairs import Labels, Pairs
 from condvendi_jax.spectra._methods import Method
 
 # The width of a 95% interval of a normal variable, in standard errors.
@@ -51,6 +51,7 @@ def compare(
     truncation: int | None = None,
     method: Method | None = None,
     errors: bool = True,
+    prompt_ids: Labels | Mapping[str, Labels] | None = None,
     groups: int | ArrayLike | None = None,
     weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
     level: float = 0.05,
@@ -68,6 +69,8 @@ def compare(
       output_kernel, prompt_kernel, rule, orders, truncation, method, seed, progress: as `evaluate`.
         A rule is applied to the outputs of all models together, as many rows of each.
       errors: as `evaluate`; differences are tested only where there are errors of all models.
+      prompt_ids: which prompts are the same, within models and across them: a label, such as the
+        text, for each row `[n]` of all models, or those of each model by its name.
       groups: as `evaluate`; labels need models of the same rows. Rows with equal prompts stay
         together, within models and across them.
       weights: as `Pairs`: `[n]` for all models, or those of each model by its name.
@@ -101,6 +104,7 @@ def compare(
         prompt_kernel=prompt_kernel,
         rule=rule,
         key=plan.keys.rule,
+        prompt_ids=prompt_ids,
         groups=plan.labels,
         weights=weights,
         progress=progress,

@@ -23,7 +23,7 @@ from condvendi_jax.inference import _profile as profiles
 from condvendi_jax.inference._plan import Plan
 from condvendi_jax.inference._results import Evaluation
 from condvendi_jax.kernels import Gaussian, Kernel
-from condvendi_jax.pairs import Pairs, takes_pairs
+from condvendi_jax.pairs import Labels, Pairs, takes_pairs
 from condvendi_jax.scores._decompose import Decomposition
 from condvendi_jax.spectra import _methods as methods
 from condvendi_jax.spectra._methods import AUTO, Method
@@ -44,6 +44,7 @@ def evaluate(
     truncation: int | None = None,
     method: Method | None = None,
     errors: bool = True,
+    prompt_ids: Labels | None = None,
     groups: int | ArrayLike | None = None,
     weights: ArrayLike | None = None,
     seed: int = 0,
@@ -62,6 +63,7 @@ def evaluate(
       truncation: how many eigenvalues every entropy keeps; all where None.
       method: how eigenvalues are computed; `Auto` with a key of the seed where None.
       errors: whether to compute standard errors, from the influences of rows (docs/errors.md).
+      prompt_ids: as `Pairs`: which prompts are the same, a label for each row `[n]`.
       groups: rows that depend on each other: their labels `[n]`; where None, rows of equal prompts
         do. A number asks for errors by deletions: a jackknife that leaves out that many groups of
         rows in turn, at the price of as many scores.
@@ -89,11 +91,11 @@ def evaluate(
     """
     plan = Plan(orders, truncation, method, errors, groups, seed, progress, checkpoint)
     if isinstance(outputs, Pairs):
-        beside = (prompts, output_kernel, prompt_kernel, plan.labels, weights)
+        beside = (prompts, output_kernel, prompt_kernel, prompt_ids, plan.labels, weights)
         if any(given is not None for given in beside):
             raise TypeError(
-                "evaluate: received Pairs and prompts, kernels, labels or weights; expected Pairs "
-                "alone, which have them."
+                "evaluate: received Pairs and prompts, kernels, ids, labels or weights; expected "
+                "Pairs alone, which have them."
             )
         pairs = outputs
     else:
@@ -104,6 +106,7 @@ def evaluate(
             prompt_kernel=prompt_kernel,
             rule=rule,
             key=plan.keys.rule,
+            prompt_ids=prompt_ids,
             groups=plan.labels,
             weights=weights,
             progress=progress,

@@ -15,10 +15,9 @@ from jax.typing import ArrayLike
 
 from condvendi_jax import validation
 from condvendi_jax.entropies import Entropy, PerScore, PerTerm, log_scores, of_pairs
-from condvendi_jax.grams import to_host
 from condvendi_jax.inference import saturation
 from condvendi_jax.inference._results import ErrorsBy, ScoredOrder
-from condvendi_jax.pairs import Pairs
+from condvendi_jax.pairs import Pairs, distinct_prompts
 from condvendi_jax.scores._decompose import Decomposition
 from condvendi_jax.spectra import _methods as methods
 from condvendi_jax.spectra._methods import AUTO, Deleted, Method
@@ -53,13 +52,13 @@ class Groups(NamedTuple):
     @property
     def fractions(self) -> np.ndarray:
         """The share of the rows that each group has, `[g]`."""
-        return np.bincount(self.membership) / self.membership.size
+        return np.bincount(self.membership, minlength=self.count) / self.membership.size
 
     def shares(self, pairs: Pairs) -> np.ndarray:
         """The share of the weight of the rows that each group has, `[g]`."""
         if pairs.weights is None:
             return self.fractions
-        return np.bincount(self.membership, pairs.shares)
+        return np.bincount(self.membership, pairs.shares, self.count)
 
 
 def group_rows(
@@ -127,7 +126,7 @@ def group_models(
 
     At most `count` groups, unless rows share labels; where it is None, every row, or all rows of a
     prompt, are a group. `shared` says whether all models have the same prompts row by row.
-    Raises ValueError where a model has no row in some of `count` groups.
+    Raises ValueError where all rows of a model have one label.
     """
     first = next(iter(models.values()))
     if count is not None:
@@ -140,16 +139,23 @@ def group_models(
         totals = [pairs.total for pairs in models.values()]
         if [np.unique(own).size for own in labels] == totals:  # Every row has its own.
             together = _deal(count, key, of_row, np.ones(of_row.size, int))._replace(units="rows")
-        return _split(together, models, count), "labels"
+        split = _split(together, models)
+        for name, own in split.items():
+            if own.present < 2:
+                raise ValueError(
+                    f"{name}: groups: expected two distinct labels or more, received one."
+                )
+        return split, "labels"
     if len(models) == 1:
         dealt = _deal(count, key, first.prompt_kinds[1], _numbers(first))
         return dict.fromkeys(models, dealt), "none"
+    kinds, of_row = distinct_prompts([*models.values()])
     own_kinds = {name: pairs.prompt_kinds[0] for name, pairs in models.items()}
-    kinds, of_row = 1, np.zeros(0, int)
-    if first.paired:
-        stacked = np.concatenate([to_host(pairs.arrays[1])[: pairs.n] for pairs in models.values()])
-        kinds, of_row = validation.distinct_rows(stacked)
-    if kinds == 1 or kinds == sum(own_kinds.values()):  # Nothing in common.
+    numbers = np.concatenate([_numbers(pairs) for pairs in models.values()])
+    together = _deal(count and min(count, kinds), key, of_row, numbers)
+    split = _split(together, models)
+    nothing_common = kinds == 1 or kinds == sum(own_kinds.values())
+    if nothing_common or min(own.present for own in split.values()) < 2:
         if count is not None:
             count = min([count, *(kinds for kinds in own_kinds.values() if kinds > 1)])
         return {
@@ -158,25 +164,19 @@ def group_models(
             )
             for index, (name, pairs) in enumerate(models.items())
         }, "none"
-    numbers = np.concatenate([_numbers(pairs) for pairs in models.values()])
-    together = _deal(count and min(count, kinds), key, of_row, numbers)
     if all(own_kinds[name] == pairs.total for name, pairs in models.items()):
-        together = together._replace(units="rows")
-    return _split(together, models, count), "rows" if shared else "prompts"
+        split = {name: own._replace(units="rows") for name, own in split.items()}
+    return split, "rows" if shared else "prompts"
 
 
-def _split(together: Groups, models: Mapping[str, Pairs], count: int | None) -> dict[str, Groups]:
+def _split(together: Groups, models: Mapping[str, Pairs]) -> dict[str, Groups]:
     """The groups of each model, of those of the rows of all models."""
     ends = np.cumsum([pairs.n for pairs in models.values()])[:-1]
-    found = {}
-    for name, rows in zip(models, np.split(together.membership, ends), strict=True):
-        if count is not None and np.unique(rows).size < together.count:
-            raise ValueError(
-                f"groups: {name} has no output in some of {together.count} groups of "
-                f"{together.units}; give fewer groups, or prompts or labels that the models share."
-            )
-        found[name] = Groups(rows, together.units, together.count)
-    return found
+    rows = np.split(together.membership, ends)
+    return {
+        name: Groups(own, together.units, together.count)
+        for name, own in zip(models, rows, strict=True)
+    }
 
 
 @validation.outside_transformations
@@ -239,7 +239,9 @@ def standard_error(
     if n == 1:
         validation.warn("a standard error needs at least two rows: it is NaN for n = 1.")
         return jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), score(*arrays))
-    kinds = None if prompts is None else validation.distinct_rows(np.asarray(arrays[1]))[1]
+    kinds = None
+    if prompts is not None:
+        kinds = validation.equal_rows(np.asarray(arrays[1]), name="prompts")[1]
     chosen = group_rows(n, groups, key=key, kinds=kinds)
     everything, structure = jax.tree.flatten(score(*arrays))
     kept = [np.flatnonzero(chosen.membership != group) for group in range(chosen.count)]
@@ -257,12 +259,17 @@ def influences(whole: jax.Array, deleted: jax.Array, fractions: np.ndarray) -> j
 
     The score is `whole` with all rows, and `deleted` without each group, of the given share of the
     rows. The error of a difference of two scores is that of the differences of their influences,
-    where both were computed without the same groups.
+    where both were computed without the same groups. A group without rows does nothing, and does
+    not count in the mean square.
     """
-    h = jnp.asarray(1 / fractions, deleted.dtype)
+    share = jnp.asarray(fractions, deleted.dtype)
+    present = share > 0
+    count = jnp.sum(present, dtype=share.dtype)
+    h = 1 / jnp.where(present, share, 0.5)
     pseudo = h * whole - (h - 1) * deleted
-    estimate = h.shape[0] * whole - jnp.sum((1 - 1 / h) * deleted)
-    return (pseudo - estimate) / jnp.sqrt(h - 1)
+    estimate = count * whole - jnp.sum(jnp.where(present, (1 - share) * deleted, 0))
+    scale = jnp.sqrt(share.size / count / (h - 1))
+    return jnp.where(present, (pseudo - estimate) * scale, 0)
 
 
 @jax.jit
@@ -330,7 +337,12 @@ def _deletions(found: Deleted, pairs: Pairs, entropy: Entropy, groups: Groups) -
         _warn_of_noise(found.estimates)
     defined = not leaves_one_prompt(pairs, groups)
     whole = Decomposition.of(found.everything, entropy, n=pairs.n)
-    deleted, *moved = _scores_of_each([found.without, *found.moved])
+    without, *moved = _scores_of_each([found.without, *found.moved])
+    # Groups that only other models have rows in.
+    absent = groups.count - without.vendi.size
+    deleted = jax.tree.map(
+        lambda of, score: jnp.pad(of, (0, absent), constant_values=score), without, whole.scores
+    )
     # To first order, the changes by several bandwidths add up as independent ones do.
     changes = [[float(a - b) for a, b in zip(m, whole.scores, strict=True)] for m in moved]
     noise = PerScore(*map(math.hypot, *changes)) if changes else None
@@ -358,7 +370,7 @@ def score(
         deletions.bandwidth_errors,
         saturation.limits_of(deletions.decomposition, paired=pairs.paired, largest=largest),
         influences,
-        ErrorsBy("deletions", groups.count, groups.units, reason),
+        ErrorsBy("deletions", groups.present, groups.units, reason),
         largest,
     )
 

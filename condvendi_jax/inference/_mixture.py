@@ -35,7 +35,7 @@ from condvendi_jax.inference import _jackknife as jackknife
 from condvendi_jax.inference._jackknife import Groups
 from condvendi_jax.inference._plan import Plan
 from condvendi_jax.kernels import Kernel
-from condvendi_jax.pairs import Pairs
+from condvendi_jax.pairs import Labels, Pairs
 from condvendi_jax.report import _render as render
 from condvendi_jax.spectra import _methods as methods
 
@@ -106,6 +106,7 @@ def mixture(
     output_kernel: Kernel | None = None,
     prompt_kernel: Kernel | None = None,
     rule: str = "variance",
+    prompt_ids: Labels | Mapping[str, Labels] | None = None,
     groups: int | ArrayLike | None = None,
     seed: int = 0,
 ) -> Mixture:
@@ -119,8 +120,8 @@ def mixture(
     score at its maximum, to first order.
 
     Args:
-      models, prompts, output_kernel, prompt_kernel, rule, groups, seed: as `compare`. Without
-        prompts the score is RKE.
+      models, prompts, output_kernel, prompt_kernel, rule, prompt_ids, groups, seed: as `compare`.
+        Without prompts the score is RKE.
 
     Returns:
       A `Mixture`; `print` shows it as a few lines.
@@ -148,6 +149,7 @@ def mixture(
         prompt_kernel=prompt_kernel,
         rule=rule,
         key=plan.keys.rule,
+        prompt_ids=prompt_ids,
         groups=plan.labels,
     )
     comparison.check_numbers({name: own.n for name, own in pairs.items()}, plan)

@@ -33,7 +33,7 @@ from condvendi_jax.inference._jackknife import Groups
 from condvendi_jax.inference._plan import Plan
 from condvendi_jax.kernel_choice import NAMES
 from condvendi_jax.kernels import Gaussian, Kernel
-from condvendi_jax.pairs import Pairs
+from condvendi_jax.pairs import Labels, Pairs
 from condvendi_jax.report import _render
 from condvendi_jax.spectra import _methods as methods
 from condvendi_jax.spectra._methods import Method
@@ -204,6 +204,7 @@ def profile(
     rule: str = "variance",
     order: float = 2,
     method: Method | None = None,
+    prompt_ids: Labels | Mapping[str, Labels] | None = None,
     groups: ArrayLike | None = None,
     weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
     level: float = 0.05,
@@ -225,6 +226,7 @@ def profile(
       order: the Renyi order. Order 2 takes one pass over the pairs for all bandwidths together;
         other orders take spectra at each of them.
       method: how eigenvalues are computed, as `evaluate`.
+      prompt_ids: as `compare`.
       groups: the label of each row, `[n]`, as `compare`; where None, rows of equal prompts depend
         on each other.
       weights: as `compare`.
@@ -260,6 +262,7 @@ def profile(
         prompt_kernel=prompt_kernel,
         rule=rule,
         key=plan.keys.rule,
+        prompt_ids=prompt_ids,
         groups=plan.labels,
         weights=weights,
         progress=progress,

@@ -134,6 +134,18 @@ def test_prompts_can_be_the_same_only_where_they_are_equal(score):
     assert "bandwidth of prompts: none: one where rows are equal, else zero" in out
 
 
+def test_equal_prompts_are_equal_texts(score, folder):
+    """The encoder gives both prompts one embedding; each has one answer, which it gives twice."""
+    (folder / "anagrams.txt").write_text("no\nno\non\non\n")
+    (folder / "numbers.txt").write_text("1\n1\n22\n22\n")
+    words = ("--texts=numbers.txt", "--prompts=anagrams.txt", "--cache=cache", "--noerrors")
+    words += ("--text_encoder=fake_encoders:Means", "--output_bandwidth=0.1", "--order=2")
+    report, _ = score(*words, "--equal_prompts")
+    assert report["distinct_prompts"] == 2
+    assert report["scores"][0]["conditional"] == pytest.approx(1)
+    assert report["scores"][0]["information"] == pytest.approx(2)
+
+
 def test_flags_alone_are_those_of_score(folder, capfd):
     __main__.main(["condvendi", X, "--order=2", "--output_bandwidth=1"])
     assert "60 outputs, float32" in capfd.readouterr().out

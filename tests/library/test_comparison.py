@@ -543,14 +543,34 @@ def test_labels_match_models_whatever_their_prompts_say():
     assert "matched by the labels of their groups" in str(found)
 
 
-def test_a_model_without_rows_in_some_group_is_named():
-    """Two of the prompts that "a" has are all that "b" has: most groups have none of them."""
+@pytest.mark.parametrize("groups", [None, 20])
+def test_a_model_that_lacks_prompts_has_the_error_of_its_own(groups):
+    """The delete-one jackknife over its four prompts, in float64; nothing is tested."""
     rng = np.random.default_rng(0)
-    prompts = {"a": _prompts(rng, 20, 2), "b": _prompts(rng, 20, 2)}
-    prompts["b"] = np.tile(prompts["a"][[0, 2]], (20, 1))
-    models = {name: _outputs(rng, own, 0.5) for name, own in prompts.items()}
-    with pytest.raises(ValueError, match="groups: b has no output in some of 20 groups"):
-        cv.compare(models, prompts, **KERNELS)
+    prompts = np.repeat(np.eye(6, dtype=np.float32), 4, axis=0)
+    outputs = rng.normal(size=(24, 3)).astype(np.float32)
+    with pytest.warns(UserWarning, match="n differs"):
+        found = cv.compare(
+            {"a": outputs, "b": outputs[:16]},
+            {"a": prompts, "b": prompts[:16]},
+            output_kernel=cv.Gaussian(1.0),
+            prompt_kernel=cv.Indicator(),
+            orders=[2],
+            groups=groups,
+        )
+    ranking = found.ranking("conditional", 2)
+    assert not ranking.tested
+    rows = outputs.astype(np.float64)
+    squares = np.exp(-((rows[:, None] - rows) ** 2).sum(axis=2))
+
+    def conditional(of: range) -> float:
+        within = [squares[4 * p : 4 * p + 4, 4 * p : 4 * p + 4].mean() for p in of]
+        return 1 / float(np.mean(within))
+
+    for name, count in (("a", 6), ("b", 4)):
+        without = [conditional([q for q in range(count) if q != p]) for p in range(count)]
+        expected = np.sqrt((count - 1) * np.var(without))
+        np.testing.assert_allclose(ranking.standard_errors[name], expected, rtol=1e-4)
 
 
 def test_models_without_a_prompt_in_common_are_not_matched():

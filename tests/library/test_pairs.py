@@ -1,5 +1,7 @@
 """The data of a call: what makes a `Pairs`, and what functions of pairs take in its place."""
 
+import warnings
+
 import jax
 import numpy as np
 import oracles
@@ -7,7 +9,7 @@ import pytest
 from oracles import assert_close, draw_pairs
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth
+from condvendi_jax import bandwidth, validation
 
 KERNELS = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.9)}
 KEY = jax.random.key(0)
@@ -144,3 +146,78 @@ def test_equal_prompts_are_numbered_alike_in_all_models(order):
             scores = cv.decompose(own, order=order).scores
             for score, value in scores._asdict().items():
                 assert_close(value, expected[score], loosened=10)
+
+
+SHARP = {"output_kernel": cv.Gaussian(0.3), "prompt_kernel": cv.Indicator()}
+
+
+def test_ids_decide_which_prompts_are_equal():
+    """Three prompts that share an embedding, each with one answer that it gives twice."""
+    outputs, prompts = np.float32([[0], [0], [1], [1], [2], [2]]), np.ones((6, 4), np.float32)
+    kernels = {"output_kernel": cv.Gaussian(0.01), "prompt_kernel": cv.Indicator()}
+    for ids, expected in ((None, (3, 1)), (["a", "a", "b", "b", "c", "c"], (1, 3))):
+        found = cv.decompose(outputs, prompts, **kernels, order=2, prompt_ids=ids)
+        np.testing.assert_allclose((found.conditional, found.information), expected, rtol=1e-6)
+
+
+def test_ids_match_the_rows_of_several_models():
+    outputs, prompts = np.eye(4, dtype=np.float32), np.ones((4, 2), np.float32)
+    models = {"A": outputs, "B": outputs[:3]}
+    ids = {"A": ["x", "x", "y", "z"], "B": ["z", "w", "x"]}
+    prompts = {"A": prompts, "B": prompts[:3]}
+    found = cv.Pairs.of_models(models, prompts, **SHARP, key=KEY, prompt_ids=ids)
+    assert [own.prompt_ids.tolist() for own in found.values()] == [[0, 0, 1, 2], [2, 3, 0]]
+    assert [own.arrays[1][:, 0].tolist() for own in found.values()] == [[0, 0, 1, 2], [2, 3, 0]]
+
+
+@pytest.mark.parametrize("jitter", [1e-8, 6e-8, 1e-6, 1e-4])
+@pytest.mark.parametrize("width", [3, 40])
+def test_rows_equal_up_to_rounding_are_one_prompt(jitter, width):
+    """Ten prompts, embedded in several batches; in float64, where a jitter of 1e-8 is one."""
+    rng = np.random.default_rng(0)
+    kinds = np.arange(60) % 10
+    rows = rng.normal(size=(10, width))[kinds]
+    rows *= 1 + jitter * rng.uniform(-1, 1, size=rows.shape)
+    with pytest.warns(UserWarning, match="prompts: 60 different rows are 10 up to rounding.*ids"):
+        count, numbers = validation.equal_rows(rows, name="prompts")
+    assert count == 10
+    np.testing.assert_array_equal(numbers, kinds)
+
+
+@pytest.mark.parametrize("rows", ["normal", "line", "grid", "far", "clusters"])
+def test_rows_that_differ_by_more_than_rounding_stay_apart(rows):
+    """Continuous data have close neighbours too, and one far row does not make the rest equal."""
+    rng = np.random.default_rng(0)
+    normal = rng.normal(size=(2000, 2))
+    data = {
+        "normal": normal,
+        "line": np.linspace(0, 1, 2000)[:, None] * np.ones(3),
+        "grid": np.stack(np.meshgrid(np.arange(40.0), np.arange(50.0)), axis=-1).reshape(-1, 2),
+        "far": np.concatenate([normal, [[1e6, 0]]]),
+        "clusters": np.eye(4)[np.arange(2000) % 4] + 0.01 * rng.normal(size=(2000, 4)),
+    }[rows]
+    assert validation.equal_rows(data, name="prompts")[0] == len(data)
+
+
+def test_copies_up_to_rounding_do_not_change_errors():
+    """40 prompts of ten answers: the errors are of 40 prompts, whatever the batches."""
+    rng = np.random.default_rng(0)
+    prompts = np.repeat(rng.normal(size=(40, 16)), 10, axis=0).astype(np.float32)
+    outputs = np.repeat(rng.normal(size=(40, 3)), 10, axis=0) + 0.5 * rng.normal(size=(400, 3))
+    kernels = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Gaussian(1.0)}
+    moved = (prompts * (1 + 1e-5 * rng.uniform(-1, 1, prompts.shape))).astype(np.float32)
+    found = []
+    for given in (prompts, moved):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = cv.evaluate(outputs.astype(np.float32), given, **kernels, orders=[2])
+        assert result.distinct_prompts == 40
+        found.append(result.order(2).standard_errors.conditional)
+    np.testing.assert_allclose(*found, rtol=1e-3)
+
+
+def test_ids_without_prompts_are_refused():
+    with pytest.raises(ValueError, match="prompt_ids: received some, and there are no prompts"):
+        cv.Pairs(np.eye(3), output_kernel=cv.Indicator(), prompt_ids=[0, 1, 2])
+    with pytest.raises(ValueError, match="prompt_ids: expected 3 labels"):
+        cv.Pairs(np.eye(3), np.eye(3), **SHARP, prompt_ids=[0, 1])

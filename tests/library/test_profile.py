@@ -120,7 +120,7 @@ def test_p_values_are_those_of_one_difference(matched):
     """At one bandwidth the test is Student's; models that share no prompt are independent."""
     of_models, prompts = models((0, 1))
     own = {
-        name: prompts + np.float32(0 if matched else 1e-3 * k) for k, name in enumerate(of_models)
+        name: prompts + np.float32(0 if matched else 0.1 * k) for k, name in enumerate(of_models)
     }
     found = cv.profile(of_models, own, multiples=[1.0], **kernels())
     errors, logs = [], []
