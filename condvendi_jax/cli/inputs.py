@@ -67,14 +67,22 @@ def define(values: flags.FlagValues) -> None:
         "image_column": "The column of the prompts' file that names the pictures.",
         "text_column": "The column of the texts' file that holds the texts.",
         "cache": "The folder that keeps embeddings; the user's cache folder if unset.",
-        "records": "Answers with their prompts, which are embedded: files in .jsonl, .csv or "
-        ".parquet, or logs of Inspect, separated by commas, or a pattern such as 'runs/*.jsonl'.",
-        "prompt_field": "The field of the records that holds the prompt.",
+        "records": "Answers with their prompts, which are embedded: files in .jsonl, .json, .csv "
+        "or .parquet, or logs of Inspect, with commas, or a pattern such as 'runs/*.jsonl'.",
+        "prompt_field": "The only field of the records that holds the prompt; if unset, all that "
+        "the model was given.",
         "answer_field": "The field that holds the answer, or a list of answers.",
         "model_field": "The field that names the model; 'model', or else the file, if unset.",
     }
     for name, word in words.items():
         flags.DEFINE_string(name, None, word, flag_values=values)
+    flags.DEFINE_boolean(
+        "strip_thinking",
+        None,
+        "Whether an answer of a record is the text after <think>...</think>, the default; "
+        "--strip_thinking=false embeds the reasoning too, with a warning.",
+        flag_values=values,
+    )
     flags.DEFINE_enum(
         "long_texts",
         None,
@@ -116,6 +124,7 @@ def check(given: dict[str, Any], models: Mapping[str, Model]) -> None:
         "prompt_field": answers,
         "answer_field": answers,
         "model_field": answers,
+        "strip_thinking": answers,
     }
     for name, used in needs.items():
         if given[name] is not None and not used:
@@ -210,8 +219,9 @@ def _record_paths(given: dict[str, Any]) -> list[str]:
 
 def _read_records(given: dict[str, Any], bar: progress.Progress, several: bool) -> Inputs:
     """Answers and prompts of all models, each text embedded once; prompts go by their model."""
-    names = ("prompt_field", "answer_field", "model_field")
-    read = records.read_records(_record_paths(given), **{name: given[name] for name in names})
+    names = ("prompt_field", "answer_field", "model_field", "strip_thinking")
+    named = {name: given[name] for name in names if given[name] is not None}
+    read = records.read_records(_record_paths(given), **named)
     if several != (len(read.answers) > 1):
         wanted = "at least two models" if several else "one model, or condvendi compare"
         received = ", ".join(read.answers)
@@ -229,7 +239,7 @@ def _read_records(given: dict[str, Any], bar: progress.Progress, several: bool) 
         embedded[role] = dict(zip(texts, np.split(rows, ends[:-1]), strict=True))
         fields = {field: field for field in read.fields[role]}
         notes.append(_embedded(role, encoder, fields, of="field"))
-    notes = ["; ".join(notes)]
+    notes = ["; ".join(notes), *read.notes]
     counted = {}
     for name, counts in read.counts.items():
         n, least, most = len(read.answers[name]), min(counts.values()), max(counts.values())

@@ -12,7 +12,7 @@ from absl import flags
 from condvendi_jax import files
 from condvendi_jax.cli import compare, inputs, options
 from condvendi_jax.encoders import items
-from condvendi_jax.encoders.records import RECORD_ENDINGS
+from condvendi_jax.encoders.record_files import RECORD_ENDINGS
 
 USAGE = """Several models side by side as one page of HTML, with the outputs behind the scores.
 

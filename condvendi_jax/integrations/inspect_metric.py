@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from condvendi_jax import _extras, encoders, validation
+from condvendi_jax.encoders import answers as texts
 from condvendi_jax.encoders import embedding
+from condvendi_jax.encoders.record_files import INSPECT_METRIC as _NAME
 from condvendi_jax.entropies import PerScore
 from condvendi_jax.inference import decomposition_errors
 from condvendi_jax.kernels import Gaussian, Indicator
 from condvendi_jax.scores import decompose
-
-_NAME = "answer_diversity"
 
 
 def answer_diversity(
@@ -26,18 +26,21 @@ def answer_diversity(
     score: str = "conditional",
     encoder: Any = None,
     cache: str | None = None,
+    strip_thinking: bool = True,
 ) -> Any:
     """A metric of Inspect: a score of all answers, and its standard error over the samples.
 
     The answers are `score.answer` of all epochs. A sample is a prompt that no other sample shares
     (`Indicator`). The conditional score is then a mean, over samples, of the effective number of
-    different answers: geometric at order 1, harmonic at order 2.
+    different answers: geometric at order 1, harmonic at order 2. `condvendi score --records` gives
+    the same number for the log, with `--equal_prompts` and this bandwidth.
 
     Args:
       bandwidth: of the Gaussian kernel of the answers. Compare models at one bandwidth only.
       order, score: in (0, inf]; `conditional`, or `vendi` without prompts, or `information`.
       encoder: an import path or an object with `encode(texts)`; None is all-MiniLM-L6-v2.
       cache: the folder of embeddings; the user's cache folder if None.
+      strip_thinking: as of `cv.read_records`.
 
     Returns:
       A metric of the values `answer_diversity` and `answer_diversity_stderr`, effective numbers,
@@ -50,10 +53,13 @@ def answer_diversity(
     with _extras.needed("records", package="inspect_ai", purpose="a metric of Inspect"):
         metric = importlib.import_module("inspect_ai.scorer").metric
     make = metric(name=_NAME, scores="unreduced")(_metric)
-    return make(bandwidth=bandwidth, order=order, score=score, encoder=encoder, cache=cache)
+    named = {"order": order, "score": score, "encoder": encoder, "cache": cache}
+    return make(bandwidth=bandwidth, **named, strip_thinking=strip_thinking)
 
 
-def _metric(*, bandwidth: float, order: float, score: str, encoder: Any, cache: Any) -> Any:
+def _metric(
+    *, bandwidth: float, order: float, score: str, encoder: Any, cache: Any, strip_thinking: bool
+) -> Any:
     kernels = {"output_kernel": Gaussian(bandwidth), "prompt_kernel": Indicator()}
     validation.check_order(order)
     if score not in PerScore._fields:
@@ -63,16 +69,23 @@ def _metric(*, bandwidth: float, order: float, score: str, encoder: Any, cache: 
     tell = functools.cache(logging.getLogger(__name__).warning)  # Each warning once.
 
     def compute(scores: list[Any]) -> dict[str, float]:
-        answered = [s for s in scores if (s.score.answer or "").strip() and s.sample_id is not None]
-        if left := len(scores) - len(answered):
+        answers, samples = [], []
+        for one in scores:
+            text = one.score.answer or ""
+            text = texts.without_reasoning(text) if strip_thinking else text
+            if one.sample_id is not None and not texts.is_blank(text):
+                answers.append(text)
+                samples.append(str(one.sample_id))
+        if left := len(scores) - len(answers):
             tell(f"{_NAME}: {left} scores without an answer or a sample id are left out.")
-        names, prompts = np.unique([str(s.sample_id) for s in answered], return_inverse=True)
+        for line in texts.doubts(answers, samples):
+            tell(f"{_NAME}: {line}: these may not be answers.")
+        names, prompts = np.unique(samples, return_inverse=True)
         value = error = np.nan
-        if answered and score == "conditional" and len(names) == len(answered):
+        if answers and score == "conditional" and len(names) == len(answers):
             tell(f"{_NAME}: no sample has two answers, so it is NaN; evaluate with epochs=10.")
-        elif answered:
-            texts = [s.score.answer for s in answered]
-            pairs = embedding.embed(texts, encoder, kind="texts", cache=cache), prompts[:, None]
+        elif answers:
+            pairs = embedding.embed(answers, encoder, kind="texts", cache=cache), prompts[:, None]
             value = getattr(decompose(*pairs, **kernels, order=order), score)
             error = getattr(decomposition_errors(*pairs, **kernels, order=order), score)
         return {_NAME: float(value), f"{_NAME}_stderr": float(error)}

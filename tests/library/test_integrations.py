@@ -11,6 +11,7 @@ import fake_encoders
 import numpy as np
 import pytest
 
+import condvendi_jax as cv
 from condvendi_jax.integrations import DiversityReward, answer_diversity
 
 WIDTH = 60.0  # Of `fake_encoders.Means`, which also adds up the codes of all letters.
@@ -97,10 +98,21 @@ def test_the_error_counts_samples_as_independent(measure):
 
 
 def test_scores_that_hold_no_answer_are_left_out_and_logged(measure, caplog):
-    rows = [*ROWS, ("q", None), ("q", " "), (None, "lost"), ("s", "")]
+    rows = [*ROWS, ("q", None), ("q", " \u200b"), (None, "lost"), ("s", ""), ("q", "<think>cut")]
     assert measure(rows, times=2) == measure(ROWS)
     assert [r.levelno for r in caplog.records] == [logging.WARNING]
-    assert "4 scores without an answer or a sample id are left out" in caplog.text
+    assert "5 scores without an answer or a sample id are left out" in caplog.text
+
+
+def test_reasoning_is_removed_unless_it_is_kept(measure):
+    rows = [(name, f"<think>{text * 9}</think>\n{text}") for name, text in ROWS]
+    assert measure(rows) == measure(ROWS)
+    assert measure(rows, strip_thinking=False)[0] > measure(ROWS)[0] + 0.01
+
+
+def test_answers_that_look_like_errors_are_logged(measure, caplog):
+    measure([*ROWS, ("q", "Error: rate limit"), ("r", "Error: rate limit")])
+    assert "2 of 11 look like errors or placeholders, for example 'Error: rate" in caplog.text
 
 
 @pytest.mark.parametrize("rows", [[], [("q", "a")], [("q", "a"), ("r", "b")], [("q", None)]])
@@ -130,7 +142,7 @@ def test_bad_arguments_are_refused_at_once(measure):
 def test_inspect_keeps_the_parameters(inspect_ai):
     options = {"bandwidth": 1.0, "order": 3, "score": "vendi", "encoder": "fake_encoders:Means"}
     answer_diversity(**options, cache="folder")
-    assert inspect_ai == [options | {"cache": "folder"}]
+    assert inspect_ai == [options | {"cache": "folder", "strip_thinking": True}]
 
 
 def test_inspect_is_named_where_it_is_missing(monkeypatch):
@@ -160,9 +172,13 @@ def test_inspect_evaluates_it(tmp_path, epochs):
             output.usage = model.ModelUsage()
             yield output
 
-    task = inspect_ai.Task(
-        dataset=[dataset.Sample(input=f"{name}?", id=str(name)) for name in ANSWERS], scorer=said()
-    )
+    def given(persona):
+        return [model.ChatMessageSystem(content=persona), model.ChatMessageUser(content="q?")]
+
+    # The second and the third sample have one input.
+    samples = [dataset.Sample(input=given("be"), id="q")]
+    samples += [dataset.Sample(input=given("act"), id=name) for name in ("7", "r")]
+    task = inspect_ai.Task(dataset=samples, scorer=said())
     (log,) = inspect_ai.eval(
         task,
         model=model.get_model("mockllm/model", custom_outputs=outputs()),
@@ -180,6 +196,17 @@ def test_inspect_evaluates_it(tmp_path, epochs):
         answers.setdefault(sample.id, []).append(sample.output.completion)
     harmonic = 1 / np.mean([1 / own(texts) for texts in answers.values()])
     assert found.value == pytest.approx(harmonic, rel=1e-4)
+    # The reader of logs sees the same prompts and answers, also in a log written as JSON.
+    inspect_ai.log.write_eval_log(log, str(tmp_path / "log.json"))
+    for path in (log.location, tmp_path / "log.json"):
+        records = cv.read_records(path)
+        ((prompts, texts),) = zip(records.prompts.values(), records.answers.values(), strict=True)
+        assert "system: be\n\nuser: q?" in prompts
+        rows = np.unique(prompts, return_inverse=True)[1][:, None]
+        outputs = fake_encoders.Means().encode(texts)
+        kernels = {"output_kernel": cv.Gaussian(WIDTH), "prompt_kernel": cv.Indicator()}
+        read = cv.decompose(outputs, rows, **kernels, order=2).conditional
+        assert read == pytest.approx(found.value, rel=1e-6)
 
 
 def reward(size=3, **options):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 import sys
 import tracemalloc
@@ -15,8 +16,7 @@ import condvendi_jax as cv
 from condvendi_jax import __main__
 
 CHAT = [
-    {"role": "system", "content": "Be brief."},
-    {"role": "user", "content": [{"type": "text", "text": "p"}, {"type": "image", "image": "x"}]},
+    {"role": "user", "content": [{"type": "text", "text": "p"}]},
     {"role": "assistant", "content": "a"},
 ]
 SAMPLE = {"doc": {"question": "q"}, "filter": "strict"}
@@ -60,13 +60,13 @@ def read(path, **fields):
 FORMATS = {
     "answers of a prompt": [{"prompt": "p", "generations": ["a", "b"]}],
     "an answer each": [{"Question": "p", "Answer": "a"}, {"prompt": "p", "output": "b"}],
-    "messages": [{"prompt": CHAT[:2], "responses": [CHAT[2:], {"role": "assistant", "text": "b"}]}],
+    "messages": [{"prompt": CHAT[:1], "responses": [CHAT[1:], {"role": "assistant", "text": "b"}]}],
     "messages of one model": [
-        {"messages": CHAT, "answers": [CHAT[2], {"role": "assistant", "content": "b"}]}
+        {"messages": CHAT, "answers": [CHAT[1], {"role": "assistant", "content": "b"}]}
     ],
     "conversations": [
         {"prompt": "p", "answer": CHAT},
-        {"prompt": "p", "answer": [{"role": "user", "content": "?"}, CHAT[2] | {"content": "b"}]},
+        {"prompt": "p", "answer": [{"role": "user", "content": "?"}, CHAT[1] | {"content": "b"}]},
     ],
     "arguments": [SAMPLE | {"arguments": [["p", {"until": []}]], "resps": [["a", "b"]]}],
     "named arguments": [
@@ -76,8 +76,20 @@ FORMATS = {
         SAMPLE | {"doc": {"question": "p"}, "resps": [["a", "b"]]},
         SAMPLE | {"doc": {"question": "p"}, "resps": [["a", "b"]], "filter": "flexible"},
     ],
-    "references beside answers": [
-        {"prompt": "p", "responses": ["a", "b"], "answers": ["c"], "generations": None}
+    "arguments of lmms-eval": [SAMPLE | {"arguments": ["p", {}, 0], "resps": ["a", "b"]}],
+    "arguments of a chat": [
+        SAMPLE
+        | {
+            "arguments": {"gen_args_0": {"arg_0": [json.dumps(CHAT[:1])], "arg_1": {}}},
+            "resps": [["a", "b"]],
+        }
+    ],
+    "answers that are null or equal": [
+        {"prompt": "p", "responses": ["a", "b"], "answers": ["a", "b"], "generations": None}
+    ],
+    "no model": [
+        {"prompt": "p", "answer": "a", "model": None},
+        {"prompt": "p", "answer": "b", "model": ""},
     ],
     "blank lines": [{"prompt": "p", "answers": ["a"]}, b"", b" ", {"prompt": "p", "answer": "b"}],
 }
@@ -85,8 +97,183 @@ FORMATS = {
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_formats_give_the_same_rows(write, name):
-    for content in (lines(*FORMATS[name]), b"\xef\xbb\xbf" + lines(*FORMATS[name]) + b"\r\n"):
-        assert read(write(content)) == ([("m", "p", "a"), ("m", "p", "b")], [])
+    array = json.dumps([r for r in FORMATS[name] if isinstance(r, dict)]).encode()
+    for content, file in (
+        (lines(*FORMATS[name]), "m.jsonl"),
+        (b"\xef\xbb\xbf" + lines(*FORMATS[name]) + b"\r\n", "m.jsonl"),
+        (b"\n " + array, "m.json"),
+    ):
+        assert read(write(content, file)) == ([("m", "p", "a"), ("m", "p", "b")], [])
+
+
+SYSTEM = {"role": "system", "content": "s"}
+EARLIER = [SYSTEM, *CHAT, {"role": "user", "content": [{"type": "image", "image": "x"}]}]
+SHOWN = 'system: s\n\nuser: p\n\nassistant: a\n\nuser: {"image": "x", "type": "image"}'
+PROMPTS = {
+    "Alpaca": ({"instruction": "p", "input": "t", "output": "a"}, "p\n\nt"),
+    "no input": ({"instruction": "p", "input": "", "output": "a"}, "p"),
+    "a field twice": ({"prompt": "p", "messages": CHAT, "answer": "a"}, "p"),
+    "a blank field": ({"prompt": "", "question": "q", "context": "c", "answer": "a"}, "c\n\nq"),
+    "choices": ({"question": "q", "choices": ["c", "d"], "response": "a"}, 'q\n\n["c", "d"]'),
+    "choices of a service": (
+        {"prompt": "p", "choices": [{"index": 0, "message": CHAT[1]}], "response": "a"},
+        "p",
+    ),
+    "system": ({"prompt": "p", "System": "s", "answer": "a"}, "s\n\np"),
+    "earlier turns": ({"messages": EARLIER, "answer": "a"}, SHOWN),
+    "earlier turns as JSON": ({"messages": json.dumps(EARLIER), "answer": "a"}, SHOWN),
+    "a call of a tool": (
+        {"prompt": [CHAT[0], CHAT[1] | {"tool_calls": ["f"]}, CHAT[0]], "answer": "b"},
+        'user: p\n\nassistant: a\n\n["f"]\n\nuser: p',
+    ),
+    "document": (
+        {"doc": {"question": "q", "choices": ["c"], "answer": 0}, "resps": [["a"]]},
+        'q\n\n["c"]',
+    ),
+    "list in words": ({"prompt": "['p' 'q']", "answer": "a"}, "['p' 'q']"),
+}
+
+
+@pytest.mark.parametrize("name", PROMPTS)
+def test_the_prompt_is_all_that_the_model_was_given(write, name):
+    record, prompt = PROMPTS[name]
+    ((_, found, _),), skipped = read(write(lines(record)))
+    assert (found, skipped) == (prompt, [])
+
+
+def test_long_attachments_are_told_apart_by_their_content(write):
+    records = [
+        {"prompt": "p", "images": ["x" * 2000 + end], "answer": answer}
+        for end, answer in (("0", "a"), ("1", "b"), ("0", "c"))
+    ]
+    (first, second, third), _ = read(write(lines(*records)))
+    assert first[1] == third[1] != second[1] and len(first[1]) < 30
+
+
+def test_a_prompt_field_that_is_named_is_the_only_one(write):
+    path = write(lines({"question_id": 81, "system": "s", "turn": "t", "output": "a"}))
+    for field, prompt in (("question_id", "81"), ("turn", "t")):
+        found = cv.read_records(path, prompt_field=field)
+        assert found.prompts == {"m": [prompt]}
+        assert found.notes == ["not read as a part of the prompt: 'system'"]
+    doc = {"doc": {"problem": "p"}, "resps": [["a"]]}
+    assert read(write(lines(doc)), prompt_field="problem")[0] == [("m", "p", "a")]
+
+
+AMBIGUOUS = [
+    {"answers": ["gold"], "response": "a"},
+    {"answer": "gold", "prediction": "a"},
+    {"output": "a", "completion": CHAT[1]},
+]
+
+
+@pytest.mark.parametrize("record", AMBIGUOUS)
+def test_two_fields_of_answers_are_refused(write, record):
+    path = write(lines({"prompt": "p", "answer": "a"}, {"prompt": "p"} | record))
+    flags = " or ".join(sorted(f"--answer_field={field}" for field in record))
+    with pytest.raises(ValueError, match="line 2: .* may all be what the model said") as caught:
+        cv.read_records(path)
+    assert all(flag in str(caught.value) for flag in flags.split(" or "))
+    field = [*record][1]
+    ((_, _, answer),), _ = read(write(lines({"prompt": "p"} | record)), answer_field=field)
+    assert answer == "a"
+
+
+def test_lists_in_cells_are_answers(write):
+    cells = ["['a', \"b's\"]", '["c", "d"]', "['e' 'f']", "[1, 2]", "g", "[]", r"['\d']"]
+    with open(write(b"", "m.csv"), "w", newline="") as stream:
+        csv.writer(stream).writerows([["prompt", "responses"], *(["p", cell] for cell in cells)])
+    rows, skipped = read("m.csv")
+    assert [row[2] for row in rows] == ["a", "b's", "c", "d", "[1, 2]", "g", r"\d"]
+    assert skipped == [
+        (4, "holds a list that is neither JSON nor Python; save it as JSON"),
+        (7, "'responses' holds no answers"),
+    ]
+
+
+def test_samples_that_an_older_harness_repeats_are_left_out(write):
+    """They are equal but for the results of the filter, which has no name."""
+    sample = {"doc_id": 0, "doc": {"question": "p"}, "resps": [["a"]]}
+    other = sample | {"doc_id": 1, "resps": [["b"]]}
+    rows, skipped = read(write(lines(sample, sample | {"exact_match": 1}, other)))
+    assert [row[2] for row in rows] == ["a", "b"]
+    assert skipped == [(2, "repeats a sample, as lm-evaluation-harness does for each filter")]
+    # Tasks in one file may have other filters, and runs may repeat all.
+    named = [sample | {"filter": "x"}, other | {"filter": "y"}, other | {"filter": "z"}]
+    assert [row[2] for row in read(write(lines(*named, *named)))[0]] == ["a", "b", "a", "b"]
+
+
+THOUGHTS = {
+    "<think>long\nstory</think>\n\na": "a",
+    "<think></think><think>b</think> a": "a",
+    "<Reasoning>b</reasoning>a": "a",
+    "so b\n</think>\na": "a",
+    "so b.</think>\na": "a",
+    "<think>cut": "",
+    "so <think> and </think> are tags": "so <think> and </think> are tags",
+    "a < b": "a < b",
+}
+
+
+def test_the_answer_is_the_text_after_the_reasoning(write):
+    records = [{"prompt": f"p{k}", "answer": text} for k, text in enumerate(THOUGHTS)]
+    path = write(lines(*records))
+    rows, skipped = read(path)
+    assert [row[2] for row in rows] == [text for text in THOUGHTS.values() if text]
+    assert skipped == [(6, "'answer' holds reasoning without an answer")]
+    with pytest.warns(UserWarning, match="reasoning without an answer"):
+        assert cv.read_records(path).notes == ["5 answers start with reasoning, which is removed"]
+    with pytest.warns(UserWarning, match="6 answers start with reasoning, for example '<think>l"):
+        found = cv.read_records(path, strip_thinking=False)
+    assert found.answers == {"m": list(THOUGHTS)}
+
+
+def several(*answers):
+    """Answers of ten prompts, one each, or the same for all."""
+    return [(f"p{k}", answers[k % len(answers)]) for k in range(10)]
+
+
+UNIQUE = [(f"p{k}", f"a story of {k} animals") for k in range(10)]
+DOUBTFUL = {
+    "errors": ([*UNIQUE, *several("Error: rate limit")], "10 of 20 look like errors"),
+    "exceptions": (UNIQUE + several("openai.APIError (id 7)")[:2], "2 of 12 look like errors"),
+    "nulls": (UNIQUE + several("None")[:3], "3 of 13 look like errors .* 'None'"),
+    "lists": (several("['a', 'b']", "['c', 'd']"), r"10 of 10 look like lists"),
+    "likelihoods": (several("-107.25", "-3.5"), "10 of 10 look like log-likelihoods"),
+    "recurring": (UNIQUE + several("keine Antwort")[:5], "5 of 15 repeat a text .* 'keine A"),
+    "constant": (several("keine Antwort"), "10 of 10 repeat a text"),
+}
+HONEST = {
+    "choices": several("A", "B", "C"),
+    "yes": several("yes"),
+    "labels": several("contradiction", "entailment"),
+    "numbers": several("0", "1", "2.5", "-3"),
+    "sentences": several("The answer is 1.", "The answer is 2.", "I am not sure."),
+    "one error": [*UNIQUE, ("p0", "NameError: name 'x' is not defined")],
+    "words": several("Error handling is easy.", "None of these.", "n/a is short"),
+    "a refusal": UNIQUE + several("I cannot help.")[:2],
+}
+
+
+@pytest.mark.parametrize("name", [*DOUBTFUL, *HONEST])
+def test_answers_that_may_be_something_else_are_counted(write, name):
+    rows, words = DOUBTFUL.get(name) or (HONEST[name], None)
+    path = write(lines(*({"prompt": prompt, "answer": answer} for prompt, answer in rows)))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert len(cv.read_records(path).answers["m"]) == len(rows)
+    messages = [str(warning.message) for warning in caught]
+    assert len(messages) == (words is not None)
+    assert words is None or re.search(f"m: {words}", messages[0])
+
+
+def test_a_file_and_a_field_of_one_name_are_refused(write):
+    record = {"prompt": "p", "answer": "a"}
+    plain, named = write(lines(record)), write(lines(record | {"model": "m"}), "o.jsonl")
+    with pytest.raises(ValueError, match=r"m\.jsonl and .*o\.jsonl hold answers of 'm'"):
+        cv.read_records([plain, named])
+    more = write(lines(record | {"model": "m"}), "more.jsonl")
+    assert cv.read_records([named, more]).notes == ["m: answers of 2 files"]
 
 
 def test_fields_that_are_named_win(write):
@@ -121,13 +308,15 @@ UNFIT = {
     b'{"prompt": "p", "answer": "\\ud800"}': "half a surrogate pair",
     b'{"prompt": "p", "prompt": "q", "answer": "a"}': "the key 'prompt' stands twice",
     b"[" * 100_000: "is nested too deeply",
-    b'{"prompt": "p", "answer": ' + b'{"content":[' * 440 + b"]}" * 440 + b"}": "nested too deeply",
+    b'{"prompt": "p", "answer": ' + b'{"content":[' * 5000 + b"]}" * 5000 + b"}": "too deeply",
     b"3": "expected an object",
     b'{"prompt": "p", "x": 1}': "has no generations or .* its fields are prompt, x",
     b'{"answer": "a"}': "has no prompt or ",
     b'{"prompt": " ", "answer": "a"}': "'prompt' is empty",
     b'{"prompt": null, "answer": "a"}': "expected a text in 'prompt', found null",
     b'{"prompt": "p", "answer": ""}': "'answer' is empty",
+    b'{"prompt": "p", "answer": "\\u200b \\ufeff\\ufe0f"}': "'answer' is empty",
+    b'{"prompt": {"role": "assistant", "content": "b"}, "answer": "a"}': "is not the answer",
     b'{"prompt": "p", "answer": NaN}': "expected a text in 'answer', found nan",
     b'{"prompt": "p", "answer": 42}': "expected a text in 'answer', found 42",
     b'{"prompt": "p", "answer": true}': "expected a text in 'answer', found True",
@@ -139,8 +328,7 @@ UNFIT = {
     b'{"prompt": "p", "answer": {"role": "user", "content": "a"}}': "'answer' is empty",
     b'{"prompt": "p", "resps": [[[-1.5, false]], [[-2.0, true]]]}': "one list of answers",
     b'{"prompt": "p", "resps": [[[-1.5, false], "c"]]}': r"'resps'\[0\], found a list",
-    b'{"prompt": "p", "answer": "a", "model": null}': "expected a text in 'model', found null",
-    b'{"prompt": "p", "answer": "a", "model": {"content": "m"}}': "'model', found an object",
+    b'{"prompt": "p", "answer": "a", "model": {"content": "m"}}': "text in 'model', found {",
 }
 
 
@@ -207,7 +395,10 @@ def test_a_file_in_which_nothing_fits_is_an_error(write, name):
 
 def test_a_file_is_given_once(write):
     path = write(lines({"prompt": "p", "answer": "a"}))
-    (path.parent / "link.jsonl").symlink_to(path)
+    for link in ("link.jsonl", "hard.jsonl"):
+        (path.parent / link).symlink_to(path) if link == "link.jsonl" else os.link(path, link)
+        with pytest.raises(ValueError, match="given twice, also as .*m.jsonl"):
+            cv.read_records([path, link])
     for paths, words in (([path, "*.jsonl"], "given twice"), ([], "at least one file")):
         with pytest.raises(ValueError, match=words):
             cv.read_records(paths)
@@ -233,23 +424,81 @@ def test_a_package_that_is_missing_is_named(write, name, monkeypatch):
         cv.read_records(write(b"", name))
 
 
-def test_epochs_of_inspect_are_answers(write, monkeypatch):
+def message(role, content):
+    return types.SimpleNamespace(
+        role=role, model_dump=lambda: {"id": "x", "role": role, "content": content}
+    )
+
+
+def sample(name, given, answer, *earlier, **scores):
+    turns = [message("user", given)] if isinstance(given, str) else given
+    return types.SimpleNamespace(
+        id=name,
+        input=given,
+        messages=[*earlier, *turns, message("assistant", answer)],
+        output=types.SimpleNamespace(completion=answer),
+        scores=scores,
+    )
+
+
+CHATTED = [
+    *(message("system", "s"), message("user", "p"), message("assistant", "e")),
+    message("user", [{"type": "text", "text": "q"}]),
+]
+SAMPLES = [
+    *(sample(1, "p", "a"), sample(1, "p", "b"), sample("x", "p", "c", message("system", "s"))),
+    *(sample(2, CHATTED, "d"), sample(3, "p", "e"), sample(3, "p", "")),
+]
+GIVEN = ["p", "p", "system: s\n\nuser: p", "system: s\n\nuser: p\n\nassistant: e\n\nuser: q"]
+
+
+@pytest.fixture
+def inspect_log(monkeypatch):
     """Through the calls that its documents describe: `read_eval_log`, `read_eval_log_samples`."""
-    namespace = types.SimpleNamespace
-    parts = [namespace(role="system", text="s"), namespace(role="user", text="p")]
-    samples = [
-        namespace(input=given, output=namespace(completion=answer))
-        for given, answer in (("p", "a"), (parts, "b"), ("p", ""))
-    ]
-    header = namespace(eval=namespace(model="vendor/m"))
-    log = types.ModuleType("inspect_ai.log")
-    log.read_eval_log = lambda path, *, header_only: header
-    log.read_eval_log_samples = lambda path, *, all_samples_required: iter(samples)
-    monkeypatch.setitem(sys.modules, "inspect_ai", types.ModuleType("inspect_ai"))
-    monkeypatch.setitem(sys.modules, "inspect_ai.log", log)
+
+    def make(samples, ids=True, metrics=()):
+        namespace = types.SimpleNamespace
+        scores = [namespace(name="said", metrics=dict.fromkeys(metrics))]
+        header = namespace(
+            eval=namespace(
+                model="vendor/m", dataset=namespace(sample_ids=[1, "x", 2, 3] if ids else None)
+            ),
+            results=namespace(scores=scores),
+            samples=samples,
+        )
+        log = types.ModuleType("inspect_ai.log")
+        log.read_eval_log = lambda path, header_only=False, resolve_attachments=False: header
+        log.read_eval_log_samples = lambda path, *, all_samples_required, resolve_attachments: iter(
+            samples if ids else 1 / 0
+        )
+        monkeypatch.setitem(sys.modules, "inspect_ai", types.ModuleType("inspect_ai"))
+        monkeypatch.setitem(sys.modules, "inspect_ai.log", log)
+
+    return make
+
+
+@pytest.mark.parametrize(("name", "ids"), [("x.eval", True), ("x.eval", False), ("x.json", False)])
+def test_samples_of_inspect_are_prompts_and_epochs_are_answers(write, inspect_log, name, ids):
+    """Also in old logs, which do not list the samples; samples of one text are told apart."""
+    inspect_log(SAMPLES, ids)
+    rows, skipped = read(write(b"{}", name))
+    assert [row[0] for row in rows] == ["vendor/m"] * 5
+    assert [row[1] for row in rows] == [*GIVEN, "p\n\nsample: 3"]
+    assert [row[2] for row in rows] == list("abcde")
+    assert skipped == [(6, "'completion' is empty")]
+
+
+def test_answers_of_the_metric_are_those_of_its_scorer(write, inspect_log):
+    score = types.SimpleNamespace
+    given = [("A", 1), ("B", {"x": 1}), (None, 0), ("C", float("nan"))]
+    scores = [score(answer=answer, value=value) for answer, value in given]
+    samples = [sample(1, "p", f"ANSWER: {k}", said=score) for k, score in enumerate(scores)]
+    inspect_log(samples, metrics=["answer_diversity"])
     rows, skipped = read(write(b"", "x.eval"))
-    assert rows == [("vendor/m", "p", "a"), ("vendor/m", "p", "b")]
-    assert skipped == [(3, "'answer' is empty")]
+    assert [row[2] for row in rows] == ["A", "B"]
+    assert [line for line, _ in skipped] == [3, 4]
+    inspect_log(samples)
+    assert [row[2] for row in read("x.eval")[0]] == [f"ANSWER: {k}" for k in range(4)]
 
 
 OPTIONS = (
