@@ -4,7 +4,9 @@
 |---|---|
 | interface.py | the `Encoder` protocol, and how to plug in another model |
 | items.py | a user's prompts, texts and pictures: reading and pairing them |
-| records.py | files of language models' answers: JSONL, CSV, Parquet, evaluation logs |
+| record_files.py | files of language models' answers: JSONL, CSV, Parquet, evaluation logs |
+| records.py | which of their fields hold prompts, answers and models |
+| answers.py | what a model was given and said: chats, reasoning, what may not be an answer |
 | embedding.py | embedding them by an encoder that is named, with a cache by content |
 | minilm.py | all-MiniLM-L6-v2, texts -> 384-d unit vectors |
 | universal.py | Universal Sentence Encoder, texts -> 512-d unit vectors |

@@ -45,11 +45,6 @@ def is_blank(text: str) -> bool:
     return all(char in _UNSEEN or unicodedata.category(char) in kinds for char in text)
 
 
-def is_likelihood(text: str) -> bool:
-    """Whether a text is a negative decimal number, as log-likelihoods are."""
-    return _LIKELIHOOD.fullmatch(text.strip()) is not None
-
-
 def without_reasoning(text: str) -> str:
     """The text after the blocks `<think>...</think>` that it starts with.
 
@@ -173,7 +168,7 @@ def doubts(answers: Sequence[str], prompts: Sequence[Any]) -> list[str]:
             set(filter(_LIST.fullmatch, places)),
             many / 2,
         ),
-        "look like log-likelihoods": (set(filter(is_likelihood, places)), many / 2),
+        "look like log-likelihoods": (set(filter(_LIKELIHOOD.fullmatch, places)), many / 2),
         "repeat a text that answers many prompts": (common - errors, 1),
     }
     lines = []

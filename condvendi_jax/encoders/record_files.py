@@ -6,6 +6,7 @@ import collections
 import csv
 import glob
 import importlib
+import itertools
 import json
 import os
 import pathlib
@@ -38,8 +39,8 @@ def record_files(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> 
     if not found:
         raise ValueError("expected at least one file of records, received none.")
     for path in found:
-        if path.suffix.lower() not in _READERS or path.is_dir():
-            raise ValueError(f"{path}: expected a file ending in {', '.join(_READERS)}.")
+        if path.suffix.lower() not in READERS or path.is_dir():
+            raise ValueError(f"{path}: expected a file ending in {', '.join(READERS)}.")
         if not path.exists():
             raise ValueError(f"{path}: there is no such file.")
     for k, path in enumerate(found):
@@ -47,11 +48,6 @@ def record_files(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> 
             if os.path.samefile(path, other):
                 raise ValueError(f"{path}: is given twice, also as {other}.")
     return found
-
-
-def entries(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
-    """Each record of a file, or the error `Unfit` in its place, and its number from 1."""
-    return _READERS[path.suffix.lower()](path)
 
 
 def _opened(path: pathlib.Path, newline: str) -> Any:
@@ -166,7 +162,9 @@ def _read_inspect(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
         texts: set[str] = set()
         for number, sample in enumerate(samples, 1):
             if sample.id not in prompts:
-                text = answers.given_text(_given(sample), "'input'")
+                turns = itertools.takewhile(_is_given, sample.messages)
+                given = [turn.model_dump() for turn in turns] or str(sample.input)
+                text = answers.given_text(given, "'input'")
                 prompts[sample.id] = f"{text}\n\nsample: {sample.id}" if text in texts else text
                 texts.add(text)
             record = {"model": header.eval.model, "prompt": prompts[sample.id]}
@@ -174,29 +172,22 @@ def _read_inspect(path: pathlib.Path) -> Iterator[tuple[int, Any]]:
                 yield number, record | {"completion": sample.output.completion}
             else:
                 score = (sample.scores or {}).get(scorer)
-                is_scored = score is not None and score.value == score.value  # Not NaN.
-                yield number, record | {"answer": score.answer if is_scored else None}
+                answer = None if score is None or score.value != score.value else score.answer
+                yield number, record | {"answer": answer}  # Inspect leaves out NaN too.
     except Exception as error:  # Damaged files fail in any of the reader's ways.
         raise ValueError(f"{path}: is not a log of Inspect: {error}") from error
 
 
-def _given(sample: Any) -> Any:
-    """The input of a sample, with what solvers added before the model's first message."""
-    own = [] if isinstance(sample.input, str) else sample.input
-    earlier = sum(message.role == "assistant" for message in own)
-    messages = list(sample.messages)
-    turns = [k for k, message in enumerate(messages) if message.role == "assistant"]
-    messages = messages[: turns[earlier]] if len(turns) > earlier else messages
-    if not messages and isinstance(sample.input, str):
-        return sample.input
-    return [message.model_dump() for message in messages or own]
+def _is_given(message: Any) -> bool:
+    """Whether a message is not one of the model's; solvers may add some to the sample's input."""
+    return message.role != "assistant" or message.source == "input"
 
 
-_READERS = {
+READERS = {
     ".jsonl": _read_jsonl,
     ".csv": _read_csv,
     ".parquet": _read_parquet,
     ".eval": _read_inspect,
     ".json": _read_json,
 }
-RECORD_ENDINGS = tuple(_READERS)
+RECORD_ENDINGS = tuple(READERS)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from condvendi_jax import files, validation
 from condvendi_jax.encoders import answers as texts
 from condvendi_jax.encoders.answers import Unfit, assistant_text
-from condvendi_jax.encoders.record_files import entries, record_files
+from condvendi_jax.encoders.record_files import READERS, record_files
 
 PROMPT_FIELDS = ("prompt", "question", "instruction", "input", "messages")
 _GIVEN = (
@@ -174,7 +174,7 @@ def _read_file(
     rows: list[_Row] = []
     skipped: list[Skipped] = []
     filters: dict[str, Any] = {}
-    for line, record in entries(path):
+    for line, record in READERS[path.suffix.lower()](path):
         try:
             if isinstance(record, Unfit):
                 raise record
@@ -332,9 +332,11 @@ def _prompt(
         if name.casefold() == "choices" and not isinstance([*value][0], str):
             continue  # What a model said, as services write it.
         value = value if isinstance(value, str) or texts.messages_of(value) else texts.label(value)
-        parts[name] = texts.given_text(value, repr(name), said)
+        text = texts.given_text(value, repr(name), said)
+        if text != parts[field] or name.casefold() not in ("question", "messages"):
+            parts[name] = text
     read = [name for name in known if not texts.is_blank(parts.get(name, ""))]
-    return "\n\n".join(dict.fromkeys(parts[name] for name in read)), read, []
+    return "\n\n".join(parts[name] for name in read), read, []
 
 
 def _asked(record: dict[Any, Any]) -> Any:

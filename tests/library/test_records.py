@@ -424,10 +424,9 @@ def test_a_package_that_is_missing_is_named(write, name, monkeypatch):
         cv.read_records(write(b"", name))
 
 
-def message(role, content):
-    return types.SimpleNamespace(
-        role=role, model_dump=lambda: {"id": "x", "role": role, "content": content}
-    )
+def message(role, content, source="input"):
+    dumped = {"id": "x", "role": role, "content": content}
+    return types.SimpleNamespace(role=role, source=source, model_dump=lambda: dumped)
 
 
 def sample(name, given, answer, *earlier, **scores):
@@ -435,7 +434,7 @@ def sample(name, given, answer, *earlier, **scores):
     return types.SimpleNamespace(
         id=name,
         input=given,
-        messages=[*earlier, *turns, message("assistant", answer)],
+        messages=[*earlier, *turns, message("assistant", answer, "generate")],
         output=types.SimpleNamespace(completion=answer),
         scores=scores,
     )
@@ -512,7 +511,7 @@ def run(write, capfd):
     answers = {"x": ["a", "bb", "ccc"], "y": ["ba", "b", "x" * 4], "z": ["u", "aau", "vvvv"]}
     for name, texts in answers.items():
         records = [{"prompt": f"p{k}", "answers": [t + "a" * k for t in texts]} for k in range(4)]
-        records.append({"prompt": "p0", "answer": "last"})
+        records.append({"prompt": "p0", "answer": "<think>why</think>last"})
         write(lines(*records), f"{name}.jsonl")
 
     def run(*arguments):
@@ -541,10 +540,14 @@ def test_records_of_one_model_are_scored(run):
         float(expected.conditional), rel=1e-5
     )
     assert "x: 13 answers, 4 prompts, 3 to 4 answers a prompt" in out
+    assert "1 answers start with reasoning, which is removed" in out
     assert report["inputs"]["answers"] == {"x": {"n": 13, "prompts": 4, "least": 3, "most": 4}}
     assert report["inputs"]["fields"] == {"prompts": ["prompt"], "answers": ["answers", "answer"]}
     with open("by.csv") as stream:
         assert [row["prompt"] for row in csv.DictReader(stream)] == ["p0", "p1", "p2", "p3"]
+    with pytest.warns(UserWarning, match="1 answers start with reasoning, for example '<think>"):
+        kept, _ = run("score", "--records=x.jsonl", "--strip_thinking=false")
+    assert kept["scores"][0]["conditional"] != report["scores"][0]["conditional"]
 
 
 def test_records_of_several_models_are_compared(run):
@@ -587,6 +590,7 @@ BAD_INPUTS = {
     "score --records=x.jsonl --prompts_key=a": "--prompts_key: there is nothing here",
     "score --records=x.jsonl --texts=y.jsonl": "--texts and --records: give one or the other",
     "score --texts=x.jsonl --model_field=a": "--model_field: there is nothing here",
+    "score --texts=x.jsonl --strip_thinking": "--strip_thinking: there is nothing here",
     "score --records=x.jsonl --latex=x.jsonl": "would replace x.jsonl",
     "score --records=x.jsonl --answer_field=prompt": "answers of x and their prompts are equal",
 }
