@@ -96,7 +96,7 @@ def given_text(value: Any, name: str, answers: Collection[str] | None = None) ->
         last message that is one of the answers is left out.
     """
     turns = _turns(value, name, _USERS[0], attached=True)
-    if answers is not None and turns[-1][0] in ASSISTANTS and turns.pop()[1] not in answers:
+    if answers is not None and turns[-1][0] in ASSISTANTS and turns.pop()[1].strip() not in answers:
         raise Unfit(
             f"{name} ends with a message of the assistant that is not the answer; remove it, or "
             "name another field with --prompt_field"

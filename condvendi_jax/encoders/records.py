@@ -20,6 +20,7 @@ _GIVEN = (
     *("system", "system_prompt", "system_message", "history", "context", *PROMPT_FIELDS),
     *("choices", "options", "tools", "functions", "documents", "files", "images", "image"),
 )
+_TEXTS = ("history", "context", "choices", "options")
 _REQUESTS = "resps"  # lm-evaluation-harness: for each request a list of answers.
 _LISTS = (
     *("generations", "responses", "completions", "outputs", "answers", "predictions", _REQUESTS),
@@ -320,7 +321,7 @@ def _prompt(
     said: set[str] = set()
     for name, answer in answers.items():
         with contextlib.suppress(Unfit):
-            said.add(assistant_text(answer, name))
+            said.add(assistant_text(answer, name).strip())
     parts = {field: _checked(texts.given_text(value, repr(field), said), repr(field))}
     plain = _plain(record)
     known = [plain[name] for name in _GIVEN if name in plain and record[plain[name]]]
@@ -329,14 +330,21 @@ def _prompt(
         return parts[field], [field], others
     for name in others:
         value = record[name]
-        if name.casefold() == "choices" and not isinstance([*value][0], str):
-            continue  # What a model said, as services write it.
+        if name.casefold() in _TEXTS and not _holds_text(value):
+            continue  # What services report: choices of answers, options of sampling, tokens.
         value = value if isinstance(value, str) or texts.messages_of(value) else texts.label(value)
         text = texts.given_text(value, repr(name), said)
         if text != parts[field] or name.casefold() not in ("question", "messages"):
             parts[name] = text
     read = [name for name in known if not texts.is_blank(parts.get(name, ""))]
     return "\n\n".join(parts[name] for name in read), read, []
+
+
+def _holds_text(value: Any) -> bool:
+    """Whether a value is a text, chat messages, or a list of texts or of lists of them."""
+    if isinstance(value, list) and value and not texts.messages_of(value):
+        return _holds_text(value[0])
+    return isinstance(value, str) or bool(texts.messages_of(value))
 
 
 def _asked(record: dict[Any, Any]) -> Any:

@@ -115,10 +115,13 @@ PROMPTS = {
     "a field twice": ({"prompt": "p", "messages": CHAT, "answer": "a"}, "p"),
     "a blank field": ({"prompt": "", "question": "q", "context": "c", "answer": "a"}, "c\n\nq"),
     "choices": ({"question": "q", "choices": ["c", "d"], "response": "a"}, 'q\n\n["c", "d"]'),
-    "choices of a service": (
-        {"prompt": "p", "choices": [{"index": 0, "message": CHAT[1]}], "response": "a"},
+    "a report of a service": (
+        {"prompt": "p", "choices": [{"message": CHAT[1]}], "options": {"seed": 1}, "context": [7]}
+        | {"response": "a"},
         "p",
     ),
+    "pairs": ({"history": [["u", "v"]], "prompt": "p", "answer": "a"}, '[["u", "v"]]\n\np'),
+    "a number": ({"instruction": "p", "input": 7, "answer": "a"}, "p\n\n7"),
     "system": ({"prompt": "p", "System": "s", "answer": "a"}, "s\n\np"),
     "earlier turns": ({"messages": EARLIER, "answer": "a"}, SHOWN),
     "earlier turns as JSON": ({"messages": json.dumps(EARLIER), "answer": "a"}, SHOWN),
