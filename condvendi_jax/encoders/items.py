@@ -105,7 +105,7 @@ def _refuse_numbers(path: pathlib.Path, texts: Sequence[str]) -> None:
         raise ValueError(
             f"{path}: expected texts, but each line holds numbers alone, as an array of "
             "numbers does. If this is an array, save it with numpy.save as a .npy file, for "
-            "example np.save('x.npy', np.loadtxt('x.txt')). If these are texts, put them into a "
+            f"example {files.convert_command(path)}. If these are texts, put them into a "
             ".csv file with a header."
         )
 

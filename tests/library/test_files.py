@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import pickle
 import re
 import shutil
 import socket
@@ -18,6 +19,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+import scipy.io
 from processes import HANG_S
 from safetensors.numpy import save_file
 
@@ -60,8 +62,8 @@ def test_missing_files_and_other_formats_are_named(tmp_path):
         "table.csv": r"expected a file ending in \.npy, \.npz",
         "folder.npy": r"is a directory, expected a \.npy file",
         "pipe.npy": "is no regular file",
-        "x.csv": re.escape("np.save('x.npy', np.loadtxt('x.csv', delimiter=','))"),
-        "x.parquet": re.escape("np.save('x.npy', pandas.read_parquet('x.parquet').to_numpy())"),
+        "x.csv": re.escape("Convert it, for example with np.save('") + ".*x.npy', np.loadtxt",
+        "x.xyz": r"\.safetensors\.$",
     }.items():
         with pytest.raises(ValueError, match=f"{name}: .*{words}"):
             files.read_array(tmp_path / name)
@@ -161,11 +163,59 @@ def test_damaged_files_are_refused_with_their_path(saved, name, kept):
         files.read_array(path, key="points" if name == "two.npz" else None)
 
 
-def test_the_line_that_converts_a_csv_file_does(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    np.savetxt("x.csv", ARRAY, delimiter=",")
-    exec(files.convert_command("x.csv"), {"np": np})
-    np.testing.assert_array_equal(files.read_array("x.npy"), ARRAY)
+IDS = [7, 8, 9]
+NAMED = "id,label,0.1,b\n" + "".join(
+    f"{k},r,{a},{b}\n" for k, (a, b) in zip(IDS, ARRAY.tolist(), strict=True)
+)
+
+
+def _write_parquet(path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    import pyarrow
+
+    columns = {"id": IDS, "label": list("abc"), "vector": ARRAY.tolist()}
+    parquet.write_table(pyarrow.table(columns), path)
+
+
+def _write_hdf5(path):
+    with pytest.importorskip("h5py").File(path, "w") as file:
+        file["points"], file["id"] = ARRAY, IDS
+
+
+def _write_torch(path):
+    torch = pytest.importorskip("torch")
+    torch.save(torch.tensor(ARRAY).bfloat16().requires_grad_(), path)
+
+
+FORMATS = {
+    "plain.csv": lambda path: np.savetxt(path, ARRAY, delimiter=","),
+    "plain.txt": lambda path: np.savetxt(path, ARRAY),
+    "commented.txt": lambda path: np.savetxt(path, ARRAY, header="x y"),
+    "plain.tsv": lambda path: np.savetxt(path, ARRAY, delimiter="\t"),
+    "named.csv": lambda path: path.write_text(NAMED),
+    "named.tsv": lambda path: path.write_text(NAMED.replace(",", "\t")),
+    "numbered.csv": lambda path: path.write_text("0,1\n0.0,1.0\n2.0,3.0\n4.0,5.0\n"),
+    "indexed.csv": lambda path: path.write_text(",0,1\n0,0.0,1.0\n1,2.0,3.0\n2,4.0,5.0\n"),
+    "x.parquet": _write_parquet,
+    "x.h5": _write_hdf5,
+    "x.mat": lambda path: scipy.io.savemat(path, {"points": ARRAY}),
+    "x.pkl": lambda path: path.write_bytes(pickle.dumps(ARRAY.tolist())),
+    "x.pt": _write_torch,
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_line_that_converts_a_file_does(tmp_path, name):
+    path = tmp_path / "it's" / name
+    path.parent.mkdir()
+    FORMATS[name](path)
+    line = files.convert_command(path)
+    packages = {module for module in ("pandas", "h5py", "torch") if f"{module}." in line}
+    packages = {module: pytest.importorskip(module) for module in packages}
+    exec(line, packages | {"np": np, "scipy": scipy})
+    (made,) = path.parent.glob(f"{path.stem}.np[yz]")
+    key = "points" if name == "x.h5" else None
+    np.testing.assert_array_equal(files.read_array(made, key=key), ARRAY)
 
 
 class Fuse:
@@ -306,6 +356,9 @@ def test_own_results_are_replaced_until_somebody_changes_them(tmp_path):
         own[flag].write_text(before)
     own["--json"].write_text(json.dumps(json.loads(own["--json"].read_text())))  # The same content.
     files.check_targets(own, {}, overwrite=False)
+    files.write_report(own["--json"], {"kind": "checkpoint of hours of work"})
+    _refused("exists and is not an unchanged result", own, overwrite=False)
+    files.check_targets({"--checkpoint": own["--json"]}, {}, overwrite=False)
 
 
 def test_a_write_protected_result_is_kept(tmp_path, monkeypatch):
