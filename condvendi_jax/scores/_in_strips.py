@@ -18,6 +18,7 @@ from condvendi_jax import __version__, files, validation
 from condvendi_jax.entropies import renyi
 from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.grams import to_host
+from condvendi_jax.kernels import Kernel
 from condvendi_jax.pairs import Pairs, takes_pairs
 from condvendi_jax.scores._decompose import Decomposition
 from condvendi_jax.spectra import _methods as methods
@@ -53,7 +54,7 @@ def decompose_in_strips(
       checkpoint: a file that is written at most every 10 seconds, at an exception and at the end. A
         later call with the same data, kernels, strip and version of the library goes on from it. A
         finished file stays, and gives the result at once. A kernel of your own is known by its
-        `repr` and its parameters.
+        `repr`, its parameters and its attributes.
       progress: called with the share of the pairs that is done, in [0, 1]: first with what the
         checkpoint holds, then after each strip. It may raise an exception to stop.
       strip: the rows of a strip, about; where None, what suits the device.
@@ -132,9 +133,7 @@ def _identity(pairs: Pairs, weights: jax.Array, size: int) -> dict[str, Any]:
     for array in (*pairs.arrays, weights):
         data.update(np.ascontiguousarray(to_host(array)).data.cast("B"))
     kernels = [
-        # Without the address in memory by which Python shows an object that has no `repr`.
-        [re.sub(r" at 0x[0-9a-f]+", "", repr(kernel)), *map(np.asarray, jax.tree.leaves(kernel))]
-        for kernel in pairs.kernels
+        [_described(kernel), *map(np.asarray, jax.tree.leaves(kernel))] for kernel in pairs.kernels
     ]
     return files.jsonable(
         {
@@ -146,6 +145,20 @@ def _identity(pairs: Pairs, weights: jax.Array, size: int) -> dict[str, Any]:
             "data": data.hexdigest(),
         }
     )
+
+
+def _described(value: Any) -> Any:
+    """What tells a kernel from others beside its leaves: its `repr`, structure and attributes."""
+    if isinstance(value, (np.ndarray, jax.Array)):
+        return np.asarray(value)
+    code = getattr(value, "__code__", None)  # Of a function: its file and line.
+    shown = [repr(value), str(jax.tree.structure(value)), repr(code)]
+    described: list[Any] = [re.sub(r" at 0x[0-9a-f]+", "", text) for text in shown]
+    if described != shown:  # Python shows an object without a `repr` by its address in memory.
+        attributes = getattr(value, "__dict__", {})
+        parts = jax.tree.leaves(attributes, is_leaf=lambda part: isinstance(part, Kernel))
+        described += [sorted(attributes), *map(_described, parts)]
+    return described
 
 
 def _write(path: str | os.PathLike[str], identity: dict[str, Any], state: _State) -> None:
@@ -160,7 +173,7 @@ def _read(path: str | os.PathLike[str], identity: dict[str, Any], start: _State)
     if not path.exists():
         return start
     try:
-        if not files.is_own(path):
+        if not files.is_own(path, checkpoint=True):
             raise ValueError("its checksum differs")
         found = json.loads(path.read_bytes())
         of, state = found["of"], _State(found["strips_done"], np.asarray(found["totals"]))

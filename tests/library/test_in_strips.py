@@ -210,16 +210,33 @@ def test_file_that_cannot_be_written_is_refused_before_the_work(tmp_path):
 class Plain(cv.Kernel):
     """Without a `repr`: Python shows its address in memory."""
 
+    def __init__(self, bandwidth=1.0):
+        self.parts = [bandwidth]
+
     def __call__(self, x, y):
-        return cv.Gaussian(1.0)(x, y)
+        return cv.Gaussian(self.parts[0])(x, y)
 
 
-def test_kernel_of_the_callers_is_known_in_another_process(tmp_path):
+@jax.tree_util.register_static
+class Around(Plain):
+    """Holds another kernel without a `repr`."""
+
+    def __init__(self, bandwidth=1.0):
+        self.parts = [Plain(bandwidth)]
+
+    def __call__(self, x, y):
+        return self.parts[0](x, y)
+
+
+@pytest.mark.parametrize("kind", [Plain, Around])
+def test_kernel_of_the_callers_is_known_in_another_process_by_its_attributes(tmp_path, kind):
     path, watch = tmp_path / "strips.json", Watch()
-    one, other = Plain(), Plain()
-    run(path, arrays=(OUTPUTS,), output_kernel=one, prompt_kernel=None)
-    run(path, watch, arrays=(OUTPUTS,), output_kernel=other, prompt_kernel=None)
+    options = {"arrays": (OUTPUTS,), "prompt_kernel": None}
+    first = run(path, output_kernel=kind(), **options)
+    assert run(path, watch, output_kernel=kind(), **options).entropies == first.entropies
     assert watch.shares == [1.0]
+    with pytest.raises(ValueError, match="another computation: kernels "):
+        run(path, output_kernel=kind(2.0), **options)
 
 
 def test_rows_over_devices_are_refused():
