@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,6 +38,8 @@ class DiversityReward:
       [-0.64, -0.64, -0.64, 1.92]
     """
 
+    __name__ = "DiversityReward"  # TRL calls the reward by it in its logs.
+
     def __init__(
         self, *, bandwidth: float, num_generations: int, order: float = 2, encoder: Any = None
     ) -> None:
@@ -51,11 +55,12 @@ class DiversityReward:
         prompts: Sequence[Any],
         completions: Sequence[Any],
         log_metric: Callable[[str, float], None] | None = None,
-        **_: Any,
+        **columns: Any,
     ) -> list[float | None]:
         """The rewards `[n]` of n texts or conversations; None of one without text, or alone."""
-        texts = [records.assistant_text(completion) for completion in completions]
-        names = list(map(repr, prompts))  # A prompt may be a list of messages.
+        texts = ["" if c is None else records.assistant_text(c) for c in completions]
+        given = zip(prompts, *filter(None, map(columns.get, ("image", "images"))), strict=True)
+        names = [json.dumps(prompt, sort_keys=True, default=_content) for prompt in given]
         part = next((n for n in collections.Counter(names).values() if n % self._size), None)
         if part and not self._warned:
             self._warned = True
@@ -78,3 +83,9 @@ class DiversityReward:
             if log_metric is not None:
                 log_metric("answer_diversity", float(found.decomposition.vendi))
         return rewards
+
+
+def _content(part: Any) -> Any:
+    """What a picture or an array shows, whichever object it is."""
+    array = np.asarray(part.convert("RGBA") if hasattr(part, "convert") else part)
+    return array.shape, hashlib.sha256(array.tobytes()).hexdigest()

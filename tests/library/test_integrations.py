@@ -209,6 +209,9 @@ def test_inspect_evaluates_it(tmp_path, epochs):
         assert read == pytest.approx(found.value, rel=1e-6)
 
 
+CHOSEN = list(ANSWERS.values())[:2]
+
+
 def reward(size=3, **options):
     options = {"bandwidth": WIDTH, "encoder": fake_encoders.Means()} | options
     return DiversityReward(num_generations=size, **options)
@@ -264,13 +267,37 @@ def test_conversations_are_what_the_assistant_says():
     ]
     found = call(reward(), [prompt] * 3, completions)
     assert found == call(reward(), ["q"] * 3, ANSWERS["q"])
-    with pytest.raises(ValueError, match="expected a text in completion, found null"):
-        call(reward(), ["q"], [None])
+    with pytest.raises(ValueError, match="expected a text in completion, found 3"):
+        call(reward(), ["q"], [3])
+    assert reward().__name__ == "DiversityReward"  # TRL names its logs by it.
+
+
+@pytest.mark.parametrize("column", [None, "image", "images"])
+def test_prompts_are_told_apart_by_the_pictures_in_them(column):
+    """TRL makes a copy of a picture for each generation."""
+    image = pytest.importorskip("PIL.Image")
+
+    def picture(level):
+        return image.new("RGB", (2, 2), (level, 0, 0))
+
+    levels, texts = [10, 20] * 3, [text for pair in zip(*CHOSEN, strict=True) for text in pair]
+    parts = [{"type": "text", "text": "What is this?"}]
+    prompts, more = [[{"role": "user", "content": list(parts)}] for _ in levels], {}
+    if column is None:
+        for prompt, level in zip(prompts, levels, strict=True):
+            prompt[0]["content"].append({"type": "image", "image": picture(level)})
+    else:
+        made = [picture(level) for level in levels]
+        more = {column: made if column == "image" else [[one] for one in made]}
+    found = call(reward(), prompts, texts, **more)
+    for k, own_texts in enumerate(CHOSEN):
+        assert found[k::2] == call(reward(), ["q"] * 3, own_texts)
+    assert np.ptp(found[::2]) > 0.01
 
 
 @pytest.mark.filterwarnings("ignore:a prompt has")
 def test_completions_without_text_or_company_have_no_reward():
-    found = call(reward(), ["q"] * 4 + ["r"] * 2 + ["s"], ["a", " ", "bb", "abcd", "z", "", ""])
+    found = call(reward(), ["q"] * 4 + ["r"] * 2 + ["s"], ["a", " ", "bb", "abcd", "z", "", None])
     assert [value is None for value in found] == [False, True, False, False, True, True, True]
     assert [value for value in found if value is not None] == call(
         reward(), ["q"] * 3, ANSWERS["q"]
