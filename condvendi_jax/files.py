@@ -29,26 +29,18 @@ _PICKLED = (
     "it holds pickled Python objects, which are never loaded, since loading them can run any "
     "program. Save an array of numbers: np.save('x.npy', np.asarray(rows, np.float32))."
 )
-_TABLE = "np.save({npy!r}, {table})"
-_TORCH = "np.save({npy!r}, torch.load({path!r}, map_location='cpu').detach().float().numpy())"
-_HDF5 = "np.savez({npz!r}, **h5py.File({path!r}))"
 _CONVERSIONS = {
-    ".csv": _TABLE,
-    ".tsv": _TABLE,
-    ".txt": _TABLE,
+    (".csv", ".tsv", ".txt"): "np.save({npy!r}, {table})",
     # Floats and lists of each row: names and numbers of rows are no features.
-    ".parquet": "np.save({npy!r}, np.array([np.hstack([v for v in row if isinstance(v, (float, "
+    (".parquet",): "np.save({npy!r}, np.array([np.hstack([v for v in row if isinstance(v, (float, "
     "np.ndarray))]) for row in pandas.read_parquet({path!r}).itertuples(index=False)]))",
-    ".pt": _TORCH,
-    ".pth": _TORCH,
-    ".h5": _HDF5,
-    ".hdf5": _HDF5,
-    ".mat": "np.savez({npz!r}, **{{k: v for k, v in scipy.io.loadmat({path!r}).items() "
+    (".pt", ".pth"): "np.save({npy!r}, torch.load({path!r}, map_location='cpu').detach().float())",
+    (".h5", ".hdf5"): "np.savez({npz!r}, **h5py.File({path!r}))",
+    (".mat",): "np.savez({npz!r}, **{{k: v for k, v in scipy.io.loadmat({path!r}).items() "
     "if k[0] != '_'}})",
-    ".pkl": "np.save({npy!r}, np.array(np.load({path!r}, allow_pickle=True), np.float32))"
+    (".pkl",): "np.save({npy!r}, np.array(np.load({path!r}, allow_pickle=True), np.float32))"
     "  # Only if you trust the file: this runs what it holds",
 }
-_NUMBER = re.compile(r"[-+]?([\d.]+(e[-+]?\d+)?|nan|inf)", re.IGNORECASE)
 _DESCRIPTOR = re.compile(
     r"/dev/fd/(?P<own>\d+)|/proc/(?P<process>\d+)(?:/task/\d+)?/fd/(?P<number>\d+)"
 )
@@ -122,26 +114,24 @@ def read_array(path: str | os.PathLike[str], *, key: str | None = None) -> np.nd
 
 
 def convert_command(path: str | os.PathLike[str]) -> str | None:
-    """The line of Python that saves the numbers of a file of another format, if known.
-
-    It makes a .npy file or, of a format that holds several arrays by name, a .npz file.
-    """
+    """The line of Python that saves a file of another format as .npy or .npz, if known."""
     path = pathlib.Path(path)
-    line = _CONVERSIONS.get(path.suffix.lower())
     names = {f"np{kind}": str(path.with_suffix(f".np{kind}")) for kind in "yz"}
-    return line and line.format(path=str(path), table=_table_reading(path), **names)
+    for endings, line in _CONVERSIONS.items():
+        if path.suffix.lower() in endings:
+            return line.format(path=str(path), table=_table_reading(path), **names)
+    return None
 
 
 def _table_reading(path: pathlib.Path) -> str:
     """What reads the numbers of a table of text; below a header, its decimal columns."""
     first = ""
-    if path.is_file() and os.access(path, os.R_OK):
+    if path.is_file():
         with open(path, encoding="utf-8", errors="replace") as stream:
             first = stream.readline().strip("\ufeff\n ")
     delimiter = next((character for character in "\t;," if character in first), None)
-    cells = [cell.strip() for cell in first.split(delimiter)]
-    numbered = cells == list(map(str, range(len(cells))))  # Such is the header that pandas makes.
-    if first[:1] in ("", "#") or (all(map(_NUMBER.fullmatch, cells)) and not numbered):
+    header = "." not in first or re.search("[a-df-z_]", first, re.IGNORECASE)
+    if first[:1] in ("", "#") or not header:
         return f"np.loadtxt({str(path)!r}, delimiter={delimiter!r})"
     separator = repr(delimiter or r"\s+")
     return f"pandas.read_csv({str(path)!r}, sep={separator}).select_dtypes('float').to_numpy()"
@@ -344,8 +334,7 @@ def check_targets(
     """Checks, before anything is computed, that no file is lost when the targets are written.
 
     An empty file may be replaced, and a result that this project wrote, if nobody changed it since:
-    JSON and Markdown carry a checksum, figures a mark. CSV has room for neither. A checkpoint is
-    no result: only `--checkpoint` may replace it.
+    JSON and Markdown carry a checksum, figures a mark. CSV has room for neither.
 
     `targets` are the files to write by flag, None where not wanted; `sources` the files, and the
     folders of files, that are read. `overwrite` allows other files to be replaced, except sources.
@@ -382,8 +371,7 @@ def check_targets(
         target = _target(path)
         if overwrite or target is None or not target.exists():
             continue
-        kinds = {False, flag == "--checkpoint"}  # A file that is no checkpoint is refused later.
-        own = any(is_own(target, checkpoint=kind) for kind in kinds)
+        own = is_own(target) or (flag == "--checkpoint" and is_own(target, checkpoint=True))
         if own and os.access(target, os.W_OK):
             continue
         foreign = "exists and is not an unchanged result of this command"
@@ -434,7 +422,7 @@ def _place(path: pathlib.Path) -> Any:
 
 
 def is_own(path: pathlib.Path, *, checkpoint: bool = False) -> bool:
-    """Whether a file is empty, or is a result, or a checkpoint, of this project, by its content."""
+    """Whether a file is empty or, by its content, a result or else a checkpoint of this project."""
     try:
         if path.stat().st_size > _LARGEST_OWN:
             return False

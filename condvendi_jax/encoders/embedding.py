@@ -12,6 +12,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import itertools
 import json
 import os
 import pathlib
@@ -27,9 +28,10 @@ from condvendi_jax import files, validation
 from condvendi_jax.encoders.interface import EncoderError, Progress, checked_texts
 from condvendi_jax.encoders.items import decode_image
 
-_FORMAT = 1  # Of the cache's files, and of how pictures are decoded: raised when either changes.
+_FORMAT = 2  # Of the cache's files, and of how pictures are decoded: raised when either changes.
 _BATCHES = {"images": 64, "texts": 1024}
 _BYTES = 2**28  # Of decoded pictures that are held at once.
+_ROUNDING = 1e-5  # Of a row's largest entry. Encoders round at 1e-6; one pixel's step moves 8e-5.
 
 Kind = Literal["images", "texts"]
 
@@ -211,7 +213,34 @@ def embed(
     lengths = sorted({row.size for row in rows.values()})
     if len(lengths) > 1:
         raise ValueError(f"{loaded.name}: gave rows of {lengths[0]} and of {lengths[1]} numbers.")
+    _warn_of_equal({places[digest]: rows[digest] for digest in counts}, loaded)
     return np.stack([rows[digest] for digest in digests])
+
+
+def _warn_of_equal(embedded: Mapping[Any, np.ndarray], encoder: LoadedEncoder) -> None:
+    """Warns where the rows of different contents are equal up to rounding."""
+    items, rows = list(embedded), np.stack(list(embedded.values()))
+    rows = rows / max(np.abs(rows).max(), 1)
+    largest = np.abs(rows).max(axis=1)
+    order = np.argsort(rows @ np.random.default_rng(0).choice([-1, 1], rows.shape[1])).tolist()
+    pairs = [  # Equal rows are neighbours in the order of a random sum of their entries.
+        sorted(pair)
+        for step in (1, 2)
+        for pair in zip(order, order[step:], strict=False)
+        if np.abs(np.subtract(*rows[[*pair]])).max() <= _ROUNDING * largest[pair[0]]
+    ]
+    if not pairs:
+        return
+    equal = [items[row] for row in sorted(set(itertools.chain(*pairs)))]
+    one, two = (str(getattr(items[row], "name", items[row]))[:80] for row in min(pairs))
+    what, cause = "pictures", "Their pixels may be equal, or all of one colour."
+    if isinstance(items[0], str):
+        what, cause = "texts", "It may not know their words, or ignore capitals, accents or spaces."
+        cause = getattr(encoder.encoder, "describe_cut", lambda _: None)(equal) or cause
+    validation.warn(
+        f"{encoder.name}: {len(equal):,} of {len(items):,} different {what} have the embedding of "
+        f"another, and count as equal to it, for example {one!r} and {two!r}. {cause}"
+    )
 
 
 def _made(
@@ -274,21 +303,27 @@ def _digest(content: bytes) -> str:
 def _batches(
     missing: Mapping[str, str | pathlib.Path], kind: Kind, side: int | None
 ) -> Iterator[dict[str, Any]]:
-    """What the encoder is given, a batch at a time, by digest."""
+    """What the encoder is given, a batch at a time, by digest; one error names all that break."""
     batch: dict[str, Any] = {}
-    held = 0
+    held, broken = 0, []
     for digest, item in missing.items():
         if isinstance(item, pathlib.Path):
             content = item.read_bytes()
             if _digest(content) != digest:
                 raise ValueError(f"{item}: was changed while it was read.")
-            batch[digest] = decode_image(content, name=str(item), side=side)
-            held += batch[digest].nbytes
+            try:
+                batch[digest] = decode_image(content, name=str(item), side=side)
+                held += batch[digest].nbytes
+            except ValueError as error:
+                broken.append(str(error))
         else:
             batch[digest] = item
         if len(batch) == _BATCHES[kind] or held > _BYTES:
-            yield batch
+            if not broken:
+                yield batch
             batch, held = {}, 0
+    if broken:
+        raise ValueError("\n".join(dict.fromkeys(broken)))
     if batch:
         yield batch
 
@@ -356,6 +391,11 @@ def _open_shelf(cache: str | os.PathLike[str] | None, identity: str) -> _Shelf |
     return shelf
 
 
+def _name(digests: Sequence[str], embeddings: np.ndarray) -> str:
+    """The name of a file of the cache: the checksum of what it holds."""
+    return _digest("".join(digests).encode() + embeddings.tobytes())[:32]
+
+
 @dataclasses.dataclass(frozen=True)
 class _Shelf:
     """One encoder's folder of the cache: a file a batch, of digests [m] and embeddings [m, d]."""
@@ -369,7 +409,7 @@ class _Shelf:
         for path in sorted(self.folder.glob("*.npz")):
             try:
                 rows |= self._read_file(path, wanted)
-            except OSError as error:
+            except (OSError, MemoryError) as error:
                 sys.stderr.write(f"{path}: cannot be read ({error}); made anew.\n")
             except Exception as error:  # Damaged files fail in any of the readers' ways.
                 sys.stderr.write(f"{path}: damaged ({error}); made anew.\n")
@@ -386,17 +426,17 @@ class _Shelf:
             embeddings = archive["embeddings"]
         if embeddings.dtype != np.float32 or embeddings.ndim != 2:
             raise ValueError(f"it holds {embeddings.dtype} {list(embeddings.shape)}")
+        if path.stem != _name(digests, embeddings) or not np.isfinite(embeddings).all():
+            raise ValueError("its numbers are not those that were written")
         pairs = zip(digests, embeddings, strict=True)
         return {digest: row for digest, row in pairs if digest in wanted}
 
     def write(self, rows: Mapping[str, np.ndarray]) -> bool:
         """Keeps the rows of a batch, all or none, and says whether it could."""
-        name = _digest("".join(sorted(rows)).encode())[:32]
+        digests, embeddings = list(rows), np.stack(list(rows.values()))
         try:
-            with files.atomic_writer(self.folder / f"{name}.npz") as stream:
-                identity, digests = np.array(self.identity), np.array(list(rows))
-                embeddings = np.stack(list(rows.values()))
-                np.savez(stream, identity=identity, digests=digests, embeddings=embeddings)
+            with files.atomic_writer(self.folder / f"{_name(digests, embeddings)}.npz") as stream:
+                np.savez(stream, identity=self.identity, digests=digests, embeddings=embeddings)
         except OSError as error:
             validation.warn(f"embeddings are no longer kept: {error}")
             return False

@@ -24,8 +24,8 @@ class Encoder(Protocol):
     An encoder may have two more members, which `embedding.embed` looks for:
 
     - `side = 224`: pictures are resampled and cut to a square of this side (`items.decode_image`).
-    - `describe_cut(texts) -> str | None`: a warning with the number of texts of which it would read
-      only the beginning, or None.
+    - `describe_cut(texts) -> str | None`: a warning with the number of texts that it would not read
+      to the end, or not know the words of, or None.
     """
 
     @property

@@ -431,9 +431,12 @@ def decode_image(content: bytes, *, name: str, side: int | None = None) -> np.nd
             picture = ImageOps.exif_transpose(opened)
             if picture.mode == "F":  # Pillow would clip it: 0..1 would become black.
                 raise ValueError("expected colours of 8 or 16 bits, received real numbers.")
-            if picture.mode.startswith("I"):  # 16 bits of grey, which Pillow would clip to 8.
-                grey = np.asarray(picture).astype(np.int64).clip(0, 65535) // 257
-                picture = Image.fromarray(grey.astype(np.uint8))
+            if picture.mode.startswith("I"):  # Grey of 16 or 32 bits, which Pillow would clip to 8.
+                grey = np.asarray(picture).astype(np.int64)
+                if grey.min() < 0 or grey.max() > 65535:
+                    raise ValueError("expected colours of 8 or 16 bits, received wider integers.")
+                scale = 257 if grey.max() > 255 else 1  # Of 16 bits, 0 to 255 would be all black.
+                picture = Image.fromarray((grey // scale).astype(np.uint8))
             if picture.has_transparency_data:
                 white = Image.new("RGBA", picture.size, "white")
                 picture = Image.alpha_composite(white, picture.convert("RGBA"))

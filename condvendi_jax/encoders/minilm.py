@@ -141,19 +141,22 @@ class MiniLMEncoder:
             self.name = f"{self.name}, long texts in chunks"
 
     def describe_cut(self, items: Sequence[str]) -> str | None:
-        """A sentence with the number of texts that `encode` would cut; None if it cuts none."""
-        if self.long_texts == "chunks" or self.tokenizer.truncation is None:
-            return None
-        limit = self.tokenizer.truncation["max_length"]
-        # A token takes at least a byte, and two mark beginning and end: most texts need no count.
-        long = [text for text in items if len(text.encode()) > limit - 2]
-        count = sum(bool(text.overflowing) for text in self.tokenizer.encode_batch(long))
-        warning = (
-            f"{count:,} of {len(items):,} texts are longer than the {limit} tokens that "
-            f"{self.name} reads; the rest of each is ignored. To embed all of a text, use "
-            "--long_texts=chunks, or load_minilm(long_texts='chunks') in Python."
-        )
-        return warning if count else None
+        """A sentence with the numbers of texts that `encode` cuts, or knows less than half of."""
+        cut, strange, unknown = 0, 0, self.tokenizer.token_to_id("[UNK]")
+        for start in range(0, len(items), 1024):  # The tokens of a million texts take gigabytes.
+            for text in self.tokenizer.encode_batch(list(items[start : start + 1024])):
+                cut += bool(text.overflowing) and self.long_texts == "cut"
+                strange += 2 * text.ids.count(unknown) >= max(len(text.ids) - self._marks, 1)
+        limit = (self.tokenizer.truncation or {}).get("max_length")
+        found = {
+            f"are longer than the {limit} tokens that {self.name} reads; the rest of each is "
+            "ignored. To embed all of a text, use --long_texts=chunks, or "
+            "load_minilm(long_texts='chunks') in Python.": cut,
+            f"hold mostly words or signs that {self.name} does not know. It reads each as the same "
+            "word, [UNK].": strange,
+        }
+        sentences = [f"{n:,} of {len(items):,} texts {words}" for words, n in found.items() if n]
+        return " ".join(sentences) or None
 
     def encode(
         self, items: Sequence[str] | np.ndarray, *, progress: Progress | None = None

@@ -18,7 +18,6 @@ from condvendi_jax import __version__, files, validation
 from condvendi_jax.entropies import renyi
 from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.grams import to_host
-from condvendi_jax.kernels import Kernel
 from condvendi_jax.pairs import Pairs, takes_pairs
 from condvendi_jax.scores._decompose import Decomposition
 from condvendi_jax.spectra import _methods as methods
@@ -132,32 +131,27 @@ def _identity(pairs: Pairs, weights: jax.Array, size: int) -> dict[str, Any]:
     data = hashlib.sha256()
     for array in (*pairs.arrays, weights):
         data.update(np.ascontiguousarray(to_host(array)).data.cast("B"))
-    kernels = [
-        [_described(kernel), *map(np.asarray, jax.tree.leaves(kernel))] for kernel in pairs.kernels
-    ]
     return files.jsonable(
         {
             "version": __version__,
             "shapes": [array.shape for array in pairs.arrays],
             "dtype": pairs.dtype.name,
-            "kernels": kernels,
+            "kernels": [_described(kernel) for kernel in pairs.kernels],
             "strip": size,
             "data": data.hexdigest(),
         }
     )
 
 
-def _described(value: Any) -> Any:
-    """What tells a kernel from others beside its leaves: its `repr`, structure and attributes."""
-    if isinstance(value, (np.ndarray, jax.Array)):
-        return np.asarray(value)
-    code = getattr(value, "__code__", None)  # Of a function: its file and line.
-    shown = [repr(value), str(jax.tree.structure(value)), repr(code)]
+def _described(value: Any) -> list[Any]:
+    """What tells a kernel from others: `repr`, structure, a function's line, leaves, attributes."""
+    leaves, structure = jax.tree.flatten(value)
+    shown = [repr(value), str(structure), repr(getattr(value, "__code__", None))]
     described: list[Any] = [re.sub(r" at 0x[0-9a-f]+", "", text) for text in shown]
-    if described != shown:  # Python shows an object without a `repr` by its address in memory.
-        attributes = getattr(value, "__dict__", {})
-        parts = jax.tree.leaves(attributes, is_leaf=lambda part: isinstance(part, Kernel))
-        described += [sorted(attributes), *map(_described, parts)]
+    described += [leaf for leaf in map(np.asarray, leaves) if leaf.dtype != object]
+    if described[:3] != shown:  # Python shows an object without a `repr` by its address in memory.
+        parts = getattr(value, "__dict__", {})
+        described += [*parts, *map(_described, jax.tree.leaves(parts, is_leaf=callable))]
     return described
 
 

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import pathlib
+import re
 import sys
 import threading
 import time
@@ -114,6 +115,59 @@ def test_texts_that_are_cut_are_counted_also_where_all_rows_are_kept(tmp_path):
         embed(texts, LoadedEncoder(Short(), "x:y"), kind="texts", cache=tmp_path)
 
 
+class Table:
+    """Rows of texts, as they are written down."""
+
+    name = "table"
+
+    def __init__(self, **rows):
+        self.rows = rows
+
+    def encode(self, items):
+        return np.array([self.rows[item] for item in items], np.float32)
+
+
+def test_different_texts_of_one_embedding_are_counted_also_where_all_rows_are_kept(tmp_path):
+    far, near = [0.3, -0.2, 0.1], [0.300001, -0.2, 0.1]  # A relative difference of 3e-6.
+    encoder = Table(b=far, c=[0.3001, -0.2, 0.1], a=near, d=[0, 0, 0], e=[0, 0, 0], f=far)
+    words = (
+        r"^table: 5 of 6 different texts have the embedding of another, and count as equal to it, "
+        r"for example 'b' and '[af]'\. It may not know their words"
+    )
+    for _ in range(2):
+        with pytest.warns(UserWarning, match=words) as caught:
+            embed([*"bcadefbb"], encoder, kind="texts", cache=tmp_path)
+        assert len(caught) == 1
+    for large in (1e37, 1e-30):
+        rows = {name: np.multiply(row, large) for name, row in encoder.rows.items()}
+        embed([*"bcdbb"], Table(**rows), kind="texts", cache=tmp_path / f"{large}")
+
+
+def test_the_encoder_says_why_texts_have_one_embedding(tmp_path):
+    encoder = Short()
+    encoder.encode = lambda items: np.array([[len(item[:5])] for item in items], np.float32)
+    words = (
+        "3 of 4 different texts have .* 'more than five' and 'more words'. 3 of 3 texts are cut$"
+    )
+    with pytest.warns(UserWarning) as caught:
+        texts = ["a", "more than five", "more words", "another"]
+        embed(texts, encoder, kind="texts", cache=tmp_path)
+    assert [str(warning.message)[:18] for warning in caught] == [
+        "3 of 4 texts are c",
+        "short: 3 of 4 diff",
+    ]
+    assert re.search(words, str(caught[1].message))
+
+
+def test_different_pictures_of_one_embedding_are_counted(folder, tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    with image.open(folder / "0.png") as picture:
+        picture.save(folder / "0.bmp")  # The same pixels in another file.
+    words = r"means: 2 of 5 different pictures .* '0\.bmp' and '0\.png'\. Their pixels may be equal"
+    with pytest.warns(UserWarning, match=words):
+        embed(list_images(folder), Means(), kind="images", cache=tmp_path)
+
+
 def test_pictures_come_in_their_own_size(folder, tmp_path):
     encoder = Means()
     got = embed(list_images(folder), encoder, kind="images", cache=tmp_path)
@@ -210,6 +264,7 @@ def test_few_large_pictures_are_held_at_once(folder, tmp_path, monkeypatch):
 # --- other processes ------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:mortal.* have the embedding of another")
 def test_a_killed_process_loses_its_part_and_the_next_call_makes_the_rest(tmp_path, monkeypatch):
     monkeypatch.setattr(embedding, "_BATCHES", {"texts": 50})
     texts = [f"text {'a' * (n % 7)} {n}" for n in range(598)] + ["poison", "text  0"]
@@ -297,7 +352,7 @@ def _shards(cache):
     return sorted(cache.rglob("*.npz"))
 
 
-@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "foreign"])
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "foreign", "other", "nan"])
 def test_a_damaged_file_is_named_and_made_anew(tmp_path, monkeypatch, capfd, damage):
     monkeypatch.setattr(embedding, "_BATCHES", {"texts": 2})
     embed(TEXTS, Means(), kind="texts", cache=tmp_path)
@@ -306,6 +361,13 @@ def test_a_damaged_file_is_named_and_made_anew(tmp_path, monkeypatch, capfd, dam
     content = bytearray(shard.read_bytes())
     if damage == "flipped":
         content[content.index(np.load(shard)["embeddings"].tobytes())] ^= 1
+    elif damage in ("other", "nan"):  # A sound file of other numbers.
+        with np.load(shard) as found:
+            arrays = dict(found)
+        arrays["embeddings"][0, 0] += 1 if damage == "other" else np.nan
+        np.savez(tmp_path / "sound.npz", **arrays)
+        content = (tmp_path / "sound.npz").read_bytes()
+        (tmp_path / "sound.npz").unlink()
     elif damage == "foreign":
         content = next(p for p in _shards(tmp_path) if p.parent != shard.parent).read_bytes()
     else:
@@ -319,6 +381,22 @@ def test_a_damaged_file_is_named_and_made_anew(tmp_path, monkeypatch, capfd, dam
     embed(TEXTS, encoder, kind="texts", cache=tmp_path)
     assert encoder.count == 2
     assert capfd.readouterr().err == ""
+
+
+def test_a_file_that_does_not_fit_in_memory_is_kept(tmp_path, monkeypatch, capfd):
+    embed(TEXTS, Means(), kind="texts", cache=tmp_path)
+    kept, load = _shards(tmp_path), np.load
+
+    def full(*_, **__):
+        raise MemoryError("no memory left")
+
+    monkeypatch.setattr(np, "load", full)
+    np.testing.assert_array_equal(embed(TEXTS, Means(), kind="texts", cache=tmp_path), ROWS)
+    assert "cannot be read (no memory left)" in capfd.readouterr().err
+    monkeypatch.setattr(np, "load", load)
+    again = Means()
+    np.testing.assert_array_equal(embed(TEXTS, again, kind="texts", cache=tmp_path), ROWS)
+    assert (_shards(tmp_path), again.count) == (kept, 0)
 
 
 def test_the_default_folder_is_the_users_cache(tmp_path, monkeypatch):
@@ -451,8 +529,14 @@ def test_bad_items_are_named(folder, tmp_path):
     with pytest.raises(OSError, match=r"absent\.png"):
         embed([*list_images(folder), folder / "absent.png"], encoder, kind="images", cache=tmp_path)
     (folder / "5.png").write_bytes(b"no picture")
-    with pytest.raises(ValueError, match=r"5\.png: cannot be decoded as a picture"):
+    (folder / "0a.png").write_bytes(b"neither")
+    with pytest.raises(ValueError) as error:
         embed(list_images(folder), encoder, kind="images", cache=tmp_path)
+    lines = str(error.value).split("\n")
+    assert [line.partition(": cannot be decoded as")[0] for line in lines] == [
+        str(folder / "0a.png"),
+        str(folder / "5.png"),
+    ]
     assert encoder.count == 0
 
 

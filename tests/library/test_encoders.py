@@ -4,6 +4,7 @@ import importlib.util
 import io
 import math
 import pickle
+import re
 import struct
 import sys
 from collections import OrderedDict
@@ -265,13 +266,24 @@ def test_texts_that_are_cut_are_equal_with_a_warning_and_in_chunks_they_differ(t
     cut, chunks = (small_minilm(long_texts=way) for way in ("cut", "chunks"))
     words = "^3 of 7 texts are longer than the 8 tokens that all-MiniLM-L6-v2 reads; .*=chunks"
     for _ in range(2):  # The second time from the cache.
-        with pytest.warns(UserWarning, match=words):
+        with pytest.warns(UserWarning) as caught:
             rows = embed_items([*texts, *FITS], cut, kind="texts", cache=tmp_path)
+        messages = [str(warning.message) for warning in caught]
+        assert re.search(words, messages[0])
+        assert re.search("^all-MiniLM-L6-v2: 4 of 7 different .* 3 of 4 texts are", messages[1])
         assert np.ptp(rows[:3], axis=0).max() == 0
         rows = embed_items([*texts, *FITS], chunks, kind="texts", cache=tmp_path)
         assert np.ptp(rows[:3], axis=0).max() > 1e-3
     embed_items(FITS, cut, kind="texts", cache=tmp_path)
     assert (cut.name, chunks.name) == ("all-MiniLM-L6-v2", "all-MiniLM-L6-v2, long texts in chunks")
+
+
+def test_texts_of_unknown_words_are_counted():
+    encoder = small_minilm(long_texts="chunks")
+    known = ["a b", "a b?", "", "a x b"]
+    assert encoder.describe_cut(known) is None
+    words = "^4 of 8 texts hold mostly words or signs that all-MiniLM-L6-v2.* does not know"
+    assert re.search(words, encoder.describe_cut([*known, "x", "y z", "a ?", "x a b c y z"]))
 
 
 def test_unknown_way_with_long_texts_is_refused():

@@ -359,9 +359,15 @@ def test_a_picture_keeps_its_colours_and_size(image):
     palette = image.fromarray(COLOURS).quantize(24)
     got = items.decode_image(_encoded(palette), name="x")
     np.testing.assert_array_equal(got, np.asarray(palette.convert("RGB")))
-    for grey in (GREY, GREY.astype(np.uint16) * 257):  # Sixteen bits are scaled, not clipped.
-        got = items.decode_image(_encoded(image.fromarray(grey)), name="x")
+    # Sixteen bits are scaled, not clipped; values up to 255 are of eight bits in any file.
+    wide = GREY.astype(np.uint16)
+    for grey in (GREY, wide * 257, wide, wide.astype(np.int32) * 257, wide.astype(np.int32)):
+        got = items.decode_image(_encoded(image.fromarray(grey), "TIFF"), name="x")
         np.testing.assert_array_equal(got, np.repeat(GREY[:, :, None], 3, axis=2))
+    for outside in (-1, 65536):
+        grey = np.full((4, 6), outside, np.int32)
+        with pytest.raises(ValueError, match="x: .*expected colours of 8 or 16 bits, received wid"):
+            items.decode_image(_encoded(image.fromarray(grey), "TIFF"), name="x")
 
 
 def test_a_picture_is_turned_as_its_camera_was(image):

@@ -553,6 +553,7 @@ def test_records_of_one_model_are_scored(run):
     assert kept["scores"][0]["conditional"] != report["scores"][0]["conditional"]
 
 
+@pytest.mark.filterwarnings("ignore:means.* have the embedding of another")
 def test_records_of_several_models_are_compared(run):
     with open("z.jsonl", "a") as stream:
         stream.write("\n{")
