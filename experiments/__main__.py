@@ -23,7 +23,7 @@ from rich.table import Table
 
 from condvendi_jax.cli import command
 from experiments import registry
-from experiments.lab import Study, runner, store
+from experiments.lab import Study, runner, store, tables
 
 VERBS = ("list", "run", "draw", "pages")
 _OWN = pathlib.Path("results")
@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int | None:
         for path, text in pages(_PROJECT / "docs" / "studies").items():
             path.write_text(text, encoding="utf-8")
     else:
-        command.print_table(_overview())
+        tables.print_table(_overview())
     return None
 
 

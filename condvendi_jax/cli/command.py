@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from absl import app, flags, logging
-from rich import console, padding, progress, table, text
+from rich import console, progress, text
 
 from condvendi_jax import interrupts
 from condvendi_jax.interrupts import INTERRUPTED as INTERRUPTED
@@ -24,7 +24,6 @@ from condvendi_jax.interrupts import importing as importing
 
 BAD_INPUT = 2
 
-_UNLIMITED = 10_000  # Characters; wider than any table.
 _KNOWN_JAXLIB = (0, 11)  # The latest version whose flags are known.
 _HELP = {"-h", "-help", "--help", "--helpshort", "--helpfull"}
 _output_closed = False
@@ -210,28 +209,6 @@ def list_flags(values: flags.FlagValues, notes: Mapping[str, Sequence[str]] | No
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     sys.stderr.write(f"warning: {message}\n")
-
-
-def print_table(shown: table.Table) -> None:
-    """Prints a table with every character of its cells, whatever the width.
-
-    Outside a terminal it is as wide as its cells need. Where a terminal is too narrow, each row
-    becomes a list of headings and cells.
-    """
-    output = console.Console()
-    needed = console.Console(width=_UNLIMITED).measure(shown).maximum
-    if needed <= output.width or not output.is_terminal:
-        console.Console(width=max(needed, 1)).print(shown)
-        return
-    parts: list[Any] = [shown.title]
-    for cells in zip(*(column.cells for column in shown.columns), strict=True):
-        for column, cell in zip(shown.columns, cells, strict=True):
-            heading = column.header or None
-            parts += [heading, padding.Padding(cell, (0, 0, 0, 2), expand=False)]
-        parts.append("")
-    for part in [*parts, shown.caption]:
-        if part is not None:
-            output.print(part)
 
 
 class _TimeLeft(progress.TimeRemainingColumn):

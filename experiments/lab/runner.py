@@ -25,7 +25,7 @@ from absl import flags
 from condvendi_jax import files
 from condvendi_jax.cli import command, provenance
 from experiments import data, records
-from experiments.lab import store, style
+from experiments.lab import store, style, tables
 from experiments.lab.progress import Progress, shown
 from experiments.lab.study import Cell, Context, Study, check_bounds, check_needs
 
@@ -69,7 +69,7 @@ def execute(study: type[Study], argv: Sequence[str]) -> None:
     finished = run(given, load, seed, folder)
     if finished is not None:
         for grid in finished.study.tables(finished):
-            command.print_table(grid)
+            tables.print_table(grid)
         sys.stdout.flush()
         for path in draw(study, [finished], folder):
             print(path)

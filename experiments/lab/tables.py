@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from rich import console, padding
 from rich.table import Table
+
+_UNLIMITED = 10_000  # Characters; wider than any table.
 
 
 def table(
@@ -83,3 +86,25 @@ def number(value: Any, error: float | None = None, digits: int = 4) -> str:
 def word(label: Any) -> str:
     """The label of an axis in a table or a figure."""
     return f"{label:g}" if isinstance(label, float) else str(label)
+
+
+def print_table(shown: Table) -> None:
+    """Prints a table with every character of its cells, whatever the width.
+
+    Outside a terminal it is as wide as its cells need. Where a terminal is too narrow, each row
+    becomes a list of headings and cells.
+    """
+    output = console.Console()
+    needed = console.Console(width=_UNLIMITED).measure(shown).maximum
+    if needed <= output.width or not output.is_terminal:
+        console.Console(width=max(needed, 1)).print(shown)
+        return
+    parts: list[Any] = [shown.title]
+    for cells in zip(*(column.cells for column in shown.columns), strict=True):
+        for column, cell in zip(shown.columns, cells, strict=True):
+            heading = column.header or None
+            parts += [heading, padding.Padding(cell, (0, 0, 0, 2), expand=False)]
+        parts.append("")
+    for part in [*parts, shown.caption]:
+        if part is not None:
+            output.print(part)

@@ -7,6 +7,7 @@ every study of the project in the same ways.
 import ast
 import dataclasses
 import importlib
+import io
 import math
 import os
 import pathlib
@@ -19,6 +20,8 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
+from rich.console import Console
+from rich.table import Table
 from small import write_pairs
 from studies import changed
 
@@ -823,3 +826,56 @@ def test_a_study_imports_neither_the_benchmark_nor_theory_checks():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+# --- tables on a terminal ---------------------------------------------------------------------
+
+HEADINGS = ("model", "Conditional-Vendi", "Information-Vendi", "p")
+CELLS = (("first one", "12.3456 ± 0.0012", "1.2 ± 0.1", "3.14159e-08"), ("b", "7", "", "0.25"))
+
+
+@pytest.fixture
+def printed(monkeypatch):
+    """Prints the table on a terminal of some width, or into a file."""
+
+    def run(width, *, terminal):
+        stream = io.StringIO()
+
+        def make(**options):
+            own = {"width": width, "force_terminal": terminal, "no_color": True, "file": stream}
+            return Console(**(own | options))
+
+        monkeypatch.setattr(tables.console, "Console", make)
+        table = Table(*HEADINGS, title="a title")
+        for cells in CELLS:
+            table.add_row(*cells)
+        tables.print_table(table)
+        return re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue())
+
+    return run
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("width", [200, 40, 18])
+def test_no_cell_of_a_table_is_cut_or_broken(printed, width, terminal):
+    text = printed(width, terminal=terminal)
+    for words in (*HEADINGS, *sum(CELLS, ())):
+        assert words in text
+    assert "…" not in text and "a title" in text
+    if terminal:
+        assert max(map(len, text.splitlines())) <= width
+
+
+def test_a_log_has_a_table_of_one_piece(printed):
+    text = printed(20, terminal=False)
+    (line,) = [line for line in text.splitlines() if "first one" in line]
+    assert all(cell in line for cell in CELLS[0])
+    assert text == printed(200, terminal=True)
+
+
+def test_rows_that_do_not_fit_become_lists(printed):
+    lines = [line.strip() for line in printed(40, terminal=True).splitlines()]
+    first, second = ([lines.index(cell) for cell in cells if cell] for cells in CELLS)
+    assert first == sorted(first)
+    assert max(first) < min(second)
+    assert lines.count("Conditional-Vendi") == len(CELLS)
