@@ -11,6 +11,7 @@ import copy
 import dataclasses
 import functools
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
@@ -549,6 +550,8 @@ def _by_model(
     for name in models:
         if not isinstance(name, str):
             raise TypeError(f"models: expected names that are strings, received {name!r}.")
+        if re.search(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028-\u202e]", name):
+            raise ValueError(f"models: expected names of printed signs, received {name!r}.")
     if isinstance(prompts, Mapping) and set(prompts) != set(models):
         raise ValueError(
             f"prompts: expected those of {sorted(models)}, received those of {sorted(prompts)}."

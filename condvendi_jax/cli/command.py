@@ -84,7 +84,7 @@ def run(main: Callable[[list[str]], Any], *, parse_flags: bool = True) -> None:
         if isinstance(error, OSError) and error.strerror and error.filename:
             words = f"{error.filename}: {error.strerror}."  # Without the error's number.
         lines = [f"error: {words}", *getattr(error, "__notes__", ())]
-        sys.stderr.write("".join(f"{line}\n" for line in lines))
+        sys.stderr.write("".join(f"{escaped(line)}\n" for line in lines))
         if getattr(error, "caused_by_users_code", False):
             traceback.print_exception(error.__cause__)
         try:
@@ -207,8 +207,14 @@ def list_flags(values: flags.FlagValues, notes: Mapping[str, Sequence[str]] | No
     return "\n".join(lines)
 
 
+def escaped(words: object) -> str:
+    """Words with control characters as Python writes them: a terminal would obey them."""
+    controls = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u2028-\u202e]"
+    return re.sub(controls, lambda found: repr(found[0])[1:-1], str(words))
+
+
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    sys.stderr.write(f"warning: {message}\n")
+    sys.stderr.write(f"warning: {escaped(message)}\n")
 
 
 class _TimeLeft(progress.TimeRemainingColumn):

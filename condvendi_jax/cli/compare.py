@@ -111,7 +111,7 @@ def run(
             read.outputs,
             prompts,
             prompt_ids=texts,
-            **options.settings(given, paired=bool(read.prompts), models=list(read.outputs)),
+            **options.settings(given, read, list(read.outputs)),
             level=given["level"],
             profile=True if given["profile"] else None,
             progress=lambda words: bar.update(task, description=words),

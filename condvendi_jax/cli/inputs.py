@@ -352,6 +352,9 @@ def _read_outputs(
         column = None
         if prompts is not None:
             images, column = items.pair_images(prompts, images, column=given["image_column"])
+            for one, two in zip(images, sorted(images), strict=True):
+                if column is None and one != two:  # The prompts may be in the order of `sorted`.
+                    return images, {"paired_by": f"order, {one.name} before {two.name}"}
         paired_by = {"image_column": column, "paired_by": f"image column {column!r}"}
         return images, paired_by if column is not None else {}
     texts = items.read_texts(model.path, column=given["text_column"])

@@ -17,6 +17,7 @@ from absl import flags
 
 from condvendi_jax import bandwidth, files, validation
 from condvendi_jax.cli import command, programs, provenance
+from condvendi_jax.cli.inputs import Inputs
 from condvendi_jax.inference._compare import Comparison
 from condvendi_jax.inference._plan import Keys
 from condvendi_jax.inference._results import Evaluation
@@ -221,6 +222,8 @@ def orders(given: dict[str, Any]) -> list[float]:
     found = []
     for text in given["order"] or [""]:
         try:
+            if np.isinf(float(text)) and "inf" not in text.lower():
+                raise ValueError("a number beyond the range of floats")
             found.append(validation.check_order(float(text)))
         except ValueError as error:
             wanted = "expected numbers above 0 or 'inf'"
@@ -270,10 +273,12 @@ def _bandwidths_from(path: str, roles: tuple[str, ...]) -> dict[str, float]:
         ) from error
 
 
-def groups(given: dict[str, Any]) -> int | np.ndarray | None:
-    """How many groups deletions leave out, or the label of every row, or None."""
+def groups(given: dict[str, Any], n: int) -> int | np.ndarray | None:
+    """How many groups of n rows deletions leave out, or the label of every row, or None."""
     path = given["groups_file"]
     if path is None:
+        if given["groups"] and given["weights"] is None and given["groups"] > n:
+            raise ValueError(f"--groups: expected at most n = {n}, received {given['groups']}.")
         return given["groups"]
     try:
         return files.read_labels(path)
@@ -323,12 +328,12 @@ def printed_last(table: object, targets: Sequence[str | None]) -> Iterator[None]
     try:
         yield
     finally:
-        print(table, file=sys.stderr if piped else sys.stdout)
+        print(command.escaped(table), file=sys.stderr if piped else sys.stdout)
 
 
-def settings(given: dict[str, Any], *, paired: bool, models: Sequence[str] = ()) -> dict[str, Any]:
+def settings(given: dict[str, Any], read: Inputs, models: Sequence[str] = ()) -> dict[str, Any]:
     """The arguments that `evaluate` and `compare` share."""
-    chosen = kernels(given, paired=paired)
+    chosen = kernels(given, paired=bool(read.prompts))
     return {
         "output_kernel": chosen["outputs"],
         "prompt_kernel": chosen.get("prompts"),
@@ -336,7 +341,7 @@ def settings(given: dict[str, Any], *, paired: bool, models: Sequence[str] = ())
         "orders": orders(given),
         "truncation": given["truncation"],
         "method": method(given),
-        "groups": groups(given),
+        "groups": groups(given, min(map(len, read.outputs.values()))),
         "weights": weights(given, models),
         "seed": given["seed"],
     }

@@ -102,7 +102,7 @@ def main(argv: Sequence[str]) -> None:
         def show(words: str) -> None:
             bar.update(task, description=words)
 
-        settings = options.settings(given, paired=bool(read.prompts))
+        settings = options.settings(given, read)
         settings["prompt_ids"] = next(iter(read.texts.values()), None)
         found = evaluation.evaluate(
             outputs,

@@ -38,6 +38,11 @@ def test_progress_shows_the_time_left_also_of_slow_steps(monkeypatch):
     assert "left" not in shown()
 
 
+def test_control_characters_are_shown_as_python_writes_them():
+    shown = command.escaped("a\x1b[31m\x9b\tné 👨\u200d👩\n\ud800\u202e")
+    assert shown == "a\\x1b[31m\\x9b\tné 👨\u200d👩\n\\ud800\\u202e"
+
+
 def test_a_flag_of_several_values_may_be_given_again_and_another_may_not():
     values = flags.FlagValues()
     flags.DEFINE_multi_integer("n", [1], "Sizes.", flag_values=values)

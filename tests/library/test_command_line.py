@@ -353,6 +353,10 @@ def test_pictures_are_embedded(score, folder):
         names |= {f"{kind}_encoder_path": "fake_encoders:Means" for kind in ("image", "text")}
         assert report["inputs"] == paths | named | names | {"paired_by": paired_by}
     assert found[0] == found[1]
+    (folder / "pictures" / "3.png").rename(folder / "pictures" / "10.png")
+    report, out = score("--images=pictures", "--prompts=named.csv", *encoder, *texts, *RULED)
+    assert report["inputs"]["paired_by"] == "order, 2.png before 10.png"
+    assert "outputs paired with prompts by order, 2.png before 10.png\n" in out
 
 
 def test_columns_and_default_encoders_are_named(score, monkeypatch):
@@ -589,6 +593,8 @@ BAD_INPUTS = [
     (f"{X} {WIDTH} --truncation=0", "--truncation: expected"),
     (f"{X} --output_bandwidth=0", "--output_bandwidth: expected a finite number above 0"),
     (f"{X} {WIDTH} --groups=1", "--groups: expected"),
+    (f"{X} {WIDTH} --groups=61", "--groups: expected at most n = 60, received 61"),
+    (f"{X} {WIDTH} --order=1e400", "--order: expected numbers above 0 or 'inf', received '1e400'"),
     (f"{X} {WIDTH} --seed=2147483648", "--seed: expected an integer below 2^31"),
     (f"{X} {WIDTH} --seed=-1", "--seed: expected"),
     (f"{X} {WIDTH} --rtol=-0.1", "--rtol: expected a number between 0 and 1, received -0.1"),

@@ -501,6 +501,10 @@ def _nan_in_row(outputs):
 BAD = {
     "a list": (_with("models", lambda m: [*m.values()]), "outputs of each model by its"),
     "no name": (_with("models", lambda m: dict(enumerate(m.values()))), "received 0"),
+    "a name of two lines": (
+        _with("models", lambda m: {f"{name}\n\x1b": x for name, x in m.items()}),
+        r"expected names of printed signs, received 'one\\n\\x1b'",
+    ),
     "prompts of others": (
         _with("prompts", lambda t: dict.fromkeys(("one", "two", "four"), t)),
         r"prompts: expected those of \['one', 'three', 'two'\], received those of",
