@@ -551,7 +551,7 @@ def _by_model(
         if not isinstance(name, str):
             raise TypeError(f"models: expected names that are strings, received {name!r}.")
         if re.search(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028-\u202e]", name):
-            raise ValueError(f"models: expected names of printed signs, received {name!r}.")
+            raise ValueError(f"models: expected names of printable text, received {name!r}.")
     if isinstance(prompts, Mapping) and set(prompts) != set(models):
         raise ValueError(
             f"prompts: expected those of {sorted(models)}, received those of {sorted(prompts)}."

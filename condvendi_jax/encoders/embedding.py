@@ -233,13 +233,14 @@ def _warn_of_equal(embedded: Mapping[Any, np.ndarray], encoder: LoadedEncoder) -
         return
     equal = [items[row] for row in sorted(set(itertools.chain(*pairs)))]
     one, two = (str(getattr(items[row], "name", items[row]))[:80] for row in min(pairs))
-    what, cause = "pictures", "Their pixels may be equal, or all of one colour."
+    what, known, cause = "pictures", None, "Their pixels may be equal, or all of one colour."
     if isinstance(items[0], str):
-        what, cause = "texts", "It may not know their words, or ignore capitals, accents or spaces."
-        cause = getattr(encoder.encoder, "describe_cut", lambda _: None)(equal) or cause
+        what, known = "texts", getattr(encoder.encoder, "describe_cut", lambda _: None)(equal)
+        cause = "It may not know some words or signs, or ignore capitals, accents and spaces."
     validation.warn(
         f"{encoder.name}: {len(equal):,} of {len(items):,} different {what} have the embedding of "
-        f"another, and count as equal to it, for example {one!r} and {two!r}. {cause}"
+        f"another, and count as equal to it, for example {one!r} and {two!r}. "
+        f"{f'{known} ' if known else ''}{cause}"
     )
 
 
@@ -391,14 +392,13 @@ def _open_shelf(cache: str | os.PathLike[str] | None, identity: str) -> _Shelf |
     return shelf
 
 
-def _name(digests: Sequence[str], embeddings: np.ndarray) -> str:
-    """The name of a file of the cache: the checksum of what it holds."""
+def _checksum(digests: Sequence[str], embeddings: np.ndarray) -> str:
     return _digest("".join(digests).encode() + embeddings.tobytes())[:32]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Shelf:
-    """One encoder's folder of the cache: a file a batch, of digests [m] and embeddings [m, d]."""
+    """One encoder's folder: a file a batch, of digests [m] and embeddings [m, d], by checksum."""
 
     folder: pathlib.Path
     identity: str
@@ -426,7 +426,7 @@ class _Shelf:
             embeddings = archive["embeddings"]
         if embeddings.dtype != np.float32 or embeddings.ndim != 2:
             raise ValueError(f"it holds {embeddings.dtype} {list(embeddings.shape)}")
-        if path.stem != _name(digests, embeddings) or not np.isfinite(embeddings).all():
+        if path.stem != _checksum(digests, embeddings) or not np.isfinite(embeddings).all():
             raise ValueError("its numbers are not those that were written")
         pairs = zip(digests, embeddings, strict=True)
         return {digest: row for digest, row in pairs if digest in wanted}
@@ -435,7 +435,9 @@ class _Shelf:
         """Keeps the rows of a batch, all or none, and says whether it could."""
         digests, embeddings = list(rows), np.stack(list(rows.values()))
         try:
-            with files.atomic_writer(self.folder / f"{_name(digests, embeddings)}.npz") as stream:
+            with files.atomic_writer(
+                self.folder / f"{_checksum(digests, embeddings)}.npz"
+            ) as stream:
                 np.savez(stream, identity=self.identity, digests=digests, embeddings=embeddings)
         except OSError as error:
             validation.warn(f"embeddings are no longer kept: {error}")

@@ -503,7 +503,7 @@ BAD = {
     "no name": (_with("models", lambda m: dict(enumerate(m.values()))), "received 0"),
     "a name of two lines": (
         _with("models", lambda m: {f"{name}\n\x1b": x for name, x in m.items()}),
-        r"expected names of printed signs, received 'one\\n\\x1b'",
+        r"expected names of printable text, received 'one\\n\\x1b'",
     ),
     "prompts of others": (
         _with("prompts", lambda t: dict.fromkeys(("one", "two", "four"), t)),
