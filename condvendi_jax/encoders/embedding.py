@@ -392,7 +392,7 @@ def _open_shelf(cache: str | os.PathLike[str] | None, identity: str) -> _Shelf |
     return shelf
 
 
-def _checksum(digests: Sequence[str], embeddings: np.ndarray) -> str:
+def _name(digests: Sequence[str], embeddings: np.ndarray) -> str:
     return _digest("".join(digests).encode() + embeddings.tobytes())[:32]
 
 
@@ -426,7 +426,7 @@ class _Shelf:
             embeddings = archive["embeddings"]
         if embeddings.dtype != np.float32 or embeddings.ndim != 2:
             raise ValueError(f"it holds {embeddings.dtype} {list(embeddings.shape)}")
-        if path.stem != _checksum(digests, embeddings) or not np.isfinite(embeddings).all():
+        if path.stem != _name(digests, embeddings) or not np.isfinite(embeddings).all():
             raise ValueError("its numbers are not those that were written")
         pairs = zip(digests, embeddings, strict=True)
         return {digest: row for digest, row in pairs if digest in wanted}
@@ -435,9 +435,7 @@ class _Shelf:
         """Keeps the rows of a batch, all or none, and says whether it could."""
         digests, embeddings = list(rows), np.stack(list(rows.values()))
         try:
-            with files.atomic_writer(
-                self.folder / f"{_checksum(digests, embeddings)}.npz"
-            ) as stream:
+            with files.atomic_writer(self.folder / f"{_name(digests, embeddings)}.npz") as stream:
                 np.savez(stream, identity=self.identity, digests=digests, embeddings=embeddings)
         except OSError as error:
             validation.warn(f"embeddings are no longer kept: {error}")
