@@ -239,7 +239,7 @@ def _warn_of_equal(embedded: Mapping[Any, np.ndarray], encoder: LoadedEncoder) -
         cause = "It may not know some words or signs, or ignore capitals, accents and spaces."
     validation.warn(
         f"{encoder.name}: {len(equal):,} of {len(items):,} different {what} have the embedding of "
-        f"another, and count as equal to it, for example {one!r} and {two!r}. "
+        f"another, which no kernel tells apart, for example {one!r} and {two!r}. "
         f"{f'{known} ' if known else ''}{cause}"
     )
 

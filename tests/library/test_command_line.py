@@ -137,10 +137,11 @@ def test_prompts_can_be_the_same_only_where_they_are_equal(score):
 def test_equal_prompts_are_equal_texts(score, folder):
     """The encoder gives both prompts one embedding; each has one answer, which it gives twice."""
     (folder / "anagrams.txt").write_text("no\nno\non\non\n")
-    (folder / "numbers.txt").write_text("1\n1\n22\n22\n")
-    words = ("--texts=numbers.txt", "--prompts=anagrams.txt", "--cache=cache", "--noerrors")
+    (folder / "repeated.txt").write_text("1\n1\n22\n22\n")
+    words = ("--texts=repeated.txt", "--prompts=anagrams.txt", "--cache=cache", "--noerrors")
     words += ("--text_encoder=fake_encoders:Means", "--output_bandwidth=0.1", "--order=2")
-    report, _ = score(*words, "--equal_prompts")
+    with pytest.warns(UserWarning, match="2 of 2 different texts have the embedding of another"):
+        report, _ = score(*words, "--equal_prompts")
     assert report["distinct_prompts"] == 2
     assert report["scores"][0]["conditional"] == pytest.approx(1)
     assert report["scores"][0]["information"] == pytest.approx(2)
