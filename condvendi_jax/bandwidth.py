@@ -21,6 +21,8 @@ Criterion = Literal["std", "variance"]
 _SOURCES = {"std": "RKE section 6", "variance": "CV appendix E.1"}
 # A choice: the sampling noise of a median of two million distances is far below that of scores.
 _MEDIAN_SAMPLE = 2000
+# Two embeddings of one text differ by their rounding: by up to so many eps of their norms.
+_SAME = 16
 DEFAULT_SUBSETS = 10  # As in CV appendix E.1.
 # How many pairs of rows a rule compares, within bounds on the partitions: a second or two on two
 # CPU cores up to n = 5,000, about six at n = 8,000. One partition leaves 4 to 7% of noise in a
@@ -183,10 +185,8 @@ def _select(
     together = min(partitions, max(1, int(_PAIRS_AT_ONCE / (subsets * size**2))))
     rows = np.asarray(_draw_subsets(order_key, partitions, n, subsets, size))
     # All subsets share the distances of all rows, where these are fewer and need little memory.
-    shared = None
-    fewer = n**2 <= min(partitions * subsets * size**2, _PAIRS)
-    if score is None and units[-1] is None and fewer:
-        shared = _geometry(points, np.ones((), points.dtype))
+    sharing = score is None and n**2 <= min(partitions * subsets * size**2, _PAIRS)
+    share = functools.lru_cache(maxsize=2)(functools.partial(_geometry, points))
     spread: Any = functools.partial(np.std if criterion == "std" else np.var, axis=1, ddof=1)
     choose = functools.partial(_choose, grid, threshold)
 
@@ -199,15 +199,19 @@ def _select(
             some = rows[np.arange(start, start + together) % partitions].reshape(-1, size)
             for unit in dict.fromkeys(units[first:stop]):
                 chosen = indices[[own == unit for own in units[first:stop]]]
-                sigmas, known = np.asarray(grid[chosen], points.dtype), None if unit else shared
+                sigmas, known = (
+                    np.asarray(grid[chosen], points.dtype),
+                    share(unit) if sharing else None,
+                )
                 found = np.asarray(_sweep(points, known, some, sigmas, unit, score))
                 part[:, :, chosen] = found.reshape(together, subsets, -1)[: len(part)]
             progress()
 
     allowed = threshold if criterion == "std" else math.sqrt(threshold)
-    stop = grid.size if everywhere else _certain(points, shared, grid, allowed, subsets)
+    near = share(None) if sharing and units[-1] is None else None
+    stop = grid.size if everywhere else _certain(points, near, grid, allowed, subsets)
     while stop > 0 and (everywhere or not _decided(spread(values), threshold)):
-        first = 0 if everywhere else max(0, stop - _CANDIDATES_AT_ONCE[shared is None])
+        first = 0 if everywhere else max(0, stop - _CANDIDATES_AT_ONCE[not sharing])
         evaluate(first, stop)
         stop = first
     each = spread(values)
@@ -233,7 +237,8 @@ def _certain(
     """
     if shared is None:
         rows = np.asarray(points, np.float64)
-        largest = 2 * float(np.max(np.linalg.norm(rows - rows.mean(axis=0), axis=1)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            largest = 2 * float(np.max(np.linalg.norm(rows - rows.mean(axis=0), axis=1)))
     else:
         largest = math.sqrt(2 * float(jnp.max(shared)))
     with np.errstate(over="ignore"):
@@ -286,9 +291,7 @@ def _sweep(
             return lax.map(lambda sigma: of_kernel(kernel=Gaussian(sigma, unit=unit)), sigmas)
         # All bandwidths share the distances, of which each counts twice.
         if shared is None:
-            kernel = Gaussian(1.0, unit=unit)
-            prepared = kernel.prepare(points[chosen])
-            geometry = kernel.geometry(prepared, prepared)[first, second]
+            geometry = _geometry(points[chosen], unit)[first, second]
         else:
             geometry = shared[chosen[first], chosen[second]]
         # In rows, of which there are as many as columns, up to two: sums round less.
@@ -559,16 +562,30 @@ def median_heuristic(points: ArrayLike, *, key: jax.Array) -> float:
     points = _checked(points)
     if points.shape[0] == 1:
         raise ValueError("points: one row has no distance to choose a bandwidth from; give one.")
-    sample, difference = _sample(key, points)
-    largest = float(difference)
-    # A power of two near the largest entry, so that squares stay in range.
-    unit = 2.0 ** round(math.log2(largest)) if 0 < largest < math.inf else 1.0
-    half_squares = np.asarray(_geometry(sample, np.asarray(unit, points.dtype)), np.float64)
-    distinct = half_squares[np.triu_indices(len(half_squares), 1)]
-    distinct = distinct[distinct > 0]
-    if distinct.size == 0:
+    sample = np.asarray(_sample(key, points), np.float64)
+    distances = _distances(sample, float(jnp.finfo(points.dtype).eps))
+    if distances.size == 0:
         raise ValueError("points: all rows are identical, so there is no distance to choose from.")
-    return float(np.sqrt(2 * np.median(distinct)) * unit)
+    return float(np.median(distances))
+
+
+def _distances(rows: np.ndarray, eps: float) -> np.ndarray:
+    """The distances of all pairs of different rows `[n, d]`, by differences in float64.
+
+    A matrix product would round all distances by eps of the largest norm, which is that of a single
+    far row. Rows are the same where they differ by a few `eps` of their distance from the centre.
+    """
+    from scipy.spatial.distance import pdist  # Imported where it is used: it is slow to import.
+
+    with np.errstate(over="ignore"):
+        centred = rows - np.median(rows, axis=0)  # No far row moves the median.
+        sizes = np.abs(centred).max(axis=1)
+        # A length near the distances, so that squares stay in range, but those of far rows.
+        unit = np.median(sizes[sizes > 0]) if sizes.any() else 1.0
+        norms = np.linalg.norm(centred / unit, axis=1)
+        distances = pdist(centred / unit)
+    first, second = np.triu_indices(len(rows), 1)
+    return unit * distances[distances > _SAME * eps * (norms[first] + norms[second])]
 
 
 class _Checked(NamedTuple):
@@ -589,14 +606,12 @@ def _checked(points: Any) -> jax.Array:
 
 
 @jax.jit
-def _sample(key: jax.Array, points: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Some of the points, and the largest entry of their differences from the first."""
-    sample = points[jax.random.permutation(key, points.shape[0])[:_MEDIAN_SAMPLE]]
-    return sample, jnp.max(jnp.abs(sample - sample[:1]))
+def _sample(key: jax.Array, points: jax.Array) -> jax.Array:
+    return points[jax.random.permutation(key, points.shape[0])[:_MEDIAN_SAMPLE]]
 
 
-@jax.jit
-def _geometry(points: jax.Array, unit: jax.Array) -> jax.Array:
-    kernel = Gaussian(1.0)
-    prepared = kernel.prepare((points - points[:1]) / unit)
+@functools.partial(jax.jit, static_argnums=1)
+def _geometry(points: jax.Array, unit: float | None) -> jax.Array:
+    kernel = Gaussian(1.0, unit=unit)
+    prepared = kernel.prepare(points)
     return kernel.geometry(prepared, prepared)
