@@ -186,7 +186,7 @@ def _select(
     rows = np.asarray(_draw_subsets(order_key, partitions, n, subsets, size))
     # All subsets share the distances of all rows, where these are fewer and need little memory.
     sharing = score is None and n**2 <= min(partitions * subsets * size**2, _PAIRS)
-    share = functools.lru_cache(maxsize=2)(functools.partial(_geometry, points))
+    share = functools.lru_cache(2)(lambda unit: _geometry(points, unit) if sharing else None)
     spread: Any = functools.partial(np.std if criterion == "std" else np.var, axis=1, ddof=1)
     choose = functools.partial(_choose, grid, threshold)
 
@@ -199,16 +199,13 @@ def _select(
             some = rows[np.arange(start, start + together) % partitions].reshape(-1, size)
             for unit in dict.fromkeys(units[first:stop]):
                 chosen = indices[[own == unit for own in units[first:stop]]]
-                sigmas, known = (
-                    np.asarray(grid[chosen], points.dtype),
-                    share(unit) if sharing else None,
-                )
-                found = np.asarray(_sweep(points, known, some, sigmas, unit, score))
+                sigmas = np.asarray(grid[chosen], points.dtype)
+                found = np.asarray(_sweep(points, share(unit), some, sigmas, unit, score))
                 part[:, :, chosen] = found.reshape(together, subsets, -1)[: len(part)]
             progress()
 
     allowed = threshold if criterion == "std" else math.sqrt(threshold)
-    near = share(None) if sharing and units[-1] is None else None
+    near = share(None) if units[-1] is None else None
     stop = grid.size if everywhere else _certain(points, near, grid, allowed, subsets)
     while stop > 0 and (everywhere or not _decided(spread(values), threshold)):
         first = 0 if everywhere else max(0, stop - _CANDIDATES_AT_ONCE[not sharing])
@@ -227,6 +224,7 @@ def _select(
     )
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _certain(
     points: jax.Array, shared: jax.Array | None, grid: np.ndarray, allowed: float, subsets: int
 ) -> int:
@@ -237,12 +235,10 @@ def _certain(
     """
     if shared is None:
         rows = np.asarray(points, np.float64)
-        with np.errstate(over="ignore", invalid="ignore"):
-            largest = 2 * float(np.max(np.linalg.norm(rows - rows.mean(axis=0), axis=1)))
+        largest = 2 * float(np.max(np.linalg.norm(rows - rows.mean(axis=0), axis=1)))
     else:
         largest = math.sqrt(2 * float(jnp.max(shared)))
-    with np.errstate(over="ignore"):
-        deviations = np.expm1(np.square(largest / grid)) / 2 * math.sqrt(subsets / (subsets - 1))
+    deviations = np.expm1(np.square(largest / grid)) / 2 * math.sqrt(subsets / (subsets - 1))
     # Half of it: what is far below the threshold stays there after rounding.
     return min(grid.size, int(np.count_nonzero(~(deviations < allowed / 2))) + 1)
 
@@ -441,12 +437,12 @@ def bandwidth_from_pairs(
     arrays = validation.as_paired({"first": first, "second": second})
     for name, array in arrays.items():
         validation.check_finite(array, name=name)
-    # In float64: equal rows must not become different, nor different rows equal.
-    one, two = (np.asarray(array).astype(np.float64) for array in arrays.values())
+    # Equal rows must not become different, nor different rows equal.
+    differences = validation.minus(*map(np.asarray, arrays.values())).astype(np.float64)
     labels = np.asarray(validation.as_array(same, name="same"))
-    if labels.dtype != bool or labels.shape != one.shape[:1]:
+    if labels.dtype != bool or labels.shape != differences.shape[:1]:
         raise ValueError(
-            f"same: expected {len(one)} booleans, one for each pair, received shape "
+            f"same: expected {len(differences)} booleans, one for each pair, received shape "
             f"{labels.shape} of {labels.dtype}."
         )
     if share is not None:
@@ -457,7 +453,6 @@ def bandwidth_from_pairs(
             f"same: expected pairs of both labels, received {len(labels)} that are all "
             f"{bool(count)}."
         )
-    differences = one - two
     largest = np.abs(differences).max() or 1.0
     squares = np.sum((differences / largest) ** 2, axis=1)
     equal = ~labels & (squares == 0)
@@ -562,8 +557,8 @@ def median_heuristic(points: ArrayLike, *, key: jax.Array) -> float:
     points = _checked(points)
     if points.shape[0] == 1:
         raise ValueError("points: one row has no distance to choose a bandwidth from; give one.")
-    sample = np.asarray(_sample(key, points), np.float64)
-    distances = _distances(sample, float(jnp.finfo(points.dtype).eps))
+    sample = points[jax.random.permutation(key, points.shape[0])[:_MEDIAN_SAMPLE]]
+    distances = _distances(np.asarray(sample, np.float64), float(jnp.finfo(sample.dtype).eps))
     if distances.size == 0:
         raise ValueError("points: all rows are identical, so there is no distance to choose from.")
     return float(np.median(distances))
@@ -603,11 +598,6 @@ def _checked(points: Any) -> jax.Array:
         return points.points
     array = validation.as_array(points, name="points")
     return validation.check_embeddings(array, name="points", origin=validation.origin_of(array))
-
-
-@jax.jit
-def _sample(key: jax.Array, points: jax.Array) -> jax.Array:
-    return points[jax.random.permutation(key, points.shape[0])[:_MEDIAN_SAMPLE]]
 
 
 @functools.partial(jax.jit, static_argnums=1)

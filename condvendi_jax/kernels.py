@@ -98,7 +98,9 @@ def _reach(points: jax.Array) -> tuple[jax.Array, jax.Array]:
     """
     shifted = points - points[:1]
     extent = jnp.max(jnp.abs(shifted))
-    scaled = shifted / jnp.where((extent > 0) & jnp.isfinite(extent), extent, 1)
+    # Divided by eight where it is large: the inverse of float32's largest numbers counts as zero.
+    within = jnp.where(extent > 1, 1 / 8, 1)
+    scaled = within * shifted / jnp.where((extent > 0) & jnp.isfinite(extent), within * extent, 1)
     centred = scaled - jnp.mean(scaled, axis=0, keepdims=True)
     return extent, jnp.max(jnp.sum(jnp.square(centred), axis=1))
 
@@ -331,8 +333,16 @@ class Indicator(Kernel):
         return jnp.all(x == y).astype(jnp.result_type(x))
 
     def check_points(self, points: jax.Array, *, name: str) -> None:
-        """Raises ValueError where different whole numbers may have become one in the cast."""
-        limit = 2 ** (jnp.finfo(points.dtype).nmant + 1)
+        """Raises ValueError where different labels may count as one."""
+        limits = jnp.finfo(points.dtype)
+        bits = lax.bitcast_convert_type(jnp.abs(points), f"uint{limits.bits}")
+        tiny = ((bits > 0) & (bits < lax.bitcast_convert_type(limits.tiny, bits.dtype))).any(axis=1)
+        if bool(tiny.any()):
+            raise ValueError(
+                f"{name}: cv.Indicator cannot tell numbers below {float(limits.tiny):.0e} from "
+                f"zero; received one in row {int(tiny.argmax())}. Number the labels from 0."
+            )
+        limit = 2 ** (limits.nmant + 1)
         beyond = jnp.max(jnp.abs(points), axis=1) >= limit
         if bool(beyond.any()):
             raise ValueError(

@@ -23,6 +23,10 @@ from jax.typing import ArrayLike
 # A cast that moves differences between rows by more than this share of their largest loses digits
 # that four-digit scores show.
 _BLURRED = 1e-4
+_ROWS_FOR_ORIGIN = 64
+# Rows of fewer columns may well hold one number, and so many equal rows in the end are no chance.
+_FEWEST_COLUMNS = _FEWEST_REPEATED = 8
+_LARGEST = [float(jnp.finfo(t).max) for t in (jnp.float16, jnp.bfloat16, np.float32, np.float64)]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -195,16 +199,18 @@ def origins_of(
 
 
 def origin_of(array: np.ndarray | jax.Array) -> np.ndarray | None:
-    """The first row where the cast to the compute dtype would lose digits, or None.
+    """A row near the others where the cast to the compute dtype would lose digits, or None.
 
     Less this row, rows far from the origin keep their differences, which are all that a
-    shift-invariant kernel sees. None too for arrays that lie on several hosts.
+    shift-invariant kernel sees. It is the median of some rows in each coordinate, which no far row
+    moves. None too for arrays that lie on several hosts.
     """
     if isinstance(array, jax.Array) and (not is_concrete(array) or not array.is_fully_addressable):
         return None
     if array.ndim != 2 or 0 in array.shape or not _loses(array.dtype):
         return None
-    return np.asarray(array[:1])
+    some = np.sort(np.asarray(array[:: -(-array.shape[0] // _ROWS_FOR_ORIGIN)]), axis=0)
+    return some[(len(some) - 1) // 2][None]
 
 
 def _loses(dtype: np.dtype) -> bool:
@@ -237,10 +243,13 @@ def _cast(
     if isinstance(array, jax.Array) and (origin is None or not whole):
         placed = place(array.astype(compute_dtype()))
         check_finite(placed, name=name)
+        if whole:
+            _warn_of_padding(array, name)
         return placed
     # Arrays on the host are checked there, without compiling a program.
     host = np.asarray(array)
     check_finite(host, name=name)
+    _warn_of_padding(host, name)
     moved = host if origin is None else minus(host, origin)
     with np.errstate(over="ignore"):
         cast = moved.astype(compute_dtype())
@@ -255,6 +264,31 @@ def _cast(
     if _loses(host.dtype):
         _warn_of_merged_rows(host, cast, name)
     return place(cast)
+
+
+def _warn_of_padding(array: Any, name: str) -> None:
+    """Warns of rows that no encoder gives.
+
+    Not where all are such, nor of few columns or whole numbers, which may be labels or pixels.
+    """
+    if array.shape[1] < _FEWEST_COLUMNS or not jnp.issubdtype(array.dtype, jnp.floating):
+        return
+    with jax.ensure_compile_time_eval():
+        high, low = (np.asarray(of(axis=1), np.float64) for of in (array.max, array.min))
+        odd = (high == low) | np.isin(np.maximum(high, -low), _LARGEST)
+        last = (high == high[-1]) & (low == low[-1])
+        if last[-_FEWEST_REPEATED:].all() and 2 * last.sum() <= len(last):
+            # Where all others differ, equal answers of a model are unlikely.
+            odd |= last & (len(np.unique([high, low], axis=1).T) == len(last) + 1 - last.sum())
+        others = np.asarray(array[np.flatnonzero(~odd)[:_ROWS_FOR_ORIGIN]])
+    if odd.any() and (others != np.round(others)).any():
+        row = int(odd.argmax())
+        value = max(high[row], low[row], key=abs)
+        warn(
+            f"{name}: {int(odd.sum())} row(s), the first of them row {row} ({value:g}), look like "
+            "padding, an overflow or a failed embedding: one number in all columns, the largest of "
+            "a float dtype, or the last row many times. They count like all others: leave them out."
+        )
 
 
 def minus(array: np.ndarray, origin: np.ndarray) -> np.ndarray:

@@ -232,8 +232,9 @@ def standard_error(
         raise TypeError(f"score: expected a function of the arrays, received {score!r}.")
     named = {"outputs": outputs} | ({} if prompts is None else {"prompts": prompts})
     given = {name: validation.as_array(array, name=name) for name, array in named.items()}
-    blurred = {n: np.asarray(a[:1]) for n, a in given.items() if validation.is_blurred(a)}
-    checked = dict(zip(given, validation.check_arrays(given, origins={**blurred}), strict=True))
+    blurred = [name for name, array in given.items() if validation.is_blurred(array)]
+    origins = validation.origins_of(given, blurred)
+    checked = dict(zip(given, validation.check_arrays(given, origins=origins), strict=True))
     arrays = [given[name] if name in blurred else array for name, array in checked.items()]
     n = arrays[0].shape[0]
     if n == 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -35,6 +35,11 @@ class Clustering(NamedTuple):
         return float(np.mean([adjusted_rand_score(*pair) for pair in pairs] or 1))
 
 
+# In distances of the nearest 90% of the rows from the centre. A row beyond the first decides the
+# variance, which tolerances are relative to; beyond the second, squares lose all other rows.
+_FAR, _TOO_FAR = 30, 1e8
+
+
 @validation.outside_transformations
 def k_means(points: ArrayLike, count: int, *, key: jax.Array, restarts: int = 10) -> Clustering:
     """The best of several runs of scikit-learn's K-means, each started by k-means++.
@@ -63,7 +68,9 @@ def k_means(points: ArrayLike, count: int, *, key: jax.Array, restarts: int = 10
     with _extras.needed("clusters", package="scikit-learn", purpose="K-means"):
         from sklearn.cluster import KMeans
 
-    array = np.asarray(validation.check_embeddings(points, name="points"))
+    given = validation.as_array(points, name="points")
+    origin = validation.origin_of(given)
+    array = np.asarray(validation.check_embeddings(given, name="points", origin=origin))
     count = validation.check_count(count, name="count", minimum=1)
     restarts = validation.check_count(restarts, name="restarts", minimum=1)
     validation.check_key(key)
@@ -75,7 +82,15 @@ def k_means(points: ArrayLike, count: int, *, key: jax.Array, restarts: int = 10
     seeds = np.asarray(jax.random.randint(key, (restarts,), 0, np.iinfo(np.int32).max))
     # In float64: squared distances in float32 would merge points that differ.
     array = array.astype(np.float64)
-    solvers = [KMeans(count, n_init=cast(Any, 1), random_state=int(seed)) for seed in seeds]
+    sizes = np.abs(array - np.median(array, axis=0)).max(axis=1)
+    farthest, usual = sizes.max(), np.quantile(sizes, 0.9, method="lower")
+    if 0 < _TOO_FAR * usual < farthest:
+        raise ValueError(
+            f"points: row {int(sizes.argmax())} is {farthest / usual:.0e} times as far away as "
+            "others, whose distances K-means would lose; leave it out."
+        )
+    options: Any = {"n_init": 1, "tol": 0.0 if farthest > _FAR * usual else 1e-4}
+    solvers = [KMeans(count, random_state=int(seed), **options) for seed in seeds]
     fits: list[Any] = [one.fit(array[first], sample_weight=copies) for one in solvers]
     fits.sort(key=lambda fit: fit.inertia_)
     best = fits[0]
@@ -83,7 +98,7 @@ def k_means(points: ArrayLike, count: int, *, key: jax.Array, restarts: int = 10
     distances = np.where(own, best.transform(array), np.inf)
     return Clustering(
         labels=best.labels_[kind],
-        centres=best.cluster_centers_,
+        centres=best.cluster_centers_ + (0 if origin is None else origin),
         medoids=np.argmin(distances, axis=0),
         inertia=float(best.inertia_),
         alternatives=np.stack([fit.labels_[kind] for fit in fits]),

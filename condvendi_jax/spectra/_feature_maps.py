@@ -32,6 +32,7 @@ _ENTRIES = 2**24
 # In eps of the largest eigenvalue of K_mm: below, rounding decides the eigenvector, which happens
 # where landmarks repeat one another.
 _RESOLVED = 32
+_CENTRED, _LARGEST_ANGLE = 64, 1e18
 
 _product = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 Terms = tuple[str, ...]
@@ -167,8 +168,12 @@ def _of_terms(parts: Sequence[Any], joined: Callable[[Any, Any], Any], terms: Te
 
 def fourier_map(points: Pairs, frequencies: tuple[jax.Array, ...], terms: Terms) -> FeatureMap:
     """Features `[b, 2 count]` of unit norm: cosine and sine of a frequency are neighbours."""
-    # The angles of far points would have few digits; a shift turns all features alike.
-    origins = [part[0] + jnp.mean(part - part[:1], axis=0) for part in points.arrays]
+    # The angles of far points would have few digits; a shift turns all features alike. The median
+    # of some rows is no far row's.
+    some = [jnp.sort(part[:: -(-points.n // _CENTRED)], axis=0) for part in points.arrays]
+    origins = [ordered[len(ordered) // 2] for ordered in some]
+    # No angle overflows. Rows so far away are like no other rows whatever their angles.
+    limits = [_LARGEST_ANGLE / jnp.max(jnp.abs(w)) for w in frequencies]
     scale = 1 / math.sqrt(frequencies[0].shape[0])
 
     def waves(angles: jax.Array) -> jax.Array:
@@ -177,8 +182,8 @@ def fourier_map(points: Pairs, frequencies: tuple[jax.Array, ...], terms: Terms)
 
     def of_rows(rows: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         angles = [
-            _product(part - origin[None], w.T)
-            for part, origin, w in zip(rows, origins, frequencies, strict=True)
+            _product(jnp.clip(part - origin[None], -limit, limit), w.T)
+            for part, origin, limit, w in zip(rows, origins, limits, frequencies, strict=True)
         ]
         return tuple(map(waves, _of_terms(angles, jnp.add, terms)))
 

@@ -20,9 +20,9 @@ def kernels(output_bandwidth, prompt_bandwidth=1.0):
     return dict(zip(("output_kernel", "prompt_kernel"), pair, strict=True))
 
 
-def with_outlier(n=120, d=8):
+def with_outlier(n=120, d=8, far=1e6):
     points = np.random.default_rng(0).normal(size=(n, d)).astype(np.float32)
-    points[17] = 1e6
+    points[17] += far / (1 + np.arange(d))
     return points, 1.5
 
 
@@ -44,6 +44,7 @@ def narrow_beside_one():
 
 UNRESOLVED = {
     "outlier": with_outlier,
+    "overflow": lambda: with_outlier(far=3e38),
     "tight": tight_clusters,
     "far": lambda: (tight_clusters()[0][:, :1] + np.float32(64), 1e-3),
     "tiny": lambda: scaled(1e-20),
@@ -197,7 +198,7 @@ def test_rows_that_a_cast_merges_are_told():
         UserWarning, match=r"outputs: 1[0-9] row\(s\) that differ in int64 are equal"
     ):
         cv.rke(points, kernel=cv.Cosine())
-    merged = np.array([[0.0], [1.0], [1.0 + 1e-12]])
+    merged = np.array([[0.0], [0.0], [1.0], [1.0 + 1e-12]])
     with pytest.warns(UserWarning) as caught:
         cv.rke(merged, kernel=cv.Gaussian(1.0))
     assert any(
