@@ -22,7 +22,7 @@ _SOURCES = {"std": "RKE section 6", "variance": "CV appendix E.1"}
 # A choice: the sampling noise of a median of two million distances is far below that of scores.
 _MEDIAN_SAMPLE = 2000
 # Two embeddings of one text differ by their rounding: by up to so many eps of their norms.
-_SAME = 16
+_SAME = 8
 DEFAULT_SUBSETS = 10  # As in CV appendix E.1.
 # How many pairs of rows a rule compares, within bounds on the partitions: a second or two on two
 # CPU cores up to n = 5,000, about six at n = 8,000. One partition leaves 4 to 7% of noise in a

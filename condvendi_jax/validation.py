@@ -267,10 +267,7 @@ def _cast(
 
 
 def _warn_of_padding(array: Any, name: str) -> None:
-    """Warns of rows that no encoder gives.
-
-    Not where all are such, nor of few columns or whole numbers, which may be labels or pixels.
-    """
+    """Warns of rows that no encoder gives, but not of whole numbers: they are labels or pixels."""
     if array.shape[1] < _FEWEST_COLUMNS or not jnp.issubdtype(array.dtype, jnp.floating):
         return
     with jax.ensure_compile_time_eval():
@@ -278,16 +275,15 @@ def _warn_of_padding(array: Any, name: str) -> None:
         odd = (high == low) | np.isin(np.maximum(high, -low), _LARGEST)
         last = (high == high[-1]) & (low == low[-1])
         if last[-_FEWEST_REPEATED:].all() and 2 * last.sum() <= len(last):
-            # Where all others differ, equal answers of a model are unlikely.
             odd |= last & (len(np.unique([high, low], axis=1).T) == len(last) + 1 - last.sum())
         others = np.asarray(array[np.flatnonzero(~odd)[:_ROWS_FOR_ORIGIN]])
     if odd.any() and (others != np.round(others)).any():
         row = int(odd.argmax())
-        value = max(high[row], low[row], key=abs)
         warn(
-            f"{name}: {int(odd.sum())} row(s), the first of them row {row} ({value:g}), look like "
-            "padding, an overflow or a failed embedding: one number in all columns, the largest of "
-            "a float dtype, or the last row many times. They count like all others: leave them out."
+            f"{name}: {int(odd.sum())} row(s) look like padding, an overflow or a failed "
+            "embedding: one number in all columns, the largest of a float dtype, or the last row "
+            "many times. They count like all others: leave them out. The first is row "
+            f"{row}, with {max(high[row], low[row], key=abs):g}."
         )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+import scipy.spatial.distance
 from oracles import draw_pairs, gaussian_gram
 
 import condvendi_jax as cv
@@ -33,12 +34,13 @@ def test_the_identity_at_tiny_bandwidths_is_not_chosen(points):
     assert chosen.means[index] < chosen.subset_size / 2
 
 
-@pytest.mark.parametrize("partitions", [1, 30])
-def test_spreads_are_those_of_rke_over_disjoint_subsets(points, partitions):
+@pytest.mark.parametrize(("partitions", "far"), [(1, 0), (30, 0), (30, 1e6)])
+def test_spreads_are_those_of_rke_over_disjoint_subsets(points, partitions, far):
     """Five subsets of all hundred rows: their mean RKE and its spread, by the definition.
 
     Of one partition the distances are computed by subset, of 30 all subsets share them.
     """
+    points = points + far * (np.arange(100) == 7)[:, None].astype(np.float32)
     options = {"candidates": GRID, "criterion": "std", "threshold": 5, "subsets": 5}
     chosen = select_bandwidth(points, key=KEY, **options, partitions=partitions)
     rows = bandwidth._draw_subsets(jax.random.split(KEY)[0], partitions, 100, 5, 20)
@@ -145,6 +147,31 @@ def test_median_by_hand():
     assert median_heuristic(doubled, key=KEY) == pytest.approx(4, rel=1e-6)
 
 
+@pytest.mark.parametrize("far", [65504, 1e5, 1e20, np.finfo(np.float32).max])
+def test_a_far_row_does_not_move_the_median(far):
+    """A matrix product rounds all distances to those of the far row. Equal rows have none, up to
+    the rounding of an encoder."""
+    points = np.random.default_rng(0).normal(size=(150, 7))
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    points[7] = far
+    points = points.astype(np.float16 if far == 65504 else np.float32)
+    expected = np.median(scipy.spatial.distance.pdist(points.astype(np.float64)))
+    assert median_heuristic(points, key=KEY) == pytest.approx(expected, rel=1e-6)
+    again = points.astype(np.float32)
+    again[8:] *= np.float32(1 + 1e-7)
+    doubled = np.concatenate([points, again])
+    assert median_heuristic(doubled, key=KEY) == pytest.approx(expected, rel=1e-2)
+
+
+def test_the_median_tells_tight_clusters_from_their_distance():
+    """Within two clusters of 60 and 40 rows are 52% of the pairs."""
+    points = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
+    points[60:] += 1e4
+    expected = np.median(scipy.spatial.distance.pdist(points.astype(np.float64)))
+    assert expected < 10
+    assert median_heuristic(points, key=KEY) == pytest.approx(expected, rel=1e-3)
+
+
 def test_median_of_many_rows_is_over_a_sample_drawn_by_the_key():
     many = np.random.default_rng(0).normal(size=(2500, 1)).astype(np.float32)
     one, two = (median_heuristic(many, key=jax.random.key(s)) for s in (0, 1))
@@ -235,9 +262,10 @@ def test_the_bandwidth_of_pairs_by_hand():
     """All squared distances are 1 in both classes: k^2 = 1/2 is likeliest, at 1 / log 2. The
     classes weigh the same, so that one pair of five says as much as four."""
     for same in ([True, False], [True, False, False, False, False]):
-        first = np.zeros((len(same), 1), np.int8)
-        chosen = cv.bandwidth_from_pairs(first, first + 1, np.array(same))
-        assert chosen**2 == pytest.approx(1 / math.log(2), rel=1e-9)
+        # In float64 all numbers of the second are equal.
+        for first in (np.zeros((len(same), 1), np.int8), np.full((len(same), 1), 2**60, np.uint64)):
+            chosen = cv.bandwidth_from_pairs(first, first + 1, np.array(same))
+            assert chosen**2 == pytest.approx(1 / math.log(2), rel=1e-9)
 
 
 def test_pairs_of_extreme_distances_have_a_bandwidth():

@@ -287,10 +287,27 @@ def test_equal_points_are_weighed_and_stay_together():
         cv.clusters.k_means(points, 4, key=jax.random.key(0))
 
 
+def test_k_means_converges_and_keeps_its_digits_where_a_row_is_far_away():
+    """Every point is nearest to the mean of its cluster, which other tolerances do not reach."""
+    points = np.random.default_rng(0).normal(size=(80, 5))
+    points[7] = 1e5
+    found = cv.clusters.k_means(points.astype(np.float32), 9, key=jax.random.key(0), restarts=2)
+    means = np.stack([points[found.labels == c].mean(axis=0) for c in range(9)])
+    np.testing.assert_allclose(found.centres, means, rtol=1e-5, atol=1e-6)
+    squares = np.sum((points[:, None] - means) ** 2, axis=2)
+    np.testing.assert_array_equal(found.labels, squares.argmin(axis=1))
+    points[7] = 1e10
+    with pytest.raises(ValueError, match="points: row 7 is .e.09 times as far away as others"):
+        cv.clusters.k_means(points.astype(np.float32), 9, key=jax.random.key(0))
+
+
+@pytest.mark.filterwarnings("ignore:.*float64 input is computed in float32")
 def test_points_that_float32_distances_would_merge_are_clusters():
     points = np.stack([np.repeat([0.0, 240.0, 480.0], 5), 1e-3 * np.arange(15)], 1)
     found = cv.clusters.k_means(points.astype(np.float32), 15, key=jax.random.key(0), restarts=2)
     assert sorted(found.medoids) == list(range(15))
+    far = cv.clusters.k_means(points + 1e9, 15, key=jax.random.key(0), restarts=2)
+    np.testing.assert_allclose(far.centres[far.labels], points + 1e9, rtol=1e-13)
 
 
 @pytest.mark.parametrize(

@@ -192,6 +192,17 @@ def test_gaussians_of_pairs_move_too():
     np.testing.assert_allclose(far, near, rtol=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore:.*float64 input is computed in float32")
+def test_a_far_first_row_leaves_the_others_their_digits():
+    """Less the first row, the others were equal in float32."""
+    points = np.random.default_rng(0).normal(size=(80, 2))
+    points[0] = 1e12, -1e12
+    assert_close(
+        cv.rke(points, kernel=cv.Gaussian(3.0)),
+        scores(*[gaussian_gram(points, 3.0)] * 2, order=2)["vendi"],
+    )
+
+
 def test_rows_that_a_cast_merges_are_told():
     points = np.arange(20, dtype=np.int64)[:, None] + 2**40
     with pytest.warns(

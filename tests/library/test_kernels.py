@@ -128,6 +128,9 @@ def test_labels_that_the_cast_may_merge_are_refused():
     for kernel in (cv.Indicator(), cv.Gaussian(1.0) * cv.Indicator()):
         with pytest.raises(ValueError, match="outputs: .* below 16,777,216; .* in row 3. Number"):
             cv.rke(labels + [[0], [0], [0], [1]], kernel=kernel)
+    # Processors that flush what is below the smallest normal number would count two.
+    with pytest.raises(ValueError, match="outputs: .* below 1e-38 from zero; .* in row 2. Number"):
+        cv.rke(np.array([[0], [1], [1e-40], [1e-39]], np.float32), kernel=cv.Indicator())
 
 
 def test_the_indicator_multiplies_and_has_no_slope():

@@ -123,13 +123,13 @@ def test_what_makes_no_pairs_is_refused(call, error, words):
 
 @pytest.mark.parametrize("order", [1, 2])
 def test_equal_prompts_are_numbered_alike_in_all_models(order):
-    """Rows of zeros of either sign are equal, and the scores are those of the rows themselves."""
+    """Zeros of either sign are equal, and the scores are those of the rows themselves."""
     outputs, _ = draw_pairs(24, dtype=np.float32)
     kinds = np.random.default_rng(0).normal(size=(5, 40)).astype(np.float32)
-    kinds[:2] = [[0.0], [1.0]]
+    kinds[:2, 1:] = [[0.0], [1.0]]
     chosen = {"a": np.arange(24) % 4, "b": np.arange(24) // 5}
     prompts = {name: kinds[rows] for name, rows in chosen.items()}
-    prompts["a"][::8] *= -1
+    prompts["a"][::8, 1:] *= -1
     kernels = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Indicator()}
     models = dict.fromkeys(chosen, outputs)
     pairs = cv.Pairs.of_models(models, prompts, **kernels)

@@ -10,7 +10,7 @@ import pytest
 from oracles import assert_close, draw_pairs, gaussian_gram, scores
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth
+from condvendi_jax import bandwidth, metrics, validation
 from condvendi_jax.grams import _memory as memory
 from condvendi_jax.inference import _jackknife as uncertainty
 
@@ -152,6 +152,45 @@ def test_small_dtypes_are_cast_before_any_arithmetic(small):
         expected = scores(*[gaussian_gram(exact, bandwidth)] * 2, order=order)["vendi"]
         assert got.dtype == jnp.float32
         assert_close(got, expected)
+
+
+def _padded(rows, dtype=np.float32, columns=8):
+    points = np.random.default_rng(0).normal(size=(40, columns)).astype(dtype)
+    for row, value in rows.items():
+        points[row] = value
+    return points
+
+
+END = dict.fromkeys(range(30, 40), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("points", "said"),
+    [
+        (_padded(END), "10 row.* The first is row 30, with 0."),
+        (jnp.asarray(_padded({3: -1.0})), "1 row.* The first is row 3, with -1."),
+        (_padded(END)[:, ::-1] + np.float64(1e6), "10 row.* row 30, with 1e.06"),
+        (_padded({5: [1, 2, -65504, *[0] * 5]}, np.float16), "1 row.* row 5, with -65504."),
+        (_padded({5: [3.4028235e38, *[0] * 7]}), "1 row.* row 5, with 3.40282e.38."),
+        (_padded(dict.fromkeys(range(30, 40), np.arange(8) / 9)), "10 row.* row 30, with 0.77"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*float64 input is computed in float32")
+def test_rows_that_no_encoder_gives_are_named(points, said):
+    with pytest.warns(UserWarning, match=f"points: {said}"):
+        validation.check_embeddings(points, name="points", origin=validation.origin_of(points))
+
+
+def test_ordinary_rows_are_not_called_padding():
+    """Few columns, labels, one-hot rows, equal rows, and answers that recur."""
+    answers = _padded({})[np.arange(40) // 10]
+    whole = np.round(3 * _padded(END))
+    for points in (_padded(END, columns=7), whole, np.eye(20) / 3, 0 * whole + 0.5, answers):
+        validation.check_embeddings(points.astype(np.float32), name="points")
+    values = jax.jit(lambda x: validation.check_embeddings(x, name="points"))(_padded(END))
+    np.testing.assert_array_equal(values, _padded(END))
+    metric = metrics.RKE(kernel=cv.Gaussian(1.0))
+    metric.update(outputs=_padded({}), mask=np.arange(40) < 20)
 
 
 def test_float64_is_computed_in_float32_with_one_warning_where_x64_is_off():
