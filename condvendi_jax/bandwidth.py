@@ -21,8 +21,8 @@ Criterion = Literal["std", "variance"]
 _SOURCES = {"std": "RKE section 6", "variance": "CV appendix E.1"}
 # A choice: the sampling noise of a median of two million distances is far below that of scores.
 _MEDIAN_SAMPLE = 2000
-# Two embeddings of one text differ by their rounding: by up to so many eps of their norms.
-_SAME = 8
+# Two embeddings of one text differ by their rounding: by up to so many eps in each coordinate.
+_SAME = 4
 DEFAULT_SUBSETS = 10  # As in CV appendix E.1.
 # How many pairs of rows a rule compares, within bounds on the partitions: a second or two on two
 # CPU cores up to n = 5,000, about six at n = 8,000. One partition leaves 4 to 7% of noise in a
@@ -541,7 +541,7 @@ def median_heuristic(points: ArrayLike, *, key: jax.Array) -> float:
       key: draws the rows where there are more.
 
     Returns:
-      The median over the pairs at a positive distance, in the units of the embeddings.
+      The median over the pairs that differ by more than rounding, in the units of the embeddings.
 
     Raises:
       ValueError: there is one row, or all are identical, which no bandwidth resolves.
@@ -568,7 +568,7 @@ def _distances(rows: np.ndarray, eps: float) -> np.ndarray:
     """The distances of all pairs of different rows `[n, d]`, by differences in float64.
 
     A matrix product would round all distances by eps of the largest norm, which is that of a single
-    far row. Rows are the same where they differ by a few `eps` of their distance from the centre.
+    far row. Rows are the same if they differ by a few `eps` of their distance from the centre.
     """
     from scipy.spatial.distance import pdist  # Imported where it is used: it is slow to import.
 
@@ -577,10 +577,10 @@ def _distances(rows: np.ndarray, eps: float) -> np.ndarray:
         sizes = np.abs(centred).max(axis=1)
         # A length near the distances, so that squares stay in range, but those of far rows.
         unit = np.median(sizes[sizes > 0]) if sizes.any() else 1.0
-        norms = np.linalg.norm(centred / unit, axis=1)
         distances = pdist(centred / unit)
+        rounding = _SAME * eps * math.sqrt(rows.shape[1]) * (sizes / unit)
     first, second = np.triu_indices(len(rows), 1)
-    return unit * distances[distances > _SAME * eps * (norms[first] + norms[second])]
+    return unit * distances[distances > rounding[first] + rounding[second]]
 
 
 class _Checked(NamedTuple):

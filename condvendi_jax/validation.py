@@ -249,7 +249,6 @@ def _cast(
     # Arrays on the host are checked there, without compiling a program.
     host = np.asarray(array)
     check_finite(host, name=name)
-    _warn_of_padding(host, name)
     moved = host if origin is None else minus(host, origin)
     with np.errstate(over="ignore"):
         cast = moved.astype(compute_dtype())
@@ -261,6 +260,7 @@ def _cast(
             f"({limit:.1e}), the first of them row {int(beyond.argmax())}: rescale the embeddings "
             "(and the bandwidth), or enable x64."
         )
+    _warn_of_padding(cast if origin is None else host, name)
     if _loses(host.dtype):
         _warn_of_merged_rows(host, cast, name)
     return place(cast)

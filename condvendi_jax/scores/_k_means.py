@@ -55,7 +55,8 @@ def k_means(points: ArrayLike, count: int, *, key: jax.Array, restarts: int = 10
 
     Raises:
       TypeError, ValueError: the points are not a finite real array `[n, d]`, `count` exceeds the
-        number of distinct points, `count` or `restarts` is below 1, or the key is missing.
+        number of distinct points, `count` or `restarts` is below 1, the key is missing, or a point
+        is 1e8 times as far away as others.
 
     Examples:
       >>> import jax, numpy as np
