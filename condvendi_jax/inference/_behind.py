@@ -95,18 +95,21 @@ class Behind:
         return sorted(groups, key=lambda g: (-len(g.positions), -size[g.number]))[:count]
 
     def redundant(self, count: int) -> list[tuple[str, np.ndarray, float]]:
-        """Near-duplicates of one model, by their mean influence relative to the score, least first.
+        """The largest groups of near-duplicates of one model, then single outputs by influence.
+
+        Influences sum to zero, so that a model that always repeats itself has none.
 
         Returns:
-          The model, the positions and the mean influence.
+          The model, the positions, and their mean influence relative to the score.
         """
         found = []
         for name, own in self.models.items():
             for group in np.unique(own.group[own.group >= 0]).tolist():
                 positions = np.flatnonzero(own.group == group)
-                found.append((name, positions, float(own.influence[positions].mean())))
-        found.sort(key=lambda entry: entry[2] / self.models[entry[0]].score)
-        return found[:count]
+                influence = float(own.influence[positions].mean() / own.score)
+                if len(positions) > 1 or influence < 0:
+                    found.append((name, positions, influence))
+        return sorted(found, key=lambda entry: (-len(entry[1]), entry[2]))[:count]
 
 
 def of_pairs(models: Mapping[str, Pairs]) -> Behind:

@@ -57,8 +57,9 @@ class PairProfile(NamedTuple):
       first, second: the models.
       score: vendi, conditional or information.
       signs: `[m]`, 1 where the first model has the larger score, -1 where the second has, 0 where
-        no difference can be told. All signs of all pairs of a score are right at once, but for the
-        level.
+        the difference is not significant or not tested. All signs of all pairs of a score are right
+        at once, but for the level.
+      untested: `[m]`, why the two are not tested, in words; None where they are.
       p_value: of no difference at any bandwidth of the ladder; NaN where nothing is tested.
       adjusted: the same for all pairs at once.
     """
@@ -67,6 +68,7 @@ class PairProfile(NamedTuple):
     second: str
     score: str
     signs: np.ndarray
+    untested: Sequence[str | None]
     p_value: float
     adjusted: float
 
@@ -74,6 +76,11 @@ class PairProfile(NamedTuple):
     def depends(self) -> bool:
         """Whether each of the two is more diverse somewhere."""
         return bool((self.signs > 0).any() and (self.signs < 0).any())
+
+    @property
+    def states(self) -> list[int | str]:
+        """At each bandwidth why the two are not tested, or the sign: 0 if it is not significant."""
+        return [why or sign for why, sign in zip(self.untested, self.signs.tolist(), strict=True)]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -91,7 +98,7 @@ class Profile:
       bands: the ends of their simultaneous bands, `[models, m, 2]` each; NaN where a score is
         saturated, or where there is no error.
       saturated: where a score counts rows, or where all outputs count as the same, `[models, m]`
-        each: nothing is told apart there.
+        each: `saturation.untested` says which models are not tested there.
       pairs: every two models by every score.
       level: one less the coverage of a band, and the rate at which any of the signs is wrong.
       units: what the groups of rows are that count as independent.
@@ -157,7 +164,7 @@ class Profile:
                     "saturated": saturated.tolist(),
                 }
                 for model, values, bands, saturated in zip(
-                    self.models, *(getattr(of, name) for of in self._curves), strict=True
+                    self.models, *self.curves(name), strict=True
                 )
             }
             for name in self.names
@@ -177,9 +184,9 @@ class Profile:
             "pairs": [pair._asdict() | {"signs": pair.signs.tolist()} for pair in self.pairs],
         }
 
-    @property
-    def _curves(self) -> tuple[PerScore, PerScore, PerScore]:
-        return self.values, self.bands, self.saturated
+    def curves(self, score: str) -> list[Any]:
+        """The `values`, `bands` and `saturated` of a score."""
+        return [getattr(of, score) for of in (self.values, self.bands, self.saturated)]
 
     def figure(self) -> Figure:
         """The scores against the bandwidth, with a band for each model, as matplotlib draws it."""
@@ -335,15 +342,15 @@ def of_pairs(
     for index, score in enumerate(PerScore._fields[: 3 if first.paired else 1]):
         values = np.exp([own.logs[index] for own in curves.values()])
         if untested is None:
-            bands, differences = found.of_score(index)
+            bands, compared = found.of_score(index)
         else:
             bands = np.full((*values.shape, 2), math.nan)
-            none = np.zeros(ladder.size, int), math.nan, math.nan
-            differences = dict.fromkeys(itertools.combinations(pairs, 2), none)
+            none = np.zeros(ladder.size, int), [untested] * ladder.size, math.nan, math.nan
+            compared = [PairProfile(*two, score, *none) for two in itertools.combinations(pairs, 2)]
         by_score["values"].append(values)
         by_score["bands"].append(bands)
         by_score["saturated"].append(np.array([own.saturated[index] for own in curves.values()]))
-        told += [PairProfile(*two, score, *of) for two, of in differences.items()]
+        told += compared
     missing = [None] * (0 if first.paired else 2)
     return Profile(
         tuple(pairs),
@@ -396,11 +403,12 @@ class _Curve(NamedTuple):
     constant: np.ndarray  # Where all outputs count as the same, `[m]`.
     freedom: int  # The number of independent groups less one.
     untested: str | None  # Why influences give no errors.
+    refused: np.ndarray | bool = False  # Where errors are too small, `[m]`.
 
     @property
     def saturated(self) -> np.ndarray:
-        """Where a score says nothing of this model, `[scores, m]`."""
-        return self.full | self.constant
+        """Where a score has no band, `[scores, m]`."""
+        return self.full | self.constant | self.refused
 
 
 def _curve(
@@ -425,7 +433,7 @@ def _curve(
             [infinitesimal.of_units(of, pairs, units, deleted=deleted) for of in changes]
         )
         noise, refused = np.zeros(of_units.shape[:2]), np.zeros(ladder.size, bool)
-    full = (terms > math.log(saturation.APART * pairs.largest(entropy))) | refused
+    full = terms > math.log(saturation.APART * pairs.largest(entropy))
     return _Curve(
         logs=_scores(terms),
         of_units=of_units,
@@ -434,6 +442,7 @@ def _curve(
         constant=terms[0] < math.log(saturation.ALIKE),
         freedom=infinitesimal.independent_units(pairs, units) - 1,
         untested=doubt,
+        refused=refused,
     )
 
 
@@ -563,10 +572,8 @@ class _Tested(NamedTuple):
     seed: int
     rounding: float  # Of the logarithm of a score: no error counts as smaller.
 
-    def of_score(
-        self, score: int
-    ) -> tuple[np.ndarray, dict[tuple[str, str], tuple[np.ndarray, float, float]]]:
-        """The bands of each model, `[models, m, 2]`; by pair its signs and both p-values."""
+    def of_score(self, score: int) -> tuple[np.ndarray, list[PairProfile]]:
+        """The bands of each model, `[models, m, 2]`, and every two models."""
         draws, curves = self.draws(score), list(self.curves.values())
         bands = np.array([self._band(draws[:, k], own, score) for k, own in enumerate(curves)])
         return bands, self._differences(draws, score)
@@ -611,34 +618,37 @@ class _Tested(NamedTuple):
             ends[kept] = np.exp(own.logs[score][kept, None] + width * [-1, 1])
         return ends
 
-    def _differences(
-        self, draws: np.ndarray, score: int
-    ) -> dict[tuple[str, str], tuple[np.ndarray, float, float]]:
-        """For every two models the signs, and the p-value of the two and among all."""
+    def _differences(self, draws: np.ndarray, score: int) -> list[PairProfile]:
+        """Every two models: signs, why they are not tested, the p-value alone and among all."""
         pairs = list(itertools.combinations(range(len(self.curves)), 2))
         if not pairs:
-            return {}
+            return []
         names, curves = zip(*self.curves.items(), strict=True)
-        observed, drawn = [], []
+        name = PerScore._fields[score]
+        observed, drawn, reasons = [], [], []
         for one, two in pairs:
             first, second = curves[one], curves[two]
-            counts_rows = first.full[score] | second.full[score]
-            tested = ~counts_rows & ~(first.constant & second.constant)
+            logs = np.array([first.logs[score], second.logs[score]])
+            same, full = [first.constant, second.constant], [first.full[score], second.full[score]]
+            limits = saturation.Nearly(np.array(same), np.array(full))
+            why = saturation.untested(name, (names[one], names[two]), logs, limits)
+            for place in np.flatnonzero(first.refused | second.refused).tolist():
+                why[place] = "rows are few for so many modes"
+            tested = [reason is None for reason in why]
             scale = np.where(tested, self.errors(score, first, second), math.inf)
-            difference = first.logs[score] - second.logs[score]
-            observed.append(np.where(np.abs(difference) <= self.rounding, 0, difference) / scale)
+            difference = np.where(np.abs(logs[0] - logs[1]) <= self.rounding, 0, logs[0] - logs[1])
+            observed.append(difference / scale)
             drawn.append(np.abs(draws[:, one] - draws[:, two]) / scale)
+            reasons.append(why)
         statistics, largest = np.array(observed), np.stack(drawn, axis=1)
         told = _stepped_down(np.abs(statistics), largest, self.level)
-        p_values, adjusted = _p_values(np.abs(statistics).max(axis=1), largest.max(axis=2))
-        return {
-            (names[one], names[two]): (
-                np.where(told[k], np.sign(statistics[k]), 0).astype(int),
-                p_values[k],
-                adjusted[k],
-            )
+        p_values = np.array(_p_values(np.abs(statistics).max(axis=1), largest.max(axis=2)))
+        p_values[:, [None not in why for why in reasons]] = math.nan
+        signs = np.where(told, np.sign(statistics), 0).astype(int)
+        return [
+            PairProfile(names[one], names[two], name, signs[k], reasons[k], *p_values[:, k])
             for k, (one, two) in enumerate(pairs)
-        }
+        ]
 
 
 def _stepped_down(observed: np.ndarray, drawn: np.ndarray, level: float) -> np.ndarray:

@@ -11,6 +11,7 @@ A score that is nearly at a limit can be tested, but it means something else tha
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -140,6 +141,36 @@ def nearly(values: Any, largest: Any) -> Nearly:
     return Nearly(alike & ~apart, apart & ~alike)
 
 
+def untested(score: str, models: Sequence[str], values: Any, limits: Nearly) -> list[str | None]:
+    """Why two models are not tested by a score, in words, `[m]`; None where they are.
+
+    Let s be the mean squared kernel of two different rows. Then n / RKE = 1 + (n - 1) s: at equal n
+    the model with the smaller s has the larger score, even at the limit. Above 0.9 n fewer than
+    n / 18 pairs of rows count as the same, too few to estimate s. Such a model can be more diverse
+    than one below the limit, whose pairs make the error, but not less, and two such models are not
+    tested. At equal prompts this holds for pairs of output and prompt, and conditional scores.
+    Information may move either way. Outputs that count as the same can only be less diverse.
+
+    Args:
+      score: vendi, conditional or information.
+      models: the names of the two.
+      values: their scores, or the logarithms, an array `[2, m]`.
+      limits: whether their outputs, or pairs, are at a limit, `[2, m]` each.
+    """
+    smaller = values <= values[::-1]
+    counted = {"vendi": "outputs", "conditional": "pairs of output and prompt"}
+    different = f"{counted.get(score, 'outputs or pairs')} of {{}} count as different"
+    reasons: list[str | None] = [None] * values.shape[1]
+    for at_limit, decides, words in (
+        (limits.smallest, smaller[::-1], "outputs of {} count as the same"),
+        (limits.largest, smaller | (score == "information"), different),
+    ):
+        for k in np.flatnonzero((at_limit & decides).any(axis=0)).tolist():
+            whose = " and ".join(itertools.compress(models, at_limit[:, k]))
+            reasons[k] = f"nearly all {words.format(whose)}"
+    return reasons
+
+
 class Advice(NamedTuple):
     """What is nearly saturated, and what to do about it. `str` gives the sentence.
 
@@ -172,7 +203,7 @@ _FINDINGS = {
 }
 _REMEDIES = {
     "outputs alike": "If they differ, use {narrower}",
-    "outputs apart": "These scores count outputs, not modes, and grow with n. Use {wider}",
+    "outputs apart": "These scores count outputs, and grow with n. If some agree, use {wider}",
     "outputs cut": "These scores count eigenvalues. Keep more of them, or use {wider}",
     "prompts alike": "Conditional scores are then nearly those of the outputs alone. If prompts "
     "differ, use {narrower}",

@@ -29,9 +29,7 @@ def profile(found: Profile) -> Figure:
     figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(1, len(names), squeeze=False)[0]
     for panel, name in zip(panels, names, strict=True):
-        values, bands, saturated = (
-            getattr(of, name) for of in (found.values, found.bands, found.saturated)
-        )
+        values, bands, saturated = found.curves(name)
         for index, model in enumerate(found.models):
             look = {"color": _COLOURS[index % len(_COLOURS)]}
             dash = _DASHES[index // len(_COLOURS) % len(_DASHES)]
@@ -83,5 +81,5 @@ def _caption(found: Profile) -> str:
     return (
         f"{numbers}; {moves} times {found.multiples[0]:.3g} to {found.multiples[-1]:.3g}; {bands}; "
         f"seed {found.seed}.\nDashed: the chosen bandwidth ({found.chosen[found.axis].rule}). "
-        "Grey: saturated, nothing is told apart."
+        "Grey: all models are at a limit."
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+import itertools
 import math
 import os
 import pathlib
@@ -19,6 +20,7 @@ from condvendi_jax.report import _render
 
 if TYPE_CHECKING:  # The results themselves import this module.
     from condvendi_jax.inference._behind import Behind
+    from condvendi_jax.inference._profile import Profile
     from condvendi_jax.inference._results import Comparison
 
 _LISTED = 10
@@ -124,40 +126,40 @@ def answered(found: Comparison) -> tuple[str, str]:
     if over is None or over.untested is not None:
         main = "conditional" if given else "vendi"
         ranking = max(found.rankings, key=lambda r: (r.score == main, r.order == 2))
-        why = over.untested if over else "scores over a ladder of bandwidths were not computed"
-        why = found.untested or why
+        why = found.untested or (over.untested if over else "no profile was computed")
         words = f"{ranking.name}{given}, at one bandwidth: {_render.ranking_in_words(ranking)}."
         return words, f"Over the bandwidths nothing was tested: {why}."
-    names, score, widths = over.models, over.main, over.bandwidths.tolist()
-    signs = {
-        (one, two): over.pair(one, two, score).signs for one in names for two in names if one != two
-    }
-    wins = {one: sum(int(signs[one, two].sum()) for two in names if two != one) for one in names}
-    leader = max(names, key=lambda name: wins[name])
-    rivals = [name for name in names if name != leader]
-    above = [name for name in rivals if (signs[leader, name] > 0).any()]
-    below = [name for name in rivals if (signs[leader, name] < 0).any()]
-    ahead = [name for name in above if name not in below]
-    open_ = [name for name in rivals if name not in above and name not in below]
-    certainty = (
-        f"{1 - over.level:.0%} certain, for all models and all bandwidths from {widths[0]:.3g} to "
-        f"{widths[-1]:.3g} at once ({_render.score_name(score, over.order, None)}, "
-        f"{over.groups:,} {'prompts' if over.units == 'rows of one prompt' else over.units})."
-    )
-    if not above and not below:
-        return f"No difference in diversity{given} can be told at any bandwidth.", certainty
-    parts = []
-    if ahead:
-        together = np.all([signs[leader, name] > 0 for name in ahead], axis=0).astype(int)
-        where = _render.where(together.tolist(), 1, widths) if together.any() else "somewhere"
-        everyone = len(ahead) == len(rivals) > 1
-        whom = "every other model" if everyone else _render.listed(ahead)
-        parts.append(f"it is more diverse than {whom} {where}, and less diverse at no bandwidth")
-    if below:
-        parts.append(f"its order with {_render.listed(below)} depends on the bandwidth")
-    if open_:
-        parts.append(f"no difference from {_render.listed(open_)} can be told")
-    return f"{leader} leads in diversity{given}: {'; '.join(parts)}.", certainty
+    heading, _ = _render.over_bandwidths(over)
+    return _leader(over, given), f"{heading} {_render.joint_confidence(over)}."
+
+
+def _leader(over: Profile, given: str) -> str:
+    """Which model is more diverse than every other and never less, or which are in front."""
+    names = over.models
+    pairs = {a: [over.pair(a, b, over.main) for b in names if b != a] for a in names}
+    untested = [name for name in names if all(None not in pair.untested for pair in pairs[name])]
+    never = [name for name in names if all((pair.signs >= 0).all() for pair in pairs[name])]
+    front = [name for name in never if name not in untested]
+    for leader in front:
+        wins: Any = np.array([pair.signs > 0 for pair in pairs[leader]])
+        if wins.any(axis=1).all():
+            whom = "every other model" if len(wins) > 1 else pairs[leader][0].second
+            places = _render.where(wins.all(axis=0).tolist(), True, over.bandwidths.tolist())
+            return (
+                f"{leader} leads in diversity{given}: it is more diverse than {whom} "
+                f"{places or 'at some bandwidth'}, and less diverse at no tested bandwidth."
+            )
+    words = f"No model leads in diversity{given}."
+    if len(untested) == len(names):
+        return f"No difference in diversity{given} was tested."
+    if len(never) == len(names):
+        words = f"No significant difference in diversity{given} at any tested bandwidth."
+    elif front:
+        words += f" In front: {_render.listed(front)}, less diverse at no tested bandwidth."
+    own = [pair for pair in over.pairs if pair.score == over.main and pair.depends]
+    if turning := [f"{pair.first} - {pair.second}" for pair in own]:
+        words += f" The order depends on the bandwidth: {_render.listed(turning)}."
+    return words + (f" Not tested: {_render.listed(untested)}." if untested else "")
 
 
 def _scored(found: Comparison, encoder: str | None, command: str | None) -> str:
@@ -439,11 +441,10 @@ def _redundant(behind: Behind, shown: _Shown) -> str:
     items = []
     for name, positions, influence in behind.redundant(_LISTED):
         number = int(behind.models[name].prompt[positions[0]])
-        count = f" × {len(positions):,}" if len(positions) > 1 else ""
+        count = f"{len(positions):,} alike" if len(positions) > 1 else _signed(influence)
         items.append(
-            f'<li><b class="down">{_signed(influence)}</b>'
-            f"{shown.output(name, int(positions[0]), 300)} "
-            f"<small>{text(name)}{count}, {_link(number, shown.prompt(number, 80))}</small></li>"
+            f'<li><b class="down">{count}</b>{shown.output(name, int(positions[0]), 300)} '
+            f"<small>{text(name)}; {_link(number, shown.prompt(number, 80))}</small></li>"
         )
     return f'<ol class="outputs">{"".join(items)}</ol>'
 
@@ -480,10 +481,8 @@ def _profile(found: Comparison) -> str:
     over = found.profile
     if over is None:
         return "<p>The scores over the bandwidths were not computed.</p>"
-    score, widths = over.main, over.bandwidths
-    values, bands, saturated = (
-        getattr(of, score) for of in (over.values, over.bands, over.saturated)
-    )
+    widths = over.bandwidths
+    values, bands, saturated = over.curves(over.main)
     chart, places = _chart(over.models, widths, values, bands, f"bandwidth of {over.axis}")
     rows = []
     chosen = int(np.argmin(np.abs(np.log(over.multiples))))
@@ -492,7 +491,7 @@ def _profile(found: Comparison) -> str:
         for value, (low, high), full in zip(
             values[:, k], bands[:, k], saturated[:, k], strict=True
         ):
-            band = "saturated" if full else "" if math.isnan(low) else f"{low:.3g} to {high:.3g}"
+            band = "at a limit" if full else "" if math.isnan(low) else f"{low:.3g} to {high:.3g}"
             cells.append(f"<td>{value:.4g} <small>{band}</small></td>")
         order = _order_at(over, k)
         rows.append(
@@ -510,15 +509,14 @@ def _profile(found: Comparison) -> str:
     return f"<p>{text(heading)}</p>{_list(sentences)}{slider}{chart}{every}"
 
 
-def _order_at(over: Any, k: int) -> str:
-    """The order of the models at one bandwidth: 'A > B ≥ C'."""
-    values = getattr(over.values, over.main)[:, k]
-    names = [over.models[m] for m in np.argsort(-values, kind="stable")]
-    words = names[0]
-    for one, two in zip(names, names[1:], strict=False):
-        apart = over.pair(one, two, over.main).signs[k] > 0
-        words += (" > " if apart else " ≥ ") + two
-    return words
+def _order_at(over: Profile, k: int) -> str:
+    """The order of the models at one bandwidth: 'A > B >= C'."""
+    places = np.argsort(-getattr(over.values, over.main)[:, k], kind="stable")
+    names, states = [over.models[place] for place in places], {}
+    for one, two in itertools.combinations(names, 2):
+        state = over.pair(one, two, over.main).states[k]
+        states[one, two] = math.nan if isinstance(state, str) else state
+    return _render.order_in_words(names, states)
 
 
 def _chart(

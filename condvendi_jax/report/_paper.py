@@ -85,13 +85,14 @@ def of_comparison(found: Comparison, encoder: str | None) -> Report:
             f"Models that share a letter cannot be told apart at the level {found.level:g} "
             "(two-sided t-tests; Holm's method for all pairs of models within a score)."
         )
+    notes += [f"Saturated: {words}." for words in _render.saturated(found)]
     if found.untested:
         notes.append(f"Differences are not tested: {found.untested}.")
     if found.profile:
         heading, sentences = _render.over_bandwidths(found.profile)
-        notes.append(f"{heading} {'; '.join(sentences)}.")
+        notes.append(f"{heading} {'. '.join(sentences)}.")
         if found.profile.untested is None:
-            notes.append(f"These statements hold together at the level {found.profile.level:g}.")
+            notes.append(f"Of these, {_render.joint_confidence(found.profile)}.")
     table = _render.scores_by_model(found)
     return _report(found.evaluations, encoder, table, found.advice, notes)
 

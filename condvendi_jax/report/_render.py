@@ -329,9 +329,7 @@ def profile(found: Profile) -> str:
     """The main score of every model along the ladder with its band, and where a model leads."""
     score = found.main
     heading = ["times", f"bandwidth of {found.axis}", *(model or "score" for model in found.models)]
-    values, bands, saturated = (
-        getattr(of, score) for of in (found.values, found.bands, found.saturated)
-    )
+    values, bands, saturated = found.curves(score)
 
     def cell(value: float, band: Sequence[float], at_limit: bool) -> str:
         if at_limit or math.isnan(band[0]):
@@ -350,10 +348,15 @@ def profile(found: Profile) -> str:
         + (", which are few: too narrow" if found.groups < _FEW else "")
     ]
     if saturated.any():
-        notes.append("*: saturated; the score counts rows, or all outputs count as the same")
+        notes.append("*: at a limit: nearly all rows count as different, or outputs as the same")
     told = [*leads(found, score), ""] if found.pairs else []
     lines = [aligned(heading, rows), "", *told, *notes]
     return "\n".join([f"{score_name(score, found.order, None)}, {_moving(found)}", *lines])
+
+
+def joint_confidence(found: Profile) -> str:
+    """How certain the stated differences over the bandwidths are."""
+    return f"all stated differences hold jointly with {1 - found.level:.0%} confidence"
 
 
 def _moving(found: Profile) -> str:
@@ -374,65 +377,46 @@ def leads(found: Profile, score: str) -> list[str]:
     pairs = [pair for pair in found.pairs if pair.score == score]
     if len(pairs) <= _LISTED:
         return [_lead(pair, found.bandwidths.tolist()) for pair in pairs]
-    turning = [f"{pair.first} and {pair.second}" for pair in pairs if pair.depends]
-    untold = sum(not pair.signs.any() for pair in pairs)
-    words = [
-        f"of {len(pairs)} pairs of models, {len(pairs) - len(turning) - untold} have one order, "
-        f"wherever they can be told apart; {untold} can be told apart at no bandwidth; the order "
-        f"of {len(turning)} depends on the bandwidth"
+    one_order = sum(pair.signs.any() and not pair.depends for pair in pairs)
+    untested = sum(None not in pair.untested for pair in pairs)
+    turning = [f"{pair.first} - {pair.second}" for pair in pairs if pair.depends]
+    alike = len(pairs) - one_order - untested - len(turning)
+    named = f" ({listed(turning)})" if turning else ""
+    return [
+        f"of {len(pairs)} pairs of models, {one_order} have one order wherever they differ "
+        f"significantly; the order of {len(turning)} depends on the bandwidth{named}; {alike} have "
+        f"no significant difference; {untested} are not tested"
     ]
-    more = len(turning) - _LISTED
-    listed = turning[:_LISTED] + ([f"{more} more"] if more > 0 else [])
-    return words + ([f"depends on the bandwidth: {'; '.join(listed)}"] if turning else [])
 
 
 def _lead(pair: PairProfile, widths: Sequence[float]) -> str:
-    """A sentence: 'A is more diverse than B at every bandwidth from 0.4 to 1.6; below ...'."""
-    signs = pair.signs.tolist()
-    one, two = pair.first, pair.second
-    if pair.depends:
-        places = [where(signs, sign, widths) for sign in (1, -1)]
-        return (
-            f"the order of {one} and {two} depends on the bandwidth: {one} {_verb(pair)} {two} "
-            f"{places[0]}, and {two} {_verb(pair)} {one} {places[1]}"
-        )
-    if not any(signs):
-        return f"{one} and {two}: no difference can be told at any bandwidth"
-    if -1 in signs:
-        one, two, signs = two, one, [-sign for sign in signs]
-    rest = "; elsewhere no difference can be told"
-    told = [index for index, sign in enumerate(signs) if sign]
-    if len(told) == len(signs):
-        rest = ""
-    elif told[-1] - told[0] == len(told) - 1:
-        rest = (
-            rest
-            if told[0] > 0 and told[-1] < len(signs) - 1
-            else (f"; {'below' if told[0] > 0 else 'above'} that no difference can be told")
-        )
-    return f"{one} {_verb(pair)} {two} {where(signs, 1, widths)}{rest}"
+    """The state of two models everywhere: 'A is more diverse than B at 0.4; not tested at 0.8'."""
+    states, one, two = pair.states, pair.first, pair.second
+    orders = [
+        f"{first} is more diverse than {second} {where(states, sign, widths)}"
+        for first, second, sign in ((one, two, 1), (two, one, -1))
+        if sign in states
+    ]
+    parts = [", and ".join(orders)] if orders else []
+    if 0 in states:
+        parts.append(f"no significant difference {where(states, 0, widths)}")
+    for why in dict.fromkeys(state for state in states if isinstance(state, str)):
+        parts.append(f"not tested {where(states, why, widths)} ({why})")
+    start = f"the order of {one} and {two} depends on the bandwidth: " if pair.depends else ""
+    return (start if orders else f"{one} and {two}: ") + "; ".join(parts)
 
 
-def _verb(pair: PairProfile) -> str:
-    return (
-        "owes more to the prompts than" if pair.score == "information" else "is more diverse than"
-    )
-
-
-def where(signs: Sequence[int], sign: int, widths: Sequence[float]) -> str:
-    """The bandwidths that have a sign: 'at every bandwidth from 0.4 to 1.6, and at 3.2'."""
+def where(states: Sequence[object], state: object, widths: Sequence[float]) -> str:
+    """The bandwidths that have a state: 'at bandwidths from 0.4 to 1.6 and at 3.2'."""
     runs = [
         [width for _, width in run]
-        for own, run in itertools.groupby(zip(signs, widths, strict=True), lambda place: place[0])
-        if own == sign
+        for own, run in itertools.groupby(zip(states, widths, strict=True), lambda place: place[0])
+        if own == state
     ]
-    words = [
-        f"at {run[0]:.3g}"
-        if len(run) == 1
-        else f"at every bandwidth from {run[0]:.3g} to {run[-1]:.3g}"
+    return " and ".join(
+        f"at {run[0]:.3g}" if len(run) == 1 else f"at bandwidths from {run[0]:.3g} to {run[-1]:.3g}"
         for run in runs
-    ]
-    return " and ".join(words)
+    )
 
 
 def prompts(tables: Sequence[PromptTable], count: int = 3) -> str:
@@ -531,21 +515,36 @@ def differences(found: Comparison) -> tuple[list[str], list[list[str]]]:
 
 
 def ranking_in_words(found: Ranking) -> str:
-    """The ranking in a line: 'A > B >= C', where no test tells apart the neighbours of a >=."""
-    models = list(found.values)
+    """The ranking in a line, as `order_in_words`."""
     if found.saturated:
-        return ", ".join(models) + " (saturated; not ranked)"
-    if len(models) == 1:
-        return models[0]
-    if not found.tested:
-        return ", ".join(models) + " (in descending order; not tested)"
-    if len(set(found.letters.values())) == 1 and len(found.letters[models[0]]) == 1:
-        return ", ".join(models) + " (no significant difference)"
-    words = models[0]
-    for one, two in itertools.pairwise(models):
-        apart = not set(found.letters[one]) & set(found.letters[two])
-        words += (" > " if apart else " >= ") + two
-    return words + (" (>=: not told apart)" if ">=" in words else "")
+        return ", ".join(found.values) + " (saturated: neither ranked nor tested)"
+    states = {}
+    for one, two, *_, adjusted in found.differences:
+        apart = set(found.letters[one]).isdisjoint(found.letters[two])
+        states[one, two] = math.nan if math.isnan(adjusted) else float(apart)
+    return order_in_words(list(found.values), states)
+
+
+def order_in_words(names: Sequence[str], states: Mapping[tuple[str, str], float]) -> str:
+    """Models in descending order, and which of them differ: 'A > B >= C'.
+
+    The state of two models, in this order, is 1 if their difference is significant, 0 if it is not,
+    NaN if it was not tested. Where a chain would be wrong about two models, pairs are listed.
+    """
+    links = [states[pair] for pair in itertools.pairwise(names)]
+    places = {name: place for place, name in enumerate(names)}
+    if all(own == max(links[places[a] : places[b]]) for (a, b), own in states.items()):
+        if 1 not in links:
+            return ", ".join(names) + (" (no significant difference)" if links else "")
+        signs = [" > " if link else " >= " for link in links]
+        words = "".join(map("".join, zip(names, [*signs, ""], strict=True)))
+        return words + (" (>=: no significant difference)" if 0 in links else "")
+    told = [f"{one} > {two}" for (one, two), own in states.items() if own == 1]
+    untested = [f"{one} - {two}" for (one, two), own in states.items() if math.isnan(own)]
+    if len(untested) == len(states):
+        return ", ".join(names) + " (in descending order; not tested)"
+    words = f"{', '.join(names)} (in descending order; significant: {listed(told) or 'none'}"
+    return words + (f"; not tested: {listed(untested)})" if untested else ")")
 
 
 def listed(names: Sequence[str]) -> str:
@@ -557,18 +556,20 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(several[:-1])] * (len(several) > 1) + several[-1:])
 
 
-def notes_on_comparison(found: Comparison) -> list[str]:
-    """What the numbers of the tables mean."""
-    notes = _bandwidths(found.bandwidths)
+def saturated(found: Comparison) -> list[str]:
+    """The scores that are not tested, and at which limit they are."""
     limits: dict[str, list[str]] = {}
     for ranking in found.rankings:
         if ranking.saturated:
             words = _saturation(ranking.score, ranking.saturated)
             limits.setdefault(words, []).append(ranking.name)
-    notes += [
-        f"saturated: no test of {' and '.join(names)}: {words}" for words, names in limits.items()
-    ]
-    notes += [f"saturated: {item}" for item in found.advice]
+    return [f"no test of {' and '.join(names)}: {words}" for words, names in limits.items()]
+
+
+def notes_on_comparison(found: Comparison) -> list[str]:
+    """What the numbers of the tables mean."""
+    notes = _bandwidths(found.bandwidths)
+    notes += [f"saturated: {item}" for item in [*saturated(found), *found.advice]]
     notes += _largest_bandwidth_noise(found)
     notes += errors([o for e in found.evaluations.values() for o in e.orders])
     if len(found.models) == 1:
@@ -581,10 +582,7 @@ def notes_on_comparison(found: Comparison) -> list[str]:
     if found.untested:
         notes.append(f"differences are not tested: {found.untested}")
     if found.profile and found.profile.untested is None:
-        notes.append(
-            "over the bandwidths: all that is said of all pairs of models is right at once, but "
-            f"for the level {found.profile.level:g}"
-        )
+        notes.append(f"over the bandwidths: {joint_confidence(found.profile)}")
     if found.between:
         notes += notes_on_between(found.between)
     return [*notes, f"outputs of different models are {MATCHED[found.matched]}"]

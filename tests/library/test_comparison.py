@@ -389,8 +389,8 @@ def _ranking(*apart, score="vendi", order=2.0, truncation=None):
     [
         ((), "A, B, C (no significant difference)"),
         (("AB", "AC", "BC"), "A > B > C"),
-        (("AB", "AC"), "A > B >= C (>=: not told apart)"),
-        (("AC",), "A >= B >= C (>=: not told apart)"),
+        (("AB", "AC"), "A > B >= C (>=: no significant difference)"),
+        (("AC",), "A, B, C (in descending order; significant: A > C)"),
     ],
 )
 def test_a_ranking_in_words(apart, words):

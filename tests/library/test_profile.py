@@ -1,6 +1,9 @@
 """Scores over a ladder of bandwidths: values, errors, bands, signs, and the words for them."""
 
+import dataclasses
+import itertools
 import math
+import re
 
 import jax
 import numpy as np
@@ -11,6 +14,7 @@ from scipy import stats
 import condvendi_jax as cv
 from condvendi_jax.inference import PairProfile
 from condvendi_jax.inference import _profile as profiles
+from condvendi_jax.report import _html as page
 from condvendi_jax.report import _render as render
 
 N = 60
@@ -172,8 +176,11 @@ def test_a_precise_difference_is_not_hidden_by_a_noisy_one():
         for log, of in zip(logs, (one, two), strict=True)
     ]
     tested = profiles._Tested(dict(zip("ab", curves, strict=True)), True, 0.05, 0, 1e-6)
-    signs, _, _ = tested.of_score(0)[1]["a", "b"]
-    assert signs.tolist() == [1, 0]
+    (pair,) = tested.of_score(0)[1]
+    assert pair.states == [1, 0]
+    # Where one of the two has too few rows for errors, they are not tested.
+    few = tested._replace(curves={"a": curves[0]._replace(refused=pair.signs > 0), "b": curves[1]})
+    assert few.of_score(0)[1][0].states == ["rows are few for so many modes", 0]
 
 
 def test_stepping_down_finds_what_the_first_step_leaves():
@@ -197,8 +204,13 @@ def test_ends_at_which_nothing_differs_have_no_bands_and_no_signs():
     for score in ("vendi", "conditional", "information"):
         assert getattr(found.saturated, score)[0].tolist() == [True, False, True]
         assert np.isnan(getattr(found.bands, score)[0]).all(axis=1).tolist() == [True, False, True]
-        assert found.pair("0", "2", score).signs[[0, 2]].tolist() == [0, 0]
-    assert "*: saturated" in str(found)
+        pair = found.pair("0", "2", score)
+        assert pair.signs[[0, 2]].tolist() == [0, 0]
+        assert pair.states[1:] == [pair.signs[1], "nearly all outputs of 0 and 2 count as the same"]
+        assert pair.states[0].endswith(" of 0 and 2 count as different")
+    assert "*: at a limit" in str(found)
+    ends = cv.profile(of_models, prompts, multiples=[1e-3, 1e4], **kernels())
+    assert np.isnan([pair[-2:] for pair in ends.pairs]).all()  # Nothing is tested.
 
 
 def test_a_collapsed_model_is_told_from_a_diverse_one():
@@ -229,12 +241,32 @@ def test_scores_without_noise_differ_by_more_than_rounding_or_not_at_all():
         np.testing.assert_allclose(bands, np.stack([values, values], axis=-1), rtol=1e-4)
 
 
-def test_a_model_whose_score_counts_rows_is_not_tested():
-    outputs, prompts = draw_pairs(N, dtype=np.float32)
-    of_models = {"far": 8 * outputs, "near": outputs}
-    found = cv.profile(of_models, prompts, multiples=[1.0], **kernels())
-    assert found.saturated.vendi[:, 0].tolist() == [True, False]
-    assert found.pair("far", "near", "vendi").signs.tolist() == [0]
+def test_a_model_at_its_limit_is_more_diverse_but_never_less():
+    """Of 8 answers to each of 50 prompts, k differ: Conditional-RKE is known, and 8 is all of n."""
+    kinds = {"one": 1, "three": 3, "eight": 8, "other eight": 8}
+    prompts = np.repeat(np.eye(50, dtype=np.float32), 8, axis=0)
+    answers = {
+        name: np.tile(np.eye(8, dtype=np.float32)[np.arange(8) % k], (50, 1))
+        for name, k in kinds.items()
+    }
+    found = cv.profile(
+        answers,
+        prompts,
+        **kernels() | {"prompt_kernel": cv.Indicator()},
+        over="outputs",
+        multiples=[0.1],
+    )
+    true = [1, 64 / (9 + 9 + 4), 8, 8]
+    np.testing.assert_allclose(found.values.conditional[:, 0], true, rtol=1e-5)
+    assert found.saturated.conditional[:, 0].tolist() == [True, False, True, True]
+    for high, low in (("eight", "three"), ("eight", "one"), ("three", "one")):
+        assert found.pair(high, low).states == [1] and found.pair(low, high).states == [-1]
+    assert found.pair("eight", "other eight").states == [
+        "nearly all pairs of output and prompt of eight and other eight count as different"
+    ]
+    assert math.isnan(found.pair("eight", "other eight").p_value)
+    few = found.pair("eight", "three", "information")
+    assert few.states == ["nearly all outputs or pairs of eight count as different"]
 
 
 def test_too_few_groups_give_no_bands_and_say_so():
@@ -250,50 +282,112 @@ def test_too_few_groups_give_no_bands_and_say_so():
 
 WIDE = [0.5, 1, 2, 4]
 SENTENCES = {
-    (1, 1, 1, 1): "A is more diverse than B at every bandwidth from 0.5 to 4",
-    (0, 0, -1, -1): "B is more diverse than A at every bandwidth from 2 to 4; below that no "
-    "difference can be told",
-    (1, 1, 0, 0): "A is more diverse than B at every bandwidth from 0.5 to 1; above that no "
-    "difference can be told",
+    (1, 1, 1, 1): "A is more diverse than B at bandwidths from 0.5 to 4",
+    (0, 0, -1, -1): "B is more diverse than A at bandwidths from 2 to 4; no significant difference "
+    "at bandwidths from 0.5 to 1",
+    (1, 0, 1, 1): "A is more diverse than B at 0.5 and at bandwidths from 2 to 4; no significant "
+    "difference at 1",
     (
+        "x",
+        "x",
         1,
-        0,
-        1,
-        1,
-    ): "A is more diverse than B at 0.5 and at every bandwidth from 2 to 4; elsewhere no "
-    "difference can be told",
-    (0, 1, 1, 0): "A is more diverse than B at every bandwidth from 1 to 2; elsewhere no "
-    "difference can be told",
-    (0, 0, 0, 0): "A and B: no difference can be told at any bandwidth",
+        "y",
+    ): "A is more diverse than B at 2; not tested at bandwidths from 0.5 to 1 (x); "
+    "not tested at 4 (y)",
+    (0, 0, 0, "x"): "A and B: no significant difference at bandwidths from 0.5 to 2; not tested at "
+    "4 (x)",
+    ("x", "x", "x", "x"): "A and B: not tested at bandwidths from 0.5 to 4 (x)",
     (1, 0, -1, -1): "the order of A and B depends on the bandwidth: A is more diverse than B at "
-    "0.5, and B is more diverse than A at every bandwidth from 2 to 4",
+    "0.5, and B is more diverse than A at bandwidths from 2 to 4; no significant difference at 1",
 }
 
 
-@pytest.mark.parametrize("signs", SENTENCES)
-def test_where_a_model_leads_in_words(signs):
-    pair = PairProfile("A", "B", "vendi", np.array(signs), 0.01, 0.01)
-    assert render._lead(pair, WIDE) == SENTENCES[signs]
-    assert pair.depends == (1 in signs and -1 in signs)
-    of_prompts = render._lead(pair._replace(score="information"), WIDE)
-    assert of_prompts == SENTENCES[signs].replace("is more diverse", "owes more to the prompts")
+def of_states(first, second, states):
+    """A pair of models from its states: signs, or why it is not tested."""
+    signs = np.array([0 if isinstance(state, str) else state for state in states])
+    untested = [state if isinstance(state, str) else None for state in states]
+    return PairProfile(first, second, "conditional", signs, untested, 0.01, 0.01)
 
 
-def test_many_models_are_counted_and_those_whose_order_turns_are_named():
+@pytest.mark.parametrize("states", SENTENCES)
+def test_where_a_model_leads_in_words(states):
+    pair = of_states("A", "B", states)
+    assert pair.states == list(states)
+    assert render._lead(pair, WIDE) == SENTENCES[states]
+    assert pair.depends == (1 in states and -1 in states)
+
+
+@pytest.fixture(scope="module")
+def five():
     of_models, prompts = models((0, 0.1, 2, 3))
     of_models["near"] = of_models["0"] + np.float32(1e-4)
-    found = cv.profile(of_models, prompts, multiples=MULTIPLES, **kernels())
-    turned = found.pairs[0]._replace(score="conditional", signs=np.array([1, 0, -1]))
-    object.__setattr__(found, "pairs", (turned, *(p for p in found.pairs[1:])))
-    pairs = [pair for pair in found.pairs if pair.score == "conditional"]
-    untold = sum(not pair.signs.any() for pair in pairs)
-    first, second = render.leads(found, "conditional")
-    assert first == (
-        f"of {len(pairs)} pairs of models, {len(pairs) - untold - 1} have one order, wherever they "
-        f"can be told apart; {untold} can be told apart at no bandwidth; the order of 1 depends on "
-        "the bandwidth"
-    )
-    assert second == f"depends on the bandwidth: {turned.first} and {turned.second}"
+    return cv.profile(of_models, prompts, multiples=MULTIPLES, **kernels())
+
+
+def test_many_models_are_counted_and_those_whose_order_turns_are_named(five):
+    states = [(1, 0, -1), (1, 1, 1), (0, -1, "x"), (0, "x", "x"), ("x", "x", "x"), *[(0, 0, 0)] * 5]
+    pairs = [pair for pair in five.pairs if pair.score == "conditional"]
+    own = [of_states(*pair[:2], of) for pair, of in zip(pairs, states, strict=True)]
+    assert render.leads(dataclasses.replace(five, pairs=tuple(own)), "conditional") == [
+        "of 10 pairs of models, 2 have one order wherever they differ significantly; the order of "
+        "1 depends on the bandwidth (0 - 0.1); 6 have no significant difference; 1 are not tested"
+    ]
+
+
+def order_read(words):
+    """The models in a line such as 'A > B >= C (...)', and the state of every two that it tells."""
+    names, _, notes = words.partition(" (")
+    if "descending" in notes or ">" not in names:
+        names = names.split(", ")
+        state = None if "not tested)" in notes else 0
+        states = dict.fromkeys(itertools.combinations(names, 2), state)
+        told, _, untested = notes.removesuffix(")").partition("; not tested: ")
+        for one, two in re.findall(r"(\w+) > (\w+)", told):
+            states[one, two] = 1
+        for one, two in re.findall(r"(\w+) - (\w+)", untested):
+            states[one, two] = None
+        return names, states
+    names, signs = re.split(" >=? ", names), re.findall(">=?", names)
+    parted = itertools.combinations(range(len(names)), 2)
+    return names, {(names[i], names[j]): int(">" in signs[i:j]) for i, j in parted}
+
+
+def test_no_text_says_more_or_less_than_the_tests(five):
+    """Random states of four models at three bandwidths, read back from the headline and orders."""
+    rng, names = np.random.default_rng(0), ("A", "B", "C", "D")
+    seen = set()
+    for _ in range(300):
+        values = np.exp(rng.normal(size=(4, 3)))
+        if rng.uniform() < 0.5:
+            values.sort(axis=0)
+        chances = rng.dirichlet([1, 1, 1])
+        pairs = {}
+        for (i, one), (j, two) in itertools.combinations(enumerate(names), 2):
+            signs = np.sign(values[i] - values[j]).astype(int).tolist()
+            of = [rng.choice([sign, 0, "x"], p=chances) for sign in signs]
+            pairs[one, two] = of_states(one, two, [of if of == "x" else int(of) for of in of])
+        scores = five.values._replace(conditional=values)
+        found = dataclasses.replace(five, models=names, values=scores, pairs=tuple(pairs.values()))
+        states = {(a, b): found.pair(a, b).states for a, b in itertools.permutations(names, 2)}
+        for k in range(3):
+            order, told = order_read(page._order_at(found, k))
+            assert order == [names[m] for m in np.argsort(-values[:, k])]
+            for pair, state in told.items():
+                own = states[pair][k]
+                assert state == (None if own == "x" else own)
+        words = page._leader(found, "")
+        never = [a for a in names if not any(-1 in states[a, b] for b in names if b != a)]
+        leads = [a for a in never if all(1 in states[a, b] for b in names if b != a)]
+        turns = {f"{a} - {b}" for a, b in pairs if pairs[a, b].depends}
+        front = re.search("In front: (.*), less", words)
+        assert re.findall(r"^(\w) leads", words) == leads
+        assert leads or set(re.findall(r"\w - \w", words)) == turns
+        assert not front or set(re.findall(r"\b[A-D]\b", front[1])) <= {*never}
+        everything = {state for of in states.values() for state in of}
+        assert words.startswith("No significant difference") == (0 in everything <= {0, "x"})
+        assert (words == "No difference in diversity was tested.") == (everything == {"x"})
+        seen.add(words.split(":")[0])
+    assert len(seen) > 5
 
 
 def test_compare_says_over_which_bandwidths_the_order_holds(monkeypatch):
@@ -302,7 +396,7 @@ def test_compare_says_over_which_bandwidths_the_order_holds(monkeypatch):
     alone = cv.profile(of_models, prompts, **kernels())
     assert found.profile.pair("0", "2").signs.tolist() == alone.pair("0", "2").signs.tolist()
     (lead,) = render.leads(alone, "conditional")
-    for text in (str(found), found.markdown()):
+    for text in (str(found), found.markdown(), found.report().paragraph):
         assert (
             "Conditional-RKE over the bandwidths of outputs and prompts, outputs from 0.1 to 6.4"
             in text

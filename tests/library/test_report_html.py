@@ -144,12 +144,35 @@ def test_near_duplicates_are_joined_within_and_across_models(found):
 def test_the_first_sentence_says_who_leads_where_it_is_certain(found):
     page = Parsed(found.html())
     assert page.inside["answer"].startswith("many leads in diversity given the prompts")
-    assert "95% certain" in found.html()
+    assert "all stated differences hold jointly with 95% confidence" in found.html()
     signs = found.profile.pair("many", "few").signs
     first = found.profile.bandwidths[np.flatnonzero(signs > 0)[0]]
     assert f"{first:.3g}" in page.inside["answer"]
-    same = cv.compare({"a": MODELS["many"], "b": MODELS["many"]}, PROMPTS, **KERNELS, orders=[2])
-    assert "No difference" in Parsed(same.html()).inside["answer"]
+
+
+def test_a_model_that_repeats_itself_is_last_in_diversity_and_first_in_redundancy():
+    """One, three or five kinds of five answers a prompt; all five differ at this bandwidth."""
+    kinds = np.eye(5, dtype=np.float32)
+    models = {
+        name: np.tile(kinds[np.arange(K) % k], (P, 1))
+        for name, k in (("same", 1), ("three", 3), ("five", 5))
+    }
+    options = {"output_kernel": cv.Gaussian(0.3), "prompt_kernel": cv.Indicator()}
+    found = cv.compare(models, PROMPTS, **options, orders=[2])
+    values = found.ranking("conditional", 2).values
+    assert values == pytest.approx({"same": 1, "three": 25 / 9, "five": 5}, rel=1e-3)
+    page = Parsed(found.html())
+    assert page.inside["answer"].startswith(
+        "five leads in diversity given the prompts: it is more diverse than every other model at "
+        "bandwidths from 0.0375"
+    )
+    assert page.inside["outputs"].count("5 alike") == P
+    listed = _behind.of_pairs(found.pairs).redundant(P * K)
+    assert [(name, len(positions)) for name, positions, _ in listed[:P]] == [("same", K)] * P
+    sizes = [len(positions) for _, positions, _ in listed]
+    assert sizes == sorted(sizes, reverse=True)
+    alone = [influence for _, positions, influence in listed if len(positions) == 1]
+    assert alone == sorted(alone) and all(influence < 0 for influence in alone)
 
 
 def test_what_was_scored_stands_on_the_page(found):

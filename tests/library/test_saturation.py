@@ -49,6 +49,27 @@ def test_limits_by_hand(values, n, entropy, limit):
     assert saturation.limit_of(values, n, entropy, np.float64) == (limit if exact else None)
 
 
+@pytest.mark.parametrize("counted", ["vendi", "conditional", "information"])
+def test_a_limit_is_judged_by_the_side_that_it_bounds(counted):
+    """The smaller, the larger, both at n; the larger, both, the smaller at 1; none."""
+    values = np.array([[2, 5, 5, 3, 1, 1, 2], [3, 3, 5, 1, 1, 3, 3.0]])
+    largest = np.array([[1, 1, 1, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0, 0]], bool)
+    smallest = np.array([[0, 0, 0, 1, 1, 1, 0], [0, 0, 0, 0, 1, 0, 0]], bool)
+    limits = saturation.Nearly(smallest, largest)
+    what = {"vendi": "outputs", "conditional": "pairs of output and prompt"}
+    full = f"nearly all {what.get(counted, 'outputs or pairs')} of {{}} count as different"
+    same = "nearly all outputs of {} count as the same"
+    assert saturation.untested(counted, ("a", "b"), values, limits) == [
+        full.format("a"),
+        full.format("a") if counted == "information" else None,
+        full.format("a and b"),
+        same.format("a"),
+        same.format("a and b"),
+        None,
+        None,
+    ]
+
+
 @pytest.mark.parametrize("bandwidth", [0.3, 1.0, 100.0])
 def test_another_order_of_the_rows_moves_a_score_by_no_more_than_rounding(bandwidth, dtype):
     pairs = draw_pairs(N, dtype=dtype)
@@ -90,7 +111,7 @@ def test_scores_of_one_are_neither_ranked_nor_tested():
         _nothing_is_tested(ranking)
     assert found.untested is None
     words = str(found)
-    assert "RKE: a, b (saturated; not ranked)" in words
+    assert "RKE: a, b (saturated: neither ranked nor tested)" in words
     assert "saturated: no test of Vendi and RKE: 1 up to rounding, because all outputs" in words
     assert words.count("nearly all outputs count as the same (Vendi 1, RKE 1).") == 1
     assert ">" not in words.split("score  ")[0]
