@@ -11,7 +11,6 @@ A score that is nearly at a limit can be tested, but it means something else tha
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -166,7 +165,7 @@ def untested(score: str, models: Sequence[str], values: Any, limits: Nearly) -> 
         (limits.largest, smaller | (score == "information"), different),
     ):
         for k in np.flatnonzero((at_limit & decides).any(axis=0)).tolist():
-            whose = " and ".join(itertools.compress(models, at_limit[:, k]))
+            whose = "both" if at_limit[:, k].all() else models[int(at_limit[:, k].argmax())]
             reasons[k] = f"nearly all {words.format(whose)}"
     return reasons
 

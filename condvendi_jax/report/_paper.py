@@ -92,7 +92,7 @@ def of_comparison(found: Comparison, encoder: str | None) -> Report:
         heading, sentences = _render.over_bandwidths(found.profile)
         notes.append(f"{heading} {'. '.join(sentences)}.")
         if found.profile.untested is None:
-            notes.append(f"Of these, {_render.joint_confidence(found.profile)}.")
+            notes.append(f"Over the bandwidths, {_render.joint_confidence(found.profile)}.")
     table = _render.scores_by_model(found)
     return _report(found.evaluations, encoder, table, found.advice, notes)
 

@@ -206,8 +206,8 @@ def test_ends_at_which_nothing_differs_have_no_bands_and_no_signs():
         assert np.isnan(getattr(found.bands, score)[0]).all(axis=1).tolist() == [True, False, True]
         pair = found.pair("0", "2", score)
         assert pair.signs[[0, 2]].tolist() == [0, 0]
-        assert pair.states[1:] == [pair.signs[1], "nearly all outputs of 0 and 2 count as the same"]
-        assert pair.states[0].endswith(" of 0 and 2 count as different")
+        assert pair.states[1:] == [pair.signs[1], "nearly all outputs of both count as the same"]
+        assert pair.states[0].endswith(" of both count as different")
     assert "*: at a limit" in str(found)
     ends = cv.profile(of_models, prompts, multiples=[1e-3, 1e4], **kernels())
     assert np.isnan([pair[-2:] for pair in ends.pairs]).all()  # Nothing is tested.
@@ -262,7 +262,7 @@ def test_a_model_at_its_limit_is_more_diverse_but_never_less():
     for high, low in (("eight", "three"), ("eight", "one"), ("three", "one")):
         assert found.pair(high, low).states == [1] and found.pair(low, high).states == [-1]
     assert found.pair("eight", "other eight").states == [
-        "nearly all pairs of output and prompt of eight and other eight count as different"
+        "nearly all pairs of output and prompt of both count as different"
     ]
     assert math.isnan(found.pair("eight", "other eight").p_value)
     few = found.pair("eight", "three", "information")

@@ -62,9 +62,9 @@ def test_a_limit_is_judged_by_the_side_that_it_bounds(counted):
     assert saturation.untested(counted, ("a", "b"), values, limits) == [
         full.format("a"),
         full.format("a") if counted == "information" else None,
-        full.format("a and b"),
+        full.format("both"),
         same.format("a"),
-        same.format("a and b"),
+        same.format("both"),
         None,
         None,
     ]
