@@ -147,7 +147,7 @@ def _leader(over: Profile, given: str) -> str:
             places = _render.where(wins.all(axis=0).tolist(), True, over.bandwidths.tolist())
             return (
                 f"{leader} leads in diversity{given}: it is more diverse than {whom} "
-                f"{places or 'at some bandwidth'}, and less diverse at no tested bandwidth."
+                f"{places or 'at some bandwidth'}, and never less diverse where they were tested."
             )
     words = f"No model leads in diversity{given}."
     if len(untested) == len(names):
@@ -155,7 +155,7 @@ def _leader(over: Profile, given: str) -> str:
     if len(never) == len(names):
         words = f"No significant difference in diversity{given} at any tested bandwidth."
     elif front:
-        words += f" In front: {_render.listed(front)}, less diverse at no tested bandwidth."
+        words += f" In front: {_render.listed(front)}, never less diverse where tested."
     own = [pair for pair in over.pairs if pair.score == over.main and pair.depends]
     if turning := [f"{pair.first} - {pair.second}" for pair in own]:
         words += f" The order depends on the bandwidth: {_render.listed(turning)}."

@@ -379,7 +379,7 @@ def test_no_text_says_more_or_less_than_the_tests(five):
         never = [a for a in names if not any(-1 in states[a, b] for b in names if b != a)]
         leads = [a for a in never if all(1 in states[a, b] for b in names if b != a)]
         turns = {f"{a} - {b}" for a, b in pairs if pairs[a, b].depends}
-        front = re.search("In front: (.*), less", words)
+        front = re.search("In front: (.*), never", words)
         assert re.findall(r"^(\w) leads", words) == leads
         assert leads or set(re.findall(r"\w - \w", words)) == turns
         assert not front or set(re.findall(r"\b[A-D]\b", front[1])) <= {*never}
