@@ -74,6 +74,8 @@ def _caption(comparison: Comparison) -> str:
     tests = f"Models that share a letter cannot be told apart at the level {comparison.level:g}."
     if comparison.untested:
         tests = f"Without letters: {comparison.untested}."
+    if any(ranking.saturated for ranking in comparison.rankings):
+        tests += " Without letters: not tested, because saturated."
     by = dict.fromkeys(
         _render.errors_in_words(scored.errors_by)
         for evaluation in comparison.evaluations.values()

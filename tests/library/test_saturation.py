@@ -9,6 +9,7 @@ from oracles import draw_pairs
 
 import condvendi_jax as cv
 from condvendi_jax import files
+from condvendi_jax.cli import figure
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.inference import saturation
 
@@ -140,6 +141,7 @@ def test_equal_scores_are_not_tested():
         _nothing_is_tested(ranking)
     words = "aturated: no test of Vendi and RKE: all values are equal up to rounding"
     assert words in found.markdown() and words in found.report().paragraph
+    assert figure._caption(found).endswith("0.05. Without letters: not tested, because saturated.")
 
 
 def test_two_of_three_models_that_rounding_parts_are_not_told_apart():
