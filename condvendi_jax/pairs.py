@@ -10,6 +10,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import inspect
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -76,6 +77,7 @@ class Pairs:
       groups: the number of the label of each row, `[n]`, or None. A `Pairs` that went through
         `jax.jit` or another transformation has lost them, and the rules of its bandwidths.
       copies: the weights, where they are integers: how many independent rows each row stands for.
+      index: that of `outputs`, where it is a DataFrame; labels that come later must have it too.
 
     Raises:
       TypeError: an array is not of real numbers or is masked, or a kernel is not one.
@@ -102,6 +104,7 @@ class Pairs:
     prompt_ids: np.ndarray | None
     groups: np.ndarray | None
     copies: np.ndarray | None
+    index: Any
     _ruled: Mapping[str, RuledBandwidth]
 
     def __init__(
@@ -121,7 +124,11 @@ class Pairs:
     ):
         given = kernel_choice.check(prompts is not None, output_kernel, prompt_kernel, rule)
         paired = {} if prompts is None else {"prompts": prompts}
-        named = validation.as_paired({"outputs": outputs} | paired)
+        arrays = {"outputs": outputs} | paired
+        labels = {"prompt_ids": prompt_ids, "groups": groups, "weights": weights}
+        validation.check_indices(arrays | labels)
+        self.index = validation.index_of(outputs)
+        named = validation.as_paired(arrays)
         self.n = named["outputs"].shape[0]
         self.prompt_ids = self.groups = None
         if prompt_ids is not None:
@@ -155,7 +162,7 @@ class Pairs:
         pairs = object.__new__(cls)
         pairs.arrays, pairs.kernels, pairs.n, pairs.layout = arrays, kernels, n, layout
         pairs.weights, pairs.groups, pairs.copies, pairs._ruled = weights, None, None, {}
-        pairs.prompt_ids = None
+        pairs.prompt_ids = pairs.index = None
         return pairs
 
     @classmethod
@@ -196,7 +203,11 @@ class Pairs:
             )
         named = {}
         for name, arrays in _by_model(models, prompts).items():
+            own = weights[name] if isinstance(weights, Mapping) else weights
             with _naming(name):
+                ids = prompt_ids.get(name) if isinstance(prompt_ids, Mapping) else prompt_ids
+                labels = {"prompt_ids": ids, "groups": groups, "weights": own}
+                validation.check_indices(arrays | labels)
                 named[name] = validation.as_paired(arrays)
         first = next(iter(named.values()))
         for role in first:
@@ -244,7 +255,7 @@ class Pairs:
     def _weigh(self, weights: ArrayLike) -> None:
         """Sets `weights` and `copies`."""
         checked = validation.check_weights(weights, self.n)
-        if checked.dtype.kind in "iu" and isinstance(checked, np.ndarray):
+        if checked.dtype.kind == "i" and isinstance(checked, np.ndarray):
             self.copies = checked
         shares = jnp.asarray(validation.shares_of(checked))
         placed = shares if self.layout is None else self.layout.place(shares[:, None])[:, 0]
@@ -305,6 +316,7 @@ class Pairs:
 
     def labelled(self, groups: ArrayLike) -> Pairs:
         """The same pairs with other groups."""
+        validation.check_indices({"outputs": self, "groups": groups})
         pairs = copy.copy(self)
         pairs.groups = validation.check_labels(groups, self.n, name="groups")[1]
         return pairs
@@ -323,12 +335,28 @@ class Pairs:
         return pairs
 
     def repeated(self) -> Pairs:
-        """Every row as often as its integer weight says; the same where there are none."""
+        """Every row as often as its integer weight says, 2^18 rows at most; the same without."""
         if self.copies is None:
             return self
+        if self.total > _REPEATED:
+            raise ValueError(
+                f"weights: groups are of single rows, expected integers that stand for at most "
+                f"{_REPEATED:,}, received {self.total:,}; give labels as groups, or the weights as "
+                "floating-point numbers, which are shares of one row each."
+            )
         pairs = self.gathered().rows(np.repeat(np.arange(self.n), self.copies))
         pairs.weights = pairs.copies = None
         return pairs
+
+    def in_groups(self, membership: np.ndarray) -> tuple[Pairs, np.ndarray]:
+        """Of groups of the rows of `repeated`: each row once a group, weighted, and its group."""
+        assert self.copies is not None
+        groups = int(membership.max()) + 1
+        numbers = np.repeat(np.arange(self.n), self.copies) * groups + membership
+        present, counts = np.unique(numbers, return_counts=True)
+        pairs = self.gathered().rows(present // groups)
+        pairs._weigh(counts)
+        return pairs, present % groups
 
     def moved(self) -> tuple[Pairs, ...]:
         """For each bandwidth that the rule drew, the same pairs with its error added to it."""
@@ -419,6 +447,7 @@ def takes_pairs(
     `f(Pairs(outputs, prompts, output_kernel=..., prompt_kernel=...), order=2)`. `kernel` is another
     name of `output_kernel`.
     """
+    parameters = tuple(inspect.signature(function).parameters)[1:]
 
     @functools.wraps(function)
     def taking(*args: Any, **kwargs: Any) -> Any:
@@ -426,6 +455,10 @@ def takes_pairs(
             args = (kwargs.pop("pairs"),)
         kernel = kwargs.pop("kernel", None)
         making = {name: kwargs.pop(name) for name in _MAKING if name in kwargs}
+        for name in kwargs.keys() - set(parameters):
+            raise TypeError(
+                f"{function.__name__}: expected {_MAKING + parameters}, received {name}."
+            )
         if args and isinstance(args[0], Pairs):
             if making or kernel is not None:
                 raise TypeError(
@@ -444,6 +477,8 @@ def takes_pairs(
 
 # Rows that integer weights may make a rule see: its time grows with them.
 _RESAMPLED = 2**14
+# Rows that integer weights may stand for where each is put into a group of its own.
+_REPEATED = 2**18
 _KERNELS = ("output_kernel", "prompt_kernel")
 _MAKING = ("outputs", "prompts", *_KERNELS, "prompt_ids", "weights", "mesh")
 

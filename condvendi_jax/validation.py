@@ -180,15 +180,56 @@ def as_array(array: ArrayLike, *, name: str) -> np.ndarray | jax.Array:
 
 
 def as_arrays(named: Mapping[str, Any]) -> dict[str, np.ndarray | jax.Array]:
-    """`as_array` of each."""
+    """`as_array` of each, whose rows pair up by their index where they have one."""
+    check_indices(named)
     return {name: as_array(array, name=name) for name, array in named.items()}
 
 
 def as_paired(named: Mapping[str, Any]) -> dict[str, np.ndarray | jax.Array]:
-    """The arrays, of shapes that fit together; looks at no number."""
+    """The arrays, of shapes that fit together."""
     arrays = as_arrays(named)
     check_shapes(arrays)
+    for name, array in arrays.items():
+        _refuse_similarities(array, name)
     return arrays
+
+
+def index_of(value: Any) -> Any:
+    """The index of the rows of a DataFrame or a Series; None of anything else."""
+    index = getattr(value, "index", None)
+    return index if hasattr(index, "equals") else None
+
+
+def check_indices(named: Mapping[str, Any]) -> None:
+    """Raises ValueError where indices of DataFrames or Series differ: rows pair up by position."""
+    indexed = [(name, index_of(of)) for name, of in named.items() if index_of(of) is not None]
+    for name, index in indexed[1:]:
+        first, expected = indexed[0]
+        if not index.equals(expected):
+            raise ValueError(
+                f"{name}: expected the index of {first}, since rows pair up by position, received "
+                f"{list(index[:5])} beside {list(expected[:5])} at its start. Give "
+                f"{name}.loc[{first}.index], or both as arrays if their positions are right."
+            )
+
+
+def _refuse_similarities(array: np.ndarray | jax.Array, name: str) -> None:
+    """Raises ValueError where embeddings are a matrix of similarities; one-hot rows are none."""
+    n = array.shape[0]
+    if array.shape != (n, n) or n < 3:
+        return
+    if not is_concrete(array) or not getattr(array, "is_fully_addressable", True):
+        return
+    host = np.asarray(array, np.float64)
+    floating = jnp.issubdtype(array.dtype, jnp.floating)
+    within = max(1e-4, 8 * float(jnp.finfo(array.dtype).eps)) if floating else 0.0
+    unit = np.abs(np.diagonal(host) - 1).max() <= within and np.abs(host).max() <= 1 + within
+    if unit and np.abs(host - host.T).max() <= within and np.count_nonzero(host) > n:
+        raise ValueError(
+            f"{name}: expected embeddings, received a symmetric {n} x {n} matrix of unit diagonal "
+            "and entries in [-1, 1], which is one of similarities. The score of such a K is "
+            "jax.numpy.exp(cv.von_neumann(cv.grams.DenseGram(K))); cv.renyi(2) is order 2."
+        )
 
 
 def origins_of(
@@ -543,13 +584,14 @@ def check_labels(labels: Any, n: int, *, name: str = "labels") -> tuple[np.ndarr
 def check_weights(
     weights: Any, n: int, *, name: str = "weights", some: bool = True
 ) -> np.ndarray | jax.Array:
-    """Returns weights `[n]` as they are, after looking at them unless they are traced.
+    """Returns weights `[n]` as they are, integers as int64, after looking at them unless traced.
 
     All may be zero unless there have to be `some` above it.
 
     Raises:
       TypeError: the weights are masked or not real numbers.
-      ValueError: they are not `[n]`, or one is negative or not finite, or all are zero.
+      ValueError: they are not `[n]`, or one is negative or not finite, or all are zero; or integers
+        have a sum of 2^53 or more.
     """
     array = as_array(weights, name=name)
     if array.shape != (n,):
@@ -569,7 +611,15 @@ def check_weights(
             )
     if some and not host.any():
         raise ValueError(f"{name}: expected one above zero, received {n} zeros.")
-    return host
+    if host.dtype.kind not in "iu":
+        return host
+    total = np.sum(host, dtype=np.float64)
+    if total >= 2**53:
+        raise ValueError(
+            f"{name}: integers are numbers of rows, expected with a sum below 2^53, received one "
+            f"of {total:.3g}; shares of the rows are floating-point numbers."
+        )
+    return host.astype(np.int64)  # In which arithmetic is exact.
 
 
 def shares_of(weights: np.ndarray | jax.Array) -> np.ndarray | jax.Array:

@@ -38,6 +38,9 @@ _DENSE_UP_TO = 2048
 _PRODUCT_FEATURES = 1024
 # How far a matrix may be off a Gram: what float64 and float32 (or less) leave of a unit diagonal.
 _TOLERANCES = (1e-8, 1e-4)
+# The largest share of the trace that negative eigenvalues may have, and the rows that are looked at
+# for them, in a fifth of a second. Choices.
+_NEGATIVE, _LOOKED_AT = 0.05, 1000
 
 
 class Operator(abc.ABC):
@@ -142,9 +145,28 @@ class Gram(Operator):
     def store(self) -> Gram:
         return self
 
+    def weighted(self, shares: ArrayLike) -> Operator:
+        """The operator diag(p)^(1/2) K diag(p)^(1/2) for the shares p of the points, `[n]`.
+
+        Its eigenvalues are those of the points with these weights: `p` of vendi-score's `score_K`.
+
+        Raises:
+          ValueError: the shares are negative, not finite or not of sum one, unless they are traced
+            or on several devices.
+        """
+        if validation.is_concrete(shares) and self.layout is None:
+            checked = validation.check_weights(shares, self.n, name="shares")
+            total = float(np.sum(checked, dtype=np.float64))
+            if abs(total - 1) > _TOLERANCES[1]:
+                raise ValueError(
+                    f"shares: expected numbers of sum one, received a sum of {total:.6g}: divide "
+                    "them by it."
+                )
+        return self.scaled(square_roots(jnp.asarray(shares, self.dtype)))
+
     @abc.abstractmethod
-    def weighted(self, weights: ArrayLike) -> Operator:
-        """The operator diag(w) K diag(w), for weights `[n]` of unit norm."""
+    def scaled(self, weights: jax.Array) -> Operator:
+        """The operator diag(w) K diag(w), for weights `[n]` of unit norm and any sign."""
 
     @abc.abstractmethod
     def squared_norm_by(self, shares: jax.Array) -> jax.Array:
@@ -158,7 +180,7 @@ class Gram(Operator):
 
         Its eigenvalues are those of the points that are kept, and a zero for every other.
         """
-        return self.weighted(kept.astype(self.dtype) / jnp.sqrt(jnp.sum(kept, dtype=self.dtype)))
+        return self.scaled(kept.astype(self.dtype) / jnp.sqrt(jnp.sum(kept, dtype=self.dtype)))
 
     def squared_norms_with(self, other: Gram) -> tuple[jax.Array, jax.Array, jax.Array]:
         """||.||_F^2 of K / n, of the other Gram's and of their Hadamard product."""
@@ -196,10 +218,14 @@ def _matrix(gram: Gram) -> jax.Array:
     return gram.matrix if isinstance(gram, DenseGram) else gram.dense().matrix
 
 
-def _scale(gram: Gram, weights: ArrayLike) -> jax.Array:
+def _scale(gram: Gram, weights: jax.Array) -> jax.Array:
     """sqrt(n) w as placed, for weights w `[n]` of unit norm."""
-    scaled = math.sqrt(gram.n) * jnp.asarray(weights, gram.dtype)
-    return gram.place(scaled[:, None])[:, 0]
+    return gram.place((math.sqrt(gram.n) * weights)[:, None])[:, 0]
+
+
+def square_roots(weights: jax.Array) -> jax.Array:
+    """Square roots; the infinite derivative at a zero counts as zero."""
+    return jnp.where(weights > 0, jnp.sqrt(jnp.where(weights > 0, weights, 1)), 0)
 
 
 @jax.tree_util.register_pytree_node_class
@@ -260,8 +286,9 @@ class DenseGram(Dense, Gram):
 
     Args:
       matrix: `[n, n]`, real, finite, symmetric, of unit diagonal and with entries in [-1, 1], to
-        1e-4, or 1e-8 in float64; cast to the compute dtype. It must be positive semidefinite as
-        well, which is not checked: that takes its spectrum. Tracers are taken as they are.
+        1e-4, or 1e-8 in float64; cast to the compute dtype. Negative eigenvalues above rounding
+        are warned of, and refused above 5% of the trace; of more than 1,000 rows as many, drawn at
+        random, are looked at, which show at most the share of all. Tracers are taken as they are.
 
     Raises:
       TypeError: the numbers are not real.
@@ -274,9 +301,14 @@ class DenseGram(Dense, Gram):
             if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
                 shape = f"received shape {matrix.shape}"
                 raise ValueError(f"matrix: expected a square array [n, n], {shape}.")
-            given = matrix.dtype
-            matrix = validation.check_embeddings(matrix, name="matrix")
-            _check_gram(matrix, _TOLERANCES[given != np.float64 or matrix.dtype != np.float64])
+            given, named = matrix.dtype, {"matrix": matrix}
+            validation.check_shapes(named)
+            validation.warn_of_float64(named)
+            host = np.asarray(matrix, np.promote_types(given, np.float32))
+            (matrix,) = validation.cast_arrays(named, place=jnp.asarray, origins={})
+            _check_gram(host, _TOLERANCES[given != np.float64 or matrix.dtype != np.float64])
+            rounded = [of for of in (given, matrix.dtype) if jnp.issubdtype(of, jnp.floating)]
+            _check_semidefinite(host, eps=max(float(jnp.finfo(of).eps) for of in rounded))
         super().__init__(matrix)
 
     @classmethod
@@ -289,7 +321,7 @@ class DenseGram(Dense, Gram):
         """The Gram of `points` `[n, d]`; the diagonal is exactly one."""
         return TiledGram.from_points(kernel, points).dense()
 
-    def weighted(self, weights: ArrayLike) -> Dense:
+    def scaled(self, weights: jax.Array) -> Dense:
         scale = _scale(self, weights)
         return Dense(self.matrix * scale[:, None] * scale[None, :], self.layout)
 
@@ -306,30 +338,46 @@ def _whole(layout: Layout) -> NamedSharding:
     return NamedSharding(layout.mesh, PartitionSpec())
 
 
-def _check_gram(matrix: jax.Array, tolerance: float) -> None:
+def _check_gram(matrix: np.ndarray, tolerance: float) -> None:
     """Raises where a matrix is not symmetric, of unit diagonal and within [-1, 1]."""
-    properties = (
+    by_row = {
         "the unit diagonal of a normalised kernel (K_ij / sqrt(K_ii K_jj) has one, a matrix of "
-        "distances has none)",
-        "entries in [-1, 1]",
-        "a symmetric matrix",
-    )
-    with jax.ensure_compile_time_eval():
-        for expected, (by, row) in zip(properties, _deviations(matrix), strict=True):
-            if by > tolerance:
-                found = f"received one that is off by {by:.2g} in row {row}"
-                raise ValueError(f"matrix: expected {expected}, {found}.")
+        "distances has none)": np.abs(np.diagonal(matrix) - 1),
+        "entries in [-1, 1]": np.max(np.abs(matrix), axis=1) - 1,
+        "a symmetric matrix": np.max(np.abs(matrix - matrix.T), axis=1),
+    }
+    for expected, by in by_row.items():
+        if by.max() > tolerance:
+            off = f"received one that is off by {by.max():.2g} in row {int(by.argmax())}"
+            raise ValueError(f"matrix: expected {expected}, {off}.")
 
 
-@jax.jit
-def _deviations(matrix: jax.Array) -> list[tuple[jax.Array, jax.Array]]:
-    """How far, and in which row, a matrix is off a unit diagonal, off [-1, 1], and off symmetry."""
-    by_row = (
-        jnp.abs(jnp.diagonal(matrix) - 1),
-        jnp.max(jnp.abs(matrix), axis=1) - 1,
-        jnp.max(jnp.abs(matrix - matrix.T), axis=1),
+def _check_semidefinite(matrix: np.ndarray, *, eps: float) -> None:
+    """Warns where negative eigenvalues are more than rounding, and raises where they are many."""
+    n = min(matrix.shape[0], _LOOKED_AT)
+    # The negative share of a principal submatrix is, in the mean, at most that of the matrix.
+    rows = np.sort(np.random.default_rng(0).permutation(matrix.shape[0])[:n])
+    values = np.linalg.eigvalsh(matrix[np.ix_(rows, rows)].astype(np.float64) / n)[::-1]
+    share = float(-np.minimum(values, 0).sum())
+    if share <= n * eps:
+        return
+    says = f"expected a positive semidefinite matrix, received one in which {n} rows have negative "
+    says += f"eigenvalues of {share:.2g} of the trace"
+    if share > _NEGATIVE:
+        raise ValueError(
+            f"matrix: {says}: no score is defined. Use a kernel of embeddings (cv.gram), or "
+            "replace negative eigenvalues by zero and divide K_ij by sqrt(K_ii K_jj)."
+        )
+    projected = values - np.max((np.cumsum(values) - 1) / np.arange(1, n + 1))
+    scores = []
+    for kept in (projected, values / (1 + share)):
+        kept = kept[kept > 0]
+        scores.append(float(np.exp(-kept @ np.log(kept))))
+    validation.warn(
+        f"matrix: {says}. Their Vendi score is {scores[0]:.4g} with the nearest eigenvalues that "
+        f"are not negative, which are used, and {scores[1]:.4g} with zeros in the place of "
+        "negative ones; order 2 counts their squares."
     )
-    return [(jnp.max(by), jnp.argmax(by)) for by in by_row]
 
 
 class OfPoints(Gram):
@@ -386,7 +434,7 @@ class OfPoints(Gram):
         matrix = functools.reduce(jnp.multiply, crossed)
         return DenseGram.trusted(jnp.where(jnp.eye(self.n, dtype=bool), 1, matrix))
 
-    def weighted(self, weights: ArrayLike) -> WeightedGram:
+    def scaled(self, weights: jax.Array) -> WeightedGram:
         return WeightedGram(self, _scale(self, weights))
 
     def squared_norm_by(self, shares: jax.Array) -> jax.Array:
@@ -596,11 +644,11 @@ class WeightedGram(Operator):
         return FeatureGram.trusted(self.gram.features * self.weights[:, None], self.layout)
 
     def dense(self) -> Dense:
-        return self.gram.dense().weighted(self._unit())
+        return self.gram.dense().scaled(self._unit())
 
     def store(self) -> Operator:
         stored = self.gram.store()
-        return self if stored is self.gram else stored.weighted(self._unit())
+        return self if stored is self.gram else stored.scaled(self._unit())
 
     def _unit(self) -> jax.Array:
         """The weights `[n]`, of unit norm."""

@@ -397,8 +397,8 @@ class _Pooled:
                 kept = self.group[rows] != group
                 weights = self.weights[rows] * kept
                 totals = np.bincount(self.model[rows], weights)[self.model[rows]]
-                roots = np.sqrt(weights / totals / len(models))
-                found.append(methods.entropy_of(gram.weighted(roots), entropy, method))
+                weighted = gram.weighted(weights / totals / len(models))
+                found.append(methods.entropy_of(weighted, entropy, method))
             return np.array(found)
 
         return [functools.partial(of_mixture, term) for term in terms]

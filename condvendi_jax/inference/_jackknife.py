@@ -231,7 +231,8 @@ def standard_error(
     if not callable(score):
         raise TypeError(f"score: expected a function of the arrays, received {score!r}.")
     named = {"outputs": outputs} | ({} if prompts is None else {"prompts": prompts})
-    given = {name: validation.as_array(array, name=name) for name, array in named.items()}
+    validation.check_indices(named | {"groups": groups})
+    given = validation.as_arrays(named)
     blurred = [name for name, array in given.items() if validation.is_blurred(array)]
     origins = validation.origins_of(given, blurred)
     checked = dict(zip(given, validation.check_arrays(given, origins=origins), strict=True))

@@ -156,6 +156,7 @@ def prompt_table(
     """
     entropy, names = Entropy(order=order, truncation=truncation), None
     if labels is not None:
+        validation.check_indices({"outputs": pairs, "labels": labels})
         names, numbers = validation.check_labels(labels, pairs.n)
     elif pairs.paired:
         _, numbers = pairs.prompt_kinds

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
@@ -19,6 +20,18 @@ from condvendi_jax.spectra import _methods as methods
 Points = tuple[Any, ...]  # Outputs `[n, d_x]` and, where there are prompts, prompts `[n, d_t]`.
 
 NAMES = ("outputs", "prompts")
+_ARGUMENTS = (*NAMES, "mask", "weights")
+
+
+def refuse_misspelt(others: Collection[str]) -> None:
+    """Raises TypeError where an argument that another metric may read looks like one of ours."""
+    for name in others:
+        within = any(argument.rstrip("s") in name.lower() for argument in _ARGUMENTS)
+        if within or difflib.get_close_matches(name, _ARGUMENTS, cutoff=0.7):
+            raise TypeError(
+                f"update: received {name}, which is no argument; expected {', '.join(_ARGUMENTS)}, "
+                "or arguments of other metrics, whose names are not like these."
+            )
 
 
 def check_batch(
@@ -38,7 +51,8 @@ def check_batch(
     if with_prompts and prompts is None:
         raise ValueError("prompts: expected embeddings [n, d], as the metric has a prompt kernel.")
     given: dict[str, Any] = {"outputs": outputs} | ({"prompts": prompts} if with_prompts else {})
-    arrays = {name: validation.as_array(array, name=name) for name, array in given.items()}
+    validation.check_indices(given | {"mask": mask, "weights": weights})
+    arrays = validation.as_arrays(given)
     kept = arrays
     if mask is not None:
         mask = jnp.asarray(mask)
@@ -50,7 +64,14 @@ def check_batch(
     n, dtype = points[0].shape[0], points[0].dtype
     of_rows = jnp.ones(n, dtype)
     if weights is not None:
-        of_rows = jnp.asarray(validation.check_weights(weights, n, some=False)).astype(dtype)
+        checked = validation.check_weights(weights, n, some=False)
+        with np.errstate(over="ignore"):
+            of_rows = jnp.asarray(checked.astype(dtype))
+        if (
+            validation.is_concrete(of_rows)
+            and ((of_rows > 0) & (of_rows < jnp.inf) != (checked > 0)).any()
+        ):
+            raise ValueError(f"weights: expected numbers in the range of {dtype}: rescale all.")
     return points, of_rows if mask is None else jnp.where(mask, of_rows, 0), origins
 
 

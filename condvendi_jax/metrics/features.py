@@ -122,18 +122,19 @@ class FeatureDecomposition(nnx.Metric):
         prompts: ArrayLike | None = None,
         mask: ArrayLike | None = None,
         weights: ArrayLike | None = None,
-        **_: Any,
+        **others: Any,
     ) -> None:
         """Adds a batch.
 
         Args:
-          outputs, prompts, mask, weights, _: as for `StoredDecomposition`; sizes of batch compile
-            once each.
+          outputs, prompts, mask, weights, **others: as for `StoredDecomposition`; sizes of batch
+            compile once each.
 
         Raises:
           TypeError, ValueError: as there, or features are not finite or all zero. Inside jit
             nothing can raise on values: the batch is left out whole, and `compute` warns of it.
         """
+        batches.refuse_misspelt(others)
         with_prompts = len(self._maps) == 2
         points, weights, _ = batches.check_batch(
             outputs, prompts, mask, weights, with_prompts=with_prompts

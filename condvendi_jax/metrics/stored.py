@@ -136,7 +136,7 @@ class _StoredPoints(nnx.Metric):
         prompts: ArrayLike | None = None,
         mask: ArrayLike | None = None,
         weights: ArrayLike | None = None,
-        **_: Any,
+        **others: Any,
     ) -> None:
         """Adds a batch: its points, and its pairs with themselves and with all stored points.
 
@@ -146,12 +146,14 @@ class _StoredPoints(nnx.Metric):
           mask: booleans `[b]`, False for rows to leave out, such as the padding of a last batch.
           weights: numbers `[b]`, not negative; one each where None. A weight of 2 counts as two
             equal rows, zero leaves a row out.
-          _: what the other metrics of an `nnx.MultiMetric` read.
+          **others: what the other metrics of an `nnx.MultiMetric` read.
 
         Raises:
-          TypeError, ValueError: as `decompose`, or the dimensions are not those of the first
+          TypeError, ValueError: as `decompose`, or the name of another argument is like one of
+            these, as `masks` is; or the dimensions are not those of the first
             batch, or the call is inside `jax.jit`. The metric is then as it was before.
         """
+        batches.refuse_misspelt(others)
         with_prompts, origins_for = len(self._stream.kernels) == 2, self._stream.origins_for
         points, weights, origins = batches.check_batch(
             outputs, prompts, mask, weights, with_prompts=with_prompts, origins_for=origins_for

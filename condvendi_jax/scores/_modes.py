@@ -10,6 +10,7 @@ import math
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from condvendi_jax import validation
@@ -125,14 +126,14 @@ def prompt_modes(
     # prompt, of their total weight.
     _, first = np.unique(kind, return_index=True)
     _, distinct = pairs.rows(first).grams()
-    values, vectors = _leading(distinct.weighted(np.sqrt(masses)), count)
+    values, vectors = _leading(distinct.weighted(masses), count)
     within = np.sqrt(pairs.shares / np.where(masses > 0, masses, 1)[kind])
     gram_x, _ = pairs.grams()
     modes = []
     for share, vector in zip(values, vectors.T, strict=True):
         direction = vector[kind] * within
         direction *= np.sign(direction[np.argmax(np.abs(direction))])
-        gram = gram_x.weighted(direction)
+        gram = gram_x.scaled(jnp.asarray(direction, gram_x.dtype))
         vendi = math.exp(methods.entropy_of(gram, von_neumann, method))
         rke = 1 / float(_squared_norm(gram))
         leading = _leading(gram, directions)

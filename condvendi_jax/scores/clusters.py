@@ -184,6 +184,7 @@ def scores_by_cluster(
     entropy = Entropy(order=order)
     methods.check_method(method)
     points = _outputs_alone(outputs, kernel, weights)
+    validation.check_indices({"outputs": points, "labels": labels})
     names, cluster = validation.check_labels(labels, points.n)
     of_clusters = None
     if points.weights is not None:
@@ -266,7 +267,6 @@ def _of_clusters(points: Pairs, table: ArrayLike, inside: ArrayLike, *, whole: b
         if points.weights is not None:
             weights = jnp.where(inside, points.weights[rows], 0)
         shares = weights / jnp.sum(weights)
-        weighted = gram.weighted(jnp.sqrt(shares))
-        return weighted.eigenvalues() if whole else gram.squared_norm_by(shares)
+        return gram.weighted(shares).eigenvalues() if whole else gram.squared_norm_by(shares)
 
     return lax.map(of_cluster, (table, inside))

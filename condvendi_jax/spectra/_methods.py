@@ -25,7 +25,7 @@ from condvendi_jax.grams import Gram, Operator, to_host
 from condvendi_jax.grams import _eigenvalues as spectra
 from condvendi_jax.grams import _memory as memory
 from condvendi_jax.grams import _pairwise as pairwise
-from condvendi_jax.grams._grams import Dense, DenseGram, FeatureGram, OfPoints
+from condvendi_jax.grams._grams import Dense, DenseGram, FeatureGram, OfPoints, square_roots
 from condvendi_jax.grams._pairwise import Factors, Subsets
 from condvendi_jax.kernels import Kernel
 from condvendi_jax.pairs import Pairs
@@ -956,8 +956,7 @@ def grams_of_terms(points: Pairs) -> Grams:
     grams = _unweighted_grams(points)
     if points.weights is None:
         return grams
-    roots = _roots(points.weights)
-    return {name: gram.weighted(roots) for name, gram in grams.items()}
+    return {name: gram.weighted(points.weights) for name, gram in grams.items()}
 
 
 def _unweighted_grams(points: Pairs) -> dict[str, Gram]:
@@ -965,11 +964,6 @@ def _unweighted_grams(points: Pairs) -> dict[str, Gram]:
     if points.paired:
         grams["joint"] = grams["outputs"] * grams["prompts"]
     return grams
-
-
-def _roots(weights: jax.Array) -> jax.Array:
-    """Square roots; the infinite derivative at a zero counts as zero."""
-    return jnp.where(weights > 0, jnp.sqrt(jnp.where(weights > 0, weights, 1)), 0)
 
 
 def _per_term(values: Mapping[str, Any]) -> PerTerm:
@@ -1007,7 +1001,7 @@ def _warn_of_long_work(grams: Grams, terms: Terms) -> None:
 @jax.jit
 def _eigenvalues_of_rows(gram: Gram, weights: jax.Array) -> jax.Array:
     """Those of the Gram of points of these weights, `[n]`: a zero for every zero weight."""
-    return gram.weighted(_roots(weights / jnp.sum(weights))).eigenvalues()
+    return gram.weighted(weights / jnp.sum(weights)).eigenvalues()
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -1065,7 +1059,7 @@ def _operator(
     points: Pairs, weights: jax.Array, name: str, drawn: tuple[int, ...], logs: jax.Array
 ) -> tuple[jax.Array, jax.Array | None]:
     """A, or the smaller matrix of its features, and these: each bandwidth times its exp(log)."""
-    roots = _roots(weights)
+    roots = square_roots(weights)
     gram = _unweighted_grams(_moved(points, None, drawn, logs))[name]
     if isinstance(gram, FeatureGram) and gram.rank_bound < gram.n:
         return spectra.outer_products(gram.features * roots[:, None]), gram.features
@@ -1160,7 +1154,7 @@ def _stored_slopes(
 def _projections(values: jax.Array, vectors: jax.Array, weights: jax.Array) -> jax.Array:
     """v_k^T phi_i, `[n, n]`, from the eigenvectors u_k of A; zero for rows of weight zero."""
     inverse = jnp.where(weights > 0, 1 / jnp.where(weights > 0, weights, 1), 0)
-    return vectors * _roots(values)[None, :] * _roots(inverse)[:, None]
+    return vectors * square_roots(values)[None, :] * square_roots(inverse)[:, None]
 
 
 class Apart(NamedTuple):
@@ -1195,7 +1189,7 @@ def compute_apart(
 
     def of_set(points: jax.Array, weights: jax.Array, units: jax.Array) -> Apart:
         (gram,) = Pairs.trusted((points,), (kernel,), n=points.shape[0]).grams()
-        matrix, roots = gram.dense().matrix, _roots(weights)
+        matrix, roots = gram.dense().matrix, square_roots(weights)
         row_norms = jnp.sum(jnp.square(matrix) * weights[None, :], axis=1)
         norm = jnp.sum(weights * row_norms)
         if not entropy.needs_spectrum:

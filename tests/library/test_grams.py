@@ -87,10 +87,10 @@ def test_all_representations_agree_on_every_method(name, dtype):
 @pytest.mark.parametrize("name", REPRESENTATIONS)
 def test_a_weighted_gram_is_an_operator_like_any_other(name, x64):
     gram, expected = _single(name, np.float64)
-    weights = np.random.default_rng(3).normal(size=N)
-    weights /= np.linalg.norm(weights)
+    shares = np.random.default_rng(3).dirichlet(np.ones(N))
+    weights = np.sqrt(shares)
     vectors = np.random.default_rng(1).normal(size=(N, 3))
-    operator = gram.weighted(weights)
+    operator = gram.weighted(shares)
     assert not isinstance(operator, cv.grams.Gram)
     matrix = expected * np.outer(weights, weights)
     for held in (operator, operator.store(), operator.dense()):
@@ -103,6 +103,22 @@ def test_a_weighted_gram_is_an_operator_like_any_other(name, x64):
         assert_close(held.row_squares_beside(*map(jnp.asarray, (vectors, vectors))), rest)
         assert held.bilinear_slope(*map(jnp.asarray, (vectors, vectors))) == 0
         assert held.rank_bound <= N
+
+
+@pytest.mark.parametrize(
+    ("shares", "says"),
+    [
+        (np.full(N, N**-0.5), "sum one, received a sum of 7.07"),
+        (np.linspace(-1, 1, N) + 1 / N, "non-negative"),
+        (np.ones(3) / 3, "50 weights"),
+    ],
+)
+def test_a_gram_is_weighted_by_shares(shares, says):
+    gram = cv.grams.DenseGram(np.eye(N, dtype=int))
+    with pytest.raises(ValueError, match="^shares: .*" + says):
+        gram.weighted(shares)
+    p = np.random.default_rng(0).dirichlet(np.ones(N))
+    assert_close(cv.von_neumann(gram.weighted(p)), -np.sum(p * np.log(p)))
 
 
 @pytest.mark.parametrize("name", REPRESENTATIONS)
@@ -221,12 +237,37 @@ def test_a_matrix_is_cast_as_embeddings_are():
     assert cv.grams.DenseGram(np.eye(3, dtype=int)).dtype == np.float32
 
 
+def _indefinite(n, share):
+    """K of n / 3 copies of three points, two pairs of which are alike; K / n has a -share."""
+    part = (1 + 3 * share) / np.sqrt(2)
+    alike = np.array([[1, part, 0], [part, 1, part], [0, part, 1]])  # 1 - part sqrt(2), 1, 1 + ...
+    return np.repeat(np.repeat(alike, n // 3, axis=0), n // 3, axis=1).astype(np.float32)
+
+
+@pytest.mark.parametrize("n", [12, 1503])
+def test_negative_eigenvalues_are_said_or_refused(n):
+    with pytest.raises(
+        ValueError, match=r"^matrix: .*positive semidefinite.*of 0\.(1|099|10).*no score"
+    ):
+        cv.grams.DenseGram(_indefinite(n, 0.1))
+    with pytest.warns(UserWarning, match=r"eigenvalues of 0\.0[34]") as told:
+        gram = cv.grams.DenseGram(_indefinite(n, 0.04))
+    cv.grams.DenseGram(_indefinite(n, -1e-8))  # Rounding says nothing.
+    if n == 12:
+        # The nearest to (2.12 / 3, 1 / 3, -0.04) that are weights, and the two others over 1.04.
+        for values in ([2.12 / 3 - 0.02, 1 / 3 - 0.02], [2.12 / 3.12, 1 / 3.12]):
+            score = np.exp(-np.sum(values * np.log(values)))
+            assert f"{score:.4g}" in str(told[0].message)
+        used = jax.jit(lambda matrix: cv.von_neumann(cv.grams.DenseGram(matrix)))(gram.matrix)
+        assert f"{np.exp(used):.4g} with the nearest" in str(told[0].message)
+
+
 def test_tracers_and_what_the_library_makes_are_not_looked_at(monkeypatch):
-    def looked_at(_):
+    def looked_at(*_):
         raise AssertionError
 
     given = cv.grams.DenseGram(_valid(np.float32))
-    monkeypatch.setattr(grams, "_deviations", looked_at)
+    monkeypatch.setattr(grams, "_check_gram", looked_at)
     points = jnp.asarray(draw_pairs(12, dtype=np.float32)[0])
     made = cv.grams.DenseGram.from_points(cv.Gaussian(0.7), points)
     tiled = cv.grams.TiledGram.from_points(cv.Cosine(), points)

@@ -396,6 +396,13 @@ def test_updates_that_do_not_fit(make):
             metric.update(**batch)
     with pytest.raises(TypeError, match="prompts: expected real numbers"):
         metric.update(outputs=outputs, prompts=np.full((N, 2), "a"))
+    for name in ("masks", "sample_weight", "maks"):
+        with pytest.raises(
+            TypeError, match=f"update: received {name}, .* expected outputs, prompts"
+        ):
+            metric.update(outputs=outputs, prompts=prompts, **{name: np.ones(N, bool)})
+    with pytest.raises(ValueError, match="weights: expected numbers in the range of float32"):
+        metric.update(outputs=outputs, prompts=prompts, weights=np.full(N, 1e-60))
     assert _snapshot(metric) == before
 
 

@@ -9,7 +9,7 @@ import pytest
 from oracles import assert_close, draw_pairs
 
 import condvendi_jax as cv
-from condvendi_jax import bandwidth, validation
+from condvendi_jax import bandwidth, metrics, validation
 
 KERNELS = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.9)}
 KEY = jax.random.key(0)
@@ -95,6 +95,7 @@ def test_models_far_from_the_origin_are_moved_by_the_same_row():
             "kernel: received beside output_kernel",
         ),
         (lambda x, t, p: cv.decompose(p, **KERNELS), TypeError, "expected Pairs alone"),
+        (lambda x, t, p: cv.rke(x, bandwidth=1), TypeError, "rke: expected .*received bandwidth"),
         (lambda x, t, p: cv.Pairs.of_models({}), ValueError, "output_kernel"),
         (
             lambda x, t, p: cv.Pairs.of_models({}, output_kernel=cv.Cosine()),
@@ -119,6 +120,46 @@ def test_what_makes_no_pairs_is_refused(call, error, words):
     outputs, prompts = draw_pairs(N, dtype=np.float32)
     with np.errstate(divide="ignore", invalid="ignore"), pytest.raises(error, match=words):
         call(outputs, prompts, cv.Pairs(outputs, prompts, **KERNELS))
+
+
+class _Labels(list):
+    """What an index of pandas has."""
+
+    def equals(self, other):
+        return self == other
+
+
+class _Frame:
+    """What a DataFrame or a Series has: rows, and a label for each."""
+
+    def __init__(self, values, labels):
+        self.values, self.index = values, _Labels(labels)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.values, dtype)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, y, _: cv.decompose(x, y, **KERNELS),
+        lambda x, y, _: cv.compare({"a": x}, y, **KERNELS),
+        lambda x, y, _: cv.standard_error(lambda *_: 0.0, x, y, key=KEY),
+        lambda x, y, _: cv.baselines.mutual_information_divergence(x, y),
+        lambda x, y, _: metrics.StoredDecomposition(**KERNELS).update(outputs=x, prompts=y),
+        lambda x, y, labels: cv.evaluate(x, rule="median", groups=labels),
+        lambda x, y, labels: cv.rke(x, kernel=cv.Gaussian(1.0), weights=labels),
+        lambda x, y, labels: cv.clusters.cluster_vendi(x, labels, kernel=cv.Gaussian(1.0)),
+    ],
+)
+def test_rows_of_different_indices_do_not_pair_up(call):
+    outputs, prompts = draw_pairs(N, dtype=np.float32)
+    ordered, numbers = np.arange(N).tolist(), np.arange(N) % 4
+    x, shuffled = _Frame(outputs, ordered), ordered[::-1]
+    with pytest.raises(ValueError, match="expected the index of outputs, .*received .39, 38, 37"):
+        call(x, _Frame(prompts, shuffled), _Frame(numbers, shuffled))
+    score = cv.decompose(x, _Frame(prompts, ordered), **KERNELS).conditional
+    assert float(score) == float(cv.decompose(outputs, prompts, **KERNELS).conditional)
 
 
 @pytest.mark.parametrize("order", [1, 2])

@@ -24,7 +24,7 @@ def drawn(kernel="gaussian", *, weighted=False):
     if weighted:
         p = np.random.default_rng(1).gamma(2.0, size=N) * (np.arange(N) % 150 != 3)
         p = p / p.sum()
-        gram = gram.weighted(np.sqrt(p))
+        gram = gram.weighted(p)
     matrix = gaussian_gram(points, 0.5) if kernel == "gaussian" else cosine_gram(points)
     return gram, matrix, p
 

@@ -85,6 +85,11 @@ def _changed(value, row=7):
         (OUTPUTS.astype(object), TypeError, r"(outputs|points): .*dtype object"),
         (OUTPUTS.astype(str), TypeError, r"(outputs|points): .*dtype <U"),
         (OUTPUTS.astype(complex), TypeError, r"(outputs|points): .*dtype complex"),
+        (
+            np.kron(np.eye(4), np.ones((5, 5))),
+            ValueError,
+            r"(outputs|points): .*similarities.*Dense",
+        ),
         (np.ma.masked_array(OUTPUTS, OUTPUTS > 1), TypeError, r"(outputs|points): a masked array"),
     ],
 )

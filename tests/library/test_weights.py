@@ -167,7 +167,7 @@ def test_derivatives_in_the_weights_in_tiles(x64):
     tiled = gram_x * gram_t
 
     def slope(roots):
-        return tiled.weighted(roots).bilinear_slope(jnp.asarray(left), jnp.asarray(right))
+        return tiled.scaled(roots).bilinear_slope(jnp.asarray(left), jnp.asarray(right))
 
     roots = np.sqrt(weights + 0.1)
     both = gram * (left @ right.T + right @ left.T)
@@ -203,7 +203,7 @@ ORDERS = [0.5, 1, 2]  # At 0.5 there are too many modes for influences: groups a
 def test_integer_weights_are_independent_copies_for_errors(bandwidth, x64):
     outputs = draw_pairs(48)[0]
     options = {"output_kernel": cv.Gaussian(bandwidth), "orders": ORDERS}
-    merged = cv.evaluate(outputs, **options, weights=MANY)
+    merged = cv.evaluate(outputs, **options, weights=MANY.astype(np.uint8))
     copies = cv.evaluate(np.repeat(outputs, MANY, axis=0), **options)
     np.testing.assert_allclose(errors_of(merged), errors_of(copies), rtol=1e-6)
     assert [o.errors_by for o in merged.orders] == [o.errors_by for o in copies.orders]
@@ -213,9 +213,11 @@ def test_integer_weights_are_independent_copies_for_errors(bandwidth, x64):
     assert bandwidth < 1 or errors_of(floats)[2, 0] > 1.1 * errors_of(merged)[2, 0]
     kept = cv.evaluate(outputs[MANY > 0], **options, weights=1.0 * MANY[MANY > 0])
     assert_close(errors_of(kept), errors_of(floats))
-    both = ((outputs, MANY), (np.repeat(outputs, MANY, axis=0), None))
+    both = ((outputs, MANY.astype(np.uint64)), (np.repeat(outputs, MANY, axis=0), None))
     grouped = [cv.evaluate(x, **options, groups=6, weights=weights) for x, weights in both]
     np.testing.assert_allclose(errors_of(grouped[0]), errors_of(grouped[1]), rtol=1e-6)
+    with pytest.raises(ValueError, match="at most 262,144, received 480,000; give labels"):
+        cv.evaluate(outputs, **options, groups=6, weights=np.full(48, 10_000))
 
 
 def test_differences_of_models_have_the_errors_of_copies(x64):
@@ -309,6 +311,7 @@ def test_a_bandwidth_rule_sees_copies(x64):
         (np.arange(N) - 1, "weights: expected non-negative numbers, received -1 in row 0"),
         (np.where(np.arange(N) == 3, np.nan, 1), "weights: expected finite numbers, received nan"),
         (np.where(np.arange(N) == 3, np.inf, 1), "received inf in row 3"),
+        (np.full(N, 2**60), r"weights: integers are .* below 2\^53, received one of 1.61e\+19"),
         (np.full(N, "a"), "weights: expected real numbers, received an array of <U1"),
         (np.ones(N, complex), "weights: expected real numbers"),
         (np.ma.masked_equal(COPIES, 0), "weights: .*masked"),
