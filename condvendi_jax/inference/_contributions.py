@@ -97,7 +97,7 @@ def contributions(
     """
     entropy = Entropy(order=order, truncation=truncation).clamped(pairs.n)
     sloped = methods.compute_sloped(pairs, entropy, method)
-    whole = Decomposition.of(sloped.computed, entropy, n=pairs.n)
+    whole = Decomposition.of(sloped.computed, entropy, n=pairs.n, points=pairs)
     influences = of_scores(
         whole, PerTerm(*(None if of is None else of.mean(axis=0) for of in sloped.of_rows))
     )

@@ -88,7 +88,7 @@ def influences(
     `known` and `stored` are as in `methods.compute_sloped`.
     """
     sloped = methods.compute_sloped(pairs, entropy, method, left, known, stored)
-    whole = Decomposition.of(sloped.computed, entropy, n=pairs.n)
+    whole = Decomposition.of(sloped.computed, entropy, n=pairs.n, points=pairs)
     changes = [
         list(pairs.bandwidths.values())[index].relative_error * np.array(of_scores(whole, slopes))
         for index, slopes in sloped.of_bandwidths.items()

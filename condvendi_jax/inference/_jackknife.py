@@ -338,7 +338,7 @@ def _deletions(found: Deleted, pairs: Pairs, entropy: Entropy, groups: Groups) -
     if found.estimates:
         _warn_of_noise(found.estimates)
     defined = not leaves_one_prompt(pairs, groups)
-    whole = Decomposition.of(found.everything, entropy, n=pairs.n)
+    whole = Decomposition.of(found.everything, entropy, n=pairs.n, points=pairs)
     without, *moved = _scores_of_each([found.without, *found.moved])
     # Groups that only other models have rows in.
     absent = groups.count - without.vendi.size

@@ -131,7 +131,7 @@ class Plan:
             self.progress(words)
             if self.checkpoint is None:
                 (computed,) = methods.compute(pairs, (entropy,), self.method)
-                found = Decomposition.of(computed, entropy, n=pairs.n)
+                found = Decomposition.of(computed, entropy, n=pairs.n, points=pairs)
             else:
                 show = _with_time_left(words, self.progress)
                 found = decompose_in_strips(pairs, checkpoint=self.checkpoint, progress=show)

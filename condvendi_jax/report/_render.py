@@ -33,6 +33,7 @@ MATCHED = {
     "labels": "matched by the labels of their groups",
     "none": "not matched: errors of differences are those of independent samples",
 }
+_ROUNDED = 0.01  # Relative: what rounding may do above this is said.
 _SATURATED = {
     ("vendi", "smallest"): "all outputs count as the same",
     ("vendi", "largest"): "all outputs count as different",
@@ -129,6 +130,11 @@ def _notes_on_evaluation(found: Evaluation) -> list[str]:
             f"[low, high]: estimated ({', '.join(sorted(estimated))}), the 95% interval of what "
             "all eigenvalues would give"
         )
+    notes += [
+        f"order {_order(scored)}: rounding to {found.dtype} may move scores by {moved:.0%}; use x64"
+        for scored in found.orders
+        if (moved := math.expm1(max(scored.decomposition.rounding or (0,)))) > _ROUNDED
+    ]
     notes += errors(found.orders)
     missing = [_order(scored) for scored in found.orders if scored.standard_errors is None]
     if missing:

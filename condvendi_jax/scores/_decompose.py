@@ -74,7 +74,7 @@ def _scores(entropy_x: jax.Array, entropy_t: jax.Array, entropy_joint: jax.Array
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=("entropy_outputs", "entropy_prompts", "entropy_joint", "estimation"),
+    data_fields=("entropy_outputs", "entropy_prompts", "entropy_joint", "estimation", "rounding"),
     meta_fields=("order", "truncation", "n", "dtype", "duplicates", "method"),
 )
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +93,8 @@ class Decomposition(Scores):
       duplicates: the number of pairs that repeat an earlier one, if requested.
       method: 'frobenius', or the name of the method.
       estimation: standard errors and intervals of estimated scores, None for exact ones.
+      rounding: how far that may move the logarithm of each score, as
+        `spectra.SpectralMeasure.rounding`; None at order 2, of features and in transformations.
     """
 
     entropy_outputs: jax.Array
@@ -105,12 +107,22 @@ class Decomposition(Scores):
     duplicates: int | None = None
     method: str = "exact"
     estimation: Estimation | None = None
+    rounding: PerScore | None = None
 
     @classmethod
     def of(
-        cls, computed: Computed, entropy: Entropy, *, n: int, duplicates: int | None = None
+        cls,
+        computed: Computed,
+        entropy: Entropy,
+        *,
+        n: int,
+        points: Pairs | None = None,
+        duplicates: int | None = None,
     ) -> Decomposition:
-        """The decomposition of computed entropies; of H(X) alone where there are no prompts."""
+        """The decomposition of computed entropies; of H(X) alone where there are no prompts.
+
+        The `points` tell what rounding may move.
+        """
         values = of_pairs(computed.values)
         return cls(
             *values,
@@ -121,14 +133,16 @@ class Decomposition(Scores):
             duplicates=duplicates,
             method=computed.method,
             estimation=None if computed.estimates is None else _estimation(computed.estimates),
+            rounding=None if points is None else methods.rounding(points, computed, entropy),
         )
 
     @property
     def intervals(self) -> PerScore:
-        """(low, high) of each score at 95%, for the estimation alone; equal where it is exact."""
-        if self.estimation is None:
-            return PerScore(*((score, score) for score in self.scores))
-        return self.estimation.intervals
+        """(low, high) of each score at 95%, for estimation and rounding; equal at order 2."""
+        ends = self.estimation.intervals if self.estimation else [(own, own) for own in self.scores]
+        moved = self.rounding or (0.0, 0.0, 0.0)
+        both = zip(ends, moved, strict=True)
+        return PerScore(*((low * math.exp(-by), high * math.exp(by)) for (low, high), by in both))
 
 
 @takes_pairs
@@ -183,7 +197,7 @@ def decompose(
     entropy = Entropy(order=order, truncation=truncation).clamped(pairs.n)
     (computed,) = methods.compute(pairs, (entropy,), method)
     duplicates = pairs.duplicates() if count_duplicates else None
-    return Decomposition.of(computed, entropy, n=pairs.n, duplicates=duplicates)
+    return Decomposition.of(computed, entropy, n=pairs.n, points=pairs, duplicates=duplicates)
 
 
 def _estimation(estimates: PerTerm) -> Estimation:

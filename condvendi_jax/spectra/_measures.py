@@ -244,6 +244,40 @@ class SpectralMeasure:
             powers = dataclasses.replace(floored, rounding=floored.rounding + lost)
         return _of_power_sum(powers, order, self.largest)
 
+    def rounding(self, entropy: Entropy, relative: float) -> float:
+        """How far the rounding of kernel values and of eigenvalues may move an entropy, in nats.
+
+        Values that are off by `relative` move A by its product with ||A||_F, and eigenvalue
+        routines leave each eigenvalue off by about eps / 2 of the largest. Eigenvalues of sum one
+        then move by a vector d of sum zero and at most the norm e of both together (Hoffman and
+        Wielandt), which the projection to the simplex does not lengthen. An entropy is concave, so
+        that it lies below its tangent at the eigenvalues raised to f = e / n^(1/2): it moves by up
+        to e times the norm of its slopes there, less their mean, and what raising adds, at most f
+        for each. Below order 1, m eigenvalues up to a floor, which count as zero or are rounding,
+        have powers of a sum of at most m (their mean + e / m^(1/2))^order.
+        """
+        order, root, slope = entropy.order, math.sqrt(self.n), self.derivative(entropy)
+        off = relative * math.sqrt(self.squared_norm) + root * self.eps * self.largest / 2
+        floor = off / root
+        moved = off * root
+        if order < 1 and entropy.truncation in (None, self.n):
+            floor = max(floor, spectra.NOISE_FLOOR * self.eps * self.largest)
+            low, mass, rest = (
+                self.trace(f).value
+                for f in (
+                    lambda x: np.where(x > floor, 0.0, 1.0),
+                    lambda x: np.where(x > floor, 0.0, x),
+                    _power(order, 1.0, floor),
+                )
+            )
+            low = max(low, 1.0)
+            added = low * (max(mass, 0.0) / low + off / math.sqrt(low)) ** order
+            moved = math.log1p(added / rest) / (1 - order)
+        first, second = (
+            self.trace(lambda x, k=k: slope(np.maximum(x, floor)) ** k).value for k in (1, 2)
+        )
+        return moved + off * math.sqrt(max(second - first**2 / self.n, 0.0))
+
     def _constant(self, value: float, **errors: float) -> Estimate:
         return Estimate(np.full(self.squares.size, value), **errors)
 

@@ -20,7 +20,7 @@ import numpy as np
 from jax import lax
 
 from condvendi_jax import entropies, validation
-from condvendi_jax.entropies import Entropy, PerTerm, log_scores
+from condvendi_jax.entropies import Entropy, PerScore, PerTerm, log_scores
 from condvendi_jax.grams import Gram, Operator, to_host
 from condvendi_jax.grams import _eigenvalues as spectra
 from condvendi_jax.grams import _memory as memory
@@ -34,7 +34,7 @@ from condvendi_jax.spectra import _estimators as estimators
 from condvendi_jax.spectra import _feature_maps as feature_maps
 from condvendi_jax.spectra import _influences as influences
 from condvendi_jax.spectra import _novelty as novelty
-from condvendi_jax.spectra._measures import Estimate
+from condvendi_jax.spectra._measures import Estimate, SpectralMeasure
 
 FROBENIUS = "frobenius"
 # Up to this n all eigenvalues take seconds on two CPU cores (docs/how_fast.md), so that sampling
@@ -76,12 +76,14 @@ class Computed(NamedTuple):
     """The entropies of one order and truncation, in nats.
 
     Values are None for terms that were not computed. `estimates` are what the values are the means
-    of, None where these are exact; `method` is frobenius or the name of a method.
+    of, None where these are exact; `method` is frobenius or the name of a method. `spectra` are
+    eigenvalues or a `SpectralMeasure` for each term, where the values come from Grams.
     """
 
     values: PerTerm
     estimates: PerTerm | None
     method: str
+    spectra: PerTerm | None = None
 
 
 def compute(
@@ -240,15 +242,18 @@ def _is_exact(method: Method, points: Pairs) -> bool:
 def _with_prompts(found: Sloped, known: Sloped) -> Sloped:
     """What was computed without the prompts' term, with that of another result."""
 
-    def filled(own: PerTerm, other: PerTerm) -> PerTerm:
+    def filled(own: Any, other: Any) -> PerTerm:
         return own._replace(prompts=other.prompts)
 
-    values = filled(found.computed.values, known.computed.values)
+    computed = found.computed._replace(
+        values=filled(found.computed.values, known.computed.values),
+        spectra=filled(found.computed.spectra, known.computed.spectra),
+    )
     deletions = found.of_deletions
     if deletions is not None and known.of_deletions is not None:
         deletions = filled(deletions, known.of_deletions)
     return Sloped(
-        found.computed._replace(values=values),
+        computed,
         filled(found.of_rows, known.of_rows),
         {k: filled(of, known.of_bandwidths[k]) for k, of in found.of_bandwidths.items()},
         deletions,
@@ -400,6 +405,7 @@ class Exact(GramMethod):
         with memory.explained(near.n, near.dtype):
             found = {name: _sloped_term(near, entropy, name, drawn, leaving) for name in terms}
         values = {name: term.value for name, term in found.items()}
+        eigenvalues = {name: term.eigenvalues for name, term in found.items()}
         spectra.check_spectra(*values.values())
         shares = near.shares
 
@@ -409,7 +415,7 @@ class Exact(GramMethod):
 
         deletions = _per_term({name: term.of_deletions for name, term in found.items()})
         return Sloped(
-            Computed(_per_term(values), None, self.name),
+            Computed(_per_term(values), None, self.name, _per_term(eigenvalues)),
             _per_term({name: centred(term.of_rows)[None] for name, term in found.items()}),
             {
                 index: _per_term(
@@ -431,7 +437,7 @@ class Exact(GramMethod):
             found = jax.block_until_ready({name: eigenvalues(grams[name]) for name in terms})
         values = _of_spectra(found, tuple(wanted))
         spectra.check_spectra(*jax.tree.leaves(values))
-        return [Computed(_per_term(of_entropy), None, self.name) for of_entropy in values]
+        return [Computed(_per_term(own), None, self.name, _per_term(found)) for own in values]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -459,7 +465,7 @@ class _Estimating(GramMethod):
             if not validation.is_concrete(*asked):
                 slopes = [s.slope(entropy, gram) for s, gram in zip(samplers, asked, strict=True)]
                 values = jax.tree.map(jnp.add, values, slopes)
-            found.append(_computed(terms, values, row, self.name))
+            found.append(_computed(terms, values, row, self.name, samplers))
         return found
 
     def sloped(
@@ -495,7 +501,7 @@ class _Estimating(GramMethod):
             index: _per_term({name: of[k] for name, of in slopes.items()})
             for k, index in enumerate(drawn)
         }
-        computed = _computed(terms, values, row, self.name)
+        computed = _computed(terms, values, row, self.name, samplers)
         factors = [held[name] for name in ALL_TERMS[: len(points.kernels)]]
         matrices = None
         if all(map(_is_one_array, factors)):
@@ -972,10 +978,36 @@ def _per_term(values: Mapping[str, Any]) -> PerTerm:
 
 
 def _computed(
-    terms: Terms, values: Sequence[jax.Array], estimates: Sequence[Estimate], method: str
+    terms: Terms,
+    values: Sequence[jax.Array],
+    estimates: Sequence[Estimate],
+    method: str,
+    samplers: Sequence[estimators.Sampler] = (),
 ) -> Computed:
-    own, sampled = (_per_term(dict(zip(terms, row, strict=True))) for row in (values, estimates))
-    return Computed(own, sampled, method)
+    rows = values, estimates, [sampler.measure() for sampler in samplers]
+    own, sampled, measures = (_per_term(dict(zip(terms, row, strict=False))) for row in rows)
+    return Computed(own, sampled, method, measures if samplers else None)
+
+
+def rounding(points: Pairs, computed: Computed, entropy: Entropy) -> PerScore | None:
+    """How far rounding may move the logarithm of each score; about 1,000 rows are looked at.
+
+    None where there are no spectra of Grams, and inside transformations.
+    """
+    if computed.spectra is None or not validation.is_concrete(points, computed.spectra):
+        return None
+    step, eps = -(-points.n // _SAMPLED), float(jnp.finfo(points.dtype).eps)
+    rows = [to_host(array[::step]) for array in points.arrays]
+    own = [kernel.rounding(of) for kernel, of in zip(points.kernels, rows, strict=True)]
+    found = dict.fromkeys(ALL_TERMS, 0.0)
+    for name, measure in zip(ALL_TERMS, computed.spectra, strict=True):
+        if measure is not None:
+            if not isinstance(measure, SpectralMeasure):
+                measure = SpectralMeasure.of_eigenvalues(_wide(measure), n=measure.size, eps=eps)
+            relative = eps * sum(own[k] for k in _FACTORS_OF[name])
+            found[name] = measure.rounding(entropy, relative)
+    x, t, joint = found.values()
+    return PerScore(x, joint + t, x + t + joint) if points.paired else PerScore(x, x, 0.0)
 
 
 def _subset(points: Pairs, rows: np.ndarray) -> Pairs:
@@ -1034,6 +1066,7 @@ class _SlopedTerm(NamedTuple):
     of_rows: jax.Array
     of_bandwidths: jax.Array
     of_deletions: jax.Array | None
+    eigenvalues: jax.Array
 
 
 def _sloped_term(
@@ -1090,7 +1123,7 @@ def _term_of_operator(
         of_deletions = _deletions(value, values, projections, leaving)
     of_rows = _matmul(jnp.square(projections), slopes)
     outer = _matmul(vectors * slopes[None, :], vectors.T) if drawn else None
-    return _SlopedTerm(value, of_rows, slopes[:0], of_deletions), outer
+    return _SlopedTerm(value, of_rows, slopes[:0], of_deletions, padded(values)), outer
 
 
 @functools.partial(jax.jit, static_argnums=(3, 4))

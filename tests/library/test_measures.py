@@ -199,6 +199,24 @@ def test_the_derivative_is_that_of_differences(order, truncation):
         assert slope(values)[index] == pytest.approx(expected, abs=2e-6), index
 
 
+@pytest.mark.parametrize(("order", "truncation"), [*ENTROPIES, (0.5, None)])
+def test_rounding_bounds_what_moved_eigenvalues_do(order, truncation):
+    """Moved towards one, all or some others, by up to `off` in the Euclidean norm."""
+    towards = [np.eye(N)[0], np.full(N, 1 / N), np.random.default_rng(0).dirichlet(np.ones(N))]
+    for values in (spectrum(), spectrum(0.6), np.repeat([1 / 6, 0], [6, N - 6])):
+        measure = SpectralMeasure.of_eigenvalues(values, n=N, eps=EPS)
+        for off in (1e-7, 1e-4):
+            moved = []
+            for other in towards:
+                step = min(1, off / np.linalg.norm(other - values)) * (other - values)
+                found = exact_entropy(np.sort(values + step)[::-1], order, truncation)
+                moved.append(abs(found - exact_entropy(values, order, truncation)))
+            relative = off / np.linalg.norm(values)
+            bound = measure.rounding(cv.Entropy(order=order, truncation=truncation), relative)
+            assert max(moved) <= bound <= 0.01 + 1e4 * off or order < 1
+            assert max(moved) <= bound
+
+
 def test_an_interval_is_students_and_what_is_systematic():
     values = np.array([1.0, 1.2, 0.9, 1.1])
     estimate = Estimate(values, gap=0.1, coupling=0.02, rounding=0.003)
