@@ -220,11 +220,13 @@ def _refuse_similarities(array: np.ndarray | jax.Array, name: str) -> None:
         return
     if not is_concrete(array) or not getattr(array, "is_fully_addressable", True):
         return
-    host = np.asarray(array, np.float64)
     floating = jnp.issubdtype(array.dtype, jnp.floating)
     within = max(1e-4, 8 * float(jnp.finfo(array.dtype).eps)) if floating else 0.0
-    unit = np.abs(np.diagonal(host) - 1).max() <= within and np.abs(host).max() <= 1 + within
-    if unit and np.abs(host - host.T).max() <= within and np.count_nonzero(host) > n:
+    if np.abs(np.diagonal(np.asarray(array)).astype(np.float64) - 1).max() > within:
+        return
+    host = np.asarray(array, np.float64)
+    similar = np.abs(host).max() <= 1 + within and np.abs(host - host.T).max() <= within
+    if similar and np.count_nonzero(host) > n:
         raise ValueError(
             f"{name}: expected embeddings, received a symmetric {n} x {n} matrix of unit diagonal "
             "and entries in [-1, 1], which is one of similarities. The score of such a K is "

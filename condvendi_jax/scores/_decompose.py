@@ -211,7 +211,7 @@ def _estimation(estimates: PerTerm) -> Estimation:
 
 def _with_interval(log: Estimate) -> tuple[float, tuple[float, float]]:
     """The standard error and the interval of the exponential."""
-    low, high = map(math.exp, log.interval)
+    low, high = (math.exp(min(end, 700.0)) for end in log.interval)  # Below the overflow.
     return math.exp(log.value) * log.standard_error, (low, high)
 
 

@@ -254,7 +254,8 @@ class SpectralMeasure:
         that it lies below its tangent at the eigenvalues raised to f = e / n^(1/2): it moves by up
         to e times the norm of its slopes there, less their mean, and what raising adds, at most f
         for each. Below order 1, m eigenvalues up to a floor, which count as zero or are rounding,
-        have powers of a sum of at most m (their mean + e / m^(1/2))^order.
+        have powers of a sum of at most m (their mean + e / m^(1/2))^order. No entropy is off by
+        more than log n.
         """
         order, root, slope = entropy.order, math.sqrt(self.n), self.derivative(entropy)
         off = relative * math.sqrt(self.squared_norm) + root * self.eps * self.largest / 2
@@ -276,7 +277,8 @@ class SpectralMeasure:
         first, second = (
             self.trace(lambda x, k=k: slope(np.maximum(x, floor)) ** k).value for k in (1, 2)
         )
-        return moved + off * math.sqrt(max(second - first**2 / self.n, 0.0))
+        moved += off * math.sqrt(max(second - first**2 / self.n, 0.0))
+        return min(moved, math.log(self.n))
 
     def _constant(self, value: float, **errors: float) -> Estimate:
         return Estimate(np.full(self.squares.size, value), **errors)

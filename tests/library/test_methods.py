@@ -176,6 +176,8 @@ def test_intervals_hold_what_float32_rounds_away(method, order):
     # Where rounding moves nothing that is printed, the interval says so.
     found = cv.decompose(rng.normal(size=(256, 8)).astype(np.float32), **options)
     assert order < 1 or max(found.rounding) < 2e-3
+    printed = str(cv.evaluate(points, output_kernel=cv.Gaussian(1.0), orders=[order], errors=False))
+    assert ("order 0.5: rounding to float32 may move scores by" in printed) == (order < 1)
 
 
 def test_single_scores_are_those_of_the_decomposition(x64):
