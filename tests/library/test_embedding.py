@@ -131,8 +131,8 @@ def test_different_texts_of_one_embedding_are_counted_also_where_all_rows_are_ke
     far, near = [0.3, -0.2, 0.1], [0.300001, -0.2, 0.1]  # A relative difference of 3e-6.
     encoder = Table(b=far, c=[0.3001, -0.2, 0.1], a=near, d=[0, 0, 0], e=[0, 0, 0], f=far)
     words = (
-        r"^table: 5 of 6 different texts have the embedding of another, which no kernel tells apart, "
-        r"for example 'b' and '[af]'\. It may not know some words"
+        r"^table: 5 of 6 different texts have the embedding of another, which no kernel tells "
+        r"apart, for example 'b' and '[af]'\. It may not know some words"
     )
     for _ in range(2):
         with pytest.warns(UserWarning, match=words) as caught:
