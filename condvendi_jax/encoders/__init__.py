@@ -9,7 +9,6 @@
 | answers.py | what a model was given and said: chats, reasoning, what may not be an answer |
 | embedding.py | embedding them by an encoder that is named, with a cache by content |
 | minilm.py | all-MiniLM-L6-v2, texts -> 384-d unit vectors |
-| universal.py | Universal Sentence Encoder, texts -> 512-d unit vectors |
 | efficientnet.py | EfficientNet-Lite0, pictures -> 1280-d ImageNet features |
 | weights.py | finding and reading the published weights without importing their packages |
 
@@ -27,9 +26,8 @@ from condvendi_jax.encoders.interface import Encoder
 if TYPE_CHECKING:
     from condvendi_jax.encoders.efficientnet import load_efficientnet
     from condvendi_jax.encoders.minilm import load_minilm
-    from condvendi_jax.encoders.universal import load_universal
 
-__all__ = ["Encoder", "load_efficientnet", "load_minilm", "load_universal"]
+__all__ = ["Encoder", "load_efficientnet", "load_minilm"]
 
 
 def __getattr__(name: str) -> Any:

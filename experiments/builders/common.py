@@ -25,10 +25,11 @@ from absl import flags
 
 import condvendi_jax as cv
 from condvendi_jax.cli import command
-from condvendi_jax.encoders import Encoder, efficientnet, minilm, universal
+from condvendi_jax.encoders import Encoder, efficientnet, minilm
 from condvendi_jax.encoders.items import decode_image
 from condvendi_jax.files import atomic_writer, check_targets
 from experiments import records
+from experiments.builders import universal
 from experiments.data.pairs import PairedEmbeddings
 from experiments.data.repository import Repository
 from experiments.data.sets import FOLDER, FURTHER, INDEX, LABEL, SEED

@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from condvendi_jax.encoders import load_minilm, load_universal
+from condvendi_jax.encoders import load_minilm
 from experiments.builders import common
+from experiments.builders.universal import load_universal
 from experiments.data.pairs import PairedEmbeddings
 from experiments.data.repository import Repository
 from experiments.data.sets import SETS

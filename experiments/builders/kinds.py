@@ -23,8 +23,9 @@ from pathlib import Path
 import numpy as np
 from absl import flags
 
-from condvendi_jax.encoders import load_efficientnet, load_minilm, load_universal
+from condvendi_jax.encoders import load_efficientnet, load_minilm
 from experiments.builders import common
+from experiments.builders.universal import load_universal
 from experiments.data.pairs import PairedEmbeddings
 from experiments.data.repository import Repository
 from experiments.data.sets import SEED, SETS

