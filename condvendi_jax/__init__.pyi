@@ -44,7 +44,6 @@ from condvendi_jax.scores import vendi as vendi
 from condvendi_jax.spectra import Auto as Auto
 from condvendi_jax.spectra import Exact as Exact
 from condvendi_jax.spectra import MatrixFree as MatrixFree
-from condvendi_jax.spectra import Nystroem as Nystroem
 from condvendi_jax.spectra import RandomFeatures as RandomFeatures
 from condvendi_jax.spectra import Sampled as Sampled
 from condvendi_jax.spectra import Stored as Stored

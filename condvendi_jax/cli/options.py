@@ -68,8 +68,8 @@ def define(values: flags.FlagValues) -> None:
         "estimate them, with a 95% interval, from products with n x n matrices that are kept or "
         "never formed; 'auto', the default, is exact up to n = 4,096, then stored while they fit "
         "in memory. 'sampled' bounds order 1 of up to millions of rows from samples of them, "
-        "without standard errors. 'random-features' and 'nystroem' score finite features in the "
-        "kernels' place, in time linear in n, at order 2 too: with wide intervals at order 1."
+        "without standard errors. 'random-features' scores finite features in the kernels' place, "
+        "in time linear in n, at order 2 too: with wide intervals at order 1."
     )
     choice("method", None, list(methods.BY_NAME), words)
     words = (
@@ -78,10 +78,8 @@ def define(values: flags.FlagValues) -> None:
     )
     real("rtol", None, words)
     words = (
-        "Frequencies of --method=random-features, a multiple of 8, landmarks of "
-        "--method=nystroem, or rows of each sample of --method=sampled; "
-        f"{feature_maps.DEFAULT_COUNT}, {feature_maps.DEFAULT_LANDMARKS} and "
-        f"{methods.Sampled.rows} if unset."
+        "Frequencies of --method=random-features, a multiple of 8, or rows of each sample of "
+        f"--method=sampled; {feature_maps.DEFAULT_COUNT} and {methods.Sampled.rows} if unset."
     )
     number("features", None, words)
     words = (
@@ -168,8 +166,8 @@ def check(given: dict[str, Any]) -> None:
         why = "; more --features narrow its intervals" if sized else ", which estimates nothing"
         raise ValueError(f"--rtol means nothing with --method={name}{why}.")
     if given["features"] is not None and not sized:
-        raise ValueError("--features is for --method=random-features, nystroem and sampled.")
-    if approximate and given["kernel"] == "cosine" and name != methods.Nystroem.name:
+        raise ValueError("--features is for --method=random-features and sampled.")
+    if approximate and given["kernel"] == "cosine":
         raise ValueError(f"--method={name} is of Gaussian kernels, not of --kernel=cosine.")
     if given["groups_file"] is not None and given["groups"] is not None:
         raise ValueError("--groups and --groups_file: give one or the other.")

@@ -2,18 +2,9 @@
 
 They give the scores of `decompose` whatever the batches and their order. `StoredDecomposition`, and
 `RKE`, `ConditionalRKE` and `InformationRKE`, each one score of it, take any kernel and keep the
-points on the host; `FeatureDecomposition` keeps the sums of the outer products of finitely many
-features. Flax is imported by this package alone: `from condvendi_jax import metrics`.
+points on the host. Flax is imported by this package alone: `from condvendi_jax import metrics`.
 """
 
-from condvendi_jax.metrics.features import FeatureDecomposition, FeatureMap
 from condvendi_jax.metrics.stored import RKE, ConditionalRKE, InformationRKE, StoredDecomposition
 
-__all__ = [
-    "RKE",
-    "ConditionalRKE",
-    "FeatureDecomposition",
-    "FeatureMap",
-    "InformationRKE",
-    "StoredDecomposition",
-]
+__all__ = ["RKE", "ConditionalRKE", "InformationRKE", "StoredDecomposition"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
+from collections.abc import Collection
 from typing import Any
 
 import jax
@@ -12,14 +14,17 @@ from flax import nnx
 from jax.typing import ArrayLike
 
 from condvendi_jax import validation
-from condvendi_jax.entropies import Entropy, of_squared_norm
+from condvendi_jax.entropies import Entropy
 from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.kernels import Kernel, check_kernel
-from condvendi_jax.metrics import batches
-from condvendi_jax.metrics.batches import Points
 from condvendi_jax.scores import _decompose as scores
 from condvendi_jax.scores._decompose import Decomposition
+from condvendi_jax.spectra import _methods as methods
 
+Points = tuple[Any, ...]  # Outputs `[n, d_x]` and, where there are prompts, prompts `[n, d_t]`.
+
+_NAMES = ("outputs", "prompts")
+_ARGUMENTS = (*_NAMES, "mask", "weights")
 # Batches are padded to 16, 32, 64 ... rows, so that few sizes are ever compiled.
 _FEWEST_ROWS = 16
 # Mean squares of kernel values between different points: all below 1e-6, or all above 1 - 1e-6.
@@ -81,7 +86,7 @@ class _Stream:
         base = self if self.blocks else dataclasses.replace(self, origins=other.origins)
         moved = tuple(
             _moved(part, other.origins.get(name), base.origins.get(name))
-            for name, part in zip(batches.NAMES, other.points(), strict=False)
+            for name, part in zip(_NAMES, other.points(), strict=False)
         )
         earlier = np.full(other.n, self.n)
         return base.extended(moved, other.weights, earlier, known=other.totals)
@@ -150,23 +155,26 @@ class _StoredPoints(nnx.Metric):
 
         Raises:
           TypeError, ValueError: as `decompose`, or the name of another argument is like one of
-            these, as `masks` is; or the dimensions are not those of the first
-            batch, or the call is inside `jax.jit`. The metric is then as it was before.
+            these, as `masks` is; or the dimensions are not those of the first batch, or the call is
+            inside `jax.jit`. The metric is then as it was before.
         """
-        batches.refuse_misspelt(others)
-        with_prompts, origins_for = len(self._stream.kernels) == 2, self._stream.origins_for
-        points, weights, origins = batches.check_batch(
-            outputs, prompts, mask, weights, with_prompts=with_prompts, origins_for=origins_for
-        )
-        if not validation.is_concrete(points, weights):
+        _refuse_misspelt(others)
+        given: dict[str, Any] = {"outputs": outputs}
+        if len(self._stream.kernels) == 2:
+            if prompts is None:
+                raise ValueError(
+                    "prompts: expected embeddings [n, d], as the metric has a prompt kernel."
+                )
+            given["prompts"] = prompts
+        if not validation.is_concrete(given, mask, weights):
             raise ValueError(
                 f"{type(self).__name__} keeps its points on the host and cannot be updated inside "
-                "jit: call update outside, or use FeatureDecomposition."
+                "jit: call update outside, or return cv.decompose of the batch."
             )
-        batches.check_dimensions(points, self._stream.dimensions)
-        for name, kernel, part in zip(batches.NAMES, self._stream.kernels, points, strict=False):
+        points, of_rows, origins = _checked_batch(self._stream, given, mask, weights)
+        _check_dimensions(points, self._stream.dimensions)
+        for name, kernel, part in zip(_NAMES, self._stream.kernels, points, strict=False):
             kernel.check_points(part, name=name)
-        of_rows = np.asarray(weights, np.float64)
         rows = of_rows > 0
         points = tuple(np.asarray(part)[rows] for part in points)
         if points[0].shape[0]:
@@ -187,7 +195,7 @@ class _StoredPoints(nnx.Metric):
             kernels = f"{mine.kernels}, received {theirs.kernels}"
             raise ValueError(f"other: expected the kernels {kernels}.")
         if theirs.n:
-            batches.check_dimensions(theirs.blocks[0], mine.dimensions)
+            _check_dimensions(theirs.blocks[0], mine.dimensions)
             self._stream = mine.with_stream(theirs)
 
     def decompose(
@@ -210,7 +218,8 @@ class _StoredPoints(nnx.Metric):
           ValueError: there are no samples yet; otherwise as `decompose`.
         """
         entropy = Entropy(order=order, truncation=truncation)
-        batches.check_not_empty(self, self.n)
+        if self.n == 0:
+            raise ValueError(f"{type(self).__name__} has no samples yet: call update first.")
         entropy = entropy.clamped(self.n)
         if entropy.needs_spectrum or options:
             names = ("output_kernel", "prompt_kernel")
@@ -225,14 +234,15 @@ class _StoredPoints(nnx.Metric):
         norms = jnp.asarray(
             (2 * self._stream.totals + squares) / weight**2, validation.compute_dtype()
         )
-        return batches.decomposition(tuple(map(of_squared_norm, norms)), entropy, self.n)
+        computed = methods.Computed(methods.order_two_entropies(norms), None, methods.FROBENIUS)
+        return Decomposition.of(computed, entropy, n=self.n)
 
     def _warn_of_extreme_bandwidths(self) -> None:
         """Warns where a Gram is numerically constant or the identity, as `decompose` does."""
         weights = self._stream.weights
         pairs = (weights.sum() ** 2 - np.square(weights).sum()) / 2 if self.n > 1 else 0
         for index, kernel in enumerate(self._stream.kernels if pairs else ()):
-            name, mean = batches.NAMES[index], self._stream.totals[index] / pairs
+            name, mean = _NAMES[index], self._stream.totals[index] / pairs
             if mean > _NUMERICALLY_CONSTANT and not self._stream.identical(index):
                 says = "constant and its scores are 1"
             elif mean < _NUMERICALLY_IDENTITY:
@@ -318,6 +328,68 @@ class InformationRKE(ConditionalRKE):
     def compute(self) -> jax.Array:
         """The effective number of modes; ValueError where there are no samples."""
         return self.decompose(order=2).information
+
+
+def _refuse_misspelt(others: Collection[str]) -> None:
+    """Raises TypeError where an argument that another metric may read looks like one of ours."""
+    for name in others:
+        within = any(argument.rstrip("s") in name.lower() for argument in _ARGUMENTS)
+        if within or difflib.get_close_matches(name, _ARGUMENTS, cutoff=0.7):
+            raise TypeError(
+                f"update: received {name}, which is no argument; expected {', '.join(_ARGUMENTS)}, "
+                "or arguments of other metrics, whose names are not like these."
+            )
+
+
+def _checked_batch(
+    stream: _Stream, given: dict[str, Any], mask: ArrayLike | None, weights: ArrayLike | None
+) -> tuple[Points, np.ndarray, dict[str, np.ndarray | None]]:
+    """The points of a batch, checked and cast, their weights, and the rows subtracted before that.
+
+    Weights are `[n]`, zero where rows are masked, which may hold anything, and one where none are
+    given.
+    """
+    validation.check_indices(given | {"mask": mask, "weights": weights})
+    arrays = kept = validation.as_arrays(given)
+    if mask is not None:
+        mask = np.asarray(mask)
+        arrays = {name: _without_masked(array, mask) for name, array in arrays.items()}
+        if all(array.ndim == 2 for array in arrays.values()):
+            kept = {name: array[mask] for name, array in arrays.items()}
+    origins = stream.origins_for(kept)
+    points = tuple(validation.check_arrays(arrays, origins=origins))
+    n, dtype = points[0].shape[0], points[0].dtype
+    of_rows = np.ones(n)
+    if weights is not None:
+        checked = validation.check_weights(weights, n, some=False)
+        with np.errstate(over="ignore"):
+            of_rows = np.asarray(checked, dtype).astype(np.float64)
+        if ((of_rows > 0) & (of_rows < np.inf) != (checked > 0)).any():
+            raise ValueError(f"weights: expected numbers in the range of {dtype}: rescale all.")
+    return points, of_rows if mask is None else np.where(mask, of_rows, 0), origins
+
+
+def _without_masked(array: Any, mask: np.ndarray) -> Any:
+    """The array with ones, on which every kernel is defined, in the place of masked rows."""
+    if array.ndim != 2:
+        return array  # The checks that follow refuse it.
+    if mask.shape != array.shape[:1] or mask.dtype != bool:
+        raise ValueError(
+            f"mask: expected booleans of shape {array.shape[:1]}, one a row, received {mask.dtype} "
+            f"of shape {mask.shape}."
+        )
+    ones = np.ones_like(array)
+    ones[::2, :1] = 2  # So that they do not look like padding.
+    ones[1::2, 1:2] = 3
+    return np.where(mask[:, None], array, ones)
+
+
+def _check_dimensions(points: Points, expected: tuple[int, ...]) -> None:
+    """Raises where points are not of the dimensions that the stream has, if it has any yet."""
+    for name, want, part in zip(_NAMES, expected, points, strict=False):
+        got = part.shape[1]
+        if want != got:
+            raise ValueError(f"{name}: expected embeddings of dimension {want}, received {got}.")
 
 
 def _same_kernels(one: tuple[Kernel, ...], two: tuple[Kernel, ...]) -> bool:

@@ -166,7 +166,7 @@ def decompose(
       truncation: the number of eigenvalues that every entropy keeps (CV eq. 13); all where None.
       method: how to compute eigenvalues: `Auto` (with a key, it estimates where all eigenvalues
         would take long), `Exact`, `Stored` or `MatrixFree`. Order 2 without truncation needs none.
-        `RandomFeatures` and `Nystroem` replace the kernels by finite features, at any order.
+        `RandomFeatures` replace Gaussian kernels by finite features, at any order.
       count_duplicates: also count the pairs that repeat an earlier one exactly; not inside jit.
 
     Returns:

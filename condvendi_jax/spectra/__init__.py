@@ -2,7 +2,7 @@
 
 from condvendi_jax.grams._eigenvalues import truncate
 from condvendi_jax.spectra._estimators import Budget, spectral_measure
-from condvendi_jax.spectra._feature_maps import fourier_features, nystroem_features
+from condvendi_jax.spectra._feature_maps import fourier_features
 from condvendi_jax.spectra._measures import Estimate, SpectralMeasure
 from condvendi_jax.spectra._methods import (
     AUTO,
@@ -12,7 +12,6 @@ from condvendi_jax.spectra._methods import (
     Exact,
     MatrixFree,
     Method,
-    Nystroem,
     RandomFeatures,
     Sampled,
     Stored,
@@ -30,7 +29,6 @@ __all__ = [
     "Exact",
     "MatrixFree",
     "Method",
-    "Nystroem",
     "RandomFeatures",
     "Sampled",
     "SpectralMeasure",
@@ -38,7 +36,6 @@ __all__ = [
     "compute",
     "fourier_features",
     "named",
-    "nystroem_features",
     "spectral_measure",
     "truncate",
 ]

@@ -1,7 +1,7 @@
 """Entropies of a kernel's Gram from finite features, and bounds of their error.
 
 Random Fourier features: an entropy grows with the number of frequencies, and subsets of them show
-its limit. Nystroem features: the trace and the norm of what they leave bound every entropy.
+its limit.
 """
 
 from __future__ import annotations
@@ -16,14 +16,7 @@ import numpy as np
 
 from condvendi_jax.entropies import Entropy
 from condvendi_jax.grams import _eigenvalues as spectra
-from condvendi_jax.spectra import _influences as influences
-from condvendi_jax.spectra._measures import (
-    ROUNDING,
-    Estimate,
-    SpectralMeasure,
-    half_interval,
-    standard_error,
-)
+from condvendi_jax.spectra._measures import ROUNDING, Estimate, standard_error
 
 # Groups of frequencies that are left out in turn: Student's t has seven degrees of freedom, and the
 # 13 subsets below are few enough spectra.
@@ -181,117 +174,3 @@ def _rest(added: float, halved: float) -> float:
     one, other = changes(low)
     rest = halved / other * (1 - one)
     return math.copysign(min(abs(rest), abs(furthest)), rest)
-
-
-def nystroem_estimates(
-    covariance: jax.Array, residual: np.ndarray, wanted: Sequence[Entropy], n: int
-) -> list[Estimate]:
-    """Entropies of the kernel whose Nystroem features have this covariance `[m, m]`.
-
-    The landmarks span a part of the Gram, A = A_m + R with both semidefinite. Each eigenvalue of A
-    is at least that of A_m, and all together exceed it by Tr R: entropies are largest where Tr R
-    raises the smallest eigenvalues to one level. The k largest of A exceed those of A_m by at most
-    the k largest of R (Ky Fan), at most sqrt(k) ||R||_F: entropies are smallest where each of these
-    is attained. Truncated entropies follow from their t eigenvalues. For the estimate between the
-    two ends, R has equal eigenvalues and eigenvectors orthogonal to those of A_m.
-
-    `residual` is ||R||_F^2 as `residual_norms` gives it. Intervals hold all that the trace, and the
-    95% interval of the norm, leave possible.
-    """
-    trace = float(jnp.trace(covariance))
-    computed = spectra.spectrum(covariance / trace)
-    spectra.check_spectra(computed)
-    missing, square, most = _left(covariance, residual, n)
-    kept = np.asarray(computed, np.float64)[:n] * (1 - missing)
-    values = np.pad(kept, (0, n - kept.size))
-    eps = float(jnp.finfo(covariance.dtype).eps)
-    return [_between(entropy, values, missing, (square, most), eps) for entropy in wanted]
-
-
-def nystroem_slopes(
-    covariance: jax.Array, residual: np.ndarray, entropy: Entropy, n: int
-) -> jax.Array:
-    """The matrix S `[m, m]` of which z_i^T S z_i, less its mean, is the influence of a row.
-
-    Of the estimate of `nystroem_estimates`, whose arguments these are: a row adds 1 - |z_i|^2 to
-    the equal eigenvalues of R.
-    """
-    missing, square, _ = _left(covariance, residual, n)
-    return influences.beside_level(covariance, entropy, missing, _equal(missing, square))
-
-
-def _left(covariance: jax.Array, residual: np.ndarray, n: int) -> tuple[float, float, float]:
-    """Tr R, and ||R||_F^2 with the upper end of its interval."""
-    missing = max(1 - float(jnp.trace(covariance)), 0.0)
-    square, most = residual[0], residual[0]
-    if residual.size > 1:
-        added, pseudo = _jackknife(residual)
-        square, most = square + added, square + added + half_interval(pseudo)
-    # Between that of n equal eigenvalues, and of one.
-    square, most = (min(max(q, missing**2 / n), missing**2) for q in (square, most))
-    return missing, square, most
-
-
-def _equal(missing: float, square: float) -> int:
-    """How many equal eigenvalues have this sum, and this sum of squares."""
-    return round(missing**2 / square) if square > 0 else 1
-
-
-def residual_norms(squares: jax.Array | np.ndarray, n: int) -> np.ndarray:
-    """||R||_F^2 from the squares `[s, s]` of n R between s of n points.
-
-    It is `[1]` where s = n; else `[groups + 1]`, of all of the sample and without each group of it.
-    """
-    squares = np.asarray(squares, np.float64)
-    s = squares.shape[0]
-    if s == n:
-        return np.array([squares.sum() / n**2])
-    s -= s % GROUPS
-    diagonal = np.diagonal(squares)[:s].reshape(GROUPS, -1).sum(axis=1)
-    sums = squares[:s, :s].reshape(GROUPS, s // GROUPS, GROUPS, -1).sum(axis=(1, 3))
-    sums -= np.diag(diagonal)
-    norms = []
-    for subset in _SUBSETS[: GROUPS + 1]:
-        size = len(subset) * s // GROUPS
-        pairs = sums[np.ix_(subset, subset)].sum() / (size * (size - 1))
-        norms.append(pairs * (n - 1) / n + diagonal[list(subset)].sum() / size / n)
-    return np.array(norms)
-
-
-def _between(
-    entropy: Entropy, values: np.ndarray, missing: float, squares: tuple[float, float], eps: float
-) -> Estimate:
-    square, most = squares
-    t = entropy.truncation or values.size
-    share = np.arange(t + 1) / t
-    gains = np.minimum(np.sqrt(np.arange(t + 1) * most), missing)
-    if t < values.size:
-        # At worst, only the k largest of those that a truncation keeps gain.
-        gains = gains * (1 - share) + (1 - values[:t].sum()) * share
-    equal = _equal(missing, square)
-    beside = np.concatenate([values, np.full(equal, missing / equal)])
-    spectra_of = values[:t] + np.diff(gains), _levelled(values[:t], missing), np.sort(beside)[-t:]
-    low, high, value = (_host_entropy(entropy.order, p, eps) for p in spectra_of)
-    value, middle = min(max(value, low), max(low, high)), (low + high) / 2
-    rounding = ROUNDING * eps * max(high, 1.0)
-    return Estimate(
-        np.full(2, value), gap=max(high - low, 0.0) / 2, rounding=rounding, offset=middle - value
-    )
-
-
-def _levelled(values: np.ndarray, mass: float) -> np.ndarray:
-    """Descending values, the smallest raised to one level by a mass in all."""
-    ascending = values[::-1]
-    counts = np.arange(1, values.size + 1)
-    levels = (np.cumsum(ascending) + mass) / counts
-    # The first level that the next value is above.
-    above = np.append(ascending[1:], np.inf)
-    level = levels[int(np.argmax(levels <= above))]
-    return np.maximum(values, level)
-
-
-def _host_entropy(order: float, p: np.ndarray, eps: float) -> float:
-    """The entropy of the leading eigenvalues of a spectrum of sum one, shifted to that sum."""
-    p = p + (1 - p.sum()) / p.size
-    measure = SpectralMeasure.of_eigenvalues(p, n=p.size, eps=eps)
-    return max(measure.entropy(Entropy(order)).value, 0.0)

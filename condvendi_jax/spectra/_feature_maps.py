@@ -2,8 +2,8 @@
 
 Random Fourier features (Rahimi and Recht, 2007; FKEA: Ospanov et al., 2024) write a Gaussian kernel
 as the mean of cos(w^T (x - y)) over random frequencies w. Outputs, prompts and pairs share one
-draw: the angles of a pair are the sums of those of its parts. The Nystroem features of m landmarks
-(Williams and Seeger, 2001) are K_nm K_mm^(-1/2). `terms` are names of terms, as in `_methods`.
+draw: the angles of a pair are the sums of those of its parts. `terms` are names of terms, as in
+`_methods`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,8 @@ from condvendi_jax.pairs import Pairs, takes_pairs
 from condvendi_jax.spectra import _influences as influences
 
 DEFAULT_COUNT = 1024
-DEFAULT_LANDMARKS = 512
 # Entries of features held at once: 64 MiB of float32 for each of outputs, prompts and pairs.
 _ENTRIES = 2**24
-# In eps of the largest eigenvalue of K_mm: below, rounding decides the eigenvector, which happens
-# where landmarks repeat one another.
-_RESOLVED = 32
 _CENTRED, _LARGEST_ANGLE = 64, 1e18
 
 _product = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
@@ -77,51 +73,6 @@ def fourier_features(pairs: Pairs, *, key: jax.Array, count: int = DEFAULT_COUNT
     return _grams(fourier_map(points, frequencies, PerTerm._fields)(points.arrays))
 
 
-@takes_pairs
-def nystroem_features(
-    pairs: Pairs, *, key: jax.Array, landmarks: int = DEFAULT_LANDMARKS
-) -> PerTerm:
-    """Nystroem features of outputs, prompts and pairs, from the same rows as landmarks.
-
-    z(x) = K_mm^(-1/2) k_m(x): the inner products are those of the kernel, projected to what the
-    landmarks span. They are scaled to unit norm. For scores see `Nystroem`, which accounts for what
-    the landmarks do not span.
-
-    Args:
-      pairs: the data, or `outputs, prompts, output_kernel=, prompt_kernel=` as for `Pairs`.
-      key: draws the landmarks, rows of the points.
-      landmarks: how many, m; all rows where there are fewer.
-
-    Returns:
-      `FeatureGram`s of features `[n, m]`; None for prompts and pairs where there are no prompts.
-
-    Raises:
-      TypeError, ValueError: as `Pairs`, a row's kernel with all landmarks is zero, or rows are
-        weighted.
-
-    Examples:
-      >>> import jax, numpy as np
-      >>> import condvendi_jax as cv
-      >>> points = np.array([[0.0], [0.0], [1.0], [1.0]], np.float32)
-      >>> grams = cv.spectra.nystroem_features(
-      ...     points, output_kernel=cv.Gaussian(0.3), key=jax.random.key(0), landmarks=4
-      ... )
-      >>> print(grams.outputs.features.shape)
-      (4, 4)
-    """
-    pairs.refuse_weights("Nystroem features")
-    points = pairs.gathered()
-    chosen = draw_rows(points.n, key=key, count=landmarks)
-    images = nystroem_map(points, points.rows(chosen).arrays, PerTerm._fields)(points.arrays)
-    norms = [jnp.linalg.norm(image, axis=1, keepdims=True) for image in images]
-    if validation.is_concrete(*norms) and not all(bool((norm > 0).all()) for norm in norms):
-        raise ValueError(
-            "landmarks: expected some near every row, received ones of which a row's kernel is "
-            "zero; give more, or a larger bandwidth."
-        )
-    return _grams([z / norm for z, norm in zip(images, norms, strict=True)])
-
-
 def _grams(images: Sequence[jax.Array]) -> PerTerm:
     grams = [FeatureGram.trusted(image) for image in images]
     return PerTerm(*grams, *[None] * (3 - len(grams)))
@@ -138,7 +89,7 @@ def length_scale(kernel: Kernel) -> jax.Array:
         return least / jnp.sqrt(jnp.sum(jnp.square(least / scales)))
     raise TypeError(
         f"kernel: random Fourier features are of Gaussian kernels and their products, received "
-        f"{kernel!r}; Nystroem features are of any kernel."
+        f"{kernel!r}; cv.MatrixFree(key=...) is of any kernel."
     )
 
 
@@ -151,12 +102,6 @@ def draw_frequencies(points: Pairs, *, key: jax.Array, count: int) -> tuple[jax.
         jax.random.normal(k, (count, part.shape[1]), part.dtype) / scale.astype(part.dtype)
         for k, part, scale in zip(keys, points.arrays, scales, strict=True)
     )
-
-
-def draw_rows(n: int, *, key: jax.Array, count: int) -> jax.Array:
-    """The numbers of some of n rows, `[count]`; all where there are fewer."""
-    count = validation.check_count(count, name="landmarks", minimum=1)
-    return jax.random.permutation(validation.check_key(key), n)[:count]
 
 
 def _of_terms(parts: Sequence[Any], joined: Callable[[Any, Any], Any], terms: Terms) -> list[Any]:
@@ -190,49 +135,6 @@ def fourier_map(points: Pairs, frequencies: tuple[jax.Array, ...], terms: Terms)
     return of_rows
 
 
-def nystroem_map(points: Pairs, landmarks: tuple[jax.Array, ...], terms: Terms) -> FeatureMap:
-    """Features `[b, m]`, of a norm up to one: what the landmarks span of a point."""
-
-    def with_landmarks(rows: tuple[jax.Array, ...]) -> list[jax.Array]:
-        crossed = []
-        for kernel, part, chosen in zip(points.kernels, rows, landmarks, strict=True):
-            # Together, since a kernel may move its points to their mean.
-            both, n = kernel.prepare(jnp.concatenate([part, chosen])), part.shape[0]
-            own = jax.tree.map(lambda leaf, n=n: leaf[:n], both)
-            of_chosen = jax.tree.map(lambda leaf, n=n: leaf[n:], both)
-            crossed.append(kernel.cross(own, of_chosen))
-        return _of_terms(crossed, jnp.multiply, terms)
-
-    roots = [_inverse_root(gram) for gram in with_landmarks(landmarks)]
-
-    def of_rows(rows: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        return tuple(map(_product, with_landmarks(rows), roots))
-
-    return of_rows
-
-
-@functools.partial(jax.jit, static_argnames="terms")
-def residual_squares(
-    points: Pairs, landmarks: tuple[jax.Array, ...], terms: Terms
-) -> tuple[jax.Array, ...]:
-    """The squares `[n, n]` of what landmarks leave of few points' kernel, for every term."""
-    crossed = [k.prepare(part) for k, part in zip(points.kernels, points.arrays, strict=True)]
-    exact = [k.cross(part, part) for k, part in zip(points.kernels, crossed, strict=True)]
-    images = nystroem_map(points, landmarks, terms)(points.arrays)
-    return tuple(
-        jnp.square(gram - _product(z, z.T))
-        for gram, z in zip(_of_terms(exact, jnp.multiply, terms), images, strict=True)
-    )
-
-
-def _inverse_root(gram: jax.Array) -> jax.Array:
-    """K^(-1/2), pseudo-inverse below rounding."""
-    values, vectors = jnp.linalg.eigh(gram)
-    kept = values > _RESOLVED * jnp.finfo(gram.dtype).eps * values[-1]
-    scales = jnp.where(kept, lax.rsqrt(jnp.where(kept, values, 1)), 0)
-    return _product(vectors * scales[None, :], vectors.T)
-
-
 @functools.partial(jax.jit, static_argnames=("terms", "groups"))
 def fourier_grams(
     points: Pairs, frequencies: tuple[jax.Array, ...], terms: Terms, groups: int
@@ -253,16 +155,12 @@ def fourier_grams(
     return lax.map(of_group, tuple(w.reshape(groups, -1, w.shape[1]) for w in frequencies))
 
 
-@functools.partial(jax.jit, static_argnames=("make", "terms"))
+@functools.partial(jax.jit, static_argnames="terms")
 def covariances(
-    make: Callable[..., FeatureMap], points: Pairs, drawn: tuple[jax.Array, ...], terms: Terms
+    points: Pairs, frequencies: tuple[jax.Array, ...], terms: Terms
 ) -> tuple[jax.Array, ...]:
-    """Z^T Z / n, or Z^T diag(weights) Z, of every term, a block of rows at a time.
-
-    `make` is `fourier_map`, for a trace of one, or `nystroem_map`, whose trace lacks what the
-    landmarks do not span; `drawn` are its frequencies or landmarks.
-    """
-    of_rows, n = make(points, drawn, terms), points.n
+    """Z^T Z / n, or Z^T diag(weights) Z, of every term, a block of rows at a time."""
+    of_rows, n = fourier_map(points, frequencies, terms), points.n
     scales = jnp.sqrt(_relative_weights(points))
     shapes, size = jax.eval_shape(of_rows, points.arrays), _block_size(of_rows, points)
 
@@ -280,19 +178,12 @@ def covariances(
     return lax.fori_loop(0, math.ceil(n / size), add, zeros)
 
 
-@functools.partial(jax.jit, static_argnames=("make", "terms"))
+@functools.partial(jax.jit, static_argnames="terms")
 def row_forms(
-    make: Callable[..., FeatureMap],
-    points: Pairs,
-    drawn: tuple[jax.Array, ...],
-    matrices: tuple[jax.Array, ...],
-    terms: Terms,
+    points: Pairs, frequencies: tuple[jax.Array, ...], matrices: tuple[jax.Array, ...], terms: Terms
 ) -> tuple[jax.Array, ...]:
-    """z_i^T S z_i `[n]` of every term's features, a block of rows at a time.
-
-    `make` and `drawn` are as in `covariances`; S `[D, D]` is the matrix of a term.
-    """
-    of_rows, n = make(points, drawn, terms), points.n
+    """z_i^T S z_i `[n]` of the features and the matrix S `[D, D]` of every term, in blocks."""
+    of_rows, n = fourier_map(points, frequencies, terms), points.n
     size = _block_size(of_rows, points)
 
     def add(k: jax.Array, found: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:

@@ -66,20 +66,6 @@ def slopes(covariance: jax.Array, entropy: Entropy) -> jax.Array:
     return _product(vectors * _slopes(values, entropy)[None, :], vectors.T)
 
 
-def beside_level(covariance: jax.Array, entropy: Entropy, missing: float, equal: int) -> jax.Array:
-    """h(C) less h of a level, `[m, m]`, of a covariance C of trace 1 - missing.
-
-    The rest of the spectrum is `equal` eigenvalues of one level, of which a row of features z has
-    the share 1 - |z|^2. So dH / dp_i is z_i^T S z_i, S what is returned, and h of the level, which
-    is the same for all rows.
-    """
-    values, vectors = spectra.decomposed(covariance / jnp.trace(covariance))
-    level = jnp.full(equal, missing / equal, values.dtype)
-    found = _slopes(jnp.concatenate([values * (1 - missing), level]), entropy)
-    relative = found[: values.size] - jnp.mean(found[values.size :])
-    return _product(vectors * relative[None, :], vectors.T)
-
-
 def row_forms(features: jax.Array, matrix: jax.Array) -> jax.Array:
     """z_i^T S z_i for rows z `[n, D]` and a matrix S `[D, D]`, `[n]`."""
     return jnp.sum(_product(features, matrix) * features, axis=1)

@@ -2,7 +2,7 @@
 
 Order 2 without truncation is a Frobenius norm: one pass over the pairs, exact at any n. All other
 entropies need a spectrum. A `GramMethod` takes it from Gram matrices: all eigenvalues, or estimates
-with an interval (`_estimators`). A `FeatureMethod` replaces the kernel by finite features, at order
+with an interval (`_estimators`). `RandomFeatures` replace the kernel by finite features, at order
 2 too, in time linear in n (`_feature_maps`, `_approximations`).
 """
 
@@ -46,8 +46,6 @@ _LONG_ABOVE = 8000
 _SECONDS_PER_CUBE = 5e-11
 # In the logarithm of a bandwidth: estimates from features differ by more than noise. A choice.
 _STEP = 0.05
-# Points whose pairs are a sample of what landmarks leave: a matrix of 4 MiB in float32.
-_SAMPLED = 1024
 # The precision of the entropy of a sample of the rows: far below the noise between samples.
 _SAMPLE_RTOL = 0.005
 # With 64, intervals covered only 89% of 80 keys: weights are large, and the bounds hold in the
@@ -284,8 +282,8 @@ def check_method(method: Method) -> Method:
     if not isinstance(method, Method):
         raise TypeError(
             "method: expected cv.Auto(key=...), cv.Exact(), cv.Stored(key=...), "
-            "cv.MatrixFree(key=...), cv.Sampled(key=...), cv.RandomFeatures(key=...) or "
-            f"cv.Nystroem(key=...), received {method!r}."
+            "cv.MatrixFree(key=...), cv.Sampled(key=...) or cv.RandomFeatures(key=...), "
+            f"received {method!r}."
         )
     return method
 
@@ -684,7 +682,7 @@ class Sampled(_OnOneDevice):
             if entropy.order != 1 or entropy.truncation is not None:
                 raise ValueError(
                     f"method: {self.name} is of order 1 without truncation, received {entropy!r}; "
-                    "cv.Nystroem(key=...) bounds any order."
+                    "cv.MatrixFree(key=...) estimates any order."
                 )
         if points.n <= self.rows:
             return Exact().of_points(points, wanted, terms)
@@ -713,11 +711,46 @@ class Sampled(_OnOneDevice):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class FeatureMethod(_OnOneDevice):
-    """A method of finite features of points: d x d spectra, from one pass over the rows."""
+class RandomFeatures(_OnOneDevice):
+    """Random Fourier features of Gaussian kernels: time and memory linear in n, at any order.
 
+    FKEA (Ospanov et al., 2024) scores the features as they are, at order 1 too low by tenths of a
+    nat. This method extrapolates to infinitely many frequencies, with intervals: narrow from order
+    2 on, coarse at order 1 where many small eigenvalues matter, and coarser below.
+
+    Points are on one device; not inside `jax.jit` and not differentiable. The time is
+    O(n count^2 + count^3), or O(n^2 count) for fewer points than 1.5 count.
+
+    Attributes:
+      key: draws the frequencies, which outputs, prompts and pairs share.
+      count: how many, a multiple of 8; there are twice as many features.
+    """
+
+    name: ClassVar[str] = "random-features"
     approximates: ClassVar[bool] = True
     key: jax.Array
+    count: int = dataclasses.field(default=feature_maps.DEFAULT_COUNT, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        count = validation.check_count(self.count, name="count", minimum=1)
+        if count % approximations.GROUPS:
+            raise ValueError(
+                f"count: expected a multiple of {approximations.GROUPS}, received {count}."
+            )
+
+    def check(self, points: Pairs, terms: Terms) -> None:
+        super().check(points, terms)
+        for kernel in points.kernels:
+            feature_maps.length_scale(kernel)
+        memory.check_fourier(
+            points.n,
+            self.count,
+            points.dtype,
+            dual=self._dual(points.n),
+            terms=len(terms),
+            dimensions=sum(part.shape[1] for part in points.arrays),
+        )
 
     def of_points(self, points: Pairs, wanted: Sequence[Entropy], terms: Terms) -> list[Computed]:
         return self.of_subsets(points, terms)(np.ones(points.n, bool), wanted)
@@ -725,9 +758,12 @@ class FeatureMethod(_OnOneDevice):
     def of_subsets(self, points: Pairs, terms: Terms) -> OfRows:
         """From one draw of features, whose error is then much the same for every subset."""
         self.check(points, terms)
+        drawn = feature_maps.draw_frequencies(points, key=self.key, count=self.count)
 
         def of_rows(rows: np.ndarray, wanted: Sequence[Entropy]) -> list[Computed]:
-            by_term = self._estimates(points, rows, wanted, terms)
+            chosen = _subset(points, rows)
+            matrices = self._matrices(chosen, drawn, terms)
+            by_term = [approximations.fourier_estimates(m, wanted, chosen.n) for m in matrices]
             return [
                 _computed(terms, [jnp.asarray(e.value, points.dtype) for e in row], row, self.name)
                 for row in zip(*by_term, strict=True)
@@ -755,67 +791,6 @@ class FeatureMethod(_OnOneDevice):
             {k: jax.tree.map(slope, at(k, -_STEP), at(k, _STEP)) for k in _drawn(points)},
         )
 
-    @abc.abstractmethod
-    def _estimates(
-        self, points: Pairs, rows: np.ndarray, wanted: Sequence[Entropy], terms: Terms
-    ) -> list[list[Estimate]]:
-        """For each term, each of the entropies of some rows, booleans `[n]`."""
-
-    @abc.abstractmethod
-    def _sloped_rows(
-        self, points: Pairs, entropy: Entropy, terms: Terms
-    ) -> tuple[list[Estimate], list[np.ndarray]]:
-        """For each term an entropy, and the influences of the rows, float64 `[n]`."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class RandomFeatures(FeatureMethod):
-    """Random Fourier features of Gaussian kernels: time and memory linear in n, at any order.
-
-    FKEA (Ospanov et al., 2024) scores the features as they are, at order 1 too low by tenths of a
-    nat. This method extrapolates to infinitely many frequencies, with intervals: narrow from order
-    2 on, coarse at order 1 where many small eigenvalues matter, and coarser below.
-
-    Points are on one device; not inside `jax.jit` and not differentiable. The time is
-    O(n count^2 + count^3), or O(n^2 count) for fewer points than 1.5 count.
-
-    Attributes:
-      key: draws the frequencies, which outputs, prompts and pairs share.
-      count: how many, a multiple of 8; there are twice as many features.
-    """
-
-    name: ClassVar[str] = "random-features"
-    count: int = dataclasses.field(default=feature_maps.DEFAULT_COUNT, kw_only=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        count = validation.check_count(self.count, name="count", minimum=1)
-        if count % approximations.GROUPS:
-            raise ValueError(
-                f"count: expected a multiple of {approximations.GROUPS}, received {count}."
-            )
-
-    def check(self, points: Pairs, terms: Terms) -> None:
-        super().check(points, terms)
-        for kernel in points.kernels:
-            feature_maps.length_scale(kernel)
-        memory.check_fourier(
-            points.n,
-            self.count,
-            points.dtype,
-            dual=self._dual(points.n),
-            terms=len(terms),
-            dimensions=sum(part.shape[1] for part in points.arrays),
-        )
-
-    def _estimates(
-        self, points: Pairs, rows: np.ndarray, wanted: Sequence[Entropy], terms: Terms
-    ) -> list[list[Estimate]]:
-        drawn = feature_maps.draw_frequencies(points, key=self.key, count=self.count)
-        chosen = _subset(points, rows)
-        by_term = self._matrices(chosen, drawn, terms)
-        return [approximations.fourier_estimates(m, wanted, chosen.n) for m in by_term]
-
     def _matrices(
         self, points: Pairs, drawn: tuple[jax.Array, ...], terms: Terms
     ) -> Iterable[jax.Array]:
@@ -824,11 +799,12 @@ class RandomFeatures(FeatureMethod):
         if self._dual(points.n):
             # One term at a time, since the matrices of all 8 groups are held.
             return (feature_maps.fourier_grams(points, drawn, (t,), groups)[0] for t in terms)
-        return feature_maps.covariances(feature_maps.fourier_map, points, drawn, terms)
+        return feature_maps.covariances(points, drawn, terms)
 
     def _sloped_rows(
         self, points: Pairs, entropy: Entropy, terms: Terms
     ) -> tuple[list[Estimate], list[np.ndarray]]:
+        """For each term an entropy, and the influences of the rows, float64 `[n]`."""
         drawn = feature_maps.draw_frequencies(points, key=self.key, count=self.count)
         estimates, found, dual = [], [], self._dual(points.n)
         for matrix in self._matrices(points, drawn, terms):
@@ -839,8 +815,7 @@ class RandomFeatures(FeatureMethod):
                 found.append(influences.slopes(matrix, entropy))
         if dual:
             return estimates, [influences.of_diagonal(_wide(of), points.shares) for of in found]
-        make = feature_maps.fourier_map
-        forms = feature_maps.row_forms(make, points, drawn, tuple(found), terms)
+        forms = feature_maps.row_forms(points, drawn, tuple(found), terms)
         return estimates, [influences.centred(_wide(form), points.shares) for form in forms]
 
     def _dual(self, n: int) -> bool:
@@ -852,72 +827,6 @@ class RandomFeatures(FeatureMethod):
         return 2 * n <= 3 * self.count
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Nystroem(FeatureMethod):
-    """Nystroem features of some of the points, of any kernel: O(n landmarks^2), at any order.
-
-    The trace of what the landmarks do not span is known, and a sample of pairs estimates its norm.
-    Intervals hold every spectrum that these leave possible, and are wide unless the landmarks span
-    nearly everything. There is no standard error.
-
-    Points are on one device; not inside `jax.jit` and not differentiable.
-
-    Attributes:
-      key: draws the landmarks, which outputs, prompts and pairs share.
-      landmarks: how many; all points where there are fewer, which is exact.
-    """
-
-    name: ClassVar[str] = "nystroem"
-    landmarks: int = dataclasses.field(default=feature_maps.DEFAULT_LANDMARKS, kw_only=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        validation.check_count(self.landmarks, name="landmarks", minimum=1)
-
-    def _estimates(
-        self, points: Pairs, rows: np.ndarray, wanted: Sequence[Entropy], terms: Terms
-    ) -> list[list[Estimate]]:
-        _, covariances, residuals = self._parts(points, rows, terms)
-        n = int(np.count_nonzero(rows))
-        return [
-            approximations.nystroem_estimates(covariance, residual, wanted, n)
-            for covariance, residual in zip(covariances, residuals, strict=True)
-        ]
-
-    def _sloped_rows(
-        self, points: Pairs, entropy: Entropy, terms: Terms
-    ) -> tuple[list[Estimate], list[np.ndarray]]:
-        n, (landmarks, *parts) = points.n, self._parts(points, np.ones(points.n, bool), terms)
-        estimates, slopes = [], []
-        for covariance, residual in zip(*parts, strict=True):
-            estimates += approximations.nystroem_estimates(covariance, residual, (entropy,), n)
-            slopes.append(approximations.nystroem_slopes(covariance, residual, entropy, n))
-        make = feature_maps.nystroem_map
-        forms = feature_maps.row_forms(make, points, landmarks, tuple(slopes), terms)
-        return estimates, [influences.centred(_wide(form), points.shares) for form in forms]
-
-    def _parts(
-        self, points: Pairs, rows: np.ndarray, terms: Terms
-    ) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...], list[np.ndarray]]:
-        """The landmarks and, for each term, what `nystroem_estimates` takes."""
-
-        def first(key: jax.Array, count: int) -> np.ndarray:
-            """In one random order of all points, so that most stay where some are left out."""
-            order = np.asarray(feature_maps.draw_rows(points.n, key=key, count=points.n))
-            return order[rows[order]][:count]
-
-        of_landmarks, of_sample = jax.random.split(self.key)
-        landmarks = points.rows(first(of_landmarks, self.landmarks)).arrays
-        chosen, sampled = _subset(points, rows), first(of_sample, _SAMPLED)
-        covariances = feature_maps.covariances(feature_maps.nystroem_map, chosen, landmarks, terms)
-        squares = feature_maps.residual_squares(points.rows(sampled), landmarks, terms)
-        # The weights of the sampled rows, relative to equal ones.
-        weights = points.shares[sampled] * chosen.n / points.shares[rows].sum()
-        weighted = [square * weights[:, None] * weights[None, :] for square in squares]
-        residuals = [approximations.residual_norms(square, chosen.n) for square in weighted]
-        return landmarks, covariances, residuals
-
-
 def _wide(array: jax.Array) -> np.ndarray:
     return np.asarray(array, np.float64)
 
@@ -927,11 +836,11 @@ def _exactly(value: jax.Array) -> Estimate:
 
 
 # The sizes of methods that `named` calls features.
-_SIZES = ("count", "landmarks", "rows")
+_SIZES = ("count", "rows")
 AUTO = Auto()
 """The default method."""
 BY_NAME: dict[str, type[Method]] = {
-    m.name: m for m in (Auto, Exact, Stored, MatrixFree, Sampled, RandomFeatures, Nystroem)
+    m.name: m for m in (Auto, Exact, Stored, MatrixFree, Sampled, RandomFeatures)
 }
 """The methods by the names that the command line uses."""
 
@@ -941,7 +850,7 @@ def named(
 ) -> Method:
     """The method of a name in `BY_NAME`, with those of the settings that it uses and are given.
 
-    `features` says how many frequencies, landmarks or rows of a sample; ValueError where there is
+    `features` says how many frequencies or rows of a sample; ValueError where there is
     no such method.
     """
     if name not in BY_NAME:

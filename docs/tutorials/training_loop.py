@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import optax
-from flax import nnx
 
 import condvendi_jax as cv
 from condvendi_jax import metrics
@@ -134,27 +133,16 @@ _ = axes[1].legend()
 # |---|---|---|---|
 # | `RKE`, `ConditionalRKE`, `InformationRKE` | any | the points | one score of order 2 |
 # | `StoredDecomposition` | any | the points | all scores, any order |
-# | `FeatureDecomposition` | cosine, or your features | sums of products | all scores, any order |
 #
-# The first two rows work outside jit. A `FeatureDecomposition` has a state of fixed size, whatever
-# n, and belongs in compiled steps. A mask marks the padding of a last batch.
+# They work outside jit. Inside a compiled step, compute `cv.decompose` of the batch. A mask marks
+# the padding of a last batch.
 
 # %%
-features = metrics.FeatureDecomposition(output_dimension=2, prompt_dimension=2)
-
-
-@nnx.jit
-def update(features, outputs, prompts, mask):
-    """Adds a batch inside jit."""
-    features.update(outputs=outputs, prompts=prompts, mask=mask)
-
-
-stored = metrics.StoredDecomposition(output_kernel=cv.Cosine(), prompt_kernel=cv.Cosine())
+stored = metrics.StoredDecomposition(**kernels)
 for rows in np.array_split(np.arange(400), 4):
-    update(features, good[rows], prompts[rows], np.ones(len(rows), bool))
-    stored.update(outputs=good[rows], prompts=prompts[rows])
-pair = [float(of.compute(order=2).conditional) for of in (features, stored)]
-print(f"Conditional-RKE of cosine kernels: {pair[0]:.3f} and {pair[1]:.3f}")
+    stored.update(outputs=good[rows], prompts=prompts[rows], mask=np.ones(len(rows), bool))
+scores = stored.compute()
+print(f"Vendi {float(scores.vendi):.1f}, Conditional-Vendi {float(scores.conditional):.2f}")
 
 # %% [markdown]
 # ## What to report

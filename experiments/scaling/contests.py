@@ -77,7 +77,6 @@ CONTESTANTS: dict[str, dict[str, Entry]] = {
     },
     "features": {
         "Fourier": Entry(partial(engines.decompose, "random-features"), 1, calls="seed"),
-        "Nystroem": Entry(partial(engines.decompose, "nystroem"), 1, calls="seed"),
         "Samples": Entry(partial(engines.decompose, "sampled"), 1, calls="seed"),
         "Fourier as they are": Entry(engines.plain_features, 1, calls="seed", up_to=4000),
         "exact": Entry(engines.exact, 3, arrays=4, calls="once", up_to=4000),

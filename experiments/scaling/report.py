@@ -274,7 +274,7 @@ def _accuracy(records: Sequence[Record]) -> list[dict[str, str]]:
     ]
 
 
-_KINDS = ("Fourier", "Nystroem", "Samples", "Fourier as they are")
+_KINDS = ("Fourier", "Samples", "Fourier as they are")
 
 
 def _features(records: Sequence[Record], count: int) -> list[dict[str, str]]:

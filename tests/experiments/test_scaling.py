@@ -132,7 +132,6 @@ def exact(cell, grams):
         ("measure", "stored", 5e-3),
         ("measure", "matrix-free", 5e-3),
         ("features", "Fourier", 1.0),  # Coarse at order 1.
-        ("features", "Nystroem", 1.0),
         ("features", "Samples", 1.0),
         ("features", "Fourier as they are", 1.0),
     ],
@@ -145,7 +144,7 @@ def test_decompose_is_asked_for_scores_with_intervals(part, name, error, cell, e
         assert value == pytest.approx(exact[score][0], abs=error)
 
 
-@pytest.mark.parametrize("name", ["Fourier", "Nystroem", "Fourier as they are"])
+@pytest.mark.parametrize("name", ["Fourier", "Fourier as they are"])
 def test_features_are_drawn_by_the_seed_and_more_of_them_are_nearer(name, cell, exact):
     first = called("features", name, cell)
     assert first != called("features", name, cell, seed=1)

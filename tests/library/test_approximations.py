@@ -1,13 +1,12 @@
 """Entropies out of finite features: what is extrapolated, what is certain, what is covered."""
 
 import functools
-import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from oracles import assert_close, draw_pairs, entropy, gaussian_gram, renyi, shifted
+from oracles import draw_pairs, entropy, gaussian_gram
 
 import condvendi_jax as cv
 from condvendi_jax.pairs import Pairs
@@ -127,10 +126,8 @@ def test_few_points_need_no_matrices_of_all_features(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "method", [cv.RandomFeatures(KEY, count=64), cv.Nystroem(KEY, landmarks=40)]
-)
-def test_intervals_hold_the_truth_of_every_order(method, x64):
+def test_intervals_hold_the_truth_of_every_order(x64):
+    method = cv.RandomFeatures(KEY, count=64)
     points = Pairs(*draw_pairs(N), **KERNELS)
     found = methods.compute(points, WANTED, method)
     for each, expected in zip(found, truths(points), strict=True):
@@ -142,96 +139,17 @@ def test_intervals_hold_the_truth_of_every_order(method, x64):
             assert low <= estimate.value <= high
 
 
-def test_the_ends_of_nystroem_are_the_extremes_of_what_is_possible(x64):
-    """Over spectra v + e with e >= 0 of a sum and a bounded norm: none has an entropy outside."""
-    rng = np.random.default_rng(1)
-    values = np.array([0.3, 0.15, 0.1, 0.09, 0.06] + [0.0] * 7)
-    missing = 0.3
-    for most in (missing**2, missing**2 / 6):
-        for wanted in WANTED[:4] + [cv.truncated(4), cv.truncated(4, order=2)]:
-            found = approximations._between(wanted, values, missing, (most, most), 1e-16)
-            low, high = found.interval
-            t = wanted.truncation
-            for trial in range(300):
-                added = rng.dirichlet(np.full(12, 10.0 ** (trial % 5 - 3))) * missing
-                if trial == 0:
-                    # All that one of those kept may gain, and nothing for the others kept.
-                    added = np.array([0.098] + [0.0] * 3 + [0.202 / 8] * 8)
-                if np.sum(added**2) > most:
-                    continue
-                spectrum = np.sort(values + added)[::-1]
-                kept = spectrum if t is None else shifted(spectrum, t)
-                assert low - 1e-12 <= renyi(kept, wanted.order) <= high + 1e-12
-
-
-def test_what_the_landmarks_leave_counts_as_equal_eigenvalues(x64):
-    """Three of 0.1: the squares of a sample sum to 0.045, and the jackknife takes off 0.015."""
-    values = np.array([0.5, 0.2])
-    groups = approximations.GROUPS
-    without = (groups * 0.045 - 0.03) / (groups - 1)
-    residual = np.array([0.045, *[without] * groups])
-    wanted = (cv.von_neumann, cv.renyi(2), cv.renyi(0.5), cv.truncated(4))
-    found = approximations.nystroem_estimates(jnp.diag(values), residual, wanted, 12)
-    spectrum = np.array([0.5, 0.2, 0.1, 0.1, 0.1])
-    for each, estimate in zip(wanted, found, strict=True):
-        kept = shifted(spectrum, each.truncation or spectrum.size)
-        assert_close(estimate.value, renyi(kept, each.order))
-
-
-def test_below_order_one_what_rounding_leaves_of_zeros_is_not_counted():
-    spectrum = np.array([0.5, 0.5] + [1e-9] * 1000)
-    found = approximations._host_entropy(0.5, spectrum, np.finfo(np.float32).eps)
-    assert found == pytest.approx(math.log(2), abs=1e-5)
-
-
-def test_levelling_is_that_of_water():
-    found = approximations._levelled(np.array([0.5, 0.2, 0.1, 0.0]), 0.15)
-    np.testing.assert_allclose(found, [0.5, 0.2, 0.125, 0.125])
-    np.testing.assert_allclose(approximations._levelled(np.array([0.3, 0.1]), 0.6), [0.5, 0.5])
-
-
-def test_the_norm_of_what_is_left_is_that_of_all_pairs_on_average():
-    rng = np.random.default_rng(0)
-    root = rng.normal(size=(64, 3)) / 3
-    squares = (root @ root.T) ** 2
-    exact = approximations.residual_norms(squares, 64)
-    np.testing.assert_allclose(exact, [np.sum(squares) / 64**2])
-    found = []
-    for _ in range(400):
-        rows = rng.permutation(64)[:34]
-        sample = approximations.residual_norms(squares[np.ix_(rows, rows)], 64)
-        assert sample.shape == (9,)
-        found.append(sample[[0, 3]])
-    spread = np.std(found, axis=0) / 20
-    np.testing.assert_array_less(np.abs(np.mean(found, axis=0) - exact[0]), 4 * spread)
-
-
-@pytest.mark.slow
-def test_all_points_as_landmarks_are_exact(x64):
-    points = Pairs(*draw_pairs(N), **KERNELS)
-    found = methods.compute(points, WANTED[1:], cv.Nystroem(KEY, landmarks=2 * N))
-    for each, expected in zip(found, truths(points)[1:], strict=True):
-        np.testing.assert_allclose(each.values, expected, atol=1e-6)
-        assert max(e.half_width for e in each.estimates) < 1e-5
-    # Of a finite number of kinds as many landmarks as that are enough, and cosines will do.
-    repeated = np.tile(np.eye(4), (30, 1))
-    few = cv.decompose(repeated, output_kernel=cv.Cosine(), method=cv.Nystroem(KEY, landmarks=60))
-    assert_close(few.vendi, 4.0, loosened=1e4)
-
-
 @pytest.mark.slow
 def test_more_features_narrow_the_intervals():
     outputs = draw_pairs(400, dtype=np.float32)[0]
-    for methods_of_size in (
-        [cv.RandomFeatures(KEY, count=size) for size in (16, 256)],
-        [cv.Nystroem(KEY, landmarks=size) for size in (16, 128)],
-    ):
-        found = (
-            cv.decompose(outputs, output_kernel=cv.Gaussian(1.0), method=method)
-            for method in methods_of_size
+    found = (
+        cv.decompose(
+            outputs, output_kernel=cv.Gaussian(1.0), method=cv.RandomFeatures(KEY, count=size)
         )
-        wide, narrow = (np.ptp(np.log(each.intervals.vendi)) for each in found)
-        assert narrow < wide / 2
+        for size in (16, 256)
+    )
+    wide, narrow = (np.ptp(np.log(each.intervals.vendi)) for each in found)
+    assert narrow < wide / 2
 
 
 def test_scores_pair_up_by_frequencies(x64):
@@ -248,32 +166,26 @@ def test_what_is_not_possible_is_refused():
     gaussian = {"output_kernel": cv.Gaussian(1.0)}
     with pytest.raises(ValueError, match="count: expected a multiple of 8, received 12"):
         cv.RandomFeatures(KEY, count=12)
-    with pytest.raises(ValueError, match="landmarks: expected an integer of at least 1"):
-        cv.Nystroem(KEY, landmarks=0)
-    for method in (cv.RandomFeatures, cv.Nystroem):
-        with pytest.raises(ValueError, match="key: expected a random key"):
-            method(None)
-        with pytest.raises(TypeError, match="inside jit or vmap nor differentiated"):
-            jax.jit(lambda x, m=method: cv.vendi(x, kernel=cv.Gaussian(1.0), method=m(KEY)))(
-                outputs
-            )
-        with pytest.raises(TypeError, match="is of points, and here"):
-            cv.clusters.prompt_modes(
-                outputs, outputs, **gaussian, prompt_kernel=cv.Cosine(), method=method(KEY)
-            )
-        mesh = jax.make_mesh((1,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
-        with pytest.raises(ValueError, match="of points on one device"):
-            cv.decompose(outputs, **gaussian, method=method(KEY), mesh=mesh)
+    with pytest.raises(ValueError, match="key: expected a random key"):
+        cv.RandomFeatures(None)
+    method = cv.RandomFeatures(KEY, count=8)
+    with pytest.raises(TypeError, match="inside jit or vmap nor differentiated"):
+        jax.jit(lambda x: cv.vendi(x, kernel=cv.Gaussian(1.0), method=method))(outputs)
+    with pytest.raises(TypeError, match="is of points, and here"):
+        cv.clusters.prompt_modes(
+            outputs, outputs, **gaussian, prompt_kernel=cv.Cosine(), method=method
+        )
+    mesh = jax.make_mesh((1,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
+    with pytest.raises(ValueError, match="of points on one device"):
+        cv.decompose(outputs, **gaussian, method=method, mesh=mesh)
     with pytest.raises(TypeError, match="of Gaussian kernels and their products"):
-        cv.decompose(outputs, output_kernel=cv.Cosine(), method=cv.RandomFeatures(KEY, count=8))
+        cv.decompose(outputs, output_kernel=cv.Cosine(), method=method)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "method", [cv.RandomFeatures(KEY, count=64), cv.Nystroem(KEY, landmarks=60)]
-)
-def test_errors_and_curves_are_of_the_method_at_order_two_too(method, x64):
+def test_errors_and_curves_are_of_the_method_at_order_two_too(x64):
     """One draw for all deletions: the error is near that of the kernel, and not the same."""
+    method = cv.RandomFeatures(KEY, count=64)
     outputs, prompts = draw_pairs(N)
     options = KERNELS | {"order": 2, "key": KEY, "groups": 5}
     exact = cv.decomposition_errors(outputs, prompts, **options)
@@ -305,9 +217,6 @@ def test_slopes_of_features_approach_those_of_the_kernel(entropy, x64, monkeypat
         return np.nan_to_num(of_rows) * points.shares, bandwidths
 
     of_rows, of_bandwidths = sloped(cv.Exact())
-    found, moved = sloped(cv.Nystroem(KEY))  # Every point is a landmark.
-    np.testing.assert_allclose(found, of_rows, atol=1e-6)
-    np.testing.assert_allclose(moved, of_bandwidths, rtol=0.01, atol=1e-9)
     found, moved = sloped(cv.RandomFeatures(KEY, count=512))
     assert np.linalg.norm(found - of_rows) < 0.25 * np.linalg.norm(of_rows)
     np.testing.assert_allclose(moved, of_bandwidths, rtol=0.25, atol=1e-9)

@@ -560,7 +560,7 @@ BAD_INPUTS = [
     ("--outputs=", "--outputs: received nothing after the '='"),
     (f"{X} --output_bandwidth=abc", "--output_bandwidth: expected a number, received 'abc'"),
     (f"{X} {WIDTH} --by_prompt=t.csv", "--by_prompt=t.csv needs --prompts"),
-    (f"{X} {T} --by_prompt=t.csv --method=nystroem", "--by_prompt: --method=nystroem does not"),
+    (f"{X} {T} --by_prompt=t.csv --method=random-features", "--by_prompt: --method=random"),
     (f"{X} {T} --by_prompt=x.npy", "--by_prompt=x.npy would replace x.npy, which"),
     (f"{X} {WIDTH} --order=2 --checkpoint=c.json", "--checkpoint: expected --order=2 --noerrors"),
     (f"{X} {WIDTH} --noerrors --checkpoint=c.json", "--checkpoint: expected --order=2 --noerrors"),
@@ -660,7 +660,6 @@ def test_a_method_has_its_key_of_the_seed_and_its_tolerance_or_features():
         ("stored", cv.Stored, "rtol", 0.01, "rtol"),
         ("matrix-free", cv.MatrixFree, "rtol", 0.01, "rtol"),
         ("random-features", cv.RandomFeatures, "features", 64, "count"),
-        ("nystroem", cv.Nystroem, "features", 64, "landmarks"),
         ("sampled", cv.Sampled, "features", 300, "rows"),
     ):
         found = options.method(given | {"method": name, flag: value})

@@ -1,5 +1,7 @@
 """Finite features of kernels: FKEA's scores, the kernels they stand for, and sums over rows."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,6 @@ from oracles import assert_close, draw_pairs, gaussian_gram, renyi, shifted
 
 import condvendi_jax as cv
 from condvendi_jax.pairs import Pairs
-from condvendi_jax.spectra import _approximations as approximations
 from condvendi_jax.spectra import _feature_maps as feature_maps
 from condvendi_jax.spectra import _influences as influences
 
@@ -40,7 +41,7 @@ def test_scores_of_fourier_features_are_those_of_fkea(dtype):
         fkea(prompts, w_t),
         fkea(np.concatenate([outputs, prompts], axis=1), np.concatenate([w_x, w_t], axis=1)),
     )
-    covariances = feature_maps.covariances(feature_maps.fourier_map, points, (w_x, w_t), ALL)
+    covariances = feature_maps.covariances(points, (w_x, w_t), ALL)
     for gram, covariance, values in zip(grams, covariances, expected, strict=True):
         assert gram.features.shape == (N, 32)
         for order in (1, 2):
@@ -88,120 +89,56 @@ def test_far_points_keep_the_digits_of_their_angles():
         np.testing.assert_allclose(np.linalg.norm(with_far[0]), 1, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["fourier", "nystroem"])
-def test_sums_over_blocks_of_rows_are_those_over_all(name, monkeypatch, x64):
+def test_sums_over_blocks_of_rows_are_those_over_all(monkeypatch, x64):
     """The last block is not full, and its rows count once; only what is wanted is summed."""
     points = points_of(n=103)
-    if name == "fourier":
-        drawn = feature_maps.draw_frequencies(points, key=KEY, count=8)
-        make = feature_maps.fourier_map
-    else:
-        drawn = points.rows(slice(0, 103, 7)).arrays
-        make = feature_maps.nystroem_map
-    images = make(points, drawn, ALL)(points.arrays)
+    drawn = feature_maps.draw_frequencies(points, key=KEY, count=8)
+    images = feature_maps.fourier_map(points, drawn, ALL)(points.arrays)
     expected = [np.asarray(z).T @ np.asarray(z) / 103 for z in images]
     monkeypatch.setattr(feature_maps, "_ENTRIES", 20 * images[0].shape[1])
     sums = feature_maps.covariances
     sums.clear_cache()
-    for found, one in zip(sums(make, points, drawn, ALL), expected, strict=True):
+    for found, one in zip(sums(points, drawn, ALL), expected, strict=True):
         np.testing.assert_allclose(found, one, atol=1e-14)
-    (joint,) = sums(make, points, drawn, ("joint",))
+    (joint,) = sums(points, drawn, ("joint",))
     np.testing.assert_allclose(joint, expected[2], atol=1e-14)
     sums.clear_cache()
-
-
-@pytest.mark.parametrize("kernel", [cv.Gaussian(1.0), cv.Cosine(), cv.Gaussian(2.0, unit=1.0)])
-def test_all_points_as_landmarks_give_the_kernel(kernel, x64):
-    outputs, prompts = draw_pairs(N)
-    kernels = {"output_kernel": kernel, "prompt_kernel": cv.Gaussian(2.0)}
-    grams = cv.spectra.nystroem_features(outputs, prompts, **kernels, key=KEY, landmarks=2 * N)
-    exact = [
-        cv.gram(k, p).dense() for k, p in zip(kernels.values(), (outputs, prompts), strict=True)
-    ]
-    for gram, matrix in zip(grams, (*exact, exact[0] * exact[1]), strict=True):
-        np.testing.assert_allclose(gram.features @ gram.features.T, matrix.matrix, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_landmarks_span_a_part_of_the_kernel(x64):
-    """K - Z Z^T is semidefinite, zero at the landmarks, and its squares are as by hand."""
-    points = points_of()
-    chosen = np.arange(0, N, 5)
-    landmarks = points.rows(chosen).arrays
-    images = feature_maps.nystroem_map(points, landmarks, ALL)(points.arrays)
-    squares = feature_maps.residual_squares(points, landmarks, ALL)
-    k_x, k_t = gaussian_gram(points.arrays[0], 1.0), gaussian_gram(points.arrays[1], 2.0)
-    for z, square, kernel in zip(images, squares, (k_x, k_t, k_x * k_t), strict=True):
-        left = kernel - np.asarray(z @ z.T)
-        assert np.linalg.eigvalsh(left)[0] > -1e-9
-        np.testing.assert_allclose(left[:, chosen], 0, atol=1e-5)
-        np.testing.assert_allclose(square, left**2, atol=1e-9)
-        solved = np.linalg.solve(kernel[np.ix_(chosen, chosen)], kernel[chosen])
-        np.testing.assert_allclose(z @ z.T, kernel[:, chosen] @ solved, atol=1e-5)
 
 
 def test_features_are_of_unit_norm_and_alone_without_prompts():
     options = {"output_kernel": cv.Gaussian(1.0), "key": KEY}
     outputs = draw_pairs(N, dtype=np.float32)[0]
-    for grams in (
-        cv.spectra.fourier_features(outputs, **options, count=5),
-        cv.spectra.nystroem_features(outputs, **options, landmarks=9),
-    ):
-        assert grams.prompts is None and grams.joint is None
-        cv.grams.FeatureGram(grams.outputs.features)
-    assert grams.outputs.features.shape == (N, 9)
+    grams = cv.spectra.fourier_features(outputs, **options, count=5)
+    assert grams.prompts is None and grams.joint is None
+    cv.grams.FeatureGram(grams.outputs.features)
+    assert grams.outputs.features.shape == (N, 10)
 
 
 def test_the_key_draws_and_the_arguments_are_checked():
     outputs = draw_pairs(N, dtype=np.float32)[0]
-    options = {"output_kernel": cv.Gaussian(1.0)}
-    makers = (cv.spectra.fourier_features, cv.spectra.nystroem_features)
-    for make, size in zip(makers, ("count", "landmarks"), strict=True):
-        one, same, other = (
-            make(outputs, **options, key=jax.random.key(k), **{size: 8}).outputs.features
-            for k in (0, 0, 1)
-        )
-        assert (one == same).all() and not np.allclose(one, other)
-        for wrong in (0, 2.0, True):
-            with pytest.raises(ValueError, match=f"{size}: expected an integer of at least 1"):
-                make(outputs, **options, key=KEY, **{size: wrong})
-        with pytest.raises(TypeError, match="key: expected one random key"):
-            make(outputs, **options, key=0)
-    with pytest.raises(ValueError, match="landmarks: expected some near every row"):
-        # Two rows together and two far away: neither place has a landmark in the other.
-        far = np.array([[0.0], [0.1], [1000.0], [1000.1]], np.float32)
-        cv.spectra.nystroem_features(far, **options, key=KEY, landmarks=1)
+    make = functools.partial(cv.spectra.fourier_features, outputs, output_kernel=cv.Gaussian(1.0))
+    one, same, other = (make(key=jax.random.key(k), count=8).outputs.features for k in (0, 0, 1))
+    assert (one == same).all() and not np.allclose(one, other)
+    for wrong in (0, 2.0, True):
+        with pytest.raises(ValueError, match="count: expected an integer of at least 1"):
+            make(key=KEY, count=wrong)
+    with pytest.raises(TypeError, match="key: expected one random key"):
+        make(key=0)
 
 
 @pytest.mark.parametrize("entropy", [cv.von_neumann, cv.truncated(7)], ids=str)
-@pytest.mark.parametrize("make", [feature_maps.fourier_map, feature_maps.nystroem_map])
-def test_influences_on_the_entropy_of_features_are_its_derivatives(make, entropy, x64, monkeypatch):
-    """Also where landmarks leave a part, as equal eigenvalues of which each row has a share."""
+def test_influences_on_the_entropy_of_features_are_its_derivatives(entropy, x64, monkeypatch):
     monkeypatch.setattr(feature_maps, "_ENTRIES", 16 * 37)  # Blocks of 37 rows, and a rest.
     n, points = N + 31, points_of(n=N + 31)
     drawn = feature_maps.draw_frequencies(points, key=KEY, count=8)
-    if make is feature_maps.nystroem_map:
-        drawn = points.rows(np.arange(0, 80, 5)).arrays
     shares = np.random.default_rng(0).dirichlet(np.ones(n))
-    images = [np.asarray(z) for z in make(points, drawn, ALL)(points.arrays)]
-    slopes, levels = [], []
-    for z in images:
-        covariance = jnp.asarray((z.T * shares) @ z)
-        missing = 1 - np.trace(covariance)
-        if make is feature_maps.fourier_map:
-            slopes.append(influences.slopes(covariance, entropy))
-            levels.append(1)
-        else:
-            left = np.array([missing**2 / 5])
-            slopes.append(approximations.nystroem_slopes(covariance, left, entropy, n))
-            levels.append(5)
-    forms = feature_maps.row_forms(make, points, drawn, tuple(slopes), ALL)
-    for z, equal, form in zip(images, levels, forms, strict=True):
+    images = [np.asarray(z) for z in feature_maps.fourier_map(points, drawn, ALL)(points.arrays)]
+    slopes = [influences.slopes(jnp.asarray((z.T * shares) @ z), entropy) for z in images]
+    forms = feature_maps.row_forms(points, drawn, tuple(slopes), ALL)
+    for z, form in zip(images, forms, strict=True):
 
-        def entropy_at(weights, z=z, equal=equal):
+        def entropy_at(weights, z=z):
             values = np.clip(np.linalg.eigvalsh((z.T * weights) @ z), 0, None)
-            rest = max(weights @ (1 - np.sum(z**2, axis=1)), 0) / equal
-            values = np.append(values, np.full(equal, rest))
             return renyi(shifted(values, entropy.truncation or values.size), entropy.order)
 
         found = influences.centred(np.asarray(form), shares)

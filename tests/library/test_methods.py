@@ -108,15 +108,13 @@ def test_keys_and_tolerances_are_checked_where_they_are_given(method):
 
 
 def test_methods_have_names_for_command_lines():
-    names = ["auto", "exact", "stored", "matrix-free", "sampled", "random-features", "nystroem"]
+    names = ["auto", "exact", "stored", "matrix-free", "sampled", "random-features"]
     assert list(methods.BY_NAME) == names
     for name, kind in methods.BY_NAME.items():
         assert type(methods.named(name, key=KEY, rtol=0.1)) is kind
     assert methods.named("stored", key=KEY, rtol=0.1).rtol == 0.1
     assert methods.named("stored", key=KEY).rtol == 2e-3
     assert methods.named("random-features", key=KEY, features=16).count == 16
-    assert methods.named("nystroem", key=KEY, features=16).landmarks == 16
-    assert methods.named("nystroem", key=KEY).landmarks == 512
     with pytest.raises(ValueError, match="method: expected one of auto, exact, stored"):
         methods.named("fast", key=KEY)
 
