@@ -67,6 +67,7 @@ OfRows = Callable[[np.ndarray, Sequence[Entropy]], list["Computed"]]
 
 
 _ROWS_AT_ONCE = 256  # Of stored matrices, so that what is made of them stays in the cache.
+_LOOKED_AT = 1024  # Rows whose rounding stands for that of all.
 _AT_ONCE = 1 << 20  # Kernel values of groups of rows that are computed at once.
 
 
@@ -905,7 +906,7 @@ def rounding(points: Pairs, computed: Computed, entropy: Entropy) -> PerScore | 
     """
     if computed.spectra is None or not validation.is_concrete(points, computed.spectra):
         return None
-    step, eps = -(-points.n // _SAMPLED), float(jnp.finfo(points.dtype).eps)
+    step, eps = -(-points.n // _LOOKED_AT), float(jnp.finfo(points.dtype).eps)
     rows = [to_host(array[::step]) for array in points.arrays]
     own = [kernel.rounding(of) for kernel, of in zip(points.kernels, rows, strict=True)]
     found = dict.fromkeys(ALL_TERMS, 0.0)
