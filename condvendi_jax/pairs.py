@@ -257,9 +257,7 @@ class Pairs:
         checked = validation.check_weights(weights, self.n)
         if checked.dtype.kind == "i" and isinstance(checked, np.ndarray):
             self.copies = checked
-        shares = jnp.asarray(validation.shares_of(checked))
-        placed = shares if self.layout is None else self.layout.place(shares[:, None])[:, 0]
-        self.weights = placed
+        self.weights = self.weighed(validation.shares_of(checked)).weights
 
     @property
     def dtype(self) -> np.dtype:
@@ -373,6 +371,13 @@ class Pairs:
         """The same points under other kernels, which no rule has drawn."""
         other = copy.copy(self)
         other.kernels, other._ruled = kernels, {}
+        return other
+
+    def weighed(self, shares: ArrayLike) -> Pairs:
+        """The same points with other weights `[n]`, of sum one, and no copies."""
+        other, weights = copy.copy(self), jnp.asarray(shares)
+        placed = weights if self.layout is None else self.layout.place(weights[:, None])[:, 0]
+        other.weights, other.copies = placed, None
         return other
 
     def gathered(self) -> Pairs:

@@ -96,33 +96,30 @@ def contributions(
       [-0.2 -0.2 -0.2  0.6]
     """
     entropy = Entropy(order=order, truncation=truncation).clamped(pairs.n)
-    sloped = methods.compute_sloped(pairs, entropy, method)
+    leaving, rows = None, np.arange(pairs.n)
+    if not entropy.needs_spectrum:
+        leaving = [methods.Leaving(rows, rows[:, None], pairs.shares[:, None])]
+    sloped = methods.compute_sloped(pairs, entropy, method, leaving)
     whole = Decomposition.of(sloped.computed, entropy, n=pairs.n, points=pairs)
     influences = of_scores(
         whole, PerTerm(*(None if of is None else of.mean(axis=0) for of in sloped.of_rows))
     )
     left_out = None
-    if sloped.computed.method == methods.FROBENIUS:
-        left_out = _left_out(whole, sloped.of_rows, pairs.shares)
+    if sloped.computed.method == methods.FROBENIUS and sloped.of_deletions is not None:
+        left_out = _left_out(whole, sloped.of_deletions, pairs.shares)
     return Contributions(whole, influences, left_out, pairs.shares)
 
 
-def _left_out(whole: Decomposition, of_rows: PerTerm, shares: np.ndarray) -> PerScore:
-    """Every score less that without each row, from its influences on the entropies of order 2.
+def _left_out(whole: Decomposition, lost: PerTerm, shares: np.ndarray) -> PerScore:
+    """Every score less that without each row, from what the entropies lose (`methods.Sloped`).
 
-    With S = sum_ij w_i w_j K_ij^2 and the influence D_i, the weighted row sum is S (1 - D_i / 2).
     NaN where nothing is left without the row.
     """
     left = np.where(shares < 1, 1 - shares, np.nan)
-    logs = []
-    for entropy, influences in zip(whole.entropies, of_rows, strict=True):
-        if influences is not None:
-            sums = np.exp(-float(entropy)) * (1 - influences[0] / 2)
-            norm = np.exp(-float(entropy)) - 2 * shares * sums + shares**2
-            logs.append(-np.log(norm / left**2))
+    logs = [np.asarray(of) * shares / left for of in lost if of is not None]
     if len(logs) == 1:
         logs = [logs[0], np.zeros_like(logs[0]), logs[0]]
-    without = map(np.exp, log_scores(*logs))
+    changes = log_scores(*logs)
     return PerScore(
-        *(float(all_rows) - w for all_rows, w in zip(whole.scores, without, strict=True))
+        *(-float(of) * np.expm1(-by) for of, by in zip(whole.scores, changes, strict=True))
     )

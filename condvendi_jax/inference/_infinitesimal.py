@@ -11,6 +11,7 @@ uses the exact change of the score when a unit is left out, in place of the unit
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,9 +32,6 @@ FEWEST_ROWS, FEWEST_GROUPS, FEWEST_SPECTRAL_GROUPS = 20, 7, 50
 # Below order 2, a row whose mode no other row has counts for more than its derivative says: up to
 # this share of modes among the rows it does not matter.
 _MODES = 0.1
-# G groups of up to m rows are deleted exactly up to this G m^2 / n^2: their deletions then take no
-# longer than the eigenvectors, and less memory than four n x n arrays.
-_GROUP_WORK = 0.2
 # Where noise is a larger part of the variance, it stays in.
 _NOISE = 0.5
 
@@ -58,20 +56,21 @@ class Influenced(NamedTuple):
     sloped: Sloped
 
 
-def leaving(pairs: Pairs, units: Groups) -> Leaving | None:
-    """The rows of each unit, or a copy of each row; None where deletions would take too long."""
+def leaving(pairs: Pairs, units: Groups) -> list[Leaving]:
+    """The rows of each unit, or a copy of each row; units of unlike sizes apart."""
     if units.units == "rows":
         copies = np.ones(pairs.n) if pairs.copies is None else np.maximum(pairs.copies, 1)
-        return Leaving(np.arange(pairs.n)[:, None], (pairs.shares / copies)[:, None])
+        rows = np.arange(pairs.n)
+        return [Leaving(rows, rows[:, None], (pairs.shares / copies)[:, None])]
     sizes = np.bincount(units.membership, minlength=units.count)
-    largest = int(sizes.max())
-    if units.count * largest**2 > _GROUP_WORK * pairs.n**2:
-        return None
-    order = np.argsort(units.membership, kind="stable")
-    unit = units.membership[order]
-    place = np.arange(pairs.n) - (np.cumsum(sizes) - sizes)[unit]
-    found = Leaving(np.zeros((units.count, largest), int), np.zeros((units.count, largest)))
-    found.rows[unit, place], found.weights[unit, place] = order, pairs.shares[order]
+    order, ends = np.argsort(units.membership, kind="stable"), np.cumsum(sizes)
+    octaves, found = np.ceil(np.log2(np.maximum(sizes, 1))), []
+    for octave in np.unique(octaves):
+        groups = np.flatnonzero(octaves == octave)
+        place = np.arange(max(sizes[groups].max(), 1))
+        inside = place < sizes[groups, None]
+        rows = order[np.where(inside, (ends - sizes)[groups, None] + place, 0)]
+        found.append(Leaving(groups, rows, np.where(inside, pairs.shares[rows], 0)))
     return found
 
 
@@ -79,7 +78,7 @@ def influences(
     pairs: Pairs,
     entropy: Entropy,
     method: Method,
-    left: Leaving | None = None,
+    left: Sequence[Leaving] | None = None,
     known: Sloped | None = None,
     stored: Matrices | None = None,
 ) -> Influenced:

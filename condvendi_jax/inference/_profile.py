@@ -426,11 +426,9 @@ def _curve(
             pairs, moving, ladder, entropy, method, units
         )
     else:
-        left = infinitesimal.leaving(pairs, units)
-        terms, changes = _order_two(pairs, moving, ladder, left)
-        deleted = left is not None
+        terms, changes = _order_two(pairs, moving, ladder, units)
         of_units = np.stack(
-            [infinitesimal.of_units(of, pairs, units, deleted=deleted) for of in changes]
+            [infinitesimal.of_units(of, pairs, units, deleted=True) for of in changes]
         )
         noise, refused = np.zeros(of_units.shape[:2]), np.zeros(ladder.size, bool)
     full = terms > math.log(saturation.APART * pairs.largest(entropy))
@@ -452,32 +450,29 @@ def _scores(terms: np.ndarray) -> np.ndarray:
 
 
 def _order_two(
-    pairs: Pairs, moving: Sequence[int], ladder: np.ndarray, leaving: methods.Leaving | None
+    pairs: Pairs, moving: Sequence[int], ladder: np.ndarray, units: Groups
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Entropies of order 2, `[terms, m]`, and what moves the scores, `[scores, m, ...]`.
-
-    That is what they lose without each unit, or the influences of rows where none is `leaving`.
-    """
+    """Entropies `[terms, m]` of order 2, and what scores lose without a unit, `[scores, m, G]`."""
     kernels = list(pairs.kernels)
     for index in moving:  # One form of the kernel, that of the narrowest, serves all bandwidths.
         kernel: Any = kernels[index]
         narrowest = _times(kernel, ladder[0]).suited_to(pairs.arrays[index])
         kernels[index] = Gaussian(kernel.bandwidth, unit=narrowest.unit)
-    points = Pairs.trusted(
-        pairs.arrays, tuple(kernels), n=pairs.n, layout=pairs.layout, weights=pairs.weights
-    )
-    multiples = jnp.asarray(ladder, pairs.dtype)
+    points, multiples = pairs.under(tuple(kernels)), jnp.asarray(ladder, pairs.dtype)
 
-    def at_every(function: Callable[..., jax.Array], *given: Any) -> np.ndarray:
+    def at_every(function: Callable[..., jax.Array], points: Pairs, *given: Any) -> np.ndarray:
         found = to_host(_at_every(function, points, tuple(moving), multiples, *given))
-        return np.asarray(found, np.float64).transpose(1, 0, 2)
+        return np.asarray(found, np.float64).swapaxes(0, 1)
 
-    sums = at_every(methods.row_norms)[..., : pairs.n]
-    norms = sums @ pairs.shares
-    if leaving is None:
-        return -np.log(norms), _scores(-2 * (sums / norms[..., None] - 1))
-    inside = at_every(methods.squares_inside, leaving)
-    return -np.log(norms), _scores(methods.order_two_deletions(sums, norms, inside, leaving))
+    sums = at_every(methods.row_norms, points)[..., : pairs.n]
+
+    def norms_of(shares: np.ndarray) -> np.ndarray:
+        return at_every(methods.row_norms, points.weighed(shares))[..., : pairs.n] @ shares
+
+    leaving = infinitesimal.leaving(pairs, units)
+    inside = [at_every(methods.squares_inside, points, of) for of in leaving]
+    lost = methods.order_two_deletions(sums, pairs.shares, inside, leaving, norms_of)
+    return -np.log(sums @ pairs.shares), _scores(lost)
 
 
 def entropies_at(
@@ -488,7 +483,8 @@ def entropies_at(
     It takes no distances where the matrices of the kernels are `stored`.
     """
     if stored is None:
-        terms, _ = _order_two(pairs, moving, ladder, None)
+        rows = Groups(np.arange(pairs.n), "rows")
+        terms, _ = _order_two(pairs, moving, ladder, rows)
     else:
         moves = np.isin(np.arange(len(stored)), moving)
         logs = jnp.asarray(np.log(ladder)[:, None] * moves, pairs.dtype)

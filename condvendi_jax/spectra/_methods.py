@@ -69,6 +69,14 @@ OfRows = Callable[[np.ndarray, Sequence[Entropy]], list["Computed"]]
 _ROWS_AT_ONCE = 256  # Of stored matrices, so that what is made of them stays in the cache.
 _LOOKED_AT = 1024  # Rows whose rounding stands for that of all.
 _AT_ONCE = 1 << 20  # Kernel values of groups of rows that are computed at once.
+_TILED_ABOVE = 1 << 10  # Rows of a group whose kernel values are not stored.
+# At order 1, groups of m rows are deleted exactly while the sum of m^2 is up to this times n^2:
+# deletions then take no longer than the eigenvectors, and less memory than four n x n arrays.
+_GROUP_WORK = 0.2
+# Where a group takes more of a squared norm, too few digits of the rest are left. What all groups
+# take is at most twice the norm, so that this is true of two groups at most.
+_MOST = 0.9
+_ROUNDING = 1e-12  # What is left of a row's share, relative to it, where all of it is taken away.
 
 
 class Computed(NamedTuple):
@@ -155,13 +163,17 @@ def compute_deleted(
 
 
 class Leaving(NamedTuple):
-    """Groups of rows that leave together: which rows, and how much of the weight of each.
+    """Groups of up to m rows that leave together: which rows, and how much of the weight of each.
+
+    Groups of sizes that differ by more than a factor of two are in several `Leaving`.
 
     Attributes:
+      groups: the numbers of the groups, `[G]`.
       rows: the numbers of the rows of each group, `[G, m]`.
       weights: the weight that each loses, `[G, m]`; zero where a group has fewer than m rows.
     """
 
+    groups: np.ndarray
     rows: np.ndarray
     weights: Any
 
@@ -177,7 +189,8 @@ class Sloped(NamedTuple):
       of_bandwidths: by the index of a kernel, for each term, the derivative in the logarithm of its
         bandwidth.
       of_deletions: for each term, what the entropy loses without each group of `Leaving`, per
-        weight and relative to the rest, `[G]`, not less its mean; None where it is not computed.
+        weight and relative to the rest, `[G]`, not less its mean; None where it is not computed,
+        NaN where nothing is left.
       stored: the matrices that the method has stored, if rows have no weights.
     """
 
@@ -192,16 +205,17 @@ def compute_sloped(
     points: Pairs,
     entropy: Entropy,
     method: Method,
-    leaving: Leaving | None = None,
+    leaving: Sequence[Leaving] | None = None,
     known: Sloped | None = None,
     stored: Matrices | None = None,
 ) -> Sloped:
     """An entropy of points with its slopes, in the bandwidths that a rule has drawn.
 
-    Deletions of what leaves are computed at order 2, and at order 1 without truncation from all
-    eigenvectors. `known` is the result for other points of the same prompts, weights and deletions:
-    if it is exact, the spectrum of the prompts is not computed again. `stored` is that of another
-    entropy of the same points: order 2 then computes no distances.
+    Deletions of what leaves are computed at order 2 and, from all eigenvectors and where groups are
+    small enough, at order 1 without truncation. `known` is the result for other points of the same
+    prompts, weights and deletions: if it is exact, the spectrum of the prompts is not computed
+    again. `stored` is that of another entropy of the same points: order 2 then computes no
+    distances.
     """
     check_method(method)
     terms, drawn = ALL_TERMS if points.paired else OUTPUTS, _drawn(points)
@@ -220,8 +234,13 @@ def compute_sloped(
     moves = [dict(zip(terms, -(of @ points.shares) / norms, strict=True)) for of in slopes]
     without = None
     if leaving is not None:
-        inside = np.asarray(to_host(squares_inside(points, leaving)), np.float64)
-        lost = order_two_deletions(sums, norms, inside, leaving)
+        inside = [to_host(squares_inside(points, of)) for of in leaving]
+
+        def norms_of(shares: np.ndarray) -> np.ndarray:
+            weighed = points.weighed(shares)
+            return np.asarray(to_host(row_norms(weighed)), np.float64)[:, : points.n] @ shares
+
+        lost = order_two_deletions(sums, points.shares, inside, leaving, norms_of)
         without = _per_term(dict(zip(terms, lost, strict=True)))
     return Sloped(
         Computed(values, None, FROBENIUS),
@@ -335,7 +354,7 @@ class Method(abc.ABC):
 
     @abc.abstractmethod
     def sloped(
-        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Leaving | None
+        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
     ) -> Sloped:
         """`compute_sloped` of the given terms."""
 
@@ -393,14 +412,16 @@ class Exact(GramMethod):
         return of_rows
 
     def sloped(
-        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Leaving | None
+        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
     ) -> Sloped:
         """By one decomposition into eigenvectors of each Gram, or of its dual."""
         near, drawn = points.gathered(), _drawn(points)
         self.check(near, terms)
         _warn_of_long_work(_unweighted_grams(near), terms)
-        if entropy != Entropy() or near.n == 1:
-            leaving = None
+        if leaving is not None:
+            work = sum(of.rows.size * of.rows.shape[1] for of in leaving if of.rows.shape[1] > 1)
+            if entropy != Entropy() or near.n == 1 or work > _GROUP_WORK * near.n**2:
+                leaving = None
         with memory.explained(near.n, near.dtype):
             found = {name: _sloped_term(near, entropy, name, drawn, leaving) for name in terms}
         values = {name: term.value for name, term in found.items()}
@@ -412,7 +433,11 @@ class Exact(GramMethod):
             raw = np.asarray(derivative, np.float64)
             return np.where(shares > 0, raw - shares @ raw, np.nan)
 
-        deletions = _per_term({name: term.of_deletions for name, term in found.items()})
+        deletions = None
+        if leaving is not None:
+            deletions = _per_term(
+                {name: in_order(term.of_deletions, leaving) for name, term in found.items()}
+            )
         return Sloped(
             Computed(_per_term(values), None, self.name, _per_term(eigenvalues)),
             _per_term({name: centred(term.of_rows)[None] for name, term in found.items()}),
@@ -422,7 +447,7 @@ class Exact(GramMethod):
                 )
                 for k, index in enumerate(drawn)
             },
-            None if leaving is None else deletions,
+            deletions,
         )
 
     def _of_spectra(
@@ -468,7 +493,7 @@ class _Estimating(GramMethod):
         return found
 
     def sloped(
-        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Leaving | None
+        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
     ) -> Sloped:
         """From the probes of the estimate: no further product with A."""
         drawn, held = _drawn(points), self._held(grams_of_terms(points))
@@ -616,7 +641,7 @@ class Auto(GramMethod):
         return self.suited_to(grams_of_terms(points), terms).of_subsets(points, terms)
 
     def sloped(
-        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Leaving | None
+        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
     ) -> Sloped:
         suited = self.suited_to(_unweighted_grams(points), terms)
         return suited.sloped(points, entropy, terms, leaving)
@@ -706,7 +731,7 @@ class Sampled(_OnOneDevice):
         return [_computed(terms, values, row, self.name) for _ in wanted]
 
     def sloped(
-        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Leaving | None
+        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
     ) -> Sloped:
         raise no_errors(self)
 
@@ -773,7 +798,7 @@ class RandomFeatures(_OnOneDevice):
         return of_rows
 
     def sloped(
-        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Leaving | None
+        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
     ) -> Sloped:
         """Influences on the entropy of the features themselves; differences in bandwidths."""
         self.check(points, terms)
@@ -975,12 +1000,16 @@ class _SlopedTerm(NamedTuple):
     value: jax.Array
     of_rows: jax.Array
     of_bandwidths: jax.Array
-    of_deletions: jax.Array | None
+    of_deletions: list[jax.Array]  # Of each `Leaving`.
     eigenvalues: jax.Array
 
 
 def _sloped_term(
-    points: Pairs, entropy: Entropy, name: str, drawn: tuple[int, ...], leaving: Leaving | None
+    points: Pairs,
+    entropy: Entropy,
+    name: str,
+    drawn: tuple[int, ...],
+    leaving: Sequence[Leaving] | None,
 ) -> _SlopedTerm:
     """Through one set of eigenvectors: of A, or of the smaller matrix of finite features.
 
@@ -1014,7 +1043,7 @@ def _term_of_operator(
     operator: jax.Array,
     features: jax.Array | None,
     weights: jax.Array,
-    leaving: Leaving | None,
+    leaving: Sequence[Leaving] | None,
     entropy: Entropy,
     drawn: bool,
 ) -> tuple[_SlopedTerm, jax.Array | None]:
@@ -1028,9 +1057,7 @@ def _term_of_operator(
         projections = _projections(values, vectors, weights)
     else:
         projections = _matmul(features, vectors)
-    of_deletions = None
-    if leaving is not None:
-        of_deletions = _deletions(value, values, projections, leaving)
+    of_deletions = [_deletions(value, values, projections, of) for of in leaving or ()]
     of_rows = _matmul(jnp.square(projections), slopes)
     outer = _matmul(vectors * slopes[None, :], vectors.T) if drawn else None
     return _SlopedTerm(value, of_rows, slopes[:0], of_deletions, padded(values)), outer
@@ -1141,7 +1168,7 @@ def compute_apart(
         value, slopes = jax.value_and_grad(entropy.of_spectrum)(values)
         projections = _projections(values, vectors, weights)
         if entropy == Entropy():
-            each = Leaving(np.arange(weights.size)[:, None], units[:, None])
+            each = Leaving(rows := np.arange(weights.size), rows[:, None], units[:, None])
             return Apart(value, _deletions(value, values, projections, each), norm)
         return Apart(value, _matmul(jnp.square(projections), slopes), norm)
 
@@ -1300,8 +1327,10 @@ def squares_inside(points: Pairs, leaving: Leaving) -> jax.Array:
     def of_group(group: tuple[jax.Array, jax.Array]) -> jax.Array:
         rows, own = group
         arrays = tuple(array[rows] for array in points.arrays)
-        grams = Pairs.trusted(arrays, points.kernels, n=size).grams()
-        squares = [jnp.square(gram.dense().matrix) for gram in grams]
+        members = Pairs.trusted(arrays, points.kernels, n=size, weights=own)
+        if size > _TILED_ABOVE:
+            return row_norms(members) @ own
+        squares = [jnp.square(gram.dense().matrix) for gram in members.grams()]
         products = [functools.reduce(jnp.multiply, [squares[k] for k in of]) for of in subsets]
         return jnp.stack([own @ _matmul(product, own) for product in products])
 
@@ -1310,26 +1339,49 @@ def squares_inside(points: Pairs, leaving: Leaving) -> jax.Array:
 
 
 def order_two_deletions(
-    sums: np.ndarray, norms: np.ndarray, inside: np.ndarray, leaving: Leaving
+    sums: np.ndarray,
+    shares: np.ndarray,
+    inside: Sequence[np.ndarray],
+    leaving: Sequence[Leaving],
+    norms_of: Callable[[np.ndarray], np.ndarray],
 ) -> np.ndarray:
     """What entropies of order 2 lose without each group, as `Sloped.of_deletions`, `[..., G]`.
 
     Without a group of weight p, ||A||^2 is that of all, less 2 p r for the mean r of the group's
-    row sums, plus the sum within the group, over (1 - p)^2.
+    row sums, plus the sum within the group, over (1 - p)^2. A difference from a group that has
+    nearly all of it would be rounding: the norm without it is computed from the other rows.
 
     Args:
       sums: `row_norms`, `[..., n]`.
-      norms: their weighted means, `[...]`.
-      inside: `squares_inside`, `[..., G]`.
+      shares: of the rows, `[n]`.
+      inside: `squares_inside`, `[..., G]` for each of leaving.
       leaving: the groups.
+      norms_of: the squared norms `[...]` of the rows with other shares `[n]`.
     """
-    largest = 1 - np.finfo(np.float64).epsneg
-    weights = np.asarray(leaving.weights, np.float64)
-    weight = weights.sum(axis=1)
-    taken = 2 * np.sum(sums[..., leaving.rows] * weights, axis=-1) - inside
-    lost = np.minimum(taken / norms[..., None], largest)
-    change = np.log1p(-lost) - 2 * np.log1p(-np.minimum(weight, largest))
+    norms = (sums @ shares)[..., None]
+    weights = [np.asarray(of.weights, np.float64) for of in leaving]
+    weight = np.minimum(in_order([of.sum(axis=1) for of in weights], leaving), 1)
+    both = [
+        2 * np.sum(sums[..., of.rows] * w, axis=-1) for of, w in zip(leaving, weights, strict=True)
+    ]
+    lost = np.minimum((in_order(both, leaving) - in_order(inside, leaving)) / norms, 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        change = np.log1p(-lost) - 2 * np.log1p(-weight)
+    for group in np.flatnonzero((lost > _MOST).any(axis=tuple(range(lost.ndim - 1)))):
+        rest = shares.copy()
+        for of, lose in zip(leaving, weights, strict=True):
+            own = of.groups == group
+            np.subtract.at(rest, of.rows[own], lose[own])
+        rest = np.where(rest > _ROUNDING * shares, rest, 0)
+        with np.errstate(invalid="ignore"):  # NaN where nothing is left.
+            change[..., group] = np.log(norms_of(rest / rest.sum()) / norms[..., 0])
     return np.where(weight > 0, change * (1 - weight) / np.where(weight > 0, weight, 1), 0)
+
+
+def in_order(parts: Sequence[Any], leaving: Sequence[Leaving]) -> np.ndarray:
+    """One array `[..., G]` by the numbers of the groups, from a part for each of leaving."""
+    order = np.argsort(np.concatenate([of.groups for of in leaving]))
+    return np.concatenate(parts, axis=-1)[..., order]
 
 
 @jax.jit
@@ -1340,9 +1392,10 @@ def _frobenius_deleted(points: Pairs, one_hot: jax.Array) -> tuple[PerTerm, PerT
     sizes = jnp.sum(members, axis=0)
     n = jnp.sum(sizes)
     total = jnp.sum(norms, axis=(1, 2))
-    inside = jnp.diagonal(norms, axis1=1, axis2=2)
-    without = total[:, None] - 2 * jnp.sum(norms, axis=2) + inside
-    left = (n - sizes)[None]
+    # Differences of totals would lose the digits of what a group with nearly all weight leaves.
+    kept = 1 - jnp.eye(len(sizes), dtype=points.dtype)
+    without = jnp.einsum("sgh,kg,kh->sk", norms, kept, kept, precision=lax.Precision.HIGHEST)
+    left = (kept @ sizes)[None]
     return order_two_entropies(total / n / n), order_two_entropies(without / left / left)
 
 

@@ -73,6 +73,20 @@ def test_what_is_left_out_is_the_exact_change_of_every_score(x64):
     assert cv.contributions(outputs, prompts, **kernels(), order=2, truncation=9).left_out is None
 
 
+@pytest.mark.parametrize("heavy", [1e4, 1e6])
+def test_what_is_left_out_keeps_its_digits_where_one_row_has_nearly_all_the_weight(heavy):
+    outputs, prompts = draw_pairs(N, dtype=np.float32)
+    weights = np.where(np.arange(N) == 3, heavy, 1.0)
+    found = cv.contributions(outputs, prompts, **kernels(), order=2, weights=weights)
+    whole = weighted_scores(outputs, prompts, weights, order=2)
+    for row in (3, 5):
+        kept = np.arange(N) != row
+        rest = weighted_scores(outputs[kept], prompts[kept], weights[kept], order=2)
+        np.testing.assert_allclose(
+            [of[row] for of in found.left_out], whole - rest, rtol=1e-5, atol=1e-5
+        )
+
+
 def test_the_influence_of_a_row_is_near_its_deletion_at_every_order(x64):
     """Deleting a row moves a score by its influence / (n - 1), but for a trend that all share."""
     outputs, prompts = draw_pairs(300)

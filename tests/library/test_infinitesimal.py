@@ -8,7 +8,7 @@ import pytest
 from oracles import cosine_gram, draw_pairs, gaussian_gram, renyi, scores, shifted
 
 import condvendi_jax as cv
-from condvendi_jax.entropies import Entropy, PerScore
+from condvendi_jax.entropies import Entropy, PerScore, log_scores
 from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.inference import _infinitesimal as infinitesimal
 from condvendi_jax.inference._infinitesimal import root_mean_square
@@ -32,7 +32,7 @@ def grams_of(outputs, prompts):
     return x, t, x * t
 
 
-def log_scores(grams, weights, order, t=None):
+def of_grams(grams, weights, order, t=None):
     """The logarithms of the three scores of weighted rows, `[3]`."""
     roots = np.sqrt(weights / weights.sum())
     entropies = []
@@ -48,7 +48,7 @@ def slopes(grams, weights, labels, order, t=None):
     shares, found = weights / weights.sum(), []
     for own in (labels == label for label in np.unique(labels)):
         move = 1e-5 * (shares * own - shares[own].sum() * shares)
-        ends = [np.exp(log_scores(grams, shares + s * move, order, t)) for s in (1, -1)]
+        ends = [np.exp(of_grams(grams, shares + s * move, order, t)) for s in (1, -1)]
         found.append(np.subtract(*ends) / 2e-5)
     return np.array(found)
 
@@ -58,10 +58,10 @@ def losses(grams, weights, labels, order=1):
 
     The loss of the logarithm times the score of all rows and the weight of the rest, less the mean.
     """
-    whole, shares, found = log_scores(grams, weights, order), np.bincount(labels, weights), []
+    whole, shares, found = of_grams(grams, weights, order), np.bincount(labels, weights), []
     for label in range(shares.size):
         kept = np.flatnonzero(labels != label)
-        rest = log_scores([gram[np.ix_(kept, kept)] for gram in grams], weights[kept], order)
+        rest = of_grams([gram[np.ix_(kept, kept)] for gram in grams], weights[kept], order)
         found.append((whole - rest) * (1 - shares[label] / shares.sum()))
     means = np.outer(shares / shares.sum(), np.sum(found, axis=0))
     return np.exp(whole) * (np.array(found) - means)
@@ -132,12 +132,45 @@ def test_errors_are_those_of_deleting_each_unit(kernel, order, labels, weights, 
         assert np.all(np.abs(np.array(scored.standard_errors) / by_slopes - 1) > 0.02)
 
 
-@pytest.mark.parametrize("order", [1, 2])
-def test_derivatives_stand_for_the_deletion_of_groups_of_very_unequal_sizes(order, x64):
+def test_derivatives_stand_for_the_deletion_of_large_groups_at_order_one(x64):
     pairs, labels = draw_pairs(N), np.minimum(np.arange(N), 50)
-    (scored,) = cv.evaluate(*pairs, **KERNELS, orders=[order], groups=labels).orders
-    expected = error_of(slopes(grams_of(*pairs), ONES, labels, order))
+    (scored,) = cv.evaluate(*pairs, **KERNELS, orders=[1], groups=labels).orders
+    expected = error_of(slopes(grams_of(*pairs), ONES, labels, 1))
     np.testing.assert_allclose(scored.standard_errors, expected, rtol=1e-5)
+
+
+@WEIGHED
+@pytest.mark.parametrize("tiled", [False, True])
+@pytest.mark.parametrize("largest, order", [(50, 2), (9, 1)])
+def test_deletions_of_groups_of_very_unequal_sizes_are_exact(
+    largest, order, tiled, weights, x64, monkeypatch
+):
+    if tiled:
+        monkeypatch.setattr(methods, "_TILED_ABOVE", 16)
+        jax.clear_caches()
+    pairs, given = draw_pairs(N), ONES if weights is None else weights
+    labels = np.random.default_rng(0).permutation(np.maximum(np.arange(N) - largest + 1, 0))
+    (scored,) = cv.evaluate(
+        *pairs, **KERNELS, orders=[order], groups=labels, weights=weights
+    ).orders
+    expected = error_of(losses(grams_of(*pairs), given, labels, order))
+    np.testing.assert_allclose(scored.standard_errors, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("heavy", [1e4, 1e6])
+def test_deletions_keep_their_digits_where_one_row_has_nearly_all_the_weight(heavy):
+    arrays, weights = draw_pairs(N, dtype=np.float32), np.where(np.arange(N) == 3, heavy, 1.0)
+    labels, grams = np.arange(N) % 20, grams_of(*arrays)
+    pairs = Pairs(*arrays, **KERNELS, weights=weights)
+    found = cv.decomposition_errors(pairs.labelled(labels), order=2)
+    expected = error_of(losses(grams, weights, labels, 2))
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+    without = methods.compute_deleted(pairs, cv.renyi(2), labels, AUTO, lambda: None).without
+    for label in range(20):
+        kept = np.flatnonzero(labels != label)
+        rest = [gram[np.ix_(kept, kept)] for gram in grams]
+        found = log_scores(*(of[label] for of in without))
+        np.testing.assert_allclose(found, of_grams(rest, weights[kept], 2), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("order", [1, 2])

@@ -163,7 +163,8 @@ def scored(population: Population, drawn: Any, entropy: Entropy, *, merge: bool 
     if units.units == "rows":
         left = infinitesimal.leaving(pairs, Groups(np.arange(pairs.n), "rows"))
     else:
-        left = Leaving(rows.reshape(-1, EACH), np.full((n // EACH, EACH), 1 / n))
+        each = n // EACH
+        left = [Leaving(np.arange(each), rows.reshape(-1, EACH), np.full((each, EACH), 1 / n))]
     found = infinitesimal.influences(pairs, entropy, AUTO, left)
     alone = Pairs.trusted(pairs.arrays, pairs.kernels, n=n)  # Of its rows the number counts.
     reason = infinitesimal.doubt(alone, found, units)
