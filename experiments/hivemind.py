@@ -131,12 +131,13 @@ class Hivemind(lab.Study):
 
         Returns:
           Over `set` (all models, and those of each vendor and family): `number` and its error over
-          `order`, as `cv.between_models`; `floor`, its mean over answers dealt anew; at order 2,
-          over `part`, the unbiased `counts` with errors: different models, different answers of one
-          model to a prompt, and of all together; `p_value` of all models of the set being one.
+          `order`, where an answer also meets itself; `floor`, its mean over answers dealt anew; at
+          order 2, over `part`, the unbiased `counts` of `cv.between_models` with errors: different
+          models, different answers of one model to a prompt, and of all together; `p_value` of all
+          models of the set being one.
           Over `model` and `other`: the unbiased `overlap` with errors, on its diagonal that of two
-          halves of a model's answers; `repeated`, what `cv.between_models` would show for two
-          samples of one model. Over `kind`: the mean overlap of such pairs of models, with errors;
+          halves of a model's answers; `repeated`, that of two samples of one model with these
+          pairs. Over `kind`: the mean overlap of such pairs of models, with errors;
           `family_effect`, by how much it is higher in families than between vendors, its error and
           its p-value over permutations of models. Over `vendor` and `other_vendor`:
           the mean overlap of two models, with errors. Over `prompt` (a label): `different_models`

@@ -1,8 +1,8 @@
 """How many of several models are different given the prompts, and what every two have in common.
 
 With M the model of an output, this is the exponential of I(X; M | T). All entropies are those of
-mixtures of models, in which each has the same share whatever its number of rows: see
-docs/contributions.md.
+mixtures of models, in which each has the same share whatever its number of rows. At order 2 they
+are estimated without bias, from pairs of different rows: see docs/contributions.md.
 """
 
 from __future__ import annotations
@@ -36,11 +36,22 @@ from condvendi_jax.report import _render
 from condvendi_jax.spectra import _methods as methods
 from condvendi_jax.spectra._methods import AUTO, Auto, Method
 
-# The entropy of the mixture of some models, by their numbers: with all rows, and without each of g
-# groups of rows, `[1 + g]`.
+# Of some models, by their numbers: the entropy of their mixture, or how much it exceeds their mean,
+# with all rows, and without each of g groups of rows, `[1 + g]`.
 OfMixture = Callable[[tuple[int, ...]], np.ndarray]
 # More labels than this make the sums of all pairs of labels too large.
 _MANY_LABELS = 50
+# A weight that is smaller, relative to what it is left of, is zero.
+_ROUNDING = 1e-12
+_BIASED = (
+    "samples of one model overlap by 1 at order 2 alone; at other orders by less, if n is small"
+)
+_ALONE = "no two outputs that could be compared are alike; give several answers to each prompt"
+_SPLIT = "the labels of the groups split the answers to a prompt"
+_OTHER_PROMPTS = (
+    "models with other prompts overlap less; give every model the same number of answers to the "
+    "same prompts"
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -58,11 +69,14 @@ class Between:
         many models there are or, if they have prompts of their own, fewer.
       overlaps: of every two models, `[m, m]`: the share of their outputs that they have in common,
         1 if they say the same given the prompts and 0 if nothing is common; NaN if they have no
-        prompt in common.
+        prompt in common, or at order 2 if no two of their outputs are alike. At order 2 two samples
+        of one model have 1 in the mean, and may have more.
       influences: the effect of each group of the jackknife on the number, `[g]`, whose root mean
         square is the standard error; None where there are no errors.
       overlap_influences: the same of the overlaps, `[m, m, g]`.
       units: what the groups are made of.
+      untested: why `difference` tests nothing; None where it does.
+      left_out: how many prompts were left out, to which some model has a single answer.
     """
 
     models: tuple[str, ...]
@@ -75,6 +89,8 @@ class Between:
     influences: np.ndarray | None
     overlap_influences: np.ndarray | None
     units: str | None
+    untested: str | None = None
+    left_out: int = 0
 
     @property
     def groups(self) -> int | None:
@@ -100,8 +116,8 @@ class Between:
           first, second: the names of two models each.
 
         Returns:
-          A `Difference` of one test, so that `adjusted` is the p-value; NaN without errors or with
-          fewer than five groups.
+          A `Difference` of one test, so that `adjusted` is the p-value; NaN without errors, with
+          fewer than five groups, or where `untested` says why.
 
         Raises:
           KeyError: a name is not that of a model.
@@ -114,7 +130,9 @@ class Between:
         if self.overlap_influences is not None:
             groups = self.overlap_influences[one] - self.overlap_influences[two]
             error = float(_root_mean_square(groups))
-            if abs(value) <= saturation.rounding(Entropy(order=self.order), self.dtype):
+            if self.untested:
+                pass
+            elif abs(value) <= saturation.rounding(Entropy(order=self.order), self.dtype):
                 p_value = 1.0
             elif groups.size >= jackknife.FEWEST_TESTED and not math.isnan(error):
                 p_value = float(2 * stdtr(groups.size - 1, -abs(value) / error)) if error else 0.0
@@ -145,6 +163,8 @@ class Between:
             ],
             "groups": self.groups,
             "groups_of": self.units,
+            "untested": self.untested,
+            "prompts_left_out": self.left_out,
         }
 
     def __str__(self) -> str:
@@ -173,8 +193,12 @@ def between_models(
 
     The number is exp I(X; M | T) for outputs X, prompts T and the model M of each output, in which
     all models have the same share. It is 1 if all models say the same, and the number of models if
-    no two have an output in common. It lies between these at order 1, and at any order if the
-    models share the prompts (docs/contributions.md).
+    no two have an output in common (docs/contributions.md).
+
+    Order 2 compares no row with itself. Where most answers are to prompts with several answers of
+    their model, the mean over the other answers takes the place of a row itself, and prompts with a
+    single answer of some model are left out. Elsewhere rows of one prompt are not compared. At
+    other orders a row also meets itself, so that two samples of one model seem to differ.
 
     Args:
       models: the outputs of at least two by name, embeddings `[n, d_x]` of one encoder.
@@ -200,13 +224,13 @@ def between_models(
         or as `compare`.
 
     Examples:
-      A and B say the same, and C says something else:
+      To every prompt A and B say the same, and C says something else:
 
       >>> import numpy as np
       >>> import condvendi_jax as cv
-      >>> same, other = np.repeat([0, 1], 6)[:, None], np.repeat([2, 3], 6)[:, None]
-      >>> models = {"A": same, "B": same, "C": other}
-      >>> found = cv.between_models(models, output_kernel=cv.Indicator())
+      >>> prompts, exact = np.repeat(np.arange(6), 2)[:, None], cv.Indicator()
+      >>> models = {"A": prompts, "B": prompts, "C": prompts + 6}
+      >>> found = cv.between_models(models, prompts, output_kernel=exact, prompt_kernel=exact)
       >>> print(f"{found.number:.1f} of {found.largest:.0f}")
       1.8 of 3
       >>> print(found.overlaps.round(2)[0])
@@ -244,11 +268,11 @@ def between_models(
         validation.warn(
             f"standard errors need at least three outputs of each model: they are NaN for {fewest}."
         )
-    shared, chosen = not isinstance(prompts, Mapping), None
+    chosen = None
     if errors:
-        chosen = _groups(pairs, count, keys.groups, shared)
+        chosen = _groups(pairs, count, keys.groups, not isinstance(prompts, Mapping))
     progress("between models")
-    return of_pairs(pairs, entropy, chosen, shared=shared, method=method)
+    return of_pairs(pairs, entropy, chosen, method=method)
 
 
 def of_pairs(
@@ -256,29 +280,38 @@ def of_pairs(
     entropy: Entropy,
     groups: Mapping[str, Groups] | None,
     *,
-    shared: bool,
     method: Method = AUTO,
 ) -> Between:
     """What `between_models` returns, of pairs under the same kernels on one device.
 
-    `shared` says whether all models have the same prompts row by row; there are errors by groups.
+    There are errors by groups.
     """
-    pooled, c = _Pooled(pairs, groups), 1 - entropy.order
-    # The prompts say nothing of the model where all models share them.
+    pooled, c, untested, left_out = Pooled(pairs, groups), 1 - entropy.order, _BIASED, 0
+    single = None if entropy.needs_spectrum else pooled.single_answers()
+    if single is not None and single.any():
+        left_out = np.unique(pooled.prompt[single]).size
+        pooled.weigh(np.where(single, 0, pooled.weights))
+    shared = pooled.shares_prompts()
+    # The prompts say nothing of the model where all models have them alike.
     terms = ("joint",) if shared else ("joint", "prompts")
     if entropy.needs_spectrum:
-        entropies = pooled.from_spectra(terms, entropy, method)
+        exceed = pooled.from_spectra(terms, entropy, method)
     else:
-        entropies = pooled.from_norms(terms)
+        exceed = pooled.from_norms(terms, repeated=single is not None)
+        untested = None if shared or single is None else _OTHER_PROMPTS
+        if single is not None and groups is not None and pooled.splits_answers():
+            groups, untested = None, _SPLIT
 
     def information(models: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         """I(X; M | T) and H(M | T) of some models, `[1 + g]`."""
-        joint, *of_prompts = (_between(of, models, c) for of in entropies)
+        joint, *of_prompts = (of(models) for of in exceed)
         prompts = sum(of_prompts, np.zeros_like(joint))
         return joint - prompts, math.log(len(models)) - prompts
 
     everything, most = information(tuple(range(len(pairs))))
     number = np.exp(everything)
+    if math.isnan(number[0]):
+        untested = _ALONE
     overlaps = np.broadcast_to(np.eye(len(pairs)), (number.size, len(pairs), len(pairs))).copy()
     rounding = saturation.rounding(entropy, pooled.points.dtype)
     for one, two in itertools.combinations(range(len(pairs)), 2):
@@ -295,6 +328,8 @@ def of_pairs(
         influences=None if groups is None else pooled.influences(number),
         overlap_influences=None if groups is None else pooled.influences(overlaps),
         units=None if groups is None else _units(groups),
+        untested=untested,
+        left_out=left_out,
     )
 
 
@@ -312,7 +347,7 @@ def of_plan(
         with contextlib.suppress(ValueError):
             count = plan.count or jackknife.DEFAULT_GROUPS
             groups = _groups(pairs, count, plan.keys.groups, shared)
-    return of_pairs(pairs, wanted[0], groups, shared=shared)
+    return of_pairs(pairs, wanted[0], groups)
 
 
 def _groups(
@@ -327,7 +362,7 @@ def _groups(
     return {name: Groups(dealt[own.membership], own.units) for name, own in groups.items()}
 
 
-class _Pooled:
+class Pooled:
     """The rows of all models, of which each model has the same share, and groups of these rows."""
 
     def __init__(self, pairs: Mapping[str, Pairs], groups: Mapping[str, Groups] | None):
@@ -338,25 +373,116 @@ class _Pooled:
         self.points = Pairs.trusted(arrays, kernels, n=arrays[0].shape[0])
         # Whether all models have the very same rows of prompts.
         self.one_prompts = first.paired and all(own.arrays[1] is first.arrays[1] for own in each)
+        self.prompt = self.points.prompt_kinds[1]
         self.model = np.repeat(np.arange(len(each)), [own.n for own in each])
-        self.weights = np.concatenate([own.n * own.shares for own in each])
+        copies = [np.ones(own.n) if own.copies is None else own.copies for own in each]
+        self.copies = np.concatenate(copies)
         self.group, self.count = np.zeros(self.points.n, int), 0
         if groups is not None:
             self.group = np.concatenate([groups[name].membership for name in pairs])
             self.count = int(self.group.max()) + 1
-        # The weight of the rows of each model in each group, `[m, max(g, 1)]`.
-        self.sizes = np.zeros((len(each), max(self.count, 1)))
-        np.add.at(self.sizes, (self.model, self.group), self.weights)
+        self.weigh(np.concatenate([own.n * own.shares for own in each]))
+
+    def weigh(self, weights: np.ndarray) -> None:
+        """Sets the weights of rows, `[n]`, and of those of each model in each group."""
+        self.weights = weights
+        self.sizes = np.zeros((self.model[-1] + 1, max(self.count, 1)))
+        np.add.at(self.sizes, (self.model, self.group), weights)
+
+    def shares_prompts(self) -> bool:
+        """Whether the prompts have the same shares in all models."""
+        of_models = np.zeros((len(self.sizes), self.prompt.max() + 1))
+        np.add.at(of_models, (self.model, self.prompt), self.weights)
+        of_models /= of_models.sum(axis=1, keepdims=True)
+        return np.allclose(of_models, of_models[0], rtol=1e-6, atol=0)
+
+    @property
+    def _answers(self) -> np.ndarray:
+        """The number of the model and prompt of each row, `[n]`."""
+        return np.unique([self.model, self.prompt], axis=1, return_inverse=True)[1].ravel()
+
+    def splits_answers(self) -> bool:
+        """Whether a group has a part of the answers of a model to a prompt."""
+        parts = np.unique([self._answers, self.group], axis=1)[0]
+        return np.unique(parts).size < parts.size
+
+    def single_answers(self) -> np.ndarray | None:
+        """The rows of prompts to which some model has one answer, `[n]`; None if they are most.
+
+        None also where all prompts are equal.
+        """
+        alone = np.bincount(self._answers, self.copies)[self._answers] == 1
+        single = np.isin(self.prompt, self.prompt[alone])
+        left = np.bincount(self.model, self.copies * ~single) / np.bincount(self.model, self.copies)
+        return single if self.prompt.any() and left.min() >= 0.5 else None
 
     def influences(self, values: np.ndarray) -> np.ndarray:
         """`jackknife.influences` in float64, `[..., g]`, of numbers `[1 + g, ...]`."""
-        h = 1 / np.mean(self.sizes / self.sizes.sum(axis=1, keepdims=True), axis=0)
+        shares = np.mean(self.sizes / self.sizes.sum(axis=1, keepdims=True), axis=0)
+        h = 1 / np.maximum(shares, _ROUNDING)  # Of a group that is left out, zero.
         whole, deleted = values[0][..., None], np.moveaxis(values[1:], 0, -1)
         estimate = np.sum(whole - (1 - 1 / h) * deleted, axis=-1, keepdims=True)
         return (h * whole - (h - 1) * deleted - estimate) / np.sqrt(h - 1)
 
-    def from_norms(self, terms: tuple[str, ...]) -> list[OfMixture]:
+    def from_norms(self, terms: tuple[str, ...], *, repeated: bool) -> list[OfMixture]:
         """Order 2 of mixtures of models, from one pass over the pairs of rows."""
+        copies = self.weights**2 * (1 - 1 / self.copies)
+        if not repeated:
+            one_prompt = not self.prompt.any()
+            kind = np.arange(self.points.n) if one_prompt else self.prompt
+            means = self.means(terms, kind, copies if one_prompt else 0 * copies)
+        else:  # The pairs of different answers to a prompt take the weight of all its pairs.
+            kind = self._answers
+            every = np.square(np.bincount(kind, self.weights))[kind]
+            others = every - np.bincount(kind, self.weights**2 - copies)[kind]
+            times = np.stack([every / np.where(others > 0, others, 1), np.ones(kind.size)])
+            sums = self._sums(terms, kind, times)
+            own = (times[0] * copies, self.weights**2)
+            every = self._total(np.multiply.outer(self.sizes, self.sizes))
+            means = [
+                self._total(of + self._diagonal(with_itself)) / every
+                for of, with_itself in zip(sums, own, strict=False)
+            ]
+        return [functools.partial(_between_means, of) for of in means]
+
+    def means(self, terms: Sequence[str], kind: np.ndarray, copies: np.ndarray) -> list[np.ndarray]:
+        """Mean squared kernels of every two models, `[1 + g, m, m]`, of all and without each group.
+
+        Over the pairs of rows of different kinds `[n]`, and those of the copies of a row, of weight
+        `copies` `[n]`.
+        """
+        from scipy.sparse import csr_array  # Imported where it is used: it is slow to import.
+
+        of_kind = csr_array((self.weights, (self._place, kind)), (self.sizes.size, kind.max() + 1))
+        equal = (of_kind @ of_kind.T).toarray().reshape(self.sizes.shape * 2)
+        every, copied = np.multiply.outer(self.sizes, self.sizes), self._diagonal(copies)
+        counted, every = self._total(every - equal + copied), self._total(every)
+        counted = np.where(counted > _ROUNDING * every, counted, math.nan)
+        sums = self._sums(terms, kind, np.zeros((2, kind.size)))
+        return [self._total(of + copied) / counted for of in sums]
+
+    @property
+    def _place(self) -> np.ndarray:
+        """The number of the model and group of each row, `[n]`."""
+        return self.model * self.sizes.shape[1] + self.group
+
+    def _diagonal(self, values: np.ndarray) -> np.ndarray:
+        """What rows `[n]` have with themselves, by models and groups, `[m, g, m, g]`."""
+        sums = np.bincount(self._place, values, self.sizes.size)
+        return np.diag(sums).reshape(self.sizes.shape * 2)
+
+    def _total(self, sums: np.ndarray) -> np.ndarray:
+        """Of every two models `[1 + g, m, m]`, with all rows and without each group."""
+        kept = np.concatenate(
+            [np.ones((1, self.sizes.shape[1])), 1 - np.eye(self.count, self.sizes.shape[1])]
+        )
+        return np.einsum("agbh,kg,kh->kab", sums, kept, kept, optimize=True)
+
+    def _sums(self, terms: Sequence[str], kind: np.ndarray, times: np.ndarray) -> list[np.ndarray]:
+        """Sums of squared kernels, those of one kind `[n]` multiplied as in `_norms`.
+
+        By models and groups `[m, g, m, g]`, over the pairs of different rows.
+        """
         longest = int(np.bincount(self.model).max())
         count, size = pairwise.tiling(longest, None)
         # By model and place, the row; the same one again, without a weight, in the padding.
@@ -368,24 +494,16 @@ class _Pooled:
             rows[model, : own.size] = own
             weights[model, np.arange(own.size), self.group[own]] = self.weights[own]
         blocks = rows.reshape(-1, count, size)
-        weighted = jnp.asarray(weights.reshape(*blocks.shape, -1), self.points.dtype)
-        norms = _norms(self.points, blocks, weighted, terms, self.one_prompts)
-        found = np.asarray(norms, np.float64).transpose(0, 1, 3, 2, 4)
-        return [functools.partial(_of_blocks, self._means(of_term)) for of_term in found]
-
-    def _means(self, norms: np.ndarray) -> np.ndarray:
-        """Means over the rows of every two models, `[1 + g, m, m]`, of sums `[m, g, m, g]`."""
-        sums, sizes = [norms.sum(axis=(1, 3))], [self.sizes.sum(axis=1)]
-        for group in range(self.count):
-            either = norms[:, group].sum(axis=2) + norms[..., group].sum(axis=1)
-            sums.append(sums[0] - either + norms[:, group, :, group])
-            sizes.append(sizes[0] - self.sizes[:, group])
-        return np.stack([of / np.outer(n, n) for of, n in zip(sums, sizes, strict=True)])
+        dtype = self.points.dtype
+        weighted = jnp.asarray(weights.reshape(*blocks.shape, -1), dtype)
+        beside = jnp.asarray(kind), jnp.asarray(times, dtype)
+        norms = _norms(self.points, blocks, *beside, weighted, tuple(terms), self.one_prompts)
+        return list(np.asarray(norms, np.float64).transpose(0, 1, 3, 2, 4))
 
     def from_spectra(
         self, terms: Sequence[str], entropy: Entropy, method: Method
     ) -> list[OfMixture]:
-        """Any order of mixtures of models, from the spectrum of each mixture."""
+        """Any order, from the spectrum of each mixture of models."""
 
         @functools.cache
         def of_mixture(term: str, models: tuple[int, ...]) -> np.ndarray:
@@ -401,14 +519,21 @@ class _Pooled:
                 found.append(methods.entropy_of(weighted, entropy, method))
             return np.array(found)
 
-        return [functools.partial(of_mixture, term) for term in terms]
+        entropies = [functools.partial(of_mixture, term) for term in terms]
+        return [functools.partial(_between, of, c=1 - entropy.order) for of in entropies]
 
 
-@functools.partial(jax.jit, static_argnums=(3, 4))
+@functools.partial(jax.jit, static_argnums=(5, 6))
 def _norms(
-    points: Pairs, rows: jax.Array, weights: jax.Array, terms: tuple[str, ...], one_prompts: bool
+    points: Pairs,
+    rows: jax.Array,
+    kind: jax.Array,
+    times: jax.Array,
+    weights: jax.Array,
+    terms: tuple[str, ...],
+    one_prompts: bool,
 ) -> jax.Array:
-    """Weighted sums of squared kernels over all pairs of rows, by the models and groups of both.
+    """Weighted sums of squared kernels over pairs of rows, by the models and groups of both.
 
     A tile holds rows of two models, so that few groups meet in it. Where all models have
     `one_prompts`, their tile serves all pairs of models.
@@ -416,6 +541,8 @@ def _norms(
     Args:
       points: the rows of all models.
       rows: the numbers of the rows of each model, in blocks, `[m, blocks, size]`.
+      kind, times: what a pair of rows of one kind `[n]` is multiplied by in each term, `[2, n]`; a
+        row is not paired with itself.
       weights: of these rows in the column of their group, `[m, blocks, size, g]`.
       terms: joint or prompts, or both.
       one_prompts: whether the prompts of all models are equal, row by row.
@@ -446,11 +573,13 @@ def _norms(
                 for f in range(len(factors))
             ]
             products = pairwise.squared_products(wanted, tuple(kernels), geometries, None)
-            diagonal = jnp.eye(size, dtype=bool) & same
-            found = [
-                product(weights[one].T, product(jnp.where(diagonal, 1, square), weights[two]))
-                for square in products
+            first, second = rows[one][:, None], rows[two][None]
+            equal = kind[first] == kind[second]
+            counted = [
+                jnp.where(first != second, jnp.where(equal, of[first], 1) * square, 0)
+                for of, square in zip(times, products, strict=False)
             ]
+            found = [product(weights[one].T, product(of, weights[two])) for of in counted]
             # A tile on the diagonal has both orders of a pair; any other one of them.
             both = jnp.where(same, 0.5, 1).astype(sums.dtype) * jnp.stack(found)
             return sums.at[:, a, b].add(both)
@@ -469,9 +598,11 @@ def _norms(
     return sums + sums.transpose(0, 2, 1, 4, 3)
 
 
-def _of_blocks(means: np.ndarray, models: tuple[int, ...]) -> np.ndarray:
-    """The entropy of order 2 of a mixture of models, `[1 + g]`."""
-    return -np.log(means[:, models][:, :, models].mean(axis=(1, 2)))
+def _between_means(means: np.ndarray, models: tuple[int, ...]) -> np.ndarray:
+    """`_between` at order 2, of mean squared kernels `[1 + g, m, m]`."""
+    of_models = means[:, models][:, :, models]
+    own = of_models.diagonal(axis1=1, axis2=2).mean(axis=1)
+    return np.log(np.where(own > 0, own, math.nan) / of_models.mean(axis=(1, 2)))
 
 
 def _between(entropy_of: OfMixture, models: tuple[int, ...], c: float) -> np.ndarray:

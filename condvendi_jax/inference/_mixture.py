@@ -16,28 +16,23 @@ one row in the mixture, so that pairs of rows with the same number do not count.
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.typing import ArrayLike
 
 from condvendi_jax import validation
 from condvendi_jax.bandwidth import RuledBandwidth
-from condvendi_jax.grams import _pairwise as pairwise
-from condvendi_jax.grams._pairwise import Factors, Subsets
 from condvendi_jax.inference import _compare as comparison
 from condvendi_jax.inference import _jackknife as jackknife
+from condvendi_jax.inference._between import Pooled
 from condvendi_jax.inference._jackknife import Groups
-from condvendi_jax.inference._plan import Plan
+from condvendi_jax.inference._plan import Plan, same_prompts
 from condvendi_jax.kernels import Kernel
 from condvendi_jax.pairs import Labels, Pairs
 from condvendi_jax.report import _render as render
-from condvendi_jax.spectra import _methods as methods
 
 # Smaller gains, relative to the score, may be rounding in float32.
 _ROUNDING = 1e-5
@@ -153,17 +148,15 @@ def mixture(
         groups=plan.labels,
     )
     comparison.check_numbers({name: own.n for name, own in pairs.items()}, plan)
-    shared = not isinstance(prompts, Mapping)
     count = plan.count or jackknife.DEFAULT_GROUPS
-    by_name, _ = jackknife.group_models(pairs, count, key=plan.keys.groups, shared=shared)
-    pooled, deleted = _pool([*pairs.values()]), [*by_name.values()]
-    matched = pooled.paired and shared
-    means = _means(pooled, deleted, matched)
+    by_name, _ = jackknife.group_models(pairs, count, key=plan.keys.groups)
+    pooled, units = Pooled(pairs, by_name), next(iter(by_name.values())).units
+    means = _means(pooled, same_prompts(pairs))
     weights, best = _maximise(means)
     alone = np.eye(len(pairs))
     of_mixture, of_best = means.influences(weights), means.influences(alone[best])
-    everyone = Groups(np.concatenate([of.membership for of in deleted]), deleted[0].units)
-    if jackknife.leaves_one_prompt(pooled, everyone):
+    everyone = Groups(pooled.group, units)
+    if jackknife.leaves_one_prompt(pooled.points, everyone):
         of_mixture = np.full_like(of_mixture, np.nan)
     score = float(means.scores(weights)[0])
     model_scores = [float(means.scores(of)[0]) for of in alone]
@@ -172,7 +165,7 @@ def mixture(
         return dict(zip(pairs, map(float, values), strict=True))
 
     return Mixture(
-        name="Conditional-RKE" if pooled.paired else "RKE",
+        name="Conditional-RKE" if pooled.points.paired else "RKE",
         weights=named(weights),
         score=score,
         standard_error=_root_mean_square(of_mixture),
@@ -210,58 +203,18 @@ class _Means(NamedTuple):
         return np.asarray(jackknife.influences(whole, deleted, weights @ self.fractions))
 
 
-def _pool(models: Sequence[Pairs]) -> Pairs:
-    """The rows of all models, under kernels in the form that suits them all."""
-    arrays = [jnp.concatenate(of) for of in zip(*(own.arrays for own in models), strict=True)]
-    kernels = zip(models[0].kernels, arrays, strict=True)
-    suited = tuple(kernel.suited_to(array) for kernel, array in kernels)
-    return Pairs.trusted(tuple(arrays), suited, n=arrays[0].shape[0])
-
-
-def _means(pooled: Pairs, groups: Sequence[Groups], matched: bool) -> _Means:
-    """T and J of the rows of all models, one model after the other.
-
-    `matched` says whether the rows of one number have the same prompt in all models.
-    """
-    m, g = len(groups), groups[0].count
-    blocks = np.concatenate([of.membership + g * a for a, of in enumerate(groups)])
-    factors, subsets = methods.factors_of(pooled)
-    sums = _block_sums(factors, jax.nn.one_hot(blocks, m * g, dtype=pooled.dtype), subsets=subsets)
-    sums = np.asarray(sums, np.float64).reshape(-1, m, g, m, g)
-    sizes = np.bincount(blocks).reshape(m, g)
-    # The pairs that do not count, by models and group: their number, and the sum of their k_x^2.
-    # Both rows have one prompt.
-    number = squares = np.eye(m)[:, :, None] * sizes[:, None]  # A row with itself.
+def _means(pooled: Pooled, matched: bool) -> _Means:
+    """T and J; `matched` says whether the rows of one number have the same prompt in all models."""
+    kind = np.arange(pooled.points.n)
     if matched:
-        outputs = pooled.arrays[0].reshape(m, groups[0].membership.size, -1)
-        of_rows = np.asarray(_squares_of_rows(pooled.kernels[0], outputs), np.float64)
-        number = np.broadcast_to(sizes[0], (m, m, g))
-        squares = of_rows @ np.eye(g)[groups[0].membership]
-    kept = np.concatenate([np.ones((1, g)), 1 - np.eye(g)])
-    rows = kept @ sizes.T
-    pairs = rows[:, :, None] * rows[:, None, :] - np.einsum("abg,kg->kab", number, kept)
+        kind %= kind.size // len(pooled.sizes)
+    terms = ("joint", "prompts") if pooled.points.paired else ("joint",)
+    means = pooled.means(terms, kind, np.zeros(kind.size))
+    rows = pooled.sizes.sum(axis=1) - np.concatenate([0 * pooled.sizes[:, :1], pooled.sizes], 1).T
     share = (1 / rows[:, :, None] + 1 / rows[:, None, :]) / 2  # 1 / n for equal numbers of rows.
-
-    def expected(sums: np.ndarray, omitted: np.ndarray) -> np.ndarray:
-        totals = np.einsum("agbh,kg,kh->kab", sums, kept, kept, optimize=True)
-        totals -= np.einsum("abg,kg->kab", omitted, kept)
-        return share + (1 - share) * totals / np.maximum(pairs, 1)
-
-    below = expected(sums[-1], squares)
-    above = expected(sums[1], number) if pooled.paired else np.ones_like(below)
-    return _Means(above, below, sizes / rows[0][:, None])
-
-
-@functools.partial(jax.jit, static_argnames="subsets")
-def _block_sums(factors: Factors, blocks: jax.Array, *, subsets: Subsets) -> jax.Array:
-    return pairwise.group_norms(factors, subsets, blocks)
-
-
-@jax.jit
-def _squares_of_rows(kernel: Kernel, outputs: jax.Array) -> jax.Array:
-    """k(x_i, y_i)^2 of every two models, for outputs `[m, n, d]`: `[m, m, n]`."""
-    of_models = jax.vmap(jax.vmap(kernel), in_axes=(None, 0))
-    return lax.map(lambda own: jnp.square(of_models(own, outputs)), outputs)
+    below, *above = (share + (1 - share) * of for of in means)
+    above = above[0] if above else np.ones_like(below)
+    return _Means(above, below, pooled.sizes / rows[0][:, None])
 
 
 def _maximise(means: _Means) -> tuple[np.ndarray, int]:

@@ -160,7 +160,7 @@ class Plan:
                 found = infinitesimal.influences(
                     pairs, entropy, self.method, left, known, self.stored
                 )
-                known = found.sloped if _same_prompts(models, units) else None
+                known = found.sloped if _same_units(models, units) else None
                 reason = infinitesimal.doubt(pairs, found, units[name])
                 if reason is not None:
                     break
@@ -214,17 +214,22 @@ def _with_time_left(words: str, progress: Callable[[str], Any]) -> Callable[[flo
     return show
 
 
-def _same_prompts(models: Mapping[str, Pairs], units: Mapping[str, Groups]) -> bool:
-    """Whether the prompts, as arrays and by their units, are those of all models, unweighted."""
-    first, *rest = models
-    if not models[first].paired:
-        return False
-    return all(
-        models[name].arrays[1] is models[first].arrays[1]
-        and models[name].weights is models[first].weights is None
-        and np.array_equal(units[name].membership, units[first].membership)
-        for name in rest
+def same_prompts(models: Mapping[str, Pairs]) -> bool:
+    """Whether all models have the same prompts with the same weights, row by row."""
+    first, *rest = models.values()
+    return first.paired and all(
+        own.n == first.n
+        and (own.arrays[1] is first.arrays[1] or np.array_equal(own.arrays[1], first.arrays[1]))
+        and np.array_equal(own.shares, first.shares)
+        for own in rest
     )
+
+
+def _same_units(models: Mapping[str, Pairs], units: Mapping[str, Groups]) -> bool:
+    """Whether all models have the same prompts, without weights, and the same units."""
+    first, *rest = (of.membership for of in units.values())
+    equal = all(pairs.weights is None for pairs in models.values()) and same_prompts(models)
+    return equal and all(np.array_equal(own, first) for own in rest)
 
 
 def _words(entropy: Entropy, name: str) -> str:

@@ -235,6 +235,11 @@ def notes_on_between(found: Between) -> list[str]:
         "they say the same, 0 if nothing is common"
         + (", - if they have no prompt in common" if undefined else "")
     ]
+    if found.left_out:
+        notes.append(
+            f"left out of different models and overlaps: {found.left_out} prompts to which a model "
+            "has a single answer"
+        )
     if found.groups is not None:
         notes.append(
             "± of different models and overlaps: one standard error of the sample, from deletions "

@@ -62,8 +62,11 @@ def test_numbers_are_those_of_between_models(outputs, found, name, members, orde
         method=cv.Exact(), groups=prompts,
     )  # fmt: skip
     of = found.sel(set=name, order=order)
-    assert of.number.item() == pytest.approx(expected.number, rel=1e-4)
-    assert of.number_error.item() == pytest.approx(expected.standard_error, rel=1e-2)
+    number, error = of.number.item(), of.number_error.item()
+    if order == 2:  # The library's has no bias.
+        number, error = of.counts.values[0], of.counts_error.values[0]
+    assert number == pytest.approx(expected.number, rel=1e-4)
+    assert error == pytest.approx(expected.standard_error, rel=1e-2)
     assert of.largest.item() == expected.largest
 
 

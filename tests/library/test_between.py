@@ -9,6 +9,7 @@ import math
 import jax
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.stats
 from oracles import assert_close, gaussian_gram, renyi
 
@@ -72,14 +73,72 @@ def explicit(models, prompts, order):
     return *np.exp(information(tuple(models))), overlaps
 
 
+def asked(models, prompts):
+    """By model the prompt of each row and whether the row counts; and whether prompts repeat."""
+    own = prompts if isinstance(prompts, dict) else dict.fromkeys(models, prompts)
+    if prompts is None:
+        own = {name: np.zeros((len(outputs), 1)) for name, outputs in models.items()}
+    kinds = [[tuple(row) for row in np.asarray(own[name]).tolist()] for name in models]
+    alone = {kind for of in kinds for kind in of if of.count(kind) == 1}
+    remain = [np.array([kind not in alone for kind in of]) for of in kinds]
+    repeat = min(map(np.mean, remain)) >= 0.5 and len({kind for of in kinds for kind in of}) > 1
+    return kinds, [of if repeat else of | True for of in remain], repeat
+
+
+def unbiased(models, prompts, kept=None):
+    """The same at order 2: pairs of different rows, by the numbers of answers to a prompt.
+
+    `kept` are booleans by model: the rows that are left once it is known which prompts repeat.
+    """
+    own = prompts if isinstance(prompts, dict) else dict.fromkeys(models, prompts)
+    kinds, masks, repeat = asked(models, prompts)
+    if kept is not None:
+        masks = [mask & kept[name] for mask, name in zip(masks, models, strict=True)]
+    joint, of_prompts = np.zeros((2, len(models), len(models)))
+    for (a, one), (b, two) in itertools.product(enumerate(models), repeat=2):
+        x, y = (np.float64(models[name]) for name in (one, two))
+        squares = gaussian_gram(np.concatenate([x, y]), WIDTHS[0])[: len(x), len(x) :] ** 2
+        t = np.ones_like(squares)
+        if prompts is not None:
+            stacked = np.concatenate([own[one], own[two]])
+            t = gaussian_gram(stacked, WIDTHS[1])[: len(x), len(x) :] ** 2
+        squares = squares * t
+        equal = np.array([[k == other for other in kinds[b]] for k in kinds[a]])
+        rows, columns = np.flatnonzero(masks[a]), np.flatnonzero(masks[b])
+        pick = np.ix_(rows, columns)
+        squares, t, equal = squares[pick], t[pick], equal[pick]
+        if repeat:
+            if a == b:
+                for i in range(len(rows)):
+                    others = equal[i] & (np.arange(len(rows)) != i)
+                    squares[i, i] = squares[i, others].mean()
+            counted = np.ones_like(equal)
+        elif len({kind for of in kinds for kind in of}) == 1:
+            counted = rows[:, None] != columns if a == b else np.ones_like(equal)
+        else:
+            counted = ~equal
+        joint[a, b], of_prompts[a, b] = squares[counted].mean(), t[counted].mean()
+
+    def number(of):
+        return len(models) * np.trace(of) / of.sum()
+
+    def common(of):
+        return 2 * of / np.add.outer(np.diag(of), np.diag(of))
+
+    overlaps = common(joint) / common(of_prompts)
+    np.fill_diagonal(overlaps, 1)
+    return number(joint) / number(of_prompts), len(models) / number(of_prompts), overlaps
+
+
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("how", ["shared", "own", "none"])
 def test_number_and_overlaps_are_those_of_explicit_matrices(how, order, x64):
     models, prompts = draw(how)
     found = run(models, prompts, order=order, errors=False)
     # What the library takes for a zero eigenvalue matters at order 1/2.
+    oracle = unbiased(models, prompts) if order == 2 else explicit(models, prompts, order)
     for received, expected in zip(
-        (found.number, found.largest, found.overlaps), explicit(models, prompts, order), strict=True
+        (found.number, found.largest, found.overlaps), oracle, strict=True
     ):
         assert_close(np.float64(received), expected, loosened=1e3 if order < 1 else 1)
     assert (found.models, found.order, found.paired) == (("a", "b", "c"), order, how != "none")
@@ -94,16 +153,26 @@ def test_errors_are_those_of_groups_left_out_of_all_models(how, order, x64):
     key, deleted = Keys(3).groups, []
     pairs = Pairs.of_models(models, prompts, rule="median", key=key)
     groups = jackknife.group_models(pairs, 3, key=key, shared=how != "own")[0]
+    counted = (
+        asked(models, prompts)[1] if order == 2 else [of.membership > -1 for of in groups.values()]
+    )
     for group in range(3):
         kept = {name: of.membership != group for name, of in groups.items()}
         rest, own = {name: models[name][kept[name]] for name in models}, None
         if prompts is not None:
             own = {n: (prompts if how == "shared" else prompts[n])[kept[n]] for n in models}
-        number, _, overlaps = explicit(rest, own, order)
+        if order == 2:
+            number, _, overlaps = unbiased(models, prompts, kept)
+        else:
+            number, _, overlaps = explicit(rest, own, order)
         deleted.append([number, *overlaps[PAIRS]])
     found = run(models, prompts, order=order, groups=3, seed=3)
-    number, _, overlaps = explicit(models, prompts, order)
-    shares = np.mean([of.fractions for of in groups.values()], axis=0)
+    number, _, overlaps = (
+        unbiased(models, prompts) if order == 2 else explicit(models, prompts, order)
+    )
+    weights = zip(groups.values(), counted, strict=True)
+    fractions = [np.bincount(of.membership, own) / np.sum(own) for of, own in weights]
+    shares = np.mean(fractions, axis=0)
     received = [found.influences, *found.overlap_influences[PAIRS]]
     columns = zip(received, [number, *overlaps[PAIRS]], np.transpose(deleted), strict=True)
     for of, whole, rest in columns:
@@ -116,7 +185,9 @@ def test_errors_are_those_of_groups_left_out_of_all_models(how, order, x64):
 @pytest.mark.parametrize("order", ORDERS)
 def test_equal_models_count_as_one_and_disjoint_ones_as_all(order, x64):
     models, prompts = draw("shared")
-    same = run(dict.fromkeys("abc", models["a"]), prompts, order=order)
+    # Each prompt has one answer, so that at order 2 too every model says the same.
+    said = prompts if order == 2 else models["a"]
+    same = run(dict.fromkeys("abc", said), prompts, order=order)
     assert_close(np.float32([same.number, *same.overlaps.ravel()]), np.ones(10))
     assert same.standard_error < 1e-5
     apart = {name: x + 50 * k for k, (name, x) in enumerate(models.items())}
@@ -125,7 +196,30 @@ def test_equal_models_count_as_one_and_disjoint_ones_as_all(order, x64):
     assert found.largest == 3
 
 
-@pytest.mark.parametrize("order", [*ORDERS, 1.001, 8])
+@pytest.mark.parametrize("k", [2, 10])
+def test_two_samples_of_one_model_overlap_by_one_at_order_two(k):
+    """Answers to 32 prompts, of which every two are each pair of outcomes equally often.
+
+    A mean over all pairs of different answers is then that of the law. A and B give 0 or 1, and C 0
+    or 3: two answers of one model are equal in half of all cases, one of A and one of C in 1/4.
+    """
+    coins = (scipy.linalg.hadamard(32)[:, 1 : 3 * k + 1] > 0).astype(int)
+    said = dict(zip("ABC", np.split(coins, 3, axis=1), strict=True))
+    models = {name: (1 + 2 * (name == "C")) * of.reshape(-1, 1) for name, of in said.items()}
+    prompts = np.repeat(np.arange(32), k)[:, None]
+    found = cv.between_models(models, prompts, **LABELS)
+    assert (found.untested, found.left_out) == (None, 0)
+    expected = [[1, 1, 0.5], [1, 1, 0.5], [0.5, 0.5, 1]]
+    np.testing.assert_allclose(found.overlaps, expected, rtol=1e-5)
+    np.testing.assert_allclose(found.number, 3 * 1.5 / 3.5, rtol=1e-5)
+    assert found.difference(("A", "B"), ("B", "A")).p_value == 1
+    # At other orders an answer meets itself: the overlap is less, and not tested.
+    first = cv.between_models(models, prompts, **LABELS, order=1)
+    assert first.overlaps[0, 1] < 0.96 and "order 2 alone" in first.untested
+    assert math.isnan(first.difference(("A", "B"), ("A", "C")).p_value)
+
+
+@pytest.mark.parametrize("order", [1, 0.5, 3, 1.001, 8])
 def test_an_overlap_is_the_share_of_common_modes_at_every_order(order, x64):
     """Four equally frequent outputs each, of which one is common, whatever the prompt."""
     models = {"a": [[0], [1], [2], [3]] * 2, "b": [[3], [4], [5], [6]] * 2}
@@ -137,7 +231,7 @@ def test_an_overlap_is_the_share_of_common_modes_at_every_order(order, x64):
     np.testing.assert_allclose(found.number, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("order", [1, 2, 0.4, 800])
+@pytest.mark.parametrize("order", [1, 0.4, 800])
 def test_the_number_is_bounded_as_the_documents_say(order, x64):
     """Never above exp H(M | T); at least 1 with shared prompts or at order 1."""
     rng = np.random.default_rng(7)
@@ -158,16 +252,17 @@ def test_the_number_is_bounded_as_the_documents_say(order, x64):
 def test_prompts_of_their_own_can_bring_order_two_below_one():
     """Both models say the same to prompt 0; to prompts of their own they give many answers.
 
-    J = 3/8 within and 1/4 between, T = 1/2 and 1/4: (3/8) / (5/16) * (3/8) / (1/2) = 9/10, and the
-    overlap is 2/3, that of the pairs, over 1/2, that of the prompts. At order 1 the number is 1: M
-    is unknown only where both say the same.
+    J = 1/4 within and between, T = 1/2 and 1/4: (1/4) / (1/4) * (3/8) / (1/2) = 3/4. The overlap is
+    1, that of the pairs, over 1/2, that of the prompts. At order 1 the number is 1: M is unknown
+    only where both say the same.
     """
     models = {"a": [[0], [0], [1], [2]], "b": [[0], [0], [3], [4]]}
     prompts = {"a": [[0], [0], [1], [1]], "b": [[0], [0], [2], [2]]}
     found = cv.between_models(models, prompts, **LABELS, errors=False)
     received = [found.number, found.largest, found.overlaps[0, 1]]
-    np.testing.assert_allclose(received, [0.9, 1.5, 4 / 3], rtol=1e-6)
-    assert "0.9 of 2 (at most 1.5, because prompts differ between models)" in str(found)
+    np.testing.assert_allclose(received, [0.75, 1.5, 2], rtol=1e-6)
+    assert "the same prompts" in found.untested
+    assert "0.75 of 2 (at most 1.5, because prompts differ between models)" in str(found)
     first = cv.between_models(models, prompts, **LABELS, errors=False, order=1)
     np.testing.assert_allclose(first.number, 1, rtol=1e-4)
     for order in (1, 2):  # Without a common prompt there is no overlap.
@@ -192,10 +287,11 @@ def test_models_far_apart_keep_the_distances_within_each():
 @pytest.mark.parametrize("order", [2, 1])
 def test_the_order_of_the_models_does_not_matter(order, x64):
     models, prompts = draw("shared")
-    options = {"order": order, "groups": np.arange(12) % 6}
+    labels = np.unique(prompts, axis=0, return_inverse=True)[1].ravel()
+    options = {"order": order, "groups": labels}
     found = run(models, prompts, **options)
     turned = run({name: models[name] for name in "cab"}, prompts, **options)
-    assert (found.groups, found.units) == (6, "given labels")
+    assert (found.groups, found.units) == (labels.max() + 1, "given labels")
     assert_close(np.float32(turned.number), found.number)
     assert_close(np.float32(turned.overlaps[np.ix_([1, 2, 0], [1, 2, 0])]), found.overlaps)
     assert_close(np.float32(turned.influences), found.influences)
@@ -336,6 +432,39 @@ def test_a_weight_of_a_row_counts_as_copies(order, x64):
     assert abs(merged.number - plain.number) > 1e-4
 
 
+def test_prompts_with_other_weights_are_other_prompts(x64):
+    """Each model weighs the same rows in its own way: as if the rows were repeated so often."""
+    rng, n = np.random.default_rng(0), 20
+    prompts, models = rng.normal(size=(n, 2)), {m: rng.normal(size=(n, 3)) for m in "ab"}
+    counts = {"a": np.where(np.arange(n) < 10, 5, 2), "b": np.where(np.arange(n) < 10, 2, 5)}
+    repeated = {m: np.repeat(models[m], counts[m], axis=0) for m in "ab"}
+    own = {m: np.repeat(prompts, counts[m], axis=0) for m in "ab"}
+    expected = unbiased(repeated, own)
+    for given in (prompts, {"a": prompts, "b": prompts.copy()}):
+        found = run(models, given, weights=counts, errors=False)
+        received = [found.number, found.largest, found.overlaps[0, 1]]
+        np.testing.assert_allclose(received, [*expected[:2], expected[2][0, 1]], rtol=1e-9)
+        assert "the same prompts" in found.untested
+        first = run(models, given, weights=counts, errors=False, order=1)
+        first_expected = explicit(repeated, own, 1)
+        np.testing.assert_allclose([first.number, first.largest], first_expected[:2], rtol=1e-6)
+
+
+def test_a_prompt_with_one_answer_is_left_out_beside_repeated_ones(x64):
+    models, prompts = draw("shared", n=24)
+    prompts = np.repeat(np.arange(8.0), 3)[:, None]
+    keep = np.arange(24) > 1  # One answer to prompt 0.
+    fewer = {"a": models["a"][keep], "b": models["b"], "c": models["c"]}
+    own = {"a": prompts[keep], "b": prompts, "c": prompts}
+    found = run(fewer, own)
+    expected = run({m: of[3:] for m, of in models.items()}, prompts[3:])
+    assert (found.left_out, expected.left_out) == (1, 0)
+    assert "left out" in str(found) and "left out" not in str(expected)
+    np.testing.assert_allclose(found.overlaps, expected.overlaps, rtol=1e-9)
+    split = run(models, prompts, groups=np.arange(24) % 6)
+    assert math.isnan(split.standard_error) and "split the answers" in split.untested
+
+
 @pytest.mark.parametrize("how", ["shared", "own", "none"])
 def test_blocks_of_rows_do_not_change_the_number(how, x64, monkeypatch):
     models, prompts = draw(how, n=41)
@@ -344,4 +473,4 @@ def test_blocks_of_rows_do_not_change_the_number(how, x64, monkeypatch):
     found = run(models, prompts, order=2)
     for name in ("number", "overlaps", "standard_error", "overlap_errors"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-10)
-    assert found.number == pytest.approx(explicit(models, prompts, 2)[0])
+    assert found.number == pytest.approx(unbiased(models, prompts)[0])
