@@ -24,7 +24,7 @@ from condvendi_jax.inference import _jackknife as jackknife
 from condvendi_jax.inference import _profile as profiles
 from condvendi_jax.inference import saturation
 from condvendi_jax.inference._infinitesimal import root_mean_square
-from condvendi_jax.inference._plan import Plan
+from condvendi_jax.inference._plan import Designs, Plan
 from condvendi_jax.inference._results import Comparison, Difference, Ranking, ScoredOrder
 from condvendi_jax.kernels import Kernel
 from condvendi_jax.pairs import Labels, Pairs
@@ -111,7 +111,7 @@ def compare(
     )
     given = pairs
     pairs = {name: own.supported() for name, own in pairs.items()}
-    check_numbers({name: own.total for name, own in pairs.items()}, plan)
+    designs = check_numbers(pairs, plan)
     shared = not isinstance(prompts, Mapping)
     evaluations, matched = plan.evaluate(pairs, shared=shared)
     first, untested = next(iter(evaluations.values())), None
@@ -123,35 +123,44 @@ def compare(
             f"{jackknife.FEWEST_TESTED} are needed"
         )
     by_order = zip(*(evaluation.orders for evaluation in evaluations.values()), strict=True)
-    options = {"level": level, "tested": untested is None, "paired": matched != "none"}
+    options: dict[str, Any] = {"level": level, "paired": matched != "none", "designs": designs}
+    options["tested"] = untested is None
     rankings = tuple(
         _ranking(score, dict(zip(evaluations, of_models, strict=True)), **options)
         for of_models in by_order
         for score in first.names
     )
+    some = len(pairs) == 1 or any(designs.equal(*two) for two in itertools.combinations(pairs, 2))
+    testable = untested is None and some
     if untested is None and any(not r.tested and not r.saturated for r in rankings):
         missing = any(o.influences is None for e in evaluations.values() for o in e.orders)
-        untested = _NO_ERRORS if missing else _ONE_PROMPT
+        withheld = [by.reason for by in computed if by.withheld]
+        other = designs.differ or (withheld[0] if withheld else _ONE_PROMPT)
+        untested = _NO_ERRORS if missing else other
     between = between_models.of_plan(pairs, plan, evaluations, shared=shared)
     over = None
-    if profile or (profile is None and untested is None):
-        over = profiles.of_plan(pairs, plan, level=level, shared=shared, asked=bool(profile))
+    if profile or (profile is None and testable and untested in (None, designs.differ)):
+        asked = bool(profile)
+        over = profiles.of_plan(pairs, plan, designs, level=level, shared=shared, asked=asked)
     return Comparison(evaluations, rankings, matched, level, untested, between, over, given)
 
 
-def check_numbers(numbers: Mapping[str, int], plan: Plan) -> None:
-    """Refuses models of too few rows; warns of different numbers, and of what takes long."""
-    if len(set(numbers.values())) > 1:
-        validation.warn(
-            f"models: n differs, {dict(numbers)}; scores grow with n, those of order 1 most: "
-            "compare equal numbers."
-        )
+def check_numbers(models: Mapping[str, Pairs], plan: Plan) -> Designs:
+    """The designs of models, with a warning where they differ; refuses models of too few rows."""
+    numbers = {name: pairs.total for name, pairs in models.items()}
     if plan.errors and min(numbers.values()) < jackknife.FEWEST_ROWS:
         raise ValueError(f"models: expected three outputs of each or more, received {numbers}.")
+    return Designs.of(models)
 
 
 def _ranking(
-    score: str, scored: Mapping[str, ScoredOrder], *, level: float, tested: bool, paired: bool
+    score: str,
+    scored: Mapping[str, ScoredOrder],
+    *,
+    level: float,
+    tested: bool,
+    paired: bool,
+    designs: Designs,
 ) -> Ranking:
     """All models by one score of one order."""
     first = next(iter(scored.values())).decomposition
@@ -176,7 +185,7 @@ def _ranking(
         values,
         influences,
         intervals,
-        tested=tested and limit is None,
+        tested=designs.equal if tested and limit is None else lambda *_: False,
         rounding=rounding,
         paired=paired,
         freedom=min(groups, default=2) - 1,
@@ -205,11 +214,11 @@ def _differences(
     intervals: Mapping[str, tuple[float, float]],
     *,
     freedom: int,
-    tested: bool = True,
+    tested: Callable[[str, str], bool] = lambda *_: True,
     rounding: float = 0.0,
     paired: bool = True,
 ) -> tuple[Difference, ...]:
-    """Every pair of models, with p-values for each pair and for all of them at once, if `tested`.
+    """Every pair of models, with p-values for each and for all at once of those that are `tested`.
 
     Values that differ by no more than `rounding`, relative to the larger, have p = 1. The error of
     an estimate is added, by the width of the intervals. The influences of `paired` models are of
@@ -224,15 +233,13 @@ def _differences(
         error = math.nan
         if influences:
             error = math.hypot(_error(influences[one], influences[two], paired), *estimated)
-        if not tested or math.isnan(error):
+        if not tested(one, two) or math.isnan(error):
             p_value = math.nan
         elif abs(value) <= rounding * max(abs(values[one]), abs(values[two])):
             p_value = 1.0
         else:
             p_value = float(2 * stdtr(freedom, -abs(value) / error)) if error > 0 else 0.0
         found.append(Difference(one, two, value, error, p_value, math.nan))
-    if any(math.isnan(difference.p_value) for difference in found):
-        return tuple(found)
     adjusted = holm([difference.p_value for difference in found])
     return tuple(d._replace(adjusted=p) for d, p in zip(found, adjusted, strict=True))
 

@@ -31,7 +31,8 @@ from condvendi_jax.spectra._methods import Leaving, Matrices, Method, Sloped
 FEWEST_ROWS, FEWEST_GROUPS, FEWEST_SPECTRAL_GROUPS = 20, 7, 50
 # Below order 2, a row whose mode no other row has counts for more than its derivative says: up to
 # this share of modes among the rows it does not matter.
-_MODES = 0.1
+# This is also true of groups of rows, up to a larger share (docs/errors.md).
+_MODES, _MODES_OF_GROUPS = 0.1, 0.5
 # Where noise is a larger part of the variance, it stays in.
 _NOISE = 0.5
 
@@ -115,6 +116,12 @@ def of_scores(whole: Decomposition, of_terms: PerTerm) -> PerScore:
 def score(pairs: Pairs, entropy: Entropy, found: Influenced, units: Groups) -> ScoredOrder:
     """The scores with standard errors from the influences of units, or from their deletions."""
     influences = influences_of_units(found, pairs, units)
+    # Of a larger number of rows deletions would take too long: there is no error.
+    reason = too_many_modes(pairs, found, units)
+    if reason is not None:
+        reason = f"derivatives make errors too small if {reason}: give a number of groups"
+        validation.warn(f"there are no standard errors (NaN): {reason}.")
+        influences = PerScore(*(np.full_like(of, np.nan) for of in influences))
     for name, of in zip(PerScore._fields, influences, strict=True):
         if _noisy(of):
             validation.warn(
@@ -124,8 +131,6 @@ def score(pairs: Pairs, entropy: Entropy, found: Influenced, units: Groups) -> S
     errors = PerScore(*map(root_mean_square, influences))
     largest = pairs.largest(entropy)
     limits = saturation.limits_of(found.decomposition, paired=pairs.paired, largest=largest)
-    # Of a larger number of rows deletions would take too long: what is left to do is to say so.
-    reason = too_many_modes(pairs, found, units)
     by = ErrorsBy("influences", independent_units(pairs, units), units.units, reason)
     return ScoredOrder(
         found.decomposition, errors, found.bandwidth_errors, limits, influences, by, largest
@@ -150,14 +155,14 @@ def too_few(pairs: Pairs, units: Groups, entropy: Entropy) -> str | None:
 
 
 def too_many_modes(pairs: Pairs, found: Influenced, units: Groups) -> str | None:
-    """Why the influences of single rows give too small an error, in words; None where they do not.
-
-    Those of groups of rows were at worst 0.87 times the deviation (docs/errors.md).
-    """
+    """Why influences that are derivatives give too small an error, in words; None where not."""
     whole = found.decomposition
     steep = whole.order < 2 and whole.truncation is None and found.of_deletions is None
-    count, modes = _effective_count(pairs, units), math.exp(float(max(whole.entropies)))
-    if not steep or units.units != "rows" or modes <= _MODES * count:
+    count, modes = pairs.total, math.exp(float(max(whole.entropies)))
+    share = _MODES_OF_GROUPS
+    if units.units == "rows":
+        count, share = _effective_count(pairs, units), _MODES
+    if not steep or modes <= share * count:
         return None
     return f"{count:,} rows are few for {modes:,.0f} modes"
 

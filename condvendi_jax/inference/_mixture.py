@@ -16,6 +16,7 @@ one row in the mixture, so that pairs of rows with the same number do not count.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -50,7 +51,8 @@ class Mixture:
       model_scores: the score of each model alone.
       best: the name of the model with the largest score.
       gain: the score of the mixture minus that of the best model; 0 if no mixture is better.
-      gain_error: the standard error of the gain at these weights.
+      gain_error: the standard error of the gain at these weights; NaN, with a warning, where models
+        differ in their numbers of answers, since scores grow with these.
       slopes: the derivative of the score in the weight of each model, while the weights of the
         others shrink in proportion. At a maximum it is zero for the models in the mixture, and zero
         or negative for the others (the Karush-Kuhn-Tucker conditions).
@@ -147,7 +149,7 @@ def mixture(
         prompt_ids=prompt_ids,
         groups=plan.labels,
     )
-    comparison.check_numbers({name: own.n for name, own in pairs.items()}, plan)
+    designs = comparison.check_numbers(pairs, plan)
     count = plan.count or jackknife.DEFAULT_GROUPS
     by_name, _ = jackknife.group_models(pairs, count, key=plan.keys.groups)
     pooled, units = Pooled(pairs, by_name), next(iter(by_name.values())).units
@@ -172,7 +174,7 @@ def mixture(
         model_scores=named(model_scores),
         best=[*pairs][best],
         gain=score - model_scores[best],
-        gain_error=_root_mean_square(of_mixture - of_best),
+        gain_error=math.nan if designs.differ else _root_mean_square(of_mixture - of_best),
         slopes=named(means.slopes(weights)),
         groups=everyone.count,
         units=everyone.units,

@@ -8,7 +8,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -230,6 +230,67 @@ def _same_units(models: Mapping[str, Pairs], units: Mapping[str, Groups]) -> boo
     first, *rest = (of.membership for of in units.values())
     equal = all(pairs.weights is None for pairs in models.values()) and same_prompts(models)
     return equal and all(np.array_equal(own, first) for own in rest)
+
+
+class Designs(NamedTuple):
+    """Which models may be compared: scores grow with the numbers of prompts and of answers to each.
+
+    Attributes:
+      of_models: the number of the design of each model, by its name.
+      differ: in a sentence, how the designs differ and what to do; None where there is one.
+    """
+
+    of_models: dict[str, int]
+    differ: str | None
+
+    @classmethod
+    def of(cls, models: Mapping[str, Pairs]) -> Designs:
+        """Those of models; warns where they differ."""
+        found: list[tuple[str, list[np.ndarray]]] = []
+        of_models, differ = {}, None
+        for name, pairs in models.items():
+            own = _design(pairs)
+            equal = [k for k, (_, other) in enumerate(found) if _alike(own, other)]
+            of_models[name] = equal[0] if equal else len(found)
+            found += [] if equal else [(name, own)]
+        if len(found) > 1:
+            one, two = (f"{name} ({_in_words(models[name])})" for name, _ in found[:2])
+            differ = (
+                f"{one} and {two} differ in the numbers of their outputs or in weights, with which "
+                "scores grow: give every model the same number of answers to the same number of "
+                "prompts, with the same weights"
+            )
+            validation.warn(f"models: {differ}.")
+        return cls(of_models, differ)
+
+    def equal(self, one: str, two: str) -> bool:
+        """Whether two models have one design."""
+        return self.of_models[one] == self.of_models[two]
+
+
+def _design(pairs: Pairs) -> list[np.ndarray]:
+    """Sorted: the numbers of answers to each prompt, and the shares of prompts and of rows."""
+    kinds, rows = pairs.prompt_kinds[1], pairs.shares
+    if pairs.copies is not None or np.allclose(rows, rows[0], rtol=1e-5, atol=0):
+        rows = np.full(1, 1 / pairs.total)
+    counts = np.bincount(kinds, pairs.copies)
+    return [np.sort(of) for of in (counts, np.bincount(kinds, pairs.shares), rows)]
+
+
+def _alike(one: Sequence[np.ndarray], two: Sequence[np.ndarray]) -> bool:
+    return all(
+        own.size == other.size and np.allclose(own, other, rtol=1e-5, atol=0)
+        for own, other in zip(one, two, strict=True)
+    )
+
+
+def _in_words(pairs: Pairs) -> str:
+    """The number of outputs and, where prompts repeat, of prompts and answers to each."""
+    counts = np.bincount(pairs.prompt_kinds[1], pairs.copies).astype(int)
+    if counts.size == 1 or counts.max() == 1:
+        return f"{pairs.total:,} outputs"
+    answers = "-".join(map(str, sorted({counts.min(), counts.max()})))
+    return f"{counts.size:,} prompts, {answers} answers each"
 
 
 def _words(entropy: Entropy, name: str) -> str:

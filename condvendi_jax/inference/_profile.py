@@ -30,7 +30,7 @@ from condvendi_jax.inference import _infinitesimal as infinitesimal
 from condvendi_jax.inference import _jackknife as jackknife
 from condvendi_jax.inference import saturation
 from condvendi_jax.inference._jackknife import Groups
-from condvendi_jax.inference._plan import Plan
+from condvendi_jax.inference._plan import Designs, Plan
 from condvendi_jax.kernel_choice import NAMES
 from condvendi_jax.kernels import Gaussian, Kernel
 from condvendi_jax.pairs import Labels, Pairs
@@ -46,6 +46,7 @@ LADDER: tuple[float, ...] = tuple(2.0 ** (k / 2) for k in range(-6, 7))
 """The default multiples of the bandwidths: from 1/8 to 8, two to an octave."""
 # Draws of the multipliers: a p-value of 0.05 has a standard error of 0.003.
 _DRAWS = 5000
+_OTHER_DESIGN = "their numbers of outputs, or of answers to a prompt, differ"
 # Rows that one pass may have at several bandwidths without being asked for: a few seconds.
 _CHEAP = 10_000
 
@@ -104,7 +105,8 @@ class Profile:
       units: what the groups of rows are that count as independent.
       groups: how many there are, of the model that has the fewest.
       seed: of all that is drawn.
-      untested: why there are no bands and no signs; None where there are.
+      untested: why nothing is tested; None where something is. Bands are NaN where influences give
+        no errors.
     """
 
     models: tuple[str, ...]
@@ -276,9 +278,8 @@ def profile(
     )
     pairs = {name: own.supported() for name, own in pairs.items()}
     shared = not isinstance(prompts, Mapping)
-    return of_pairs(
-        pairs, plan, over=over, multiples=multiples, level=check_level(level), shared=shared
-    )
+    options: dict[str, Any] = {"level": check_level(level), "shared": shared}
+    return of_pairs(pairs, plan, Designs.of(pairs), over=over, multiples=multiples, **options)
 
 
 def check_level(level: float) -> float:
@@ -289,7 +290,13 @@ def check_level(level: float) -> float:
 
 
 def of_plan(
-    pairs: Mapping[str, Pairs], plan: Plan, *, level: float, shared: bool, asked: bool
+    pairs: Mapping[str, Pairs],
+    plan: Plan,
+    designs: Designs,
+    *,
+    level: float,
+    shared: bool,
+    asked: bool,
 ) -> Profile | None:
     """What `compare` shows: order 2 over the bandwidths that there are, where it is cheap.
 
@@ -309,12 +316,14 @@ def of_plan(
     if refused or not (asked or cheap):
         return None
     over: Any = "both" if all(moving) else NAMES[moving.index(True)]
-    return of_pairs(pairs, plan, over=over, multiples=LADDER, level=level, shared=shared)
+    options: dict[str, Any] = {"over": over, "multiples": LADDER, "level": level, "shared": shared}
+    return of_pairs(pairs, plan, designs, **options)
 
 
 def of_pairs(
     pairs: Mapping[str, Pairs],
     plan: Plan,
+    designs: Designs,
     *,
     over: Over,
     multiples: Sequence[float],
@@ -336,7 +345,7 @@ def of_pairs(
         curves[name] = _curve(own, moving, ladder, entropy, plan.method, units[name])
     untested = next((c.untested for c in curves.values() if c.untested is not None), None)
     rounding = saturation.rounding(entropy, first.dtype)
-    found = _Tested(curves, matched != "none", level, plan.seed, rounding)
+    found = _Tested(curves, matched != "none", level, plan.seed, rounding, designs)
     by_score: dict[str, list[Any]] = {"values": [], "bands": [], "saturated": []}
     told = []
     for index, score in enumerate(PerScore._fields[: 3 if first.paired else 1]):
@@ -351,6 +360,8 @@ def of_pairs(
         by_score["bands"].append(bands)
         by_score["saturated"].append(np.array([own.saturated[index] for own in curves.values()]))
         told += compared
+    if untested is None and not any(designs.equal(pair.first, pair.second) for pair in told):
+        untested = designs.differ
     missing = [None] * (0 if first.paired else 2)
     return Profile(
         tuple(pairs),
@@ -567,6 +578,7 @@ class _Tested(NamedTuple):
     level: float
     seed: int
     rounding: float  # Of the logarithm of a score: no error counts as smaller.
+    designs: Designs
 
     def of_score(self, score: int) -> tuple[np.ndarray, list[PairProfile]]:
         """The bands of each model, `[models, m, 2]`, and every two models."""
@@ -630,6 +642,8 @@ class _Tested(NamedTuple):
             why = saturation.untested(name, (names[one], names[two]), logs, limits)
             for place in np.flatnonzero(first.refused | second.refused).tolist():
                 why[place] = "rows are few for so many modes"
+            if not self.designs.equal(names[one], names[two]):
+                why = [_OTHER_DESIGN] * len(why)
             tested = [reason is None for reason in why]
             scale = np.where(tested, self.errors(score, first, second), math.inf)
             difference = np.where(np.abs(logs[0] - logs[1]) <= self.rounding, 0, logs[0] - logs[1])

@@ -39,14 +39,19 @@ class ErrorsBy(NamedTuple):
       method: 'influences' of rows, or 'deletions' of groups.
       groups: the number of groups of rows that count as independent.
       units: what a group is, in words: 'rows', 'rows of one prompt' or 'given labels'.
-      reason: why groups were deleted although influences were asked for, or why influences of
-        estimated spectra make errors too small; None elsewhere.
+      reason: why groups were deleted although influences were asked for, or why there is no error
+        (NaN) from influences; None elsewhere.
     """
 
     method: Literal["influences", "deletions"]
     groups: int
     units: str
     reason: str | None = None
+
+    @property
+    def withheld(self) -> bool:
+        """Whether influences would give a wrong error, so that there is none."""
+        return self.method == "influences" and self.reason is not None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -301,7 +306,8 @@ class Comparison:
       matched: how outputs of different models belong together: 'rows', 'prompts', 'labels' or
         'none'.
       level: the family-wise rate of false differences that the letters allow.
-      untested: why differences are not tested, or None where they are.
+      untested: why differences are not tested, or None where all are. Where models differ in their
+        numbers of answers, the p-values of two models with the same numbers are not NaN.
       between: how many models are different; None of one model, and where order 2 is not computed
         from all pairs of rows.
       profile: order 2 over a ladder of bandwidths; None where it is not computed (`compare`).

@@ -74,7 +74,7 @@ def _caption(found: Profile) -> str:
     if found.over != "both" and len(found.names) > 1:
         moves += f" of {found.over} alone"
     bands = f"bands: {1 - found.level:.0%}, of a model at all bandwidths at once"
-    if found.untested is not None:
+    if np.isnan(found.bands.vendi).all() and found.untested is not None:
         bands = f"without bands: {found.untested}"
     n = sorted(set(found.n))
     numbers = f"n = {n[0]:,}" if len(n) == 1 else f"n = {n[0]:,} to {n[-1]:,}"

@@ -195,7 +195,7 @@ def errors_in_words(by: ErrorsBy) -> str:
     """How errors were computed: 'from the influences of 1,000 rows'."""
     if by.method == "influences":
         units = "prompts" if by.units == "rows of one prompt" else by.units
-        doubt = "" if by.reason is None else f", which make them too small, because {by.reason}"
+        doubt = "" if by.reason is None else f", but not given: {by.reason}"
         return f"from the influences of {by.groups:,} {units}{doubt}"
     because = "" if by.reason is None else f", because {by.reason}"
     return f"from deletions of {by.groups} groups of {by.units}{because}"

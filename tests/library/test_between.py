@@ -375,6 +375,7 @@ def test_bad_input_is_refused():
     assert found.number > 1 and math.isnan(found.standard_error)
 
 
+@pytest.mark.filterwarnings("ignore:models. a .7 prompts")
 @pytest.mark.parametrize("how", ["shared", "own", "none"])
 def test_compare_shows_the_same_at_order_two(how):
     models, prompts = draw(how, n=30)

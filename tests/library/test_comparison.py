@@ -289,9 +289,47 @@ def test_the_models_have_equal_parts_in_the_bandwidth():
     pairs are of both models, and most of those at a positive distance; of all rows few."""
     few = np.tile([[0.0], [1.0]], (20, 1)).astype(np.float32)
     many = np.tile([[100.0], [101.0]], (200, 1)).astype(np.float32)
-    with pytest.warns(UserWarning, match=r"n differs.*'few': 40, 'many': 400"):
+    with pytest.warns(
+        UserWarning, match=r"models: few \(40 outputs\) and many \(400 outputs\) differ in"
+    ):
         found = cv.compare({"few": few, "many": many}, rule="median", orders=[2], groups=4)
     assert found.bandwidths["outputs"].bandwidth > 90
+
+
+def test_models_of_other_numbers_of_answers_are_not_tested_and_others_are(x64):
+    """Ten equal answers: 40 prompts x 10 and twice 20 x 20, and with a missing answer."""
+    rng = np.random.default_rng(0)
+    shapes, exact = {"a": (40, 10), "b": (20, 20), "c": (20, 20)}, cv.Indicator()
+    models = {m: rng.integers(10, size=(p * k, 1)) for m, (p, k) in shapes.items()}
+    prompts = {m: np.repeat(ord(m) * 99 + np.arange(p), k)[:, None] for m, (p, k) in shapes.items()}
+    options = {"output_kernel": exact, "prompt_kernel": exact, "orders": [2]}
+    with pytest.warns(
+        UserWarning, match=r"a \(40 prompts, 10 answers each\) and b \(20 prompts, 20"
+    ):
+        found = cv.compare(models, prompts, **options)
+    ranking = found.ranking("conditional", 2)
+    assert not ranking.tested and "the same number of answers" in found.untested
+    assert found.untested in str(found) and found.profile is None
+    for one, two in itertools.combinations("abc", 2):
+        difference = ranking.difference(one, two)
+        assert difference.standard_error > 0
+        tested = {one, two} == {"b", "c"}
+        assert np.isnan(difference.p_value) == np.isnan(difference.adjusted) == (not tested)
+        if tested:
+            assert difference.adjusted == difference.p_value
+    with pytest.warns(UserWarning, match="differ in the numbers"):
+        mixed = cv.mixture(models, prompts, output_kernel=exact, prompt_kernel=exact)
+    assert np.isnan(mixed.gain_error) and mixed.gain >= 0
+    # A missing answer is another number; copies of rows count, and equal weights do not.
+    outputs, asked = models["a"], prompts["a"]
+    fewer = {"a": outputs, "b": outputs[1:]}
+    with pytest.warns(UserWarning, match=r"b \(40 prompts, 9-10 answers each\)"):
+        found = cv.compare(fewer, {"a": asked, "b": asked[1:]}, **options)
+    assert np.isnan(found.ranking("conditional", 2).differences[0].p_value)
+    twice = {"a": outputs[::2], "b": outputs}
+    weights = {"a": np.full(200, 2), "b": np.full(400, 0.5)}
+    found = cv.compare(twice, {"a": asked[::2], "b": asked}, **options, weights=weights)
+    assert found.untested is None and found.ranking("conditional", 2).tested
 
 
 def test_errors_of_differences_hold_those_of_the_estimates():
@@ -553,7 +591,7 @@ def test_a_model_that_lacks_prompts_has_the_error_of_its_own(groups):
     rng = np.random.default_rng(0)
     prompts = np.repeat(np.eye(6, dtype=np.float32), 4, axis=0)
     outputs = rng.normal(size=(24, 3)).astype(np.float32)
-    with pytest.warns(UserWarning, match="n differs"):
+    with pytest.warns(UserWarning, match="a .6 prompts, 4 answers each. and b .4 prompts"):
         found = cv.compare(
             {"a": outputs, "b": outputs[:16]},
             {"a": prompts, "b": prompts[:16]},
@@ -651,7 +689,7 @@ def test_repeated_prompts_are_described_by_model():
     prompts = {name: own[:, None].astype(np.float32) for name, own in prompts.items()}
     models = {name: rng.normal(size=(80, 2)).astype(np.float32) for name in "ab"}
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "prompts: 2 distinct prompts")
+        warnings.filterwarnings("ignore", "prompts: 2 distinct prompts|models: a .20 prompts")
         found = cv.compare(models, prompts, **KERNELS, orders=[2], groups=2)
     assert {name: r.distinct for name, r in found.repeated_prompts.items()} == {"a": 20, "b": 2}
     (blended,) = (item for item in found.advice if item.code == "prompts blended")
@@ -659,6 +697,7 @@ def test_repeated_prompts_are_described_by_model():
     assert ends == ["20 distinct prompts", "2 distinct prompts"]
 
 
+@pytest.mark.filterwarnings("ignore:models. a .60 prompts")  # Their weights differ.
 @pytest.mark.parametrize("how", ["as they are", "weights of models"])
 def test_prompts_of_all_models_are_decomposed_once(how, monkeypatch):
     """With the same numbers as models by themselves, unless their weights differ."""

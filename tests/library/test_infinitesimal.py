@@ -27,8 +27,8 @@ WEIGHED = pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "wei
 LABELS = np.random.default_rng(1).permutation([*range(50), *range(0, 40, 4), *range(40)])
 
 
-def grams_of(outputs, prompts):
-    x, t = map(gaussian_gram, (outputs, prompts), WIDTHS)
+def grams_of(outputs, prompts, *, widths=WIDTHS):
+    x, t = map(gaussian_gram, (outputs, prompts), widths)
     return x, t, x * t
 
 
@@ -73,12 +73,13 @@ def error_of(of_groups):
 
 
 @WEIGHED
-@pytest.mark.parametrize("order, t", [(2, 7), (1, 7), (0.5, None)])
+@pytest.mark.parametrize("order, t", [(2, 7), (1, 7), (1.8, None)])
 def test_errors_are_sums_of_derivatives_over_the_rows_of_a_group(order, t, weights, x64):
     pairs, given = draw_pairs(N), ONES if weights is None else weights
-    options = {**KERNELS, "orders": [order], "truncation": t, "groups": LABELS, "weights": weights}
-    (scored,) = cv.evaluate(*pairs, **options).orders
-    expected = error_of(slopes(grams_of(*pairs), given, LABELS, order, t))
+    options = {"orders": [order], "truncation": t, "groups": LABELS, "weights": weights}
+    (scored,) = cv.evaluate(*pairs, **(KERNELS if t else WIDE), **options).orders
+    grams = grams_of(*pairs, widths=WIDTHS if t else (3, 3))
+    expected = error_of(slopes(grams, given, LABELS, order, t))
     np.testing.assert_allclose(scored.standard_errors, expected, rtol=1e-5)
     assert scored.errors_by == ("influences", 50, "given labels", None)
 
@@ -134,9 +135,11 @@ def test_errors_are_those_of_deleting_each_unit(kernel, order, labels, weights, 
 
 def test_derivatives_stand_for_the_deletion_of_large_groups_at_order_one(x64):
     pairs, labels = draw_pairs(N), np.minimum(np.arange(N), 50)
-    (scored,) = cv.evaluate(*pairs, **KERNELS, orders=[1], groups=labels).orders
-    expected = error_of(slopes(grams_of(*pairs), ONES, labels, 1))
+    (scored,) = cv.evaluate(*pairs, **WIDE, orders=[1], groups=labels).orders
+    expected = error_of(slopes(grams_of(*pairs, widths=(3, 3)), ONES, labels, 1))
     np.testing.assert_allclose(scored.standard_errors, expected, rtol=1e-5)
+    (scored,) = cv.evaluate(*pairs, **KERNELS, orders=[1], groups=labels).orders
+    assert "100 rows are few for" in scored.errors_by.reason
 
 
 @WEIGHED
@@ -213,6 +216,20 @@ def test_groups_are_deleted_where_influences_would_not_do_and_the_result_says_wh
     (scored,) = cv.evaluate(*pairs, **(KERNELS | {"orders": [1]} | options)).orders
     assert scored.errors_by.method == method
     assert str(reason) in str(scored.errors_by.reason)
+
+
+@pytest.mark.parametrize("labels", [np.arange(N), LABELS], ids=["rows", "groups"])
+def test_errors_of_estimates_are_withheld_where_derivatives_would_be_too_small(labels):
+    pairs, narrow = draw_pairs(N, dtype=np.float32), dict.fromkeys(KERNELS, cv.Gaussian(0.3))
+    options = {"orders": [1], "groups": labels, "method": cv.Stored(jax.random.key(0), rtol=0.2)}
+    with pytest.warns(UserWarning, match="no standard errors .NaN.: .* give a number of groups"):
+        found = cv.evaluate(*pairs, **narrow, **options)
+    assert np.isnan(found.orders[0].standard_errors).all() and found.orders[0].errors_by.withheld
+    assert ", but not given: derivatives make errors too small if 100 rows are few" in str(found)
+    models = {"a": pairs[0], "b": pairs[0][::-1]}
+    with pytest.warns(UserWarning, match="no standard errors"):
+        compared = cv.compare(models, pairs[1], **narrow, **options)
+    assert "derivatives make errors too small" in compared.untested
 
 
 def test_the_doubt_of_one_model_deletes_the_groups_of_all():

@@ -114,7 +114,7 @@ def test_outputs_alone_of_one_model_without_errors():
 
 def test_models_of_different_numbers_are_named_with_theirs():
     models = {"a": OUTPUTS, "b": OUTPUTS[:30]}
-    with pytest.warns(UserWarning, match="n differs"):
+    with pytest.warns(UserWarning, match="differ in the numbers of their outputs"):
         found = cv.compare(models, {"a": FEW, "b": FEW[:30]}, **KERNELS, **QUIET)
     words, _ = prose(found.report().paragraph)
     numbers = ["40 pairs of outputs and prompts (10 distinct prompts) of a"]

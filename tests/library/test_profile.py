@@ -14,6 +14,7 @@ from scipy import stats
 import condvendi_jax as cv
 from condvendi_jax.inference import PairProfile
 from condvendi_jax.inference import _profile as profiles
+from condvendi_jax.inference._plan import Designs
 from condvendi_jax.report import _html as page
 from condvendi_jax.report import _render as render
 
@@ -154,7 +155,8 @@ def test_every_bandwidth_has_a_difference_in_its_own_errors(matched):
     noise = np.array([[0.0, 3.0, 20.0]])
     none = np.zeros((1, 3), bool)
     curves = [profiles._Curve(noise, of, noise, none, none[0], 49, None) for of in (one, two)]
-    tested = profiles._Tested(dict(zip("ab", curves, strict=True)), matched, 0.05, 0, 1e-6)
+    named = dict(zip("ab", curves, strict=True))
+    tested = profiles._Tested(named, matched, 0.05, 0, 1e-6, Designs({"a": 0, "b": 0}, None))
     squares = (one - two) ** 2 if matched else one**2 + two**2
     expected = np.sqrt(squares.mean(axis=-1)[0] + 2 * noise[0] ** 2)
     np.testing.assert_allclose(tested.errors(0, *curves), expected)
@@ -175,12 +177,29 @@ def test_a_precise_difference_is_not_hidden_by_a_noisy_one():
         profiles._Curve(log, of, np.zeros((1, 2)), none, none[0], 399, None)
         for log, of in zip(logs, (one, two), strict=True)
     ]
-    tested = profiles._Tested(dict(zip("ab", curves, strict=True)), True, 0.05, 0, 1e-6)
+    one = Designs({"a": 0, "b": 0}, None)
+    tested = profiles._Tested(dict(zip("ab", curves, strict=True)), True, 0.05, 0, 1e-6, one)
     (pair,) = tested.of_score(0)[1]
     assert pair.states == [1, 0]
     # Where one of the two has too few rows for errors, they are not tested.
     few = tested._replace(curves={"a": curves[0]._replace(refused=pair.signs > 0), "b": curves[1]})
     assert few.of_score(0)[1][0].states == ["rows are few for so many modes", 0]
+    # Of different designs nothing is tested.
+    (pair,) = tested._replace(designs=Designs({"a": 0, "b": 1}, "other")).of_score(0)[1]
+    assert None not in pair.untested and np.isnan([pair.p_value, pair.adjusted]).all()
+
+
+def test_models_of_other_numbers_of_rows_are_not_tested():
+    rng = np.random.default_rng(0)
+    models = {
+        name: rng.normal(size=(n, 2)).astype(np.float32) for name, n in (("a", 30), ("b", 40))
+    }
+    with pytest.warns(UserWarning, match="a .30 outputs. and b .40 outputs. differ"):
+        found = cv.profile(models, output_kernel=cv.Gaussian(1.0), multiples=MULTIPLES)
+    (pair,) = found.pairs
+    assert not pair.signs.any() and None not in pair.untested and np.isnan(pair.p_value)
+    assert not np.isnan(found.bands.vendi).any()  # Each model by itself is described.
+    assert f"nothing is tested over the bandwidths: {found.untested}" in str(found)
 
 
 def test_stepping_down_finds_what_the_first_step_leaves():
