@@ -31,7 +31,7 @@ from condvendi_jax.inference._jackknife import Groups
 from condvendi_jax.inference._plan import Keys, Plan
 from condvendi_jax.inference._results import Difference, Evaluation
 from condvendi_jax.kernels import Kernel
-from condvendi_jax.pairs import Labels, Pairs
+from condvendi_jax.pairs import Labels, Pairs, distinct_prompts
 from condvendi_jax.report import _render
 from condvendi_jax.spectra import _methods as methods
 from condvendi_jax.spectra._methods import AUTO, Auto, Method
@@ -373,7 +373,7 @@ class Pooled:
         self.points = Pairs.trusted(arrays, kernels, n=arrays[0].shape[0])
         # Whether all models have the very same rows of prompts.
         self.one_prompts = first.paired and all(own.arrays[1] is first.arrays[1] for own in each)
-        self.prompt = self.points.prompt_kinds[1]
+        self.prompt = distinct_prompts(each)[1]
         self.model = np.repeat(np.arange(len(each)), [own.n for own in each])
         copies = [np.ones(own.n) if own.copies is None else own.copies for own in each]
         self.copies = np.concatenate(copies)
