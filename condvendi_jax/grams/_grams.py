@@ -359,7 +359,7 @@ def _check_semidefinite(matrix: np.ndarray, *, eps: float) -> None:
     rows = np.sort(np.random.default_rng(0).permutation(matrix.shape[0])[:n])
     values = np.linalg.eigvalsh(matrix[np.ix_(rows, rows)].astype(np.float64) / n)[::-1]
     share = float(-np.minimum(values, 0).sum())
-    if share <= n * eps:
+    if share <= min(n * eps, _NEGATIVE):
         return
     says = f"expected a positive semidefinite matrix, received one in which {n} rows have negative "
     says += f"eigenvalues of {share:.2g} of the trace"

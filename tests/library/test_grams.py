@@ -249,7 +249,7 @@ def test_negative_eigenvalues_are_said_or_refused(n):
     with pytest.raises(
         ValueError, match=r"^matrix: .*positive semidefinite.*of 0\.(1|099|10).*no score"
     ):
-        cv.grams.DenseGram(_indefinite(n, 0.1))
+        cv.grams.DenseGram(_indefinite(n, 0.1).astype(np.float16))
     with pytest.warns(UserWarning, match=r"eigenvalues of 0\.0[34]") as told:
         gram = cv.grams.DenseGram(_indefinite(n, 0.04))
     cv.grams.DenseGram(_indefinite(n, -1e-8))  # Rounding says nothing.
