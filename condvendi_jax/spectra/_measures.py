@@ -259,9 +259,8 @@ class SpectralMeasure:
         """
         order, root, slope = entropy.order, math.sqrt(self.n), self.derivative(entropy)
         off = relative * math.sqrt(self.squared_norm) + root * self.eps * self.largest / 2
-        floor = off / root
-        moved = off * root
-        if order < 1 and entropy.truncation in (None, self.n):
+        floor, moved = off / root, off * root
+        if order < 1:
             floor = max(floor, spectra.NOISE_FLOOR * self.eps * self.largest)
             low, mass, rest = (
                 self.trace(f).value
@@ -271,7 +270,7 @@ class SpectralMeasure:
                     _power(order, 1.0, floor),
                 )
             )
-            low = max(low, 1.0)
+            low = max(low - (self.n - (entropy.truncation or self.n)), 1.0)
             added = low * (max(mass, 0.0) / low + off / math.sqrt(low)) ** order
             moved = math.log1p(added / rest) / (1 - order)
         first, second = (

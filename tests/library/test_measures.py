@@ -199,7 +199,7 @@ def test_the_derivative_is_that_of_differences(order, truncation):
         assert slope(values)[index] == pytest.approx(expected, abs=2e-6), index
 
 
-@pytest.mark.parametrize(("order", "truncation"), [*ENTROPIES, (0.5, None)])
+@pytest.mark.parametrize(("order", "truncation"), [*ENTROPIES, (0.5, None), (0.5, 50)])
 def test_rounding_bounds_what_moved_eigenvalues_do(order, truncation):
     """Moved towards one, all or some others, by up to `off` in the Euclidean norm."""
     towards = [np.eye(N)[0], np.full(N, 1 / N), np.random.default_rng(0).dirichlet(np.ones(N))]
