@@ -1,6 +1,7 @@
 """What every bad input gets, row by row: an error that names it, a warning, or the right number."""
 
 import functools
+import re
 import warnings
 
 import jax
@@ -96,6 +97,18 @@ def _changed(value, row=7):
 def test_bad_arrays_are_refused(name, array, error, message):
     with pytest.raises(error, match=message):
         EVERYTHING[name](array, cv.Gaussian(1.0))
+
+
+def test_the_call_for_similarities_works_and_rows_of_one_hot_are_embeddings():
+    similarities = np.kron(np.eye(3), np.ones((40, 40))).astype(np.float32)
+    with pytest.raises(ValueError) as refused:
+        cv.evaluate(similarities, orders=[2])
+    call = re.search(r"jax.numpy.exp\(.*?\)\)\)", str(refused.value))
+    assert call
+    assert_close(eval(call[0], {"cv": cv, "jax": jax, "K": similarities}), 3.0)
+    for one_hot in (np.eye(5), np.eye(5, dtype=int)[[1, 0, 2, 4, 3]]):
+        found = cv.rke(one_hot.astype(np.float32), kernel=cv.Gaussian(0.5))
+        assert_close(found, 1 / (0.2 + 0.8 * np.exp(-8)))
 
 
 @pytest.mark.parametrize("name", PAIRED)
