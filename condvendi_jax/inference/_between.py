@@ -310,7 +310,7 @@ def of_pairs(
 
     everything, most = information(tuple(range(len(pairs))))
     number = np.exp(everything)
-    if math.isnan(number[0]):
+    if np.isnan(number).any():
         untested = _ALONE
     overlaps = np.broadcast_to(np.eye(len(pairs)), (number.size, len(pairs), len(pairs))).copy()
     rounding = saturation.rounding(entropy, pooled.points.dtype)

@@ -30,7 +30,7 @@ from condvendi_jax.inference import _compare as comparison
 from condvendi_jax.inference import _jackknife as jackknife
 from condvendi_jax.inference._between import Pooled
 from condvendi_jax.inference._jackknife import Groups
-from condvendi_jax.inference._plan import Plan, same_prompts
+from condvendi_jax.inference._plan import Plan
 from condvendi_jax.kernels import Kernel
 from condvendi_jax.pairs import Labels, Pairs
 from condvendi_jax.report import _render as render
@@ -153,7 +153,7 @@ def mixture(
     count = plan.count or jackknife.DEFAULT_GROUPS
     by_name, _ = jackknife.group_models(pairs, count, key=plan.keys.groups)
     pooled, units = Pooled(pairs, by_name), next(iter(by_name.values())).units
-    means = _means(pooled, same_prompts(pairs))
+    means = _means(pooled)
     weights, best = _maximise(means)
     alone = np.eye(len(pairs))
     of_mixture, of_best = means.influences(weights), means.influences(alone[best])
@@ -205,11 +205,12 @@ class _Means(NamedTuple):
         return np.asarray(jackknife.influences(whole, deleted, weights @ self.fractions))
 
 
-def _means(pooled: Pooled, matched: bool) -> _Means:
-    """T and J; `matched` says whether the rows of one number have the same prompt in all models."""
-    kind = np.arange(pooled.points.n)
-    if matched:
-        kind %= kind.size // len(pooled.sizes)
+def _means(pooled: Pooled) -> _Means:
+    """T and J."""
+    kind, n = np.arange(pooled.points.n), np.bincount(pooled.model)
+    prompts = np.split(pooled.prompt, np.cumsum(n)[:-1])
+    if pooled.points.paired and all(np.array_equal(own, prompts[0]) for own in prompts):
+        kind %= n[0]  # The rows of one number have the same prompt in all models.
     terms = ("joint", "prompts") if pooled.points.paired else ("joint",)
     means = pooled.means(terms, kind, np.zeros(kind.size))
     rows = pooled.sizes.sum(axis=1) - np.concatenate([0 * pooled.sizes[:, :1], pooled.sizes], 1).T

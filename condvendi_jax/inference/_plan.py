@@ -160,7 +160,7 @@ class Plan:
                 found = infinitesimal.influences(
                     pairs, entropy, self.method, left, known, self.stored
                 )
-                known = found.sloped if _same_units(models, units) else None
+                known = found.sloped if _same_prompts(models, units) else None
                 reason = infinitesimal.doubt(pairs, found, units[name])
                 if reason is not None:
                     break
@@ -214,22 +214,17 @@ def _with_time_left(words: str, progress: Callable[[str], Any]) -> Callable[[flo
     return show
 
 
-def same_prompts(models: Mapping[str, Pairs]) -> bool:
-    """Whether all models have the same prompts with the same weights, row by row."""
-    first, *rest = models.values()
-    return first.paired and all(
-        own.n == first.n
-        and (own.arrays[1] is first.arrays[1] or np.array_equal(own.arrays[1], first.arrays[1]))
-        and np.array_equal(own.shares, first.shares)
-        for own in rest
+def _same_prompts(models: Mapping[str, Pairs], units: Mapping[str, Groups]) -> bool:
+    """Whether the prompts, as arrays and by their units, are those of all models, unweighted."""
+    first, *rest = models
+    if not models[first].paired:
+        return False
+    return all(
+        models[name].arrays[1] is models[first].arrays[1]
+        and models[name].weights is models[first].weights is None
+        and np.array_equal(units[name].membership, units[first].membership)
+        for name in rest
     )
-
-
-def _same_units(models: Mapping[str, Pairs], units: Mapping[str, Groups]) -> bool:
-    """Whether all models have the same prompts, without weights, and the same units."""
-    first, *rest = (of.membership for of in units.values())
-    equal = all(pairs.weights is None for pairs in models.values()) and same_prompts(models)
-    return equal and all(np.array_equal(own, first) for own in rest)
 
 
 class Designs(NamedTuple):
@@ -237,7 +232,7 @@ class Designs(NamedTuple):
 
     Attributes:
       of_models: the number of the design of each model, by its name.
-      differ: in a sentence, how the designs differ and what to do; None where there is one.
+      differ: how two designs differ and what to do, in a sentence; None where there is one.
     """
 
     of_models: dict[str, int]
@@ -246,15 +241,16 @@ class Designs(NamedTuple):
     @classmethod
     def of(cls, models: Mapping[str, Pairs]) -> Designs:
         """Those of models; warns where they differ."""
-        found: list[tuple[str, list[np.ndarray]]] = []
+        designs: dict[str, list[np.ndarray]] = {}
         of_models, differ = {}, None
         for name, pairs in models.items():
             own = _design(pairs)
-            equal = [k for k, (_, other) in enumerate(found) if _alike(own, other)]
-            of_models[name] = equal[0] if equal else len(found)
-            found += [] if equal else [(name, own)]
-        if len(found) > 1:
-            one, two = (f"{name} ({_in_words(models[name])})" for name, _ in found[:2])
+            alike = (k for k, other in enumerate(designs.values()) if _alike(own, other))
+            of_models[name] = next(alike, len(designs))
+            if of_models[name] == len(designs):
+                designs[name] = own
+        if len(designs) > 1:
+            one, two = (f"{name} ({_in_words(models[name])})" for name in [*designs][:2])
             differ = (
                 f"{one} and {two} differ in the numbers of their outputs or in weights, with which "
                 "scores grow: give every model the same number of answers to the same number of "
@@ -278,14 +274,13 @@ def _design(pairs: Pairs) -> list[np.ndarray]:
 
 
 def _alike(one: Sequence[np.ndarray], two: Sequence[np.ndarray]) -> bool:
-    return all(
-        own.size == other.size and np.allclose(own, other, rtol=1e-5, atol=0)
-        for own, other in zip(one, two, strict=True)
-    )
+    """Whether two designs are equal up to rounding."""
+    each = zip(one, two, strict=True)
+    return all(a.size == b.size and np.allclose(a, b, rtol=1e-5, atol=0) for a, b in each)
 
 
 def _in_words(pairs: Pairs) -> str:
-    """The number of outputs and, where prompts repeat, of prompts and answers to each."""
+    """The number of outputs; where prompts repeat, those of prompts and of answers to each."""
     counts = np.bincount(pairs.prompt_kinds[1], pairs.copies).astype(int)
     if counts.size == 1 or counts.max() == 1:
         return f"{pairs.total:,} outputs"

@@ -156,6 +156,9 @@ def test_no_mixture_on_a_fine_grid_is_better(how, x64):
         of = None if how == "alone" else prompts
         return mixture_scores(models, of, np.array(weights), shared=how == "shared")
 
+    if how == "shared":  # Copies of the prompts are the same prompts.
+        copies = cv.mixture(named(models), named(prompts), **kernels())
+        assert copies.weights == found.weights and copies.gain_error == found.gain_error
     weights = np.array([*found.weights.values()])
     grid = [w for w in itertools.product(range(steps + 1), repeat=m) if sum(w) == steps]
     assert math.isclose(weights.sum(), 1) and weights.min() >= 0

@@ -101,6 +101,7 @@ def test_models_of_prompts_of_their_own(compare):
     assert report["inputs"]["prompts"] == {"few": "t.npy", "b": "permuted_prompts.npy"}
 
 
+@pytest.mark.filterwarnings("ignore:models. few .* differ in the numbers")
 def test_weights_of_all_models_or_of_each(compare):
     models = {name: MODELS[name] for name in ("few", "many")}
     w, v = np.arange(N) % 5 + 0.5, np.arange(N) // 7 % 3 + 0.5

@@ -224,6 +224,7 @@ def test_differences_of_models_have_the_errors_of_copies(x64):
         assert one.letters == two.letters
 
 
+@pytest.mark.filterwarnings("ignore:models. a .60 prompts")  # Not tested, but described.
 def test_any_weights_keep_errors_over_prompts(x64):
     """Sixty prompts; two kinds of outputs of each, one to three times."""
     prompts = np.repeat(draw_pairs(60)[1], 2, axis=0)
