@@ -23,7 +23,6 @@ from condvendi_jax.grams import _eigenvalues as spectra
 from condvendi_jax.grams._grams import FeatureGram
 from condvendi_jax.kernels import Gaussian, Kernel, Product
 from condvendi_jax.pairs import Pairs, takes_pairs
-from condvendi_jax.spectra import _influences as influences
 
 DEFAULT_COUNT = 1024
 # Entries of features held at once: 64 MiB of float32 for each of outputs, prompts and pairs.
@@ -175,25 +174,6 @@ def covariances(
         )
 
     zeros = tuple(jnp.zeros((shape.shape[1],) * 2, shape.dtype) for shape in shapes)
-    return lax.fori_loop(0, math.ceil(n / size), add, zeros)
-
-
-@functools.partial(jax.jit, static_argnames="terms")
-def row_forms(
-    points: Pairs, frequencies: tuple[jax.Array, ...], matrices: tuple[jax.Array, ...], terms: Terms
-) -> tuple[jax.Array, ...]:
-    """z_i^T S z_i `[n]` of the features and the matrix S `[D, D]` of every term, in blocks."""
-    of_rows, n = fourier_map(points, frequencies, terms), points.n
-    size = _block_size(of_rows, points)
-
-    def add(k: jax.Array, found: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        first, images = _block(of_rows, points, k, size)
-        return tuple(
-            lax.dynamic_update_slice_in_dim(whole, influences.row_forms(z, own), first, axis=0)
-            for whole, z, own in zip(found, images, matrices, strict=True)
-        )
-
-    zeros = tuple(jnp.zeros(n, own.dtype) for own in matrices)
     return lax.fori_loop(0, math.ceil(n / size), add, zeros)
 
 

@@ -32,7 +32,6 @@ from condvendi_jax.pairs import Pairs
 from condvendi_jax.spectra import _approximations as approximations
 from condvendi_jax.spectra import _estimators as estimators
 from condvendi_jax.spectra import _feature_maps as feature_maps
-from condvendi_jax.spectra import _influences as influences
 from condvendi_jax.spectra import _novelty as novelty
 from condvendi_jax.spectra._measures import Estimate, SpectralMeasure
 
@@ -44,8 +43,6 @@ _EXACT_UP_TO = 4096
 _LONG_ABOVE = 8000
 # Seconds per n^3 for one spectrum, measured on two CPU cores: 2e-11 at n = 4,000, 7e-11 at 14,000.
 _SECONDS_PER_CUBE = 5e-11
-# In the logarithm of a bandwidth: estimates from features differ by more than noise. A choice.
-_STEP = 0.05
 # The precision of the entropy of a sample of the rows: far below the noise between samples.
 _SAMPLE_RTOL = 0.005
 # With 64, intervals covered only 89% of 80 keys: weights are large, and the bounds hold in the
@@ -648,8 +645,9 @@ class Auto(GramMethod):
 
 
 class _OnOneDevice(Method):
-    """A method that estimates from points on one device, with a key."""
+    """A method that estimates from points on one device, with a key, and gives no errors."""
 
+    gives_errors: ClassVar[bool] = False
     key: jax.Array
 
     def __post_init__(self) -> None:
@@ -666,6 +664,11 @@ class _OnOneDevice(Method):
                 f"method: {self.name} estimates, which cannot be done inside jit or vmap nor "
                 "differentiated; cv.Exact() and scores of cv.spectra.fourier_features can."
             )
+
+    def sloped(
+        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
+    ) -> Sloped:
+        raise no_errors(self)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -688,7 +691,6 @@ class Sampled(_OnOneDevice):
     """
 
     name: ClassVar[str] = "sampled"
-    gives_errors: ClassVar[bool] = False
     key: jax.Array
     rows: int = dataclasses.field(default=4096, kw_only=True)
     new_rows: int = dataclasses.field(default=128, kw_only=True)
@@ -730,11 +732,6 @@ class Sampled(_OnOneDevice):
         values = [jnp.asarray(estimate.value, points.dtype) for estimate in row]
         return [_computed(terms, values, row, self.name) for _ in wanted]
 
-    def sloped(
-        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
-    ) -> Sloped:
-        raise no_errors(self)
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RandomFeatures(_OnOneDevice):
@@ -744,8 +741,8 @@ class RandomFeatures(_OnOneDevice):
     nat. This method extrapolates to infinitely many frequencies, with intervals: narrow from order
     2 on, coarse at order 1 where many small eigenvalues matter, and coarser below.
 
-    Points are on one device; not inside `jax.jit` and not differentiable. The time is
-    O(n count^2 + count^3), or O(n^2 count) for fewer points than 1.5 count.
+    Points are on one device; no standard errors; not inside `jax.jit` and not differentiable. The
+    time is O(n count^2 + count^3), or O(n^2 count) for fewer points than 1.5 count.
 
     Attributes:
       key: draws the frequencies, which outputs, prompts and pairs share.
@@ -797,26 +794,6 @@ class RandomFeatures(_OnOneDevice):
 
         return of_rows
 
-    def sloped(
-        self, points: Pairs, entropy: Entropy, terms: Terms, leaving: Sequence[Leaving] | None
-    ) -> Sloped:
-        """Influences on the entropy of the features themselves; differences in bandwidths."""
-        self.check(points, terms)
-        row, of_rows = self._sloped_rows(points, entropy, terms)
-
-        def at(index: int, log: float) -> PerTerm:
-            moved = _moved(points, points.weights, (index,), jnp.full(1, log, points.dtype))
-            return self.of_points(moved, (entropy,), terms)[0].values
-
-        def slope(low: jax.Array, high: jax.Array) -> jax.Array:
-            return (high - low) / (2 * _STEP)
-
-        return Sloped(
-            _computed(terms, [jnp.asarray(e.value, points.dtype) for e in row], row, self.name),
-            _per_term({name: of[None] for name, of in zip(terms, of_rows, strict=True)}),
-            {k: jax.tree.map(slope, at(k, -_STEP), at(k, _STEP)) for k in _drawn(points)},
-        )
-
     def _matrices(
         self, points: Pairs, drawn: tuple[jax.Array, ...], terms: Terms
     ) -> Iterable[jax.Array]:
@@ -826,23 +803,6 @@ class RandomFeatures(_OnOneDevice):
             # One term at a time, since the matrices of all 8 groups are held.
             return (feature_maps.fourier_grams(points, drawn, (t,), groups)[0] for t in terms)
         return feature_maps.covariances(points, drawn, terms)
-
-    def _sloped_rows(
-        self, points: Pairs, entropy: Entropy, terms: Terms
-    ) -> tuple[list[Estimate], list[np.ndarray]]:
-        """For each term an entropy, and the influences of the rows, float64 `[n]`."""
-        drawn = feature_maps.draw_frequencies(points, key=self.key, count=self.count)
-        estimates, found, dual = [], [], self._dual(points.n)
-        for matrix in self._matrices(points, drawn, terms):
-            estimates += approximations.fourier_estimates(matrix, (entropy,), points.n)
-            if dual:
-                found.append(influences.of_matrix(jnp.sum(matrix, axis=0), entropy))
-            else:
-                found.append(influences.slopes(matrix, entropy))
-        if dual:
-            return estimates, [influences.of_diagonal(_wide(of), points.shares) for of in found]
-        forms = feature_maps.row_forms(points, drawn, tuple(found), terms)
-        return estimates, [influences.centred(_wide(form), points.shares) for form in forms]
 
     def _dual(self, n: int) -> bool:
         """Whether 13 spectra of n x n matrices cost less than those of the features' subsets.

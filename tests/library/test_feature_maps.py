@@ -6,12 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from oracles import assert_close, draw_pairs, gaussian_gram, renyi, shifted
+from oracles import assert_close, draw_pairs, gaussian_gram, renyi
 
 import condvendi_jax as cv
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.spectra import _feature_maps as feature_maps
-from condvendi_jax.spectra import _influences as influences
 
 KEY = jax.random.key(3)
 KERNELS = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Gaussian(2.0)}
@@ -124,28 +123,6 @@ def test_the_key_draws_and_the_arguments_are_checked():
             make(key=KEY, count=wrong)
     with pytest.raises(TypeError, match="key: expected one random key"):
         make(key=0)
-
-
-@pytest.mark.parametrize("entropy", [cv.von_neumann, cv.truncated(7)], ids=str)
-def test_influences_on_the_entropy_of_features_are_its_derivatives(entropy, x64, monkeypatch):
-    monkeypatch.setattr(feature_maps, "_ENTRIES", 16 * 37)  # Blocks of 37 rows, and a rest.
-    n, points = N + 31, points_of(n=N + 31)
-    drawn = feature_maps.draw_frequencies(points, key=KEY, count=8)
-    shares = np.random.default_rng(0).dirichlet(np.ones(n))
-    images = [np.asarray(z) for z in feature_maps.fourier_map(points, drawn, ALL)(points.arrays)]
-    slopes = [influences.slopes(jnp.asarray((z.T * shares) @ z), entropy) for z in images]
-    forms = feature_maps.row_forms(points, drawn, tuple(slopes), ALL)
-    for z, form in zip(images, forms, strict=True):
-
-        def entropy_at(weights, z=z):
-            values = np.clip(np.linalg.eigvalsh((z.T * weights) @ z), 0, None)
-            return renyi(shifted(values, entropy.truncation or values.size), entropy.order)
-
-        found = influences.centred(np.asarray(form), shares)
-        for row in (0, 36, 37, n - 1):
-            step = 1e-6 * (np.eye(n)[row] - shares)
-            expected = (entropy_at(shares + step) - entropy_at(shares - step)) / 2e-6
-            np.testing.assert_allclose(found[row], float(expected), atol=1e-6)
 
 
 @pytest.mark.slow
