@@ -15,7 +15,7 @@ OUTPUTS, PROMPTS = draw_pairs(N, dtype=np.float32)
 FEW = PROMPTS[np.arange(N) // 4]
 KERNELS = {"output_kernel": cv.Gaussian(0.7), "prompt_kernel": cv.Gaussian(0.1)}
 QUIET = {"orders": [2], "errors": False}
-HOSTILE = ["a_b & 50%", "\\input{x}", "[1] #2", "*", "~^$|<>", "{", "line\nend"]
+HOSTILE = ["a_b & 50%", "\\input{x}", "[1] #2", "*", "~^$|<>", "{"]
 COMMANDS = {
     "textbackslash{}": "\\",
     "textasciitilde{}": "~",
@@ -64,15 +64,14 @@ def test_hostile_names_are_printed_as_they_are():
     report = found.report(encoder="clip_vit & co")
     heading, *rows = cells(report.latex)
     assert heading == ["model", "n", "RKE", "Conditional-RKE", "Information-RKE"]
-    names = [name.replace("\n", " ") for name in HOSTILE]
-    assert [row[0] for row in rows] == names
+    assert [row[0] for row in rows] == list(HOSTILE)
     for name, row in zip(HOSTILE, rows, strict=True):
         shown = [float(cell.split()[0]) for cell in row[2:]]
         assert shown == pytest.approx([r.values[name] for r in found.rankings], rel=0.02)
         shown = [float(cell.split()[2]) for cell in row[2:]]
         assert shown == pytest.approx([r.standard_errors[name] for r in found.rankings], rel=0.06)
     words, _ = prose(report.paragraph)
-    assert f"of each of 7 models ({', '.join(names)}): RKE" in words
+    assert f"of each of 6 models ({', '.join(HOSTILE)}): RKE" in words
     assert "The embeddings are those of clip_vit & co." in words
     assert "matched row by row. Models that share a letter cannot be told apart at" in words
 
