@@ -319,8 +319,10 @@ def _warn_of_padding(array: Any, name: str) -> None:
         last = (high == high[-1]) & (low == low[-1])
         if last[-_FEWEST_REPEATED:].all() and 2 * last.sum() <= len(last):
             odd |= last & (len(np.unique([high, low], axis=1).T) == len(last) + 1 - last.sum())
+        if not odd.any():
+            return
         others = np.asarray(array[np.flatnonzero(~odd)[:_ROWS_FOR_ORIGIN]])
-    if odd.any() and (others != np.round(others)).any():
+    if (others != np.round(others)).any():
         row = int(odd.argmax())
         warn(
             f"{name}: {int(odd.sum())} row(s) look like padding, an overflow or a failed "
@@ -618,8 +620,8 @@ def check_weights(
     total = np.sum(host, dtype=np.float64)
     if total >= 2**53:
         raise ValueError(
-            f"{name}: integers are numbers of rows, expected with a sum below 2^53, received one "
-            f"of {total:.3g}; shares of the rows are floating-point numbers."
+            f"{name}: expected integers (numbers of rows) with a sum below 2^53, received a sum of "
+            f"{total:.3g}; for shares of the rows, give floating-point numbers."
         )
     return host.astype(np.int64)  # In which arithmetic is exact.
 
