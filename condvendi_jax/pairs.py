@@ -77,7 +77,6 @@ class Pairs:
       groups: the number of the label of each row, `[n]`, or None. A `Pairs` that went through
         `jax.jit` or another transformation has lost them, and the rules of its bandwidths.
       copies: the weights, where they are integers: how many independent rows each row stands for.
-      index: that of `outputs`, where it is a DataFrame; labels that come later must have it too.
 
     Raises:
       TypeError: an array is not of real numbers or is masked, or a kernel is not one.
@@ -104,7 +103,6 @@ class Pairs:
     prompt_ids: np.ndarray | None
     groups: np.ndarray | None
     copies: np.ndarray | None
-    index: Any
     _ruled: Mapping[str, RuledBandwidth]
 
     def __init__(
@@ -127,7 +125,7 @@ class Pairs:
         arrays = {"outputs": outputs} | paired
         labels = {"prompt_ids": prompt_ids, "groups": groups, "weights": weights}
         validation.check_indices(arrays | labels)
-        self.index = validation.index_of(outputs)
+        self.index = validation.index_of(outputs)  # That of labels that come later must be equal.
         named = validation.as_paired(arrays)
         self.n = named["outputs"].shape[0]
         self.prompt_ids = self.groups = None
@@ -162,7 +160,7 @@ class Pairs:
         pairs = object.__new__(cls)
         pairs.arrays, pairs.kernels, pairs.n, pairs.layout = arrays, kernels, n, layout
         pairs.weights, pairs.groups, pairs.copies, pairs._ruled = weights, None, None, {}
-        pairs.prompt_ids = pairs.index = None
+        pairs.prompt_ids = None
         return pairs
 
     @classmethod
@@ -333,28 +331,18 @@ class Pairs:
         return pairs
 
     def repeated(self) -> Pairs:
-        """Every row as often as its integer weight says, 2^18 rows at most; the same without."""
+        """Every row as often as its integer weight says, 2^14 rows at most; the same without."""
         if self.copies is None:
             return self
-        if self.total > _REPEATED:
+        if self.total > _RESAMPLED:
             raise ValueError(
-                f"weights: groups are of single rows, expected integers that stand for at most "
-                f"{_REPEATED:,}, received {self.total:,}; give labels as groups, or the weights as "
-                "floating-point numbers, which are shares of one row each."
+                f"weights: expected integers with a sum of at most {_RESAMPLED:,} for groups of "
+                f"rows, received {self.total:,}; give labels as groups, or floating-point weights, "
+                "which are shares of one row each."
             )
         pairs = self.gathered().rows(np.repeat(np.arange(self.n), self.copies))
         pairs.weights = pairs.copies = None
         return pairs
-
-    def in_groups(self, membership: np.ndarray) -> tuple[Pairs, np.ndarray]:
-        """Of groups of the rows of `repeated`: each row once a group, weighted, and its group."""
-        assert self.copies is not None
-        groups = int(membership.max()) + 1
-        numbers = np.repeat(np.arange(self.n), self.copies) * groups + membership
-        present, counts = np.unique(numbers, return_counts=True)
-        pairs = self.gathered().rows(present // groups)
-        pairs._weigh(counts)
-        return pairs, present % groups
 
     def moved(self) -> tuple[Pairs, ...]:
         """For each bandwidth that the rule drew, the same pairs with its error added to it."""
@@ -480,12 +468,9 @@ def takes_pairs(
     return cast(OfPairs[_Parameters, _Result], taking)
 
 
-# Rows that integer weights may make a rule see: its time grows with them.
+# Rows that integer weights may make a rule or a jackknife see: their time grows with them.
 _RESAMPLED = 2**14
-# Rows that integer weights may stand for where each is put into a group of its own.
-_REPEATED = 2**18
-_KERNELS = ("output_kernel", "prompt_kernel")
-_MAKING = ("outputs", "prompts", *_KERNELS, "prompt_ids", "weights", "mesh")
+_MAKING = ("outputs", "prompts", "output_kernel", "prompt_kernel", "prompt_ids", "weights", "mesh")
 
 
 def _resampled(pairs: Pairs) -> tuple[jax.Array, ...]:

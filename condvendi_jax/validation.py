@@ -407,11 +407,10 @@ def equal_rows(array: np.ndarray, *, name: str) -> tuple[int, np.ndarray]:
         copies = count - first.size
         around = count - _chained(rows, 10 * tolerance * spread).max() - 1
         if copies >= max(fewest, 0.9 * around) and not chains.any():
-            labels = "prompt_ids, a label" if name == "prompts" else "one column, the label"
             warn(
                 f"{name}: {count:,} different rows are {first.size:,} up to rounding, and count as "
                 f"{first.size:,}: one text that is embedded in several batches gives such rows. "
-                f"Pass {labels} for each row, to say which are equal."
+                "Pass prompt_ids (for outputs: one column of labels) to say which are equal."
             )
             return number_values(near[kind])
     return count, kind

@@ -76,13 +76,12 @@ def define(values: flags.FlagValues) -> None:
     }
     for name, word in words.items():
         flags.DEFINE_string(name, None, word, flag_values=values)
-    flags.DEFINE_boolean(
-        "strip_thinking",
-        None,
-        "Whether an answer of a record is the text after <think>...</think>, the default; "
-        "--strip_thinking=false embeds the reasoning too, with a warning.",
-        flag_values=values,
-    )
+    for name, word in {
+        "strip_thinking": "Whether an answer of a record is the text after <think>...</think>, the "
+        "default; --strip_thinking=false embeds the reasoning too, with a warning.",
+        "skip_broken": "Leave out pictures that cannot be decoded, with their prompts.",
+    }.items():
+        flags.DEFINE_bool(name, None, word, flag_values=values)
     flags.DEFINE_enum(
         "long_texts",
         None,
@@ -118,6 +117,7 @@ def check(given: dict[str, Any], models: Mapping[str, Model]) -> None:
         "image_column": texts and kind == "images",
         "text_column": kind == "texts",
         "image_encoder": kind == "images",
+        "skip_broken": kind == "images" and given["weights"] is None,
         "text_encoder": texts or answers or kind == "texts",
         "long_texts": texts or answers or kind == "texts",
         "cache": texts or kind != "embeddings",
@@ -171,7 +171,7 @@ class Inputs(NamedTuple):
     `texts` what was embedded of a file of prompts; of records, both go by model. `described` has
     columns, pairing and encoders for JSON, one entry a model where they differ; `notes` are lines
     to print below the table. `items` are the texts, or paths of pictures, that were embedded as
-    outputs, by model.
+    outputs, by model; `kept`, if broken ones are left out, the weight of each, 1 or 0.
     """
 
     outputs: dict[str, np.ndarray]
@@ -179,7 +179,8 @@ class Inputs(NamedTuple):
     texts: dict[str, list[str]]
     described: dict[str, Any]
     notes: list[str]
-    items: dict[str, Sequence[Any]]
+    items: Mapping[str, Sequence[Any]]
+    kept: dict[str, np.ndarray]
 
 
 def read(
@@ -253,9 +254,8 @@ def _read_records(given: dict[str, Any], bar: progress.Progress, several: bool) 
         "text_encoder": encoder.name,
         "text_encoder_path": encoder.spec,
     }
-    return Inputs(
-        embedded["answers"], embedded["prompts"], read.prompts, described, notes, dict(read.answers)
-    )
+    rows = embedded["answers"], embedded["prompts"]
+    return Inputs(*rows, read.prompts, described, notes, read.answers, {})
 
 
 def _warn_of_missing_prompts(counts: Mapping[str, Mapping[str, int]]) -> None:
@@ -283,13 +283,19 @@ def _read(given: dict[str, Any], models: Mapping[str, Model], bar: progress.Prog
             columns = {"paired_by": "order", **columns}
         for key, value in columns.items():
             described.setdefault(key, {})[name] = value
-    used, notes, shown = {}, [], {}
+    used, notes, shown, kept = {}, [], {}, {}
     if kind != "embeddings":
         shown = dict(outputs)
         encoder = used[kind] = _load_encoder(given, kind)
         what = {"images": "pictures", "texts": "texts"}[kind]
         for name, found in outputs.items():
-            outputs[name] = _embed(found, encoder, kind, given["cache"], bar, what)
+            if given["skip_broken"]:
+                kept[name] = _decoded(found)
+                found = [path for path, keep in zip(found, kept[name], strict=True) if keep]
+            rows = _embed(found, encoder, kind, given["cache"], bar, what)
+            # In the place of a broken picture, which has no weight, stands its neighbour's row.
+            places = np.cumsum(kept[name]) if name in kept else np.arange(1, len(rows) + 1)
+            outputs[name] = rows[np.maximum(places, 1) - 1]
         notes.append(_embedded(what, encoder, described.get("text_column", {})))
     if texts:
         encoder = used["texts"] = used.get("texts") or _load_encoder(given, "texts")
@@ -316,7 +322,21 @@ def _read(given: dict[str, Any], models: Mapping[str, Model], bar: progress.Prog
     if "paired_by" in report:
         notes.append(f"outputs paired with prompts by {_in_words(report['paired_by'])}")
     words = {path: found.texts for path, found in texts.items()}
-    return Inputs(outputs, prompts, words, report, notes, shown)
+    return Inputs(outputs, prompts, words, report, notes, shown, kept)
+
+
+def _decoded(paths: Sequence[pathlib.Path]) -> np.ndarray:
+    """1 for each picture that can be decoded and 0 for the others, `[n]`, which a warning names."""
+    errors = {}
+    for path in paths:
+        try:
+            items.decode_image(path.read_bytes(), name=str(path))
+        except ValueError as error:
+            errors[path] = str(error)
+    if errors:
+        what = f"{len(errors):,} pictures are left out, with their prompts:"
+        validation.warn("\n".join([what, *errors.values()]))
+    return np.array([path not in errors for path in paths], int)
 
 
 def _one_or_each(values: Mapping[str, str], count: int) -> Any:

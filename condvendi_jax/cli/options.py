@@ -332,6 +332,7 @@ def printed_last(table: object, targets: Sequence[str | None]) -> Iterator[None]
 def settings(given: dict[str, Any], read: Inputs, models: Sequence[str] = ()) -> dict[str, Any]:
     """The arguments that `evaluate` and `compare` share."""
     chosen = kernels(given, paired=bool(read.prompts))
+    kept = read.kept if models else next(iter(read.kept.values()), None)
     return {
         "output_kernel": chosen["outputs"],
         "prompt_kernel": chosen.get("prompts"),
@@ -340,7 +341,7 @@ def settings(given: dict[str, Any], read: Inputs, models: Sequence[str] = ()) ->
         "truncation": given["truncation"],
         "method": method(given),
         "groups": groups(given, min(map(len, read.outputs.values()))),
-        "weights": weights(given, models),
+        "weights": weights(given, models) if not read.kept else kept,
         "seed": given["seed"],
     }
 

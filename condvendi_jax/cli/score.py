@@ -86,7 +86,7 @@ def main(argv: Sequence[str]) -> None:
     chosen = options.method(given)
     if given["errors"] and not chosen.gives_errors:
         raise ValueError(f"--method={chosen.name} gives no standard errors: add --noerrors.")
-    if given["by_prompt"] and (chosen.approximates or not chosen.gives_errors):
+    if given["by_prompt"] and not chosen.gives_errors:
         raise ValueError(
             f"--by_prompt: --method={given['method']} does not compute what a prompt contributes; "
             "expected another method, or none."

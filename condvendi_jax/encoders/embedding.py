@@ -233,14 +233,13 @@ def _warn_of_equal(embedded: Mapping[Any, np.ndarray], encoder: LoadedEncoder) -
         return
     equal = [items[row] for row in sorted(set(itertools.chain(*pairs)))]
     one, two = (str(getattr(items[row], "name", items[row]))[:80] for row in min(pairs))
-    what, known, cause = "pictures", None, "Their pixels may be equal, or all of one colour."
+    what, cause = "pictures", "Their pixels may be equal, or all of one colour."
     if isinstance(items[0], str):
-        what, known = "texts", getattr(encoder.encoder, "describe_cut", lambda _: None)(equal)
-        cause = "It may not know some words or signs, or ignore capitals, accents and spaces."
+        what, cause = "texts", "It may not know some words, or ignore capitals, accents and spaces."
     validation.warn(
         f"{encoder.name}: {len(equal):,} of {len(items):,} different {what} have the embedding of "
         f"another, which no kernel tells apart, for example {one!r} and {two!r}. "
-        f"{f'{known} ' if known else ''}{cause}"
+        f"{cause}"
     )
 
 

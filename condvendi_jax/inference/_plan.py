@@ -170,16 +170,12 @@ class Plan:
             else:
                 return scored
         near = {name: pairs.gathered() for name, pairs in models.items()}
-        repeated = near
         if all(own.units == "rows" for own in units.values()):
-            repeated = {name: pairs.repeated() for name, pairs in near.items()}
+            near = {name: pairs.repeated() for name, pairs in near.items()}
         count = jackknife.DEFAULT_GROUPS if self.count is None else self.count
-        groups, _ = jackknife.group_models(repeated, count, key=self.keys.groups, shared=shared)
+        groups, _ = jackknife.group_models(near, count, key=self.keys.groups, shared=shared)
         scored = {}
         for name, pairs in near.items():
-            if repeated[name] is not pairs:
-                pairs, membership = pairs.in_groups(groups[name].membership)
-                groups[name] = groups[name]._replace(membership=membership)
             words = _words(entropy, name)
             self.progress(words)
             scored[name] = jackknife.score(

@@ -134,6 +134,30 @@ def test_prompts_can_be_the_same_only_where_they_are_equal(score):
     assert "bandwidth of prompts: none: one where rows are equal, else zero" in out
 
 
+def test_broken_pictures_are_left_out_with_their_prompts_if_asked(score, folder):
+    from PIL import Image
+
+    (folder / "some").mkdir()
+    for name, colour in {"1": "red", "3": "lime", "4": "blue"}.items():
+        Image.new("RGB", (4, 4), colour).save(folder / "some" / f"{name}.png")
+    (folder / "some" / "2.png").write_bytes(b"broken")
+    (folder / "four.txt").write_text("one\nlast\nthe\ntwo\n")
+    words = ("--images=some", "--prompts=four.txt", "--image_encoder=fake_encoders:Means", *RULED)
+    words += ("--text_encoder=fake_encoders:Means", "--cache=cache", "--overwrite")
+    with pytest.raises(ValueError, match=r"2\.png: cannot be decoded"):
+        score(*words)
+    with pytest.warns(UserWarning, match=r"1 pictures are left out, with their prompts:\n.*2\.png"):
+        kept, _ = score(*words, "--skip_broken")
+    (folder / "some" / "2.png").unlink()
+    (folder / "four.txt").write_text("one\nthe\ntwo\n")
+    alone, _ = score(*words)
+    assert kept["n"] == alone["n"] == 3
+    for name in ("vendi", "conditional", "information"):
+        assert kept["scores"][0][name] == pytest.approx(alone["scores"][0][name], rel=1e-6)
+    with pytest.raises(ValueError, match="--skip_broken: there is nothing here"):
+        score(X, "--skip_broken")
+
+
 def test_equal_prompts_are_equal_texts(score, folder):
     """The encoder gives both prompts one embedding; each has one answer, which it gives twice."""
     (folder / "anagrams.txt").write_text("no\nno\non\non\n")
@@ -560,7 +584,10 @@ BAD_INPUTS = [
     ("--outputs=", "--outputs: received nothing after the '='"),
     (f"{X} --output_bandwidth=abc", "--output_bandwidth: expected a number, received 'abc'"),
     (f"{X} {WIDTH} --by_prompt=t.csv", "--by_prompt=t.csv needs --prompts"),
-    (f"{X} {T} --by_prompt=t.csv --method=random-features", "--by_prompt: --method=random"),
+    (
+        f"{X} {T} --by_prompt=t.csv --method=random-features",
+        "--method=random-features gives no standard errors: add",
+    ),
     (f"{X} {T} --by_prompt=x.npy", "--by_prompt=x.npy would replace x.npy, which"),
     (f"{X} {WIDTH} --order=2 --checkpoint=c.json", "--checkpoint: expected --order=2 --noerrors"),
     (f"{X} {WIDTH} --noerrors --checkpoint=c.json", "--checkpoint: expected --order=2 --noerrors"),

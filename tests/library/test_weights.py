@@ -210,7 +210,7 @@ def test_integer_weights_are_independent_copies_for_errors(bandwidth, x64):
     both = ((outputs, MANY.astype(np.uint64)), (np.repeat(outputs, MANY, axis=0), None))
     grouped = [cv.evaluate(x, **options, groups=6, weights=weights) for x, weights in both]
     np.testing.assert_allclose(errors_of(grouped[0]), errors_of(grouped[1]), rtol=1e-6)
-    with pytest.raises(ValueError, match="at most 262,144, received 480,000; give labels"):
+    with pytest.raises(ValueError, match="at most 16,384 .* received 480,000; give labels"):
         cv.evaluate(outputs, **options, groups=6, weights=np.full(48, 10_000))
 
 
