@@ -67,8 +67,8 @@ _ROWS_AT_ONCE = 256  # Of stored matrices, so that what is made of them stays in
 _LOOKED_AT = 1024  # Rows whose rounding stands for that of all.
 _AT_ONCE = 1 << 20  # Kernel values of groups of rows that are computed at once.
 _TILED_ABOVE = 1 << 10  # Rows of a group whose kernel values are not stored.
-# At order 1, groups of m rows are deleted exactly while the sum of m^2 is up to this times n^2:
-# deletions then take no longer than the eigenvectors, and less memory than four n x n arrays.
+# At order 1, groups are deleted exactly while their squared shares have up to this sum: with equal
+# weights, deletions then take no longer than the eigenvectors, and less than four n x n arrays.
 _GROUP_WORK = 0.2
 # Where a group takes more of a squared norm, too few digits of the rest are left. What all groups
 # take is at most twice the norm, so that this is true of two groups at most.
@@ -416,8 +416,9 @@ class Exact(GramMethod):
         self.check(near, terms)
         _warn_of_long_work(_unweighted_grams(near), terms)
         if leaving is not None:
-            work = sum(of.rows.size * of.rows.shape[1] for of in leaving if of.rows.shape[1] > 1)
-            if entropy != Entropy() or near.n == 1 or work > _GROUP_WORK * near.n**2:
+            # By weights, so that copies of rows and their numbers give the same errors.
+            work = sum(np.square(of.weights.sum(1)).sum() for of in leaving if of.rows.shape[1] > 1)
+            if entropy != Entropy() or near.n == 1 or work > _GROUP_WORK:
                 leaving = None
         with memory.explained(near.n, near.dtype):
             found = {name: _sloped_term(near, entropy, name, drawn, leaving) for name in terms}

@@ -21,7 +21,7 @@ def write_groups(folder):
     """Dogs: 12 prompts and eight outputs; sofas: 9 and two; planes: 6 and one; two pairs each."""
     group = np.repeat([0, 1, 2], [24, 18, 12])
     prompt = np.arange(54) // 2
-    prompts = np.stack([10.0 * group, 1e-3 * prompt], 1)
+    prompts = np.stack([5.0 * group, 2e-3 * prompt], 1)
     outputs = 100 * group + np.arange(54) % np.array([8, 2, 1])[group]
     flags = write(folder, outputs=1.0 * outputs[:, None], prompts=prompts)
     return [*flags, *widths(0.1, 1), "--scales=1,0.5", "--modes=3"]

@@ -46,6 +46,7 @@ def test_an_output_is_recognised_by_its_nearest_neighbour():
     assert found.tolist() == [True, True, True, False, False]
 
 
+@pytest.mark.filterwarnings("ignore:models. .* differ in the numbers of their outputs")
 def test_every_option_matters(finished, tmp_path):
     """Prompts of one direction: given them all outputs differ, given the types only the modes."""
     flags = small_run(SketchTemperature, tmp_path, 0)

@@ -299,7 +299,7 @@ def test_the_scores_on_a_mesh_are_those_of_one_device(found):
 def test_weighted_rows_on_a_mesh_score_as_on_one_device(found):
     for name in ("scores", "errors", "rows", "slope"):
         one, mesh = (found[f"weighted/{where}/{name}"] for where in ("one device", "mesh"))
-        assert np.abs(one).max() > 1e-4
+        assert np.nanmax(np.abs(one)) > 1e-4  # Some errors are withheld.
         np.testing.assert_allclose(mesh, one, rtol=1e-7, atol=1e-12, err_msg=name)
 
 

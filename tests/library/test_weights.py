@@ -104,15 +104,6 @@ def test_features_of_weighted_rows_score_as_those_of_copies(x64):
             options = {"order": order, "method": cv.RandomFeatures(KEY, count=count), **kernels()}
             merged = cv.decompose(*pairs, **options, weights=COPIES)
             assert_close(merged.scores, cv.decompose(*repeated(pairs), **options).scores)
-            errors = [
-                cv.contributions(*data, **options, **given).by(labels)
-                for data, given, labels in (
-                    (pairs, {"weights": COPIES}, np.arange(N) % 3),
-                    (repeated(pairs), {}, ROWS % 3),
-                )
-            ]
-            for label, own in errors[0].items():
-                np.testing.assert_allclose(own, errors[1][label], atol=1e-9)
 
 
 def order_two(gram_x, gram_t, weights):
@@ -306,7 +297,10 @@ def test_a_bandwidth_rule_sees_copies(x64):
         (np.arange(N) - 1, "weights: expected non-negative numbers, received -1 in row 0"),
         (np.where(np.arange(N) == 3, np.nan, 1), "weights: expected finite numbers, received nan"),
         (np.where(np.arange(N) == 3, np.inf, 1), "received inf in row 3"),
-        (np.full(N, 2**60), r"weights: integers are .* below 2\^53, received one of 1.61e\+19"),
+        (
+            np.full(N, 2**60),
+            r"weights: expected integers .* below 2\^53, received a sum of 1.61e\+19",
+        ),
         (np.full(N, "a"), "weights: expected real numbers, received an array of <U1"),
         (np.ones(N, complex), "weights: expected real numbers"),
         (np.ma.masked_equal(COPIES, 0), "weights: .*masked"),
