@@ -132,6 +132,7 @@ def test_paired_intervals_cover_the_true_difference(score, different):
     assert errors.mean() < share * unpaired.mean()
 
 
+@pytest.mark.slow
 def test_a_clear_difference_is_found(different):
     """By vendi too, where its error without pairing (three times as wide) would hide it."""
     power = {score: np.mean(rows[3] <= 0.05) for score, rows in different.items()}

@@ -143,10 +143,10 @@ def test_different_texts_of_one_embedding_are_counted_also_where_all_rows_are_ke
         embed([*"bcdbb"], Table(**rows), kind="texts", cache=tmp_path / f"{large}")
 
 
-def test_the_encoder_says_why_texts_have_one_embedding(tmp_path):
+def test_texts_that_are_cut_to_one_embedding_are_counted(tmp_path):
     encoder = Short()
     encoder.encode = lambda items: np.array([[len(item[:5])] for item in items], np.float32)
-    words = "3 of 4 different .* 'more than five' and 'more words'. 3 of 3 texts are cut It"
+    words = "3 of 4 different .* 'more than five' and 'more words'. It may not know some words"
     with pytest.warns(UserWarning) as caught:
         texts = ["a", "more than five", "more words", "another"]
         embed(texts, encoder, kind="texts", cache=tmp_path)
