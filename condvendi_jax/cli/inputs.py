@@ -334,8 +334,7 @@ def _decoded(paths: Sequence[pathlib.Path]) -> np.ndarray:
         except ValueError as error:
             errors[path] = str(error)
     if errors:
-        what = f"{len(errors):,} pictures are left out, with their prompts:"
-        validation.warn("\n".join([what, *errors.values()]))
+        validation.warn("\n".join(["left out, with their prompts:", *errors.values()]))
     return np.array([path not in errors for path in paths], int)
 
 

@@ -213,7 +213,7 @@ def test_two_samples_of_one_model_overlap_by_one_at_order_two(k):
     np.testing.assert_allclose(found.overlaps, expected, rtol=1e-5)
     np.testing.assert_allclose(found.number, 3 * 1.5 / 3.5, rtol=1e-5)
     assert found.difference(("A", "B"), ("B", "A")).p_value == 1
-    if k == 10:
+    if k == 10:  # One number of answers shows the rest, which takes spectra.
         return
     # At other orders an answer meets itself: the overlap is less, and not tested.
     first = cv.between_models(models, prompts, **LABELS, order=1)

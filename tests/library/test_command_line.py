@@ -146,7 +146,7 @@ def test_broken_pictures_are_left_out_with_their_prompts_if_asked(score, folder)
     words += ("--text_encoder=fake_encoders:Means", "--cache=cache", "--overwrite")
     with pytest.raises(ValueError, match=r"2\.png: cannot be decoded"):
         score(*words)
-    with pytest.warns(UserWarning, match=r"1 pictures are left out, with their prompts:\n.*2\.png"):
+    with pytest.warns(UserWarning, match=r"left out, with their prompts:\n.*2\.png"):
         kept, _ = score(*words, "--skip_broken")
     (folder / "some" / "2.png").unlink()
     (folder / "four.txt").write_text("one\nthe\ntwo\n")
