@@ -11,7 +11,8 @@ import numpy as np
 
 from condvendi_jax import bandwidth, validation
 from condvendi_jax.bandwidth import RuledBandwidth
-from condvendi_jax.kernels import Gaussian, Kernel, check_kernel
+from condvendi_jax.grams import to_host
+from condvendi_jax.kernels import Gaussian, Indicator, Kernel, check_kernel
 
 NAMES: tuple[str, str] = ("outputs", "prompts")
 # Rows compared to find a bandwidth under which the kernel is constant or the identity.
@@ -86,10 +87,17 @@ def suited(kernels: Sequence[Kernel], arrays: Sequence[jax.Array]) -> tuple[Kern
         probed = [(fitting[index], arrays[index]) for index in known]
         found = np.asarray(_off_diagonal_ranges(probed)) if known else ()
         for index, (identical, smallest, largest) in zip(known, found, strict=True):
-            if not identical:
+            exact = isinstance(kernels[index], Indicator)
+            repeated = exact and largest < 1 and _repeats(arrays[index])
+            if not identical and not repeated:
                 rows = min(arrays[index].shape[0], _PROBED_ROWS)
                 _warn_of_extremes(kernels[index], rows, smallest, largest, name=NAMES[index])
     return tuple(fitting)
+
+
+def _repeats(array: jax.Array) -> bool:
+    """Whether two of all rows are equal, which a sample of them need not show."""
+    return validation.distinct_rows(to_host(array))[0] < array.shape[0]
 
 
 def _warn_of_extremes(

@@ -468,6 +468,13 @@ def check_number(
     return float(value)
 
 
+def check_flag(value: Any, *, name: str) -> bool:
+    """Returns a boolean, or raises ValueError."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{name}: expected True or False, received {value!r}.")
+    return bool(value)
+
+
 def check_count(value: Any, *, name: str, minimum: int, expected: str | None = None) -> int:
     """Returns an integer of at least `minimum` as an int, or raises ValueError."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < minimum:

@@ -61,7 +61,12 @@ def define(values: flags.FlagValues) -> None:
     )
     choice("rule", None, list(bandwidth.RULES), words)
     words = "Renyi orders above 0, 'inf' included."
-    flags.DEFINE_list("order", ["1", "2"], words, flag_values=values)
+    flags.DEFINE_list("order", ["2", "1"], words, flag_values=values)
+    words = (
+        "Order 2 as in the papers, which compare every row with itself, so that it grows with the "
+        "number of rows. If unset it is unbiased, and the papers' numbers stand beside it."
+    )
+    flags.DEFINE_bool("plugin", False, words, flag_values=values)
     number("truncation", None, "Eigenvalues that every entropy keeps (CV eq. 13); all if unset.")
     words = (
         "How eigenvalues are computed: 'exact' takes all of them; 'stored' and 'matrix-free' "
@@ -338,6 +343,7 @@ def settings(given: dict[str, Any], read: Inputs, models: Sequence[str] = ()) ->
         "prompt_kernel": chosen.get("prompts"),
         "rule": given["rule"] or DEFAULT_RULE,
         "orders": orders(given),
+        "unbiased": not given["plugin"],
         "truncation": given["truncation"],
         "method": method(given),
         "groups": groups(given, min(map(len, read.outputs.values()))),

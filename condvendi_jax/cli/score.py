@@ -147,7 +147,7 @@ def _tables(
     (outputs,), ((path, prompts),) = read.outputs.values(), read.prompts.items()
     given = {name: settings[name] for name in ("prompt_ids", "weights")}
     pairs = Pairs(outputs, prompts, **_kernels(settings, found), **given)
-    chosen = {name: settings[name] for name in ("truncation", "method")}
+    chosen = {name: settings[name] for name in ("truncation", "method", "unbiased")}
     tables = []
     for order in settings["orders"]:
         progress(f"prompts, order {order:g}")
@@ -162,7 +162,7 @@ def _profile(
     """The scores of order 2 around the bandwidths of the scores."""
     (outputs,), prompts = read.outputs.values(), next(iter(read.prompts.values()), None)
     given = _kernels(settings, found) | {
-        name: settings[name] for name in ("prompt_ids", "groups", "weights", "seed")
+        name: settings[name] for name in ("prompt_ids", "groups", "weights", "seed", "unbiased")
     }
     return profiles.profile(outputs, prompts, **given, progress=progress)
 

@@ -483,12 +483,25 @@ def squared_norms(
     pass accumulates the gradients of all in the points and kernels: a value with its gradient costs
     about two passes. The gradient in the weights takes another.
     """
+    options: Any = {"weights": weights, "tile_size": tile_size, "layout": layout}
+    own = 1 / _number(factors, layout) if weights is None else jnp.sum(jnp.square(weights))
+    return squares_of_others(factors, subsets, **options) + own
+
+
+def squares_of_others(
+    factors: Factors,
+    subsets: Subsets,
+    *,
+    weights: jax.Array | None = None,
+    tile_size: int | None = None,
+    layout: Layout | None = None,
+) -> jax.Array:
+    """`squared_norms` without the pairs of a point with itself."""
+    sums: Any = _pair_sums(factors, weights, subsets, layout, tile_size)
     if weights is not None:
-        sums = _pair_sums(factors, weights, subsets, layout, tile_size)
-        return 2 * sums + jnp.sum(jnp.square(weights))
+        return 2 * sums
     n = _number(factors, layout)
-    sums: Any = _pair_sums(factors, None, subsets, layout, tile_size)
-    return (2 * (sums / n) + 1) / n
+    return 2 * (sums / n) / n
 
 
 @functools.partial(jax.jit, static_argnames=("subsets", "size"))
@@ -538,33 +551,20 @@ def prefix_norms(
     return totals / jnp.square(scan(weights))[None]
 
 
-def group_norms(
-    factors: Factors, subsets: Subsets, membership: jax.Array, *, tile_size: int | None = None
-) -> jax.Array:
-    """||K_s||_F^2 split by the groups of the two points of a pair, `[len(subsets), g, g]`.
-
-    Entry (a, b) sums k(i, j)^2 over i in a and j in b, not divided by n^2. `membership` `[n, g]` is
-    one-hot, or zero for a point in no group; times the weights of the points, it weighs the sums.
-    """
-    sums = arrival_sums(factors, subsets, tile_size=tile_size, weights=membership)
-    pairs = jnp.einsum("sgn,nh->sgh", sums, membership, precision=_PRECISION)
-    diagonal = jnp.sum(jnp.square(membership), axis=0)
-    return pairs + jnp.swapaxes(pairs, -1, -2) + jnp.diag(diagonal)[None]
-
-
-@functools.partial(jax.jit, static_argnames=("subsets", "tile_size", "layout"))
+@functools.partial(jax.jit, static_argnames=("subsets", "tile_size", "layout", "own"))
 def row_norms(
     factors: Factors,
     subsets: Subsets,
     *,
+    own: bool = True,
     weights: jax.Array | None = None,
     tile_size: int | None = None,
     layout: Layout | None = None,
 ) -> jax.Array:
     """sum_j w_j prod over f in s of k_f(i, j)^2 for every point i, `[len(subsets), rows]`.
 
-    One pass; `weights` are as placed, ones where None. Zero in the padding, not divided by n, and
-    not differentiable in reverse mode.
+    One pass; `weights` are as placed, ones where None. With the pair of a point with itself only
+    where `own`. Zero in the padding, not divided by n, and not differentiable in reverse mode.
     """
 
     def local(factors: Factors, weights: jax.Array) -> jax.Array:
@@ -582,8 +582,8 @@ def row_norms(
             return Parts(None, (of_rows,), (None if diagonal else of_columns,))
 
         _, (sums,) = fold_pairs(layout, size, block, tile)
-        # The diagonal.
-        sums = jnp.where(block.inside[:, None] > 0, sums + block.beside[:, None], 0)
+        sums = sums + block.beside[:, None] if own else sums
+        sums = jnp.where(block.inside[:, None] > 0, sums, 0)
         return sums[: factors[0].n]
 
     given = jnp.ones(factors[0].n, factors[0].dtype) if weights is None else weights

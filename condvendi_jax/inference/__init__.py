@@ -2,9 +2,11 @@
 
 from condvendi_jax.inference import saturation
 from condvendi_jax.inference._between import Between, between_models
+from condvendi_jax.inference._certain import FiniteSampleInterval, bounds_at, finite_sample_interval
 from condvendi_jax.inference._compare import compare, holm, letter_display
 from condvendi_jax.inference._contributions import Contributions, contributions
 from condvendi_jax.inference._convergence import ConvergenceCurve, convergence_curve, settled_from
+from condvendi_jax.inference._designs import AtCoverage, at_equal_coverage
 from condvendi_jax.inference._evaluate import decomposition_errors, evaluate
 from condvendi_jax.inference._jackknife import (
     Deletions,
@@ -27,6 +29,7 @@ from condvendi_jax.inference._select import Selection, select
 
 __all__ = [
     "LADDER",
+    "AtCoverage",
     "Between",
     "Comparison",
     "Contributions",
@@ -34,6 +37,7 @@ __all__ = [
     "Deletions",
     "Difference",
     "Evaluation",
+    "FiniteSampleInterval",
     "Groups",
     "Mixture",
     "PairProfile",
@@ -43,13 +47,16 @@ __all__ = [
     "Ranking",
     "ScoredOrder",
     "Selection",
+    "at_equal_coverage",
     "between_models",
+    "bounds_at",
     "compare",
     "contributions",
     "convergence_curve",
     "decomposition_errors",
     "delete_groups",
     "evaluate",
+    "finite_sample_interval",
     "group_rows",
     "holm",
     "letter_display",

@@ -130,7 +130,7 @@ def of_pairs(models: Mapping[str, Pairs]) -> Behind:
     found = {}
     for index, (name, pairs) in enumerate(models.items()):
         of_rows = contributions(pairs, order=2)
-        table = prompt_table(pairs, order=2, labels=prompt[name])
+        table = prompt_table(pairs, order=2, labels=prompt[name], unbiased=False)
         found[name] = OutputsOf(
             kept[name],
             prompt[name],

@@ -1,8 +1,8 @@
 """How many of several models are different given the prompts, and what every two have in common.
 
-With M the model of an output, this is the exponential of I(X; M | T). All entropies are those of
-mixtures of models, in which each has the same share whatever its number of rows. At order 2 they
-are estimated without bias, from pairs of different rows: see docs/contributions.md.
+With M the model of an output, this is the exponential of I(X; M | T) at order 2. All entropies are
+those of mixtures of models, in which each has the same share whatever its number of rows. They are
+estimated without bias, from pairs of different rows: see docs/contributions.md.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,6 @@ from jax.typing import ArrayLike
 
 from condvendi_jax import validation
 from condvendi_jax.entropies import Entropy
-from condvendi_jax.grams import Gram
 from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.inference import _jackknife as jackknife
 from condvendi_jax.inference import saturation
@@ -33,19 +32,12 @@ from condvendi_jax.inference._results import Difference, Evaluation
 from condvendi_jax.kernels import Kernel
 from condvendi_jax.pairs import Labels, Pairs, distinct_prompts
 from condvendi_jax.report import _render
-from condvendi_jax.spectra import _methods as methods
-from condvendi_jax.spectra._methods import AUTO, Auto, Method
+from condvendi_jax.spectra import _order_two as order_two
 
-# Of some models, by their numbers: the entropy of their mixture, or how much it exceeds their mean,
-# with all rows, and without each of g groups of rows, `[1 + g]`.
-OfMixture = Callable[[tuple[int, ...]], np.ndarray]
 # More labels than this make the sums of all pairs of labels too large.
 _MANY_LABELS = 50
 # A weight that is smaller, relative to what it is left of, is zero.
 _ROUNDING = 1e-12
-_BIASED = (
-    "samples of one model overlap by 1 at order 2 alone; at other orders by less, if n is small"
-)
 _ALONE = "no two outputs that could be compared are alike; give several answers to each prompt"
 _SPLIT = "the labels of the groups split the answers to a prompt"
 _OTHER_PROMPTS = (
@@ -60,7 +52,6 @@ class Between:
 
     Attributes:
       models: their names.
-      order: the Renyi order.
       dtype: the name of the dtype of the computation.
       paired: whether prompts are given.
       number: the effective number of different models, exp I(X; M | T): 1 if all say the same given
@@ -69,8 +60,8 @@ class Between:
         many models there are or, if they have prompts of their own, fewer.
       overlaps: of every two models, `[m, m]`: the share of their outputs that they have in common,
         1 if they say the same given the prompts and 0 if nothing is common; NaN if they have no
-        prompt in common, or at order 2 if no two of their outputs are alike. At order 2 two samples
-        of one model have 1 in the mean, and may have more.
+        prompt in common, or if no two of their outputs are alike. Two samples of one model have 1
+        in the mean, and may have more.
       influences: the effect of each group of the jackknife on the number, `[g]`, whose root mean
         square is the standard error; None where there are no errors.
       overlap_influences: the same of the overlaps, `[m, m, g]`.
@@ -80,7 +71,6 @@ class Between:
     """
 
     models: tuple[str, ...]
-    order: float
     dtype: str
     paired: bool
     number: float
@@ -132,7 +122,7 @@ class Between:
             error = float(_root_mean_square(groups))
             if self.untested:
                 pass
-            elif abs(value) <= saturation.rounding(Entropy(order=self.order), self.dtype):
+            elif abs(value) <= saturation.rounding(Entropy(2), self.dtype):
                 p_value = 1.0
             elif groups.size >= jackknife.FEWEST_TESTED and not math.isnan(error):
                 p_value = float(2 * stdtr(groups.size - 1, -abs(value) / error)) if error else 0.0
@@ -148,7 +138,6 @@ class Between:
         """Everything but the influences as plain data, for JSON."""
         errors = self.overlap_errors
         return {
-            "order": self.order,
             "number": self.number,
             "standard_error": self.standard_error,
             "largest": self.largest,
@@ -180,8 +169,6 @@ def between_models(
     output_kernel: Kernel | None = None,
     prompt_kernel: Kernel | None = None,
     rule: str = "variance",
-    order: float = 2,
-    method: Method | None = None,
     errors: bool = True,
     prompt_ids: Labels | Mapping[str, Labels] | None = None,
     groups: int | ArrayLike | None = None,
@@ -191,26 +178,21 @@ def between_models(
 ) -> Between:
     """How many of several models are different given the prompts, and the overlap of every two.
 
-    The number is exp I(X; M | T) for outputs X, prompts T and the model M of each output, in which
-    all models have the same share. It is 1 if all models say the same, and the number of models if
-    no two have an output in common (docs/contributions.md).
+    The number is exp I(X; M | T), of order 2, for outputs X, prompts T and the model M of each
+    output, in which all models have the same share. It is 1 if all models say the same, and the
+    number of models if no two have an output in common (docs/contributions.md).
 
-    Order 2 compares no row with itself. Where most answers are to prompts with several answers of
+    No row is compared with itself. Where most answers are to prompts with several answers of
     their model, the mean over the other answers takes the place of a row itself, and prompts with a
-    single answer of some model are left out. Elsewhere rows of one prompt are not compared. At
-    other orders a row also meets itself, so that two samples of one model seem to differ.
+    single answer of some model are left out. Elsewhere rows of one prompt are not compared.
 
     Args:
       models: the outputs of at least two by name, embeddings `[n, d_x]` of one encoder.
       prompts: embeddings `[n, d_t]` that all models share row by row; or those of each model by
         name; or None to compare outputs alone.
       output_kernel, prompt_kernel, rule, seed, progress: as `compare`.
-      order: the Renyi order, above 0 and finite. Order 2 takes one pass over the pairs of all rows,
-        at any n. Other orders take a spectrum of each model, of every two and of all.
-      method: how eigenvalues are computed, as `evaluate`; not from features. The errors of
-        estimates, up to about twice their `rtol`, are not part of the standard errors.
-      errors: whether to compute standard errors, by leaving out groups of rows in turn: part of the
-        one pass at order 2; at other orders, as many times the work as there are groups.
+      errors: whether to compute standard errors, by leaving out groups of rows in turn, in the one
+        pass over all pairs of rows.
       prompt_ids: as `compare`.
       groups: how many groups (20 where None) or the label `[n]` of every row, which needs models of
         the same rows. Rows with equal prompts leave together, of all models.
@@ -220,8 +202,7 @@ def between_models(
       `Between`; `print` shows it.
 
     Raises:
-      TypeError, ValueError: there is one model, the order is infinite, the method is of features,
-        or as `compare`.
+      TypeError, ValueError: there is one model, or as `compare`.
 
     Examples:
       To every prompt A and B say the same, and C says something else:
@@ -236,12 +217,8 @@ def between_models(
       >>> print(found.overlaps.round(2)[0])
       [1. 1. 0.]
     """
-    keys, entropy = Keys(seed), Entropy(order=order)
-    if math.isinf(entropy.order):
-        raise ValueError("order: expected a finite number, received inf: it gives no overlaps.")
-    if not isinstance(errors, (bool, np.bool_)):
-        raise ValueError(f"errors: expected True or False, received {errors!r}.")
-    method = methods.check_gram_method(Auto(keys.probes) if method is None else method)
+    keys = Keys(seed)
+    errors = validation.check_flag(errors, name="errors")
     count, labels = jackknife.DEFAULT_GROUPS, None
     if isinstance(groups, (int, np.integer)):
         count = validation.check_count(groups, name="groups", minimum=2)
@@ -272,39 +249,29 @@ def between_models(
     if errors:
         chosen = _groups(pairs, count, keys.groups, not isinstance(prompts, Mapping))
     progress("between models")
-    return of_pairs(pairs, entropy, chosen, method=method)
+    return of_pairs(pairs, chosen)
 
 
-def of_pairs(
-    pairs: Mapping[str, Pairs],
-    entropy: Entropy,
-    groups: Mapping[str, Groups] | None,
-    *,
-    method: Method = AUTO,
-) -> Between:
+def of_pairs(pairs: Mapping[str, Pairs], groups: Mapping[str, Groups] | None) -> Between:
     """What `between_models` returns, of pairs under the same kernels on one device.
 
     There are errors by groups.
     """
-    pooled, c, untested, left_out = Pooled(pairs, groups), 1 - entropy.order, _BIASED, 0
-    single = None if entropy.needs_spectrum else pooled.single_answers()
+    pooled, left_out = Pooled(pairs, groups), 0
+    single = pooled.single_answers()
     if single is not None and single.any():
         left_out = np.unique(pooled.prompt[single]).size
         pooled.weigh(np.where(single, 0, pooled.weights))
     shared = pooled.shares_prompts()
     # The prompts say nothing of the model where all models have them alike.
-    terms = ("joint",) if shared else ("joint", "prompts")
-    if entropy.needs_spectrum:
-        exceed = pooled.from_spectra(terms, entropy, method)
-    else:
-        exceed = pooled.from_norms(terms, repeated=single is not None)
-        untested = None if shared or single is None else _OTHER_PROMPTS
-        if single is not None and groups is not None and pooled.splits_answers():
-            groups, untested = None, _SPLIT
+    means = pooled.means_of(("joint",) if shared else ("joint", "prompts"), single is not None)
+    untested = None if shared or single is None else _OTHER_PROMPTS
+    if single is not None and groups is not None and pooled.splits_answers():
+        groups, untested = None, _SPLIT
 
     def information(models: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         """I(X; M | T) and H(M | T) of some models, `[1 + g]`."""
-        joint, *of_prompts = (of(models) for of in exceed)
+        joint, *of_prompts = (_between_means(of, models) for of in means)
         prompts = sum(of_prompts, np.zeros_like(joint))
         return joint - prompts, math.log(len(models)) - prompts
 
@@ -313,13 +280,12 @@ def of_pairs(
     if np.isnan(number).any():
         untested = _ALONE
     overlaps = np.broadcast_to(np.eye(len(pairs)), (number.size, len(pairs), len(pairs))).copy()
-    rounding = saturation.rounding(entropy, pooled.points.dtype)
+    rounding = saturation.rounding(Entropy(2), pooled.points.dtype)
     for one, two in itertools.combinations(range(len(pairs)), 2):
-        of_both = _overlap(*information((one, two)), c, rounding)
+        of_both = _overlap(*information((one, two)), rounding)
         overlaps[:, one, two] = overlaps[:, two, one] = of_both
     return Between(
         models=tuple(pairs),
-        order=entropy.order,
         dtype=pooled.points.dtype.name,
         paired=pooled.points.paired,
         number=float(number[0]),
@@ -337,8 +303,7 @@ def of_plan(
     pairs: Mapping[str, Pairs], plan: Plan, evaluations: Mapping[str, Evaluation], *, shared: bool
 ) -> Between | None:
     """What `compare` shows: order 2 of several models, where it is computed from their pairs."""
-    wanted = [entropy for entropy in plan.entropies if not plan.method.computes(entropy)]
-    if len(pairs) < 2 or not wanted:
+    if len(pairs) < 2 or all(map(plan.method.computes, plan.entropies)):
         return None
     plan.progress("between models")
     groups = None
@@ -347,7 +312,7 @@ def of_plan(
         with contextlib.suppress(ValueError):
             count = plan.count or jackknife.DEFAULT_GROUPS
             groups = _groups(pairs, count, plan.keys.groups, shared)
-    return of_pairs(pairs, wanted[0], groups)
+    return of_pairs(pairs, groups)
 
 
 def _groups(
@@ -424,26 +389,29 @@ class Pooled:
         estimate = np.sum(whole - (1 - 1 / h) * deleted, axis=-1, keepdims=True)
         return (h * whole - (h - 1) * deleted - estimate) / np.sqrt(h - 1)
 
-    def from_norms(self, terms: tuple[str, ...], *, repeated: bool) -> list[OfMixture]:
-        """Order 2 of mixtures of models, from one pass over the pairs of rows."""
+    def means_of(self, terms: tuple[str, ...], repeated: bool) -> list[np.ndarray]:
+        """Mean squared kernels of every two models, `[1 + g, m, m]`, of all and without each group.
+
+        Of these prompts with any number of answers where they are `repeated`; elsewhere over the
+        pairs of rows of different prompts.
+        """
         copies = self.weights**2 * (1 - 1 / self.copies)
         if not repeated:
             one_prompt = not self.prompt.any()
             kind = np.arange(self.points.n) if one_prompt else self.prompt
-            means = self.means(terms, kind, copies if one_prompt else 0 * copies)
-        else:  # The pairs of different answers to a prompt take the weight of all its pairs.
-            kind = self._answers
-            every = np.square(np.bincount(kind, self.weights))[kind]
-            others = every - np.bincount(kind, self.weights**2 - copies)[kind]
-            times = np.stack([every / np.where(others > 0, others, 1), np.ones(kind.size)])
-            sums = self._sums(terms, kind, times)
-            own = (times[0] * copies, self.weights**2)
-            every = self._total(np.multiply.outer(self.sizes, self.sizes))
-            means = [
-                self._total(of + self._diagonal(with_itself)) / every
-                for of, with_itself in zip(sums, own, strict=False)
-            ]
-        return [functools.partial(_between_means, of) for of in means]
+            return self.means(terms, kind, copies if one_prompt else 0 * copies)
+        # The pairs of different answers to a prompt take the weight of all its pairs.
+        kind = self._answers
+        every = np.square(np.bincount(kind, self.weights))[kind]
+        others = every - np.bincount(kind, self.weights**2 - copies)[kind]
+        times = np.stack([every / np.where(others > 0, others, 1), np.ones(kind.size)])
+        sums = self._sums(terms, kind, times)
+        own = (times[0] * copies, self.weights**2)
+        every = self._total(np.multiply.outer(self.sizes, self.sizes))
+        return [
+            self._total(of + self._diagonal(with_itself)) / every
+            for of, with_itself in zip(sums, own, strict=False)
+        ]
 
     def means(self, terms: Sequence[str], kind: np.ndarray, copies: np.ndarray) -> list[np.ndarray]:
         """Mean squared kernels of every two models, `[1 + g, m, m]`, of all and without each group.
@@ -500,28 +468,6 @@ class Pooled:
         norms = _norms(self.points, blocks, *beside, weighted, tuple(terms), self.one_prompts)
         return list(np.asarray(norms, np.float64).transpose(0, 1, 3, 2, 4))
 
-    def from_spectra(
-        self, terms: Sequence[str], entropy: Entropy, method: Method
-    ) -> list[OfMixture]:
-        """Any order, from the spectrum of each mixture of models."""
-
-        @functools.cache
-        def of_mixture(term: str, models: tuple[int, ...]) -> np.ndarray:
-            rows = np.flatnonzero(np.isin(self.model, models))
-            grams = methods.grams_of_terms(self.points.rows(rows))
-            gram = cast(Gram, grams[term if self.points.paired else "outputs"])
-            found = []
-            for group in range(-1, self.count):  # The group -1 has no rows.
-                kept = self.group[rows] != group
-                weights = self.weights[rows] * kept
-                totals = np.bincount(self.model[rows], weights)[self.model[rows]]
-                weighted = gram.weighted(weights / totals / len(models))
-                found.append(methods.entropy_of(weighted, entropy, method))
-            return np.array(found)
-
-        entropies = [functools.partial(of_mixture, term) for term in terms]
-        return [functools.partial(_between, of, c=1 - entropy.order) for of in entropies]
-
 
 @functools.partial(jax.jit, static_argnums=(5, 6))
 def _norms(
@@ -550,7 +496,7 @@ def _norms(
     Returns:
       `[terms, m, m, g, g]`.
     """
-    factors, subsets = methods.factors_of(points)
+    factors, subsets = order_two.factors_of(points)
     named = {"joint": subsets[-1], "prompts": subsets[1] if points.paired else ()}
     wanted, kernels = tuple(named[term] for term in terms), [f.kernel for f in factors]
     models, count, size, groups = weights.shape
@@ -599,38 +545,16 @@ def _norms(
 
 
 def _between_means(means: np.ndarray, models: tuple[int, ...]) -> np.ndarray:
-    """`_between` at order 2, of mean squared kernels `[1 + g, m, m]`."""
+    """H of the mixture of some models less that of a model, from `Pooled.means_of`."""
     of_models = means[:, models][:, :, models]
     own = of_models.diagonal(axis1=1, axis2=2).mean(axis=1)
     return np.log(np.where(own > 0, own, math.nan) / of_models.mean(axis=(1, 2)))
 
 
-def _between(entropy_of: OfMixture, models: tuple[int, ...], c: float) -> np.ndarray:
-    """H of the mixture less the mean of the models' H, log mean exp(c H) / c with c = 1 - order.
-
-    It is H(Y) + H(M) - H(Y, M) for the points Y of the Gram, since that of (Y, M) has a block for
-    each model.
-    """
-    whole = entropy_of(models)
-    own = np.stack([entropy_of((model,)) for model in models])
-    if c == 0:
-        return whole - own.mean(axis=0)
-    # Relative to the largest power. Near c = 0 the logarithm of a mean would lose its digits.
-    top = own.max(axis=0) if c > 0 else own.min(axis=0)
-    return whole - top - np.log1p(np.mean(np.expm1(c * (own - top)), axis=0)) / c
-
-
-def _overlap(information: np.ndarray, most: np.ndarray, c: float, rounding: float) -> np.ndarray:
-    """(exp(c I) - exp(c L)) / (1 - exp(c L)) with c = 1 - order and L = H(M | T), I at most L.
-
-    At order 1, 1 - I / L. NaN where L is zero up to `rounding`.
-    """
-
-    def q(x: np.ndarray) -> np.ndarray:
-        return np.expm1(c * x) / c if c else x
-
+def _overlap(information: np.ndarray, most: np.ndarray, rounding: float) -> np.ndarray:
+    """(exp(L - I) - 1) / (exp(L) - 1) with L = H(M | T), I at most L; NaN where L is zero."""
     known = np.where(most > rounding, most, math.nan)
-    return np.exp(c * information) * q(known - information) / q(known)
+    return np.expm1(np.maximum(known - information, 0)) / np.expm1(known)
 
 
 def _units(groups: Mapping[str, Groups]) -> str:

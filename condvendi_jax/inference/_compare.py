@@ -12,7 +12,7 @@ import itertools
 import math
 import string
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -20,12 +20,23 @@ from jax.typing import ArrayLike
 from condvendi_jax import validation
 from condvendi_jax.entropies import Entropy, PerScore
 from condvendi_jax.inference import _between as between_models
+from condvendi_jax.inference import _designs as designs
 from condvendi_jax.inference import _jackknife as jackknife
+from condvendi_jax.inference import _population as populations
 from condvendi_jax.inference import _profile as profiles
 from condvendi_jax.inference import saturation
 from condvendi_jax.inference._infinitesimal import root_mean_square
-from condvendi_jax.inference._plan import Designs, Plan
-from condvendi_jax.inference._results import Comparison, Difference, Ranking, ScoredOrder
+from condvendi_jax.inference._jackknife import Groups
+from condvendi_jax.inference._plan import Common, Plan
+from condvendi_jax.inference._population import Population
+from condvendi_jax.inference._results import (
+    Comparison,
+    Difference,
+    ErrorsBy,
+    Evaluation,
+    Ranking,
+    ScoredOrder,
+)
 from condvendi_jax.kernels import Kernel
 from condvendi_jax.pairs import Labels, Pairs
 from condvendi_jax.spectra._methods import Method
@@ -37,6 +48,7 @@ _ONE_PROMPT = (
     "without one of the groups all rows have the same prompt, for which conditional and "
     "information say nothing"
 )
+_NO_PAIRS = "no two rows have similar prompts: give several answers to each prompt"
 
 
 @validation.outside_transformations
@@ -47,10 +59,11 @@ def compare(
     output_kernel: Kernel | None = None,
     prompt_kernel: Kernel | None = None,
     rule: str = "variance",
-    orders: Sequence[float] = (1, 2),
+    orders: Sequence[float] = (2, 1),
     truncation: int | None = None,
     method: Method | None = None,
     errors: bool = True,
+    unbiased: bool = True,
     prompt_ids: Labels | Mapping[str, Labels] | None = None,
     groups: int | ArrayLike | None = None,
     weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
@@ -95,7 +108,7 @@ def compare(
       >>> list(result.ranking("conditional", 2).values), result.ranking("conditional", 2).letters
       (['many', 'few'], {'many': 'a', 'few': 'b'})
     """
-    plan = Plan(orders, truncation, method, errors, groups, seed, progress)
+    plan = Plan(orders, truncation, method, errors, groups, seed, progress, unbiased=unbiased)
     level = profiles.check_level(level)
     pairs = Pairs.of_models(
         models,
@@ -111,89 +124,198 @@ def compare(
     )
     given = pairs
     pairs = {name: own.supported() for name, own in pairs.items()}
-    designs = check_numbers(pairs, plan)
+    check_numbers(pairs, plan)
     shared = not isinstance(prompts, Mapping)
     evaluations, matched = plan.evaluate(pairs, shared=shared)
+    common = Common.of(pairs)
     first, untested = next(iter(evaluations.values())), None
     computed = [o.errors_by for e in evaluations.values() for o in e.orders if o.errors_by]
-    fewest = min(computed, key=lambda by: by.groups, default=None)
+    fewest = min(computed + _kept(evaluations, plan), key=lambda by: by.groups, default=None)
     if fewest and fewest.groups < jackknife.FEWEST_TESTED and len(evaluations) > 1:
         untested = (
             f"{fewest.groups} groups of {fewest.units} are too few, at least "
             f"{jackknife.FEWEST_TESTED} are needed"
         )
-    by_order = zip(*(evaluation.orders for evaluation in evaluations.values()), strict=True)
-    options: dict[str, Any] = {"level": level, "paired": matched != "none", "designs": designs}
-    options["tested"] = untested is None
-    rankings = tuple(
-        _ranking(score, dict(zip(evaluations, of_models, strict=True)), **options)
-        for of_models in by_order
-        for score in first.names
-    )
-    some = len(pairs) == 1 or any(designs.equal(*two) for two in itertools.combinations(pairs, 2))
-    testable = untested is None and some
+    options: dict[str, Any] = {"level": level, "paired": matched != "none"}
+    options["tested"], rankings = untested is None, []
+    for of_models in zip(*(evaluation.orders for evaluation in evaluations.values()), strict=True):
+        scored = dict(zip(evaluations, of_models, strict=True))
+        compared = _compared(scored, pairs, plan, common, shared=shared)
+        options["unbiased"] = plan.unbiased and of_models[0].population is not None
+        rankings += [_ranking(score, scored, compared, **options) for score in first.names]
     if untested is None and any(not r.tested and not r.saturated for r in rankings):
-        missing = any(o.influences is None for e in evaluations.values() for o in e.orders)
+        missing = any(o.errors_by is None for e in evaluations.values() for o in e.orders)
         withheld = [by.reason for by in computed if by.withheld]
-        other = designs.differ or (withheld[0] if withheld else _ONE_PROMPT)
+        if plan.unbiased:
+            every = [own for evaluation in evaluations.values() for own in evaluation.orders]
+            of_orders = [own.population.withheld for own in every if own.population]
+            withheld += [reason for reason in of_orders if reason]
+        undefined = any(math.isnan(value) for r in rankings for value in r.values.values())
+        other = (
+            _NO_PAIRS
+            if undefined
+            else common.untested or (withheld[0] if withheld else _ONE_PROMPT)
+        )
         untested = _NO_ERRORS if missing else other
     between = between_models.of_plan(pairs, plan, evaluations, shared=shared)
     over = None
-    if profile or (profile is None and testable and untested in (None, designs.differ)):
+    if profile or (profile is None and untested is None):
         asked = bool(profile)
-        over = profiles.of_plan(pairs, plan, designs, level=level, shared=shared, asked=asked)
-    return Comparison(evaluations, rankings, matched, level, untested, between, over, given)
+        over = profiles.of_plan(pairs, plan, common, level=level, shared=shared, asked=asked)
+    return Comparison(
+        evaluations,
+        tuple(rankings),
+        matched,
+        level,
+        untested,
+        between,
+        over,
+        given,
+        None if all(ranking.unbiased for ranking in rankings) else common.design,
+    )
 
 
-def check_numbers(models: Mapping[str, Pairs], plan: Plan) -> Designs:
-    """The designs of models, with a warning where they differ; refuses models of too few rows."""
+def _kept(evaluations: Mapping[str, Evaluation], plan: Plan) -> list[ErrorsBy]:
+    """The groups of unbiased scores: single answers beside prompts of several do not count."""
+    scored = [own for evaluation in evaluations.values() for own in evaluation.orders]
+    return [
+        own.errors_by._replace(groups=own.population.freedom + 1)
+        for own in scored
+        if plan.unbiased and own.errors_by and own.population and own.population.freedom
+    ]
+
+
+def check_numbers(models: Mapping[str, Pairs], plan: Plan) -> None:
+    """Refuses models of too few rows."""
     numbers = {name: pairs.total for name, pairs in models.items()}
     if plan.errors and min(numbers.values()) < jackknife.FEWEST_ROWS:
         raise ValueError(f"models: expected three outputs of each or more, received {numbers}.")
-    return Designs.of(models)
+
+
+class _Compared(NamedTuple):
+    """The scores of one model and order, brought to the design that all models have.
+
+    Attributes:
+      values: the scores.
+      tested: what differences are tested of: the scores, or for some of them one over it.
+      inverted: for which.
+      influences: the effect of each unit on what is tested.
+      standard_errors, bandwidth_errors: of the scores.
+      intervals: of estimated scores, None where they are exact.
+      population: the intervals of the population, of unbiased scores.
+      freedom: the degrees of freedom of the errors of unbiased scores.
+    """
+
+    values: PerScore
+    tested: PerScore
+    inverted: PerScore
+    influences: PerScore | None
+    standard_errors: PerScore | None
+    bandwidth_errors: PerScore | None
+    intervals: PerScore | None = None
+    population: PerScore | None = None
+    freedom: int | None = None
+
+
+_PLAIN = PerScore(False, False, False)
+
+
+def _compared(
+    scored: Mapping[str, ScoredOrder],
+    pairs: Mapping[str, Pairs],
+    plan: Plan,
+    common: Common,
+    *,
+    shared: bool,
+) -> dict[str, _Compared]:
+    """Models by one order, at one design. Unbiased scores have that of the fewest prompts."""
+    populations = {name: own.population for name, own in scored.items()}
+    known = {name: own for name, own in populations.items() if own is not None}
+    if known and (plan.unbiased or common.design is not None):
+        own, same = common.shares(known.values(), unbiased=plan.unbiased)
+        return {
+            name: _of_population(of.at(own, same), intervals=plan.unbiased)
+            for name, of in known.items()
+        }
+    if common.design is None:
+        return {
+            name: _Compared(
+                own.decomposition.scores,
+                own.decomposition.scores,
+                _PLAIN,
+                None if common.untested else own.influences,
+                own.standard_errors,
+                own.bandwidth_errors,
+                own.decomposition.intervals if own.decomposition.estimation else None,
+            )
+            for name, own in scored.items()
+        }
+    units: dict[str, Groups] = {}
+    if plan.errors:
+        units, _ = jackknife.group_models(pairs, None, key=plan.keys.groups, shared=shared)
+    found = {}
+    for name, own in scored.items():
+        entropy = Entropy(own.decomposition.order, own.decomposition.truncation)
+        plan.progress(f"order {entropy.order:g} of {name} at {common.design}")
+        of = designs.at_design(
+            pairs[name], entropy, plan.method, units.get(name), common.design, seed=plan.seed
+        )
+        estimated = of.intervals if own.decomposition.estimation else None
+        tested = of.scores, of.scores, _PLAIN, of.influences
+        found[name] = _Compared(*tested, of.standard_errors, None, estimated)
+    return found
+
+
+def _of_population(of: Population, *, intervals: bool) -> _Compared:
+    inverted = PerScore(*populations.INVERTED)
+    values = of.values, of.similarities, inverted, of.influences
+    shown = of.intervals if intervals else None
+    errors = of.standard_errors, of.bandwidth_errors
+    return _Compared(*values, *errors, None, shown, of.freedom or None)
 
 
 def _ranking(
     score: str,
     scored: Mapping[str, ScoredOrder],
+    compared: Mapping[str, _Compared],
     *,
     level: float,
     tested: bool,
     paired: bool,
-    designs: Designs,
+    unbiased: bool,
 ) -> Ranking:
     """All models by one score of one order."""
     first = next(iter(scored.values())).decomposition
     entropy = Entropy(order=first.order, truncation=first.truncation)
-    values = {name: float(getattr(o.decomposition.scores, score)) for name, o in scored.items()}
-    n = [o.largest for o in scored.values()]
-    limit = saturation.limit_of([*values.values()], n, entropy, first.dtype)
+    values = {name: float(getattr(of.values, score)) for name, of in compared.items()}
+    limit = _limit(score, scored, list(values.values()), entropy)
     if limit is None:  # Otherwise rounding would decide on the order.
-        values = dict(sorted(values.items(), key=lambda item: -item[1]))
+        values = dict(sorted(values.items(), key=lambda item: -np.nan_to_num(item[1], nan=-1)))
 
-    def of_each(results: Callable[[ScoredOrder], PerScore | None]) -> dict[str, Any]:
+    def of_each(name_of: str) -> dict[str, Any]:
         """This score in results, of the models that have them, in the order of the values."""
-        found = {name: results(scored[name]) for name in values}
+        found = {name: getattr(compared[name], name_of) for name in values}
         return {name: getattr(own, score) for name, own in found.items() if own is not None}
 
-    errors = of_each(lambda o: o.standard_errors)
-    influences = of_each(lambda o: o.influences)
-    groups = [o.errors_by.groups for o in scored.values() if o.errors_by]
-    intervals = of_each(lambda o: o.decomposition.estimation and o.decomposition.intervals)
-    rounding = saturation.rounding(entropy, first.dtype)
+    errors, intervals = of_each("standard_errors"), of_each("intervals")
+    freedom = [o.errors_by.groups - 1 for o in scored.values() if o.errors_by]
+    freedom += [of.freedom for of in compared.values() if of.freedom is not None]
     differences = _differences(
         values,
-        influences,
+        of_each("influences"),
         intervals,
-        tested=designs.equal if tested and limit is None else lambda *_: False,
-        rounding=rounding,
+        at=of_each("tested") if any(of_each("inverted").values()) else None,
+        tested=tested and limit is None,
+        rounding=saturation.rounding(entropy, first.dtype),
         paired=paired,
-        freedom=min(groups, default=2) - 1,
+        freedom=min(freedom, default=1),
     )
     letters = dict.fromkeys(values, "")
     if not any(math.isnan(d.p_value) for d in differences) and limit is None:
         apart = {frozenset(d[:2]) for d in differences if d.adjusted <= level}
         letters = letter_display(list(values), apart)
+    population = of_each("population") or None
+    plain = {name: float(getattr(scored[name].decomposition.scores, score)) for name in values}
     return Ranking(
         score=score,
         order=first.order,
@@ -203,9 +325,27 @@ def _ranking(
         intervals=intervals or None,
         differences=differences,
         letters=letters,
-        bandwidth_errors=of_each(lambda o: o.bandwidth_errors) or None,
+        bandwidth_errors=of_each("bandwidth_errors") or None,
         saturated=limit,
+        unbiased=unbiased,
+        population=population,
+        plug_in=plain,
     )
+
+
+def _limit(
+    score: str, scored: Mapping[str, ScoredOrder], values: Sequence[float], entropy: Entropy
+) -> saturation.Limit | None:
+    """Where the scores of the samples are saturated, or values of the models are all equal."""
+    plain = [float(getattr(own.decomposition.scores, score)) for own in scored.values()]
+    largest = [own.largest for own in scored.values()]
+    dtype = next(iter(scored.values())).decomposition.dtype
+    limit = saturation.limit_of(plain, largest, entropy, dtype)
+    if limit in ("smallest", "largest"):
+        return limit
+    allowed = saturation.rounding(entropy, dtype) * np.abs(values).max()
+    several = len(values) > 1 and np.isfinite(values).all()  # Infinite where no rows are alike.
+    return "equal" if several and np.ptp(values) <= allowed else None
 
 
 def _differences(
@@ -214,15 +354,17 @@ def _differences(
     intervals: Mapping[str, tuple[float, float]],
     *,
     freedom: int,
-    tested: Callable[[str, str], bool] = lambda *_: True,
+    at: Mapping[str, float] | None = None,
+    tested: bool = True,
     rounding: float = 0.0,
     paired: bool = True,
 ) -> tuple[Difference, ...]:
-    """Every pair of models, with p-values for each and for all at once of those that are `tested`.
+    """Every pair of models, with p-values for each and for all at once if they are `tested`.
 
     Values that differ by no more than `rounding`, relative to the larger, have p = 1. The error of
     an estimate is added, by the width of the intervals. The influences of `paired` models are of
-    the same groups; `freedom` is the number of degrees of freedom of their errors.
+    the same groups; `freedom` is the number of degrees of freedom of their errors. Where `at` is
+    given, it is one over the values: influences are on it, and differences of it are tested.
     """
     from scipy.special import stdtr  # Imported where it is used: it is slow to import.
 
@@ -230,15 +372,20 @@ def _differences(
     for one, two in itertools.combinations(values, 2):
         value = values[one] - values[two]
         estimated = [np.subtract(*intervals[name]) / _WIDTH for name in (one, two) if intervals]
-        error = math.nan
+        error = of_tested = math.nan
+        apart = value if at is None else at[one] - at[two]
         if influences:
-            error = math.hypot(_error(influences[one], influences[two], paired), *estimated)
-        if not tested(one, two) or math.isnan(error):
+            both = influences[one], influences[two]
+            of_tested = error = math.hypot(_error(*both, paired), *estimated)
+            if at is not None:
+                with np.errstate(invalid="ignore"):
+                    error = _error(both[0] * values[one] ** 2, both[1] * values[two] ** 2, paired)
+        if not tested or math.isnan(of_tested) or math.isnan(apart):
             p_value = math.nan
-        elif abs(value) <= rounding * max(abs(values[one]), abs(values[two])):
+        elif abs(apart) <= rounding * max(abs((at or values)[one]), abs((at or values)[two])):
             p_value = 1.0
         else:
-            p_value = float(2 * stdtr(freedom, -abs(value) / error)) if error > 0 else 0.0
+            p_value = float(2 * stdtr(freedom, -abs(apart) / of_tested)) if of_tested > 0 else 0.0
         found.append(Difference(one, two, value, error, p_value, math.nan))
     adjusted = holm([difference.p_value for difference in found])
     return tuple(d._replace(adjusted=p) for d, p in zip(found, adjusted, strict=True))

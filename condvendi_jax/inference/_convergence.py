@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.typing import ArrayLike
 
 from condvendi_jax import validation
@@ -18,6 +19,7 @@ from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.pairs import Pairs, takes_pairs
 from condvendi_jax.scores._decompose import Decomposition, Scores
 from condvendi_jax.spectra import _methods as methods
+from condvendi_jax.spectra import _order_two as order_two
 from condvendi_jax.spectra._methods import AUTO, Computed, Method
 
 
@@ -33,6 +35,8 @@ class ConvergenceCurve(Scores):
       standard_errors: of the estimates, `[m]` each; zero where exact.
       methods: how each size was computed.
       order, truncation, dtype: as `Decomposition`; a truncation above a size keeps all eigenvalues.
+      unbiased: the curve without the pairs of a row with itself, of the same pass, at order 2
+        without truncation; None elsewhere. It does not grow with n', and is NaN at one row.
     """
 
     sizes: tuple[int, ...]
@@ -45,6 +49,7 @@ class ConvergenceCurve(Scores):
     order: float
     truncation: int | None
     dtype: str
+    unbiased: ConvergenceCurve | None = None
 
 
 @validation.outside_transformations
@@ -61,6 +66,8 @@ def convergence_curve(
 
     Order 2 is one pass over the largest size, whatever the number of sizes; every other entropy
     shares one set of spectra a size. Shuffle the rows first: a prefix must be a random sample.
+    Unbiased scores are then those of any number of rows at every size. Rows with equal prompts
+    count as any two rows: how many answers a prompt has in a prefix is chance.
 
     Args:
       pairs: the data, or `outputs, prompts` (None without prompts) and kernels, as `decompose`. The
@@ -107,21 +114,28 @@ def convergence_curve(
         methods.check(pairs.rows(slice(sizes[-1])), method)
     prefix = None
     if len(spectral) < len(entropies):
-        prefix = _prefix_entropies(pairs.rows(slice(sizes[-1])))
+        largest = pairs.rows(slice(sizes[-1]))
+        copies = None if largest.copies is None else jnp.asarray(largest.copies, largest.dtype)
+        prefix = _prefix_entropies(largest, copies)
     curves: list[list[Decomposition]] = [[] for _ in entropies]
+    others: list[list[Decomposition]] = [[] for _ in entropies]
     for size in sizes:
         fitted = [entropy.fitted(size) for entropy in spectral]
         found = iter(methods.compute(pairs.rows(slice(size)), fitted, method) if spectral else ())
-        for entropy, curve, own in zip(entropies, curves, of_method, strict=True):
+        for entropy, curve, other, own in zip(entropies, curves, others, of_method, strict=True):
             if own:
-                computed = next(found)
-            else:
-                assert prefix is not None
-                values = jax.tree.map(lambda all_sizes, size=size: all_sizes[size - 1], prefix)
-                computed = Computed(values, None, methods.FROBENIUS)
-            curve.append(Decomposition.of(computed, entropy, n=size))
+                curve.append(Decomposition.of(next(found), entropy, n=size))
+                continue
+            assert prefix is not None
+            for values, of in zip(prefix, (curve, other), strict=True):
+                at = jax.tree.map(lambda all_sizes, size=size: all_sizes[size - 1], values)
+                of.append(Decomposition.of(Computed(at, None, methods.FROBENIUS), entropy, n=size))
         progress()
-    return [_along(curve) for curve in curves]
+    unbiased = [_along(curve) if curve else None for curve in others]
+    return [
+        dataclasses.replace(_along(curve), unbiased=other)
+        for curve, other in zip(curves, unbiased, strict=True)
+    ]
 
 
 def _along(curve: Sequence[Decomposition]) -> ConvergenceCurve:
@@ -145,10 +159,24 @@ def _along(curve: Sequence[Decomposition]) -> ConvergenceCurve:
 
 
 @jax.jit
-def _prefix_entropies(pairs: Pairs) -> PerTerm:
-    """The order-2 entropies of X, T and (X, T) of every prefix, `[n]` each."""
-    norms = pairwise.prefix_norms(*methods.factors_of(pairs), weights=pairs.weights)
-    return methods.order_two_entropies(norms)
+def _prefix_entropies(pairs: Pairs, copies: jax.Array | None) -> tuple[PerTerm, PerTerm]:
+    """The order-2 entropies of X, T and (X, T) of every prefix, `[n]` each, and the unbiased ones.
+
+    Each of the `copies` of a row is a row.
+    """
+    factors, subsets = order_two.factors_of(pairs)
+    weights = jnp.ones(pairs.n, pairs.dtype) if pairs.weights is None else pairs.weights
+    weights = weights[None]
+    sums = pairwise.arrival_sums(factors, subsets, weights=weights.T)[:, 0]
+    squares = jnp.square(weights)
+    alone = squares if copies is None else squares / jnp.maximum(copies, 1)[None]
+    others = 2 * sums * weights
+    parts = (others + squares, others + (squares - alone), weights, alone)
+    # Scanned sums add in a tree: the error grows with log n, not with n.
+    scanned = lax.associative_scan(jnp.add, jnp.concatenate(parts), axis=1)
+    norms, unbiased = scanned[: len(sums)], scanned[len(sums) : -2]
+    total, own = jnp.square(scanned[-2:-1]), scanned[-1:]
+    return order_two.entropies_of(norms / total), order_two.entropies_of(unbiased / (total - own))
 
 
 def settled_from(sizes: Sequence[int], values: ArrayLike, *, tolerance: float) -> int | None:

@@ -17,14 +17,14 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from condvendi_jax import validation
-from condvendi_jax.entropies import PerScore
+from condvendi_jax.entropies import Entropy, PerScore
+from condvendi_jax.inference import _designs as designs
 from condvendi_jax.inference import _jackknife as jackknife
 from condvendi_jax.inference import _profile as profiles
 from condvendi_jax.inference._plan import Plan
-from condvendi_jax.inference._results import Evaluation
+from condvendi_jax.inference._results import Evaluation, ScoredOrder
 from condvendi_jax.kernels import Gaussian, Kernel
 from condvendi_jax.pairs import Labels, Pairs, takes_pairs
-from condvendi_jax.scores._decompose import Decomposition
 from condvendi_jax.spectra import _methods as methods
 from condvendi_jax.spectra._methods import AUTO, Method
 
@@ -40,10 +40,11 @@ def evaluate(
     output_kernel: Kernel | None = None,
     prompt_kernel: Kernel | None = None,
     rule: str = "variance",
-    orders: Sequence[float] = (1, 2),
+    orders: Sequence[float] = (2, 1),
     truncation: int | None = None,
     method: Method | None = None,
     errors: bool = True,
+    unbiased: bool = True,
     prompt_ids: Labels | None = None,
     groups: int | ArrayLike | None = None,
     weights: ArrayLike | None = None,
@@ -63,6 +64,8 @@ def evaluate(
       truncation: how many eigenvalues every entropy keeps; all where None.
       method: how eigenvalues are computed; `Auto` with a key of the seed where None.
       errors: whether to compute standard errors, from the influences of rows (docs/errors.md).
+      unbiased: whether order 2 is shown as `decompose(unbiased=True)` gives it, with an interval
+        for the population, and the papers' score beside it; or the papers' score alone.
       prompt_ids: as `Pairs`: which prompts are the same, a label for each row `[n]`.
       groups: rows that depend on each other: their labels `[n]`; where None, rows of equal prompts
         do. A number asks for errors by deletions: a jackknife that leaves out that many groups of
@@ -89,7 +92,7 @@ def evaluate(
       >>> print(f"{result.order(2).decomposition.vendi:.1f}")
       2.5
     """
-    plan = Plan(orders, truncation, method, errors, groups, seed, progress, checkpoint)
+    plan = Plan(orders, truncation, method, errors, groups, seed, progress, checkpoint, unbiased)
     if isinstance(outputs, Pairs):
         beside = (prompts, output_kernel, prompt_kernel, prompt_ids, plan.labels, weights)
         if any(given is not None for given in beside):
@@ -112,7 +115,21 @@ def evaluate(
             progress=progress,
         )
     evaluations, _ = plan.evaluate({"": pairs})
-    return dataclasses.replace(evaluations[""], elsewhere=_elsewhere(pairs.supported(), plan))
+    found, pairs = evaluations[""], pairs.supported()
+    sloped = tuple(_sloped(scored, pairs, plan) for scored in found.orders)
+    return dataclasses.replace(found, orders=sloped, elsewhere=_elsewhere(pairs, plan))
+
+
+def _sloped(scored: ScoredOrder, pairs: Pairs, plan: Plan) -> ScoredOrder:
+    """With the slope, of scores that grow with the rows and that the method does not bound."""
+    whole = scored.decomposition
+    entropy = Entropy(whole.order, whole.truncation)
+    unbounded = entropy.order < 2 and entropy.truncation is None
+    if not unbounded or not plan.method.gives_errors:
+        return scored
+    plan.progress(f"slope of order {entropy.order:g}")
+    slope = designs.slope(pairs, entropy, plan.method, whole.scores, seed=plan.seed)
+    return dataclasses.replace(scored, slope=slope)
 
 
 def _elsewhere(pairs: Pairs, plan: Plan) -> dict[float, PerScore] | None:
@@ -121,12 +138,7 @@ def _elsewhere(pairs: Pairs, plan: Plan) -> dict[float, PerScore] | None:
     moving = [k for k, kernel in enumerate(pairs.kernels) if isinstance(kernel, Gaussian)]
     if not wanted or not moving or pairs.n > _CHEAP:
         return None
-    found = {}
-    multiples = np.array([0.5, 2.0])
-    for times, terms in profiles.entropies_at(pairs, moving, multiples, plan.stored).items():
-        computed = methods.Computed(terms, None, methods.FROBENIUS)
-        found[times] = Decomposition.of(computed, wanted[0], n=pairs.n).scores
-    return found
+    return profiles.scores_at(pairs, moving, np.array([0.5, 2.0]), unbiased=plan.unbiased)
 
 
 @validation.outside_transformations

@@ -24,7 +24,8 @@ from condvendi_jax.inference._results import ErrorsBy, ScoredOrder
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.scores._decompose import Decomposition
 from condvendi_jax.spectra import _methods as methods
-from condvendi_jax.spectra._methods import Leaving, Matrices, Method, Sloped
+from condvendi_jax.spectra._methods import Method, Sloped
+from condvendi_jax.spectra._order_two import Leaving, Matrices, leaving_of
 
 # Where influences are too few, or too unlike the change by a deletion, for an error that covers; by
 # simulation (docs/errors.md). Rows; groups of rows at order 2; groups of rows elsewhere.
@@ -63,16 +64,7 @@ def leaving(pairs: Pairs, units: Groups) -> list[Leaving]:
         copies = np.ones(pairs.n) if pairs.copies is None else np.maximum(pairs.copies, 1)
         rows = np.arange(pairs.n)
         return [Leaving(rows, rows[:, None], (pairs.shares / copies)[:, None])]
-    sizes = np.bincount(units.membership, minlength=units.count)
-    order, ends = np.argsort(units.membership, kind="stable"), np.cumsum(sizes)
-    octaves, found = np.ceil(np.log2(np.maximum(sizes, 1))), []
-    for octave in np.unique(octaves):
-        groups = np.flatnonzero(octaves == octave)
-        place = np.arange(max(sizes[groups].max(), 1))
-        inside = place < sizes[groups, None]
-        rows = order[np.where(inside, (ends - sizes)[groups, None] + place, 0)]
-        found.append(Leaving(groups, rows, np.where(inside, pairs.shares[rows], 0)))
-    return found
+    return leaving_of(units.membership, units.count, pairs.shares)
 
 
 def influences(

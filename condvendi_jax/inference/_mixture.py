@@ -1,22 +1,19 @@
 """Which mixture of several models is the most diverse, and whether it beats the best model.
 
-A mixture with the weights w takes each of its n rows from a model that is drawn with these
-probabilities. Let U_ab be the mean of (k_x k_t)^2 over pairs of different rows, one of model a and
-one of b. Two different rows of the mixture have the mean w' U w, and a row with itself has 1. With
-J_ab = 1 / n + (1 - 1 / n) U_ab, and T_ab from k_t^2 in the same way, the mixture has
+A mixture with the weights w takes each output from a model that is drawn with these probabilities.
+Let U_ab be the mean of (k_x k_t)^2 over pairs of different rows, one of model a and one of b, and
+T_ab that of k_t^2. The mixture has
 
-    Conditional-RKE(w) = w' T w / w' J w,    w >= 0,    sum_a w_a = 1,
+    Conditional-RKE(w) = w' T w / w' U w,    w >= 0,    sum_a w_a = 1.
 
-up to the noise of the draws. That of a single model is its own score. If we gave weights to all
-rows of all models instead, a mixture of equal models would have a larger score than each of them,
-because it has more rows. If all models answer the same prompts row by row, each prompt still has
-one row in the mixture, so that pairs of rows with the same number do not count.
+No row meets itself, so that the score depends neither on the number of rows, nor on how many models
+are mixed: a mixture of equal models has the score of each of them. Where prompts repeat, the means
+are those of these prompts with any number of answers, as in `between_models`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -51,8 +48,7 @@ class Mixture:
       model_scores: the score of each model alone.
       best: the name of the model with the largest score.
       gain: the score of the mixture minus that of the best model; 0 if no mixture is better.
-      gain_error: the standard error of the gain at these weights; NaN, with a warning, where models
-        differ in their numbers of answers, since scores grow with these.
+      gain_error: the standard error of the gain at these weights.
       slopes: the derivative of the score in the weight of each model, while the weights of the
         others shrink in proportion. At a maximum it is zero for the models in the mixture, and zero
         or negative for the others (the Karush-Kuhn-Tucker conditions).
@@ -109,9 +105,8 @@ def mixture(
 ) -> Mixture:
     """The weights of the models whose mixture has the largest Conditional-RKE, with errors.
 
-    A mixture has as many rows as a model, and takes each from a model that is drawn with these
-    weights. One pass over the pairs of all rows gives the expected scores of all mixtures. The
-    search starts at each of the models, and returns the best maximum that it reaches.
+    One pass over the pairs of all rows gives the unbiased scores of all mixtures. The search starts
+    at each of the models, and returns the best maximum that it reaches.
 
     The errors are those of the scores at fixed weights: a change of the weights does not change the
     score at its maximum, to first order.
@@ -133,9 +128,9 @@ def mixture(
       >>> import condvendi_jax as cv
       >>> low = np.repeat([[0.0], [1.0]], 60, axis=0).astype(np.float32)
       >>> print(cv.mixture({"low": low, "high": low + 2}, output_kernel=cv.Gaussian(0.1)))
-      RKE of the best mixture: 3.9344 ± 0.0066
+      RKE of the best mixture: 4.0339 ± 0.0070
       Weights: low 0.50, high 0.50
-      Gain over the best model, low: 1.9344 ± 0.0037
+      Gain over the best model, low: 2.0169 ± 0.0039
       Errors: jackknife over 20 groups of rows
     """
     plan = Plan([2], None, None, True, groups, seed, lambda _: None)
@@ -149,7 +144,7 @@ def mixture(
         prompt_ids=prompt_ids,
         groups=plan.labels,
     )
-    designs = comparison.check_numbers(pairs, plan)
+    comparison.check_numbers(pairs, plan)
     count = plan.count or jackknife.DEFAULT_GROUPS
     by_name, _ = jackknife.group_models(pairs, count, key=plan.keys.groups)
     pooled, units = Pooled(pairs, by_name), next(iter(by_name.values())).units
@@ -174,7 +169,7 @@ def mixture(
         model_scores=named(model_scores),
         best=[*pairs][best],
         gain=score - model_scores[best],
-        gain_error=math.nan if designs.differ else _root_mean_square(of_mixture - of_best),
+        gain_error=_root_mean_square(of_mixture - of_best),
         slopes=named(means.slopes(weights)),
         groups=everyone.count,
         units=everyone.units,
@@ -183,14 +178,14 @@ def mixture(
 
 
 class _Means(NamedTuple):
-    """The matrices T and J, of all rows and without each group."""
+    """The matrices T and U, of all rows and without each group."""
 
     above: np.ndarray  # T, `[1 + g, m, m]`.
-    below: np.ndarray  # J.
+    below: np.ndarray  # U.
     fractions: np.ndarray  # The share of each group in the rows of each model, `[m, g]`.
 
     def scores(self, weights: np.ndarray) -> np.ndarray:
-        """w' T w / w' J w of all rows, and without each group, `[1 + g]`."""
+        """w' T w / w' U w of all rows, and without each group, `[1 + g]`."""
         above, below = (weights @ of @ weights for of in (self.above, self.below))
         return above / below
 
@@ -206,18 +201,14 @@ class _Means(NamedTuple):
 
 
 def _means(pooled: Pooled) -> _Means:
-    """T and J."""
-    kind, n = np.arange(pooled.points.n), np.bincount(pooled.model)
-    prompts = np.split(pooled.prompt, np.cumsum(n)[:-1])
-    if pooled.points.paired and all(np.array_equal(own, prompts[0]) for own in prompts):
-        kind %= n[0]  # The rows of one number have the same prompt in all models.
+    """T and U."""
+    single = pooled.single_answers()
+    if single is not None and single.any():
+        pooled.weigh(np.where(single, 0, pooled.weights))
     terms = ("joint", "prompts") if pooled.points.paired else ("joint",)
-    means = pooled.means(terms, kind, np.zeros(kind.size))
-    rows = pooled.sizes.sum(axis=1) - np.concatenate([0 * pooled.sizes[:, :1], pooled.sizes], 1).T
-    share = (1 / rows[:, :, None] + 1 / rows[:, None, :]) / 2  # 1 / n for equal numbers of rows.
-    below, *above = (share + (1 - share) * of for of in means)
-    above = above[0] if above else np.ones_like(below)
-    return _Means(above, below, pooled.sizes / rows[0][:, None])
+    below, *above = pooled.means_of(terms, single is not None)
+    fractions = pooled.sizes / pooled.sizes.sum(axis=1, keepdims=True)
+    return _Means(above[0] if above else np.ones_like(below), below, fractions)
 
 
 def _maximise(means: _Means) -> tuple[np.ndarray, int]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import functools
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -16,16 +17,21 @@ from jax.typing import ArrayLike
 
 from condvendi_jax import validation
 from condvendi_jax.entropies import Entropy
+from condvendi_jax.inference import _designs as designs
 from condvendi_jax.inference import _infinitesimal as infinitesimal
 from condvendi_jax.inference import _jackknife as jackknife
+from condvendi_jax.inference import _population as populations
 from condvendi_jax.inference import saturation
+from condvendi_jax.inference._designs import Design
 from condvendi_jax.inference._jackknife import Groups
+from condvendi_jax.inference._population import Population
 from condvendi_jax.inference._results import Evaluation, RepeatedPrompts, ScoredOrder
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.scores._decompose import Decomposition
 from condvendi_jax.scores._in_strips import decompose_in_strips
 from condvendi_jax.spectra import _methods as methods
-from condvendi_jax.spectra._methods import Auto, Matrices, Method
+from condvendi_jax.spectra._methods import Auto, Method
+from condvendi_jax.spectra._order_two import Matrices
 
 
 class Keys:
@@ -50,13 +56,13 @@ class Plan:
         seed: int,
         progress: Callable[[str], Any],
         checkpoint: str | os.PathLike[str] | None = None,
+        unbiased: bool = True,
     ):
+        self.unbiased = validation.check_flag(unbiased, name="unbiased")
         self.entropies, self.keys = check_orders(orders, truncation), Keys(seed)
-        if not isinstance(errors, (bool, np.bool_)):
-            raise ValueError(f"errors: expected True or False, received {errors!r}.")
         method = Auto(self.keys.probes) if method is None else method
         self.method = methods.check_method(method)
-        self.errors = bool(errors)
+        self.errors = validation.check_flag(errors, name="errors")
         if self.errors and not self.method.gives_errors:
             raise methods.no_errors(self.method)
         self.count, self.labels = None, None
@@ -97,6 +103,7 @@ class Plan:
                 if pairs.paired and pairs.layout is None
                 else None,
                 weighted=pairs.weights is not None,
+                unbiased=self.unbiased,
             )
             for name, pairs in models.items()
         }, matched
@@ -114,13 +121,15 @@ class Plan:
             units, matched = jackknife.group_models(
                 models, None, key=self.keys.groups, shared=shared
             )
-        by_order = []
-        for entropy in (entropy.clamped(fewest) for entropy in self.entropies):
+        found = {}
+        # Spectra first: order 2 takes the matrices that they have stored.
+        for entropy in sorted(self.entropies, key=self.method.computes, reverse=True):
+            fitted = entropy.clamped(fewest)
             if with_errors:
-                by_order.append(self._with_errors(models, entropy, units, shared))
+                found[entropy] = self._with_errors(models, fitted, units, shared)
             else:
-                by_order.append(self._without_errors(models, entropy))
-        return by_order, matched
+                found[entropy] = self._without_errors(models, fitted)
+        return [found[entropy] for entropy in self.entropies], matched
 
     def _without_errors(
         self, models: Mapping[str, Pairs], entropy: Entropy
@@ -132,13 +141,20 @@ class Plan:
             if self.checkpoint is None:
                 (computed,) = methods.compute(pairs, (entropy,), self.method)
                 found = Decomposition.of(computed, entropy, n=pairs.n, points=pairs)
+                population = None
+                if not self.method.computes(entropy):
+                    population = populations.of_pairs(pairs, None)
             else:
                 show = _with_time_left(words, self.progress)
                 found = decompose_in_strips(pairs, checkpoint=self.checkpoint, progress=show)
+                norms = [np.exp(-float(of)) for of in found.entropies[: 3 if pairs.paired else 1]]
+                population = populations.of_total(pairs, np.array(norms))
             errors = jackknife.undefined_errors(pairs) if self.errors else None
             largest = pairs.largest(entropy)
             limits = saturation.limits_of(found, paired=pairs.paired, largest=largest)
-            scored[name] = ScoredOrder(found, errors, saturated=limits, largest=largest)
+            scored[name] = ScoredOrder(
+                found, errors, saturated=limits, largest=largest, population=population
+            )
         return scored
 
     def _with_errors(
@@ -164,7 +180,11 @@ class Plan:
                 reason = infinitesimal.doubt(pairs, found, units[name])
                 if reason is not None:
                     break
-                scored[name] = infinitesimal.score(pairs, entropy, found, units[name])
+                own = infinitesimal.score(pairs, entropy, found, units[name])
+                if not self.method.computes(entropy):
+                    of = pairs, units[name], found.sloped.pair_sums
+                    own = dataclasses.replace(own, population=populations.of_pairs(*of))
+                scored[name] = own
                 if len(models) == 1 and found.sloped.stored is not None:
                     self.stored = found.sloped.stored
             else:
@@ -187,6 +207,10 @@ class Plan:
                 progress=functools.partial(self._count, words, itertools.count(1)),
                 reason=reason,
             )
+            if not self.method.computes(entropy):
+                units_of = groups[name]._replace(units=f"groups of {groups[name].units}")
+                population = populations.of_pairs(pairs, units_of)
+                scored[name] = dataclasses.replace(scored[name], population=population)
         return scored
 
     def _count(self, words: str, count: Iterator[int]) -> None:
@@ -223,41 +247,47 @@ def _same_prompts(models: Mapping[str, Pairs], units: Mapping[str, Groups]) -> b
     )
 
 
-class Designs(NamedTuple):
-    """Which models may be compared: scores grow with the numbers of prompts and of answers to each.
+class Common(NamedTuple):
+    """What models of different designs have in common: scores grow with prompts and answers.
 
     Attributes:
-      of_models: the number of the design of each model, by its name.
-      differ: how two designs differ and what to do, in a sentence; None where there is one.
+      design: the smallest common one, where designs differ.
+      untested: why scores that grow cannot be compared, in a sentence; None where they can.
     """
 
-    of_models: dict[str, int]
-    differ: str | None
+    design: Design | None
+    untested: str | None
 
     @classmethod
-    def of(cls, models: Mapping[str, Pairs]) -> Designs:
-        """Those of models; warns where they differ."""
-        designs: dict[str, list[np.ndarray]] = {}
-        of_models, differ = {}, None
-        for name, pairs in models.items():
-            own = _design(pairs)
-            alike = (k for k, other in enumerate(designs.values()) if _alike(own, other))
-            of_models[name] = next(alike, len(designs))
-            if of_models[name] == len(designs):
-                designs[name] = own
-        if len(designs) > 1:
-            one, two = (f"{name} ({_in_words(models[name])})" for name in [*designs][:2])
-            differ = (
-                f"{one} and {two} differ in the numbers of their outputs or in weights, with which "
-                "scores grow: give every model the same number of answers to the same number of "
-                "prompts, with the same weights"
-            )
-            validation.warn(f"models: {differ}.")
-        return cls(of_models, differ)
+    def of(cls, models: Mapping[str, Pairs]) -> Common:
+        """That of models."""
+        first, *others = map(_design, models.values())
+        if all(_alike(first, other) for other in others):
+            return cls(None, None)
+        design = designs.common(models)
+        if design is not None:
+            return cls(design, None)
+        numbers = [f"{name} ({_in_words(pairs)})" for name, pairs in models.items()]
+        words = " and ".join(numbers[:2])
+        return cls(None, f"{words} differ in their numbers or weights, with which scores grow")
 
-    def equal(self, one: str, two: str) -> bool:
-        """Whether two models have one design."""
-        return self.of_models[one] == self.of_models[two]
+    @property
+    def differ(self) -> str | None:
+        """That models have several designs, in words; None where they have one."""
+        if self.design is None:
+            return self.untested
+        return "numbers of prompts, or of answers to each, differ, and scores grow with them"
+
+    def shares(self, of: Iterable[Population], *, unbiased: bool) -> tuple[float, float]:
+        """The shares of pairs of a prompt and of an answer with itself at which models are scored.
+
+        Of unbiased scores, those of the fewest prompts, or of any number of prompts where those of
+        some model do not repeat.
+        """
+        if unbiased or self.design is None:
+            own = [found.of_prompts for found in of]
+            return (max(own) if min(own) > 0 else 0.0), 0.0
+        return 1 / self.design.prompts, 1 / self.design.answers
 
 
 def _design(pairs: Pairs) -> list[np.ndarray]:

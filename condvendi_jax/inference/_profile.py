@@ -24,19 +24,22 @@ from jax.typing import ArrayLike
 
 from condvendi_jax import validation
 from condvendi_jax.bandwidth import RuledBandwidth
-from condvendi_jax.entropies import Entropy, PerScore, PerTerm, log_scores
+from condvendi_jax.entropies import Entropy, PerScore, log_scores
 from condvendi_jax.grams import to_host
 from condvendi_jax.inference import _infinitesimal as infinitesimal
 from condvendi_jax.inference import _jackknife as jackknife
+from condvendi_jax.inference import _population as populations
 from condvendi_jax.inference import saturation
 from condvendi_jax.inference._jackknife import Groups
-from condvendi_jax.inference._plan import Designs, Plan
+from condvendi_jax.inference._plan import Common, Plan
+from condvendi_jax.inference._population import Population
 from condvendi_jax.kernel_choice import NAMES
 from condvendi_jax.kernels import Gaussian, Kernel
 from condvendi_jax.pairs import Labels, Pairs
 from condvendi_jax.report import _render
-from condvendi_jax.spectra import _methods as methods
+from condvendi_jax.spectra import _order_two as order_two
 from condvendi_jax.spectra._methods import Method
+from condvendi_jax.spectra._order_two import Leaving
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,7 +49,6 @@ LADDER: tuple[float, ...] = tuple(2.0 ** (k / 2) for k in range(-6, 7))
 """The default multiples of the bandwidths: from 1/8 to 8, two to an octave."""
 # Draws of the multipliers: a p-value of 0.05 has a standard error of 0.003.
 _DRAWS = 5000
-_OTHER_DESIGN = "their numbers of outputs, or of answers to a prompt, differ"
 # Rows that one pass may have at several bandwidths without being asked for: a few seconds.
 _CHEAP = 10_000
 
@@ -213,6 +215,7 @@ def profile(
     rule: str = "variance",
     order: float = 2,
     method: Method | None = None,
+    unbiased: bool = True,
     prompt_ids: Labels | Mapping[str, Labels] | None = None,
     groups: ArrayLike | None = None,
     weights: ArrayLike | Mapping[str, ArrayLike] | None = None,
@@ -234,7 +237,7 @@ def profile(
         `Gaussian`.
       order: the Renyi order. Order 2 takes one pass over the pairs for all bandwidths together;
         other orders take spectra at each of them.
-      method: how eigenvalues are computed, as `evaluate`.
+      method, unbiased: as `evaluate`.
       prompt_ids: as `compare`.
       groups: the label of each row, `[n]`, as `compare`; where None, rows of equal prompts depend
         on each other.
@@ -261,7 +264,7 @@ def profile(
       >>> found.pair("many", "few").signs.tolist()
       [1, 1, 1]
     """
-    plan = Plan([order], None, method, True, groups, seed, progress)
+    plan = Plan([order], None, method, True, groups, seed, progress, unbiased=unbiased)
     if plan.count is not None:
         raise ValueError(f"groups: expected the label of each row or None, received {groups!r}.")
     pairs = Pairs.of_models(
@@ -279,7 +282,7 @@ def profile(
     pairs = {name: own.supported() for name, own in pairs.items()}
     shared = not isinstance(prompts, Mapping)
     options: dict[str, Any] = {"level": check_level(level), "shared": shared}
-    return of_pairs(pairs, plan, Designs.of(pairs), over=over, multiples=multiples, **options)
+    return of_pairs(pairs, plan, Common.of(pairs), over=over, multiples=multiples, **options)
 
 
 def check_level(level: float) -> float:
@@ -292,7 +295,7 @@ def check_level(level: float) -> float:
 def of_plan(
     pairs: Mapping[str, Pairs],
     plan: Plan,
-    designs: Designs,
+    common: Common,
     *,
     level: float,
     shared: bool,
@@ -317,13 +320,13 @@ def of_plan(
         return None
     over: Any = "both" if all(moving) else NAMES[moving.index(True)]
     options: dict[str, Any] = {"over": over, "multiples": LADDER, "level": level, "shared": shared}
-    return of_pairs(pairs, plan, designs, **options)
+    return of_pairs(pairs, plan, common, **options)
 
 
 def of_pairs(
     pairs: Mapping[str, Pairs],
     plan: Plan,
-    designs: Designs,
+    common: Common,
     *,
     over: Over,
     multiples: Sequence[float],
@@ -339,13 +342,24 @@ def of_pairs(
     ladder = _check_multiples(multiples)
     units, matched = jackknife.group_models(pairs, None, key=plan.keys.groups, shared=shared)
     entropy = min(plan.entropies, key=lambda entropy: entropy.needs_spectrum)
-    curves = {}
+    spectral = plan.method.computes(entropy)
+    unbiased, curves, along = plan.unbiased and not spectral, {}, {}
     for name, own in pairs.items():
         plan.progress("all bandwidths" + (f" of {name}" if name else ""))
-        curves[name] = _curve(own, moving, ladder, entropy, plan.method, units[name])
+        if spectral:
+            curves[name] = _curve(own, moving, ladder, entropy, plan.method, units[name])
+        else:
+            along[name] = _populations(own, moving, ladder, units[name], unbiased=unbiased)
+    for name, own in along.items():
+        if unbiased:
+            shares = common.shares([of[0] for of in along.values()], unbiased=True)
+            own = [of.at(*shares) for of in own]
+        curves[name] = _curve_of(pairs[name], own, entropy, units[name])
     untested = next((c.untested for c in curves.values() if c.untested is not None), None)
+    if not unbiased and untested is None and len(pairs) > 1:
+        untested = common.differ
     rounding = saturation.rounding(entropy, first.dtype)
-    found = _Tested(curves, matched != "none", level, plan.seed, rounding, designs)
+    found = _Tested(curves, matched != "none", level, plan.seed, rounding)
     by_score: dict[str, list[Any]] = {"values": [], "bands": [], "saturated": []}
     told = []
     for index, score in enumerate(PerScore._fields[: 3 if first.paired else 1]):
@@ -360,8 +374,6 @@ def of_pairs(
         by_score["bands"].append(bands)
         by_score["saturated"].append(np.array([own.saturated[index] for own in curves.values()]))
         told += compared
-    if untested is None and not any(designs.equal(pair.first, pair.second) for pair in told):
-        untested = designs.differ
     missing = [None] * (0 if first.paired else 2)
     return Profile(
         tuple(pairs),
@@ -431,28 +443,57 @@ def _curve(
     units: Groups,
 ) -> _Curve:
     """The scores of one model along the ladder, with influences."""
+    terms, of_units, noise, refused = _other_orders(pairs, moving, ladder, entropy, method, units)
     doubt = infinitesimal.too_few(pairs, units, entropy)
-    if method.computes(entropy):
-        terms, of_units, noise, refused = _other_orders(
-            pairs, moving, ladder, entropy, method, units
-        )
-    else:
-        terms, changes = _order_two(pairs, moving, ladder, units)
-        of_units = np.stack(
-            [infinitesimal.of_units(of, pairs, units, deleted=True) for of in changes]
-        )
-        noise, refused = np.zeros(of_units.shape[:2]), np.zeros(ladder.size, bool)
+    return _limited(pairs, terms, _scores(terms), of_units, entropy, units, doubt)._replace(
+        noise=noise, refused=refused
+    )
+
+
+def _limited(
+    pairs: Pairs,
+    terms: np.ndarray,
+    logs: np.ndarray,
+    of_units: np.ndarray,
+    entropy: Entropy,
+    units: Groups,
+    doubt: str | None,
+) -> _Curve:
+    """A curve, and where its scores are at a limit by the entropies of the sample."""
     full = terms > math.log(saturation.APART * pairs.largest(entropy))
     return _Curve(
-        logs=_scores(terms),
+        logs=logs,
         of_units=of_units,
-        noise=noise,
-        full=np.stack([full[0], full[-1], full[0] | full[-1]][: len(of_units)]),
+        noise=np.zeros(logs.shape),
+        full=np.stack([full[0], full[-1], full[0] | full[-1]][: len(logs)]),
         constant=terms[0] < math.log(saturation.ALIKE),
         freedom=infinitesimal.independent_units(pairs, units) - 1,
         untested=doubt,
-        refused=refused,
     )
+
+
+def _curve_of(pairs: Pairs, along: Sequence[Population], entropy: Entropy, units: Groups) -> _Curve:
+    """`_curve` of order 2, from the scores at each bandwidth."""
+    scores, first = (3 if pairs.paired else 1), along[0]
+    doubt = first.withheld or infinitesimal.too_few(pairs, units, entropy)
+    signs = np.where(populations.INVERTED[:scores], -1.0, 1.0)[:, None]
+    similarities = np.array([of.similarities[:scores] for of in along]).T
+    influences = np.zeros((scores, len(along), units.count))
+    for k, of in enumerate(along):
+        if of.influences is not None:
+            influences[:, k] = np.concatenate(of.influences[:scores])
+    known = similarities > 0
+    safe = np.where(known, similarities, 1)
+    none = np.where(np.isnan(similarities), math.inf, signs * -math.inf)
+    logs = np.where(known, signs * np.log(safe), none)
+    of_units = np.where(known[..., None], (signs / safe)[..., None] * influences, 0)
+    # Without some unit no two rows have similar prompts: there is no error.
+    refused = np.isnan(of_units).any(axis=(0, 2))
+    of_units = np.nan_to_num(of_units)
+    shares = first.answers.points.shares
+    terms = np.array([-np.log((of.sums[0] + shares) @ shares) for of in along]).T
+    found = _limited(first.answers.points, terms, logs, of_units, entropy, units, doubt)
+    return found._replace(freedom=max(first.freedom, 1), refused=refused)
 
 
 def _scores(terms: np.ndarray) -> np.ndarray:
@@ -460,50 +501,48 @@ def _scores(terms: np.ndarray) -> np.ndarray:
     return terms if len(terms) == 1 else np.stack(log_scores(*terms))
 
 
-def _order_two(
-    pairs: Pairs, moving: Sequence[int], ladder: np.ndarray, units: Groups
-) -> tuple[np.ndarray, np.ndarray]:
-    """Entropies `[terms, m]` of order 2, and what scores lose without a unit, `[scores, m, G]`."""
-    kernels = list(pairs.kernels)
-    for index in moving:  # One form of the kernel, that of the narrowest, serves all bandwidths.
-        kernel: Any = kernels[index]
-        narrowest = _times(kernel, ladder[0]).suited_to(pairs.arrays[index])
-        kernels[index] = Gaussian(kernel.bandwidth, unit=narrowest.unit)
-    points, multiples = pairs.under(tuple(kernels)), jnp.asarray(ladder, pairs.dtype)
+class _Ladder:
+    """Sums over pairs at every multiple of the bandwidths that move, from one set of distances."""
 
-    def at_every(function: Callable[..., jax.Array], points: Pairs, *given: Any) -> np.ndarray:
-        found = to_host(_at_every(function, points, tuple(moving), multiples, *given))
-        return np.asarray(found, np.float64).swapaxes(0, 1)
+    def __init__(self, points: Pairs, moving: Sequence[int], ladder: np.ndarray):
+        kernels = list(points.kernels)
+        for index in moving:  # One form of the kernel, that of the narrowest, serves all.
+            kernel: Any = kernels[index]
+            narrowest = _times(kernel, ladder[0]).suited_to(points.arrays[index])
+            kernels[index] = Gaussian(kernel.bandwidth, unit=narrowest.unit)
+        self.points, self.moving = points.under(tuple(kernels)), tuple(moving)
+        self.multiples = jnp.asarray(ladder, points.dtype)
 
-    sums = at_every(methods.row_norms, points)[..., : pairs.n]
+    def row_sums(self) -> np.ndarray:
+        """`order_two.row_sums`, `[m, terms, n]`."""
+        return self._at_every(order_two.row_sums)[..., : self.points.n]
 
-    def norms_of(shares: np.ndarray) -> np.ndarray:
-        return at_every(methods.row_norms, points.weighed(shares))[..., : pairs.n] @ shares
+    def inside(self, leaving: Leaving) -> np.ndarray:
+        """`order_two.sums_inside` groups, `[m, terms, G, rows]`."""
+        return self._at_every(order_two.sums_inside, leaving)
 
-    leaving = infinitesimal.leaving(pairs, units)
-    inside = [at_every(methods.squares_inside, points, of) for of in leaving]
-    lost = methods.order_two_deletions(sums, pairs.shares, inside, leaving, norms_of)
-    return -np.log(sums @ pairs.shares), _scores(lost)
+    def _at_every(self, function: Callable[..., jax.Array], *given: Any) -> np.ndarray:
+        found = _at_every(function, self.points, self.moving, self.multiples, *given)
+        return np.asarray(to_host(found), np.float64)
 
 
-def entropies_at(
-    pairs: Pairs, moving: Sequence[int], ladder: np.ndarray, stored: methods.Matrices | None = None
-) -> dict[float, PerTerm]:
-    """The entropies of order 2 at each of some multiples of the bandwidths, in one pass.
+def _populations(
+    pairs: Pairs, moving: Sequence[int], ladder: np.ndarray, units: Groups | None, *, unbiased: bool
+) -> list[Population]:
+    """The scores of order 2 at every multiple of the bandwidths, in one pass."""
+    answers = order_two.Answers.of(pairs) if unbiased else order_two.Answers.apart(pairs)
+    along = _Ladder(answers.points, moving, ladder)
+    inside = answers.inside(lambda _, of: along.inside(of))
+    found = populations.of_each(answers, units, along.row_sums(), inside, along.inside)
+    return found if unbiased else [of.at(None, 0.0) for of in found]
 
-    It takes no distances where the matrices of the kernels are `stored`.
-    """
-    if stored is None:
-        rows = Groups(np.arange(pairs.n), "rows")
-        terms, _ = _order_two(pairs, moving, ladder, rows)
-    else:
-        moves = np.isin(np.arange(len(stored)), moving)
-        logs = jnp.asarray(np.log(ladder)[:, None] * moves, pairs.dtype)
-        sums = np.asarray(methods.stored_row_norms(stored, logs), np.float64)
-        terms = -np.log(sums.mean(axis=-1)).T
-    missing = (None,) * (3 - len(terms))
-    of_each = [PerTerm(*jnp.asarray(of, pairs.dtype), *missing) for of in terms.T]
-    return dict(zip(ladder.tolist(), of_each, strict=True))
+
+def scores_at(
+    pairs: Pairs, moving: Sequence[int], ladder: np.ndarray, *, unbiased: bool
+) -> dict[float, PerScore]:
+    """The scores of order 2 at each of some multiples of the bandwidths, in one pass."""
+    found = _populations(pairs, moving, ladder, None, unbiased=unbiased)
+    return dict(zip(ladder.tolist(), (of.values for of in found), strict=True))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2))
@@ -578,7 +617,6 @@ class _Tested(NamedTuple):
     level: float
     seed: int
     rounding: float  # Of the logarithm of a score: no error counts as smaller.
-    designs: Designs
 
     def of_score(self, score: int) -> tuple[np.ndarray, list[PairProfile]]:
         """The bands of each model, `[models, m, 2]`, and every two models."""
@@ -642,12 +680,12 @@ class _Tested(NamedTuple):
             why = saturation.untested(name, (names[one], names[two]), logs, limits)
             for place in np.flatnonzero(first.refused | second.refused).tolist():
                 why[place] = "rows are few for so many modes"
-            if not self.designs.equal(names[one], names[two]):
-                why = [_OTHER_DESIGN] * len(why)
             tested = [reason is None for reason in why]
             scale = np.where(tested, self.errors(score, first, second), math.inf)
-            difference = np.where(np.abs(logs[0] - logs[1]) <= self.rounding, 0, logs[0] - logs[1])
-            observed.append(difference / scale)
+            with np.errstate(invalid="ignore"):  # Both may be infinite.
+                difference = logs[0] - logs[1]
+            known = np.array(tested) & (np.abs(difference) > self.rounding)
+            observed.append(np.where(known, difference, 0) / scale)
             drawn.append(np.abs(draws[:, one] - draws[:, two]) / scale)
             reasons.append(why)
         statistics, largest = np.array(observed), np.stack(drawn, axis=1)

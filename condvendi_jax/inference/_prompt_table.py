@@ -38,7 +38,8 @@ class PromptScore(NamedTuple):
       n: the number of its outputs. Rows of integer weights count as often, those of weight zero not
         at all.
       share: of its rows in the weights of all rows.
-      score: the effective number of different outputs among its own, at most n.
+      score: the effective number of different outputs among its own, at most n; at order 2 one over
+        the similarity, unless the papers' score is asked for.
       standard_error: of the score, over other outputs of the same prompt; NaN where there are fewer
         than 5, or where nothing varies: all count as different or as the same, say.
       similarity: the mean of the squared kernel over all pairs of different outputs, from 0, where
@@ -121,6 +122,7 @@ def prompt_table(
     truncation: int | None = None,
     labels: ArrayLike | None = None,
     method: Method = AUTO,
+    unbiased: bool = True,
 ) -> PromptTable:
     """The score of every prompt by itself, with its error, and its contribution to all scores.
 
@@ -134,6 +136,8 @@ def prompt_table(
       labels: of the rows, `[n]`, in place of their prompts: texts or themes, all numbers or all
         strings.
       method: how the eigenvalues of all rows are computed. Own scores take all those of a prompt.
+      unbiased: whether the own scores of order 2 do not count the pairs of an output with itself;
+        contributions are to the papers' score of all rows.
 
     Returns:
       A `PromptTable`; `print` shows the least and the most diverse prompts.
@@ -151,7 +155,7 @@ def prompt_table(
       >>> table = cv.prompt_table(*data, **kernels, order=2, labels=["a", "a", "b", "b", "b"])
       >>> for found in table.prompts:
       ...     print(found.prompt, found.n, round(found.score, 2), round(found.similarity, 2))
-      a 2 2.0 0.0
+      a 2 inf 0.0
       b 3 1.0 1.0
     """
     entropy, names = Entropy(order=order, truncation=truncation), None
@@ -167,7 +171,8 @@ def prompt_table(
     _, first, kinds = np.unique(numbers, return_index=True, return_inverse=True)
     rows = np.sort(first)
     membership = np.searchsorted(rows, first[kinds.reshape(-1)])  # In the order of the first rows.
-    own = _Own(pairs, membership, entropy)
+    alike = validation.check_flag(unbiased, name="unbiased") and not entropy.needs_spectrum
+    own = _Own(pairs, membership, entropy, alike)
     found = contributions(pairs, order=order, truncation=truncation, method=method)
     columns = (
         [None] * rows.size if names is None else names[numbers[rows]].tolist(),
@@ -183,8 +188,9 @@ def prompt_table(
 class _Own:
     """The rows of each of p prompts, and their scores."""
 
-    def __init__(self, pairs: Pairs, membership: np.ndarray, entropy: Entropy):
+    def __init__(self, pairs: Pairs, membership: np.ndarray, entropy: Entropy, unbiased: bool):
         self.near, self.entropy, shares = pairs.gathered(), entropy, pairs.shares
+        self.unbiased = unbiased
         counted = np.flatnonzero(shares > 0)
         self.rows = counted[np.argsort(membership[counted], kind="stable")]
         self.shares = np.bincount(membership, shares)
@@ -224,8 +230,13 @@ class _Own:
         rounding = saturation.rounding(Entropy(2), self.near.dtype)
         similarity[several & (squared_norm <= squared_units * (1 + rounding))] = 0
         similarity[several & (squared_norm >= 1 - rounding)] = 1
+        if self.unbiased:
+            with np.errstate(divide="ignore"):
+                score = np.where(several, 1 / similarity, score)
+                error = error * np.where(similarity > 0, score, 0) ** 2
         varies = (similarity > 0) & (similarity < 1)
-        varies &= error > saturation.rounding(self.entropy, self.near.dtype) * score
+        with np.errstate(invalid="ignore"):
+            varies &= error > saturation.rounding(self.entropy, self.near.dtype) * score
         error = np.where(varies & (self.n >= FEWEST_WITH_ERRORS), error, np.nan)
         return self.n, self.shares, score, error, similarity
 
@@ -243,8 +254,29 @@ class _Own:
         )
         spectra.check_spectra(apart.values)
         values, of_rows, norms = (np.asarray(of, np.float64) for of in apart)
-        centred = of_rows - np.sum(weights * of_rows, axis=1, keepdims=True)
         n = self.n[prompts]
+        if self.unbiased:
+            return np.exp(values), _error_of_similarity(of_rows, weights, units, norms, n), norms
+        centred = of_rows - np.sum(weights * of_rows, axis=1, keepdims=True)
         # Of independent rows (docs/errors.md); a row of weight c stands for c of them.
         variances = np.sum(weights * units * centred**2, axis=1) * n / np.maximum(n - 1, 1)
         return np.exp(values), np.exp(values) * np.sqrt(variances), norms
+
+
+def _error_of_similarity(
+    of_rows: np.ndarray, weights: np.ndarray, units: np.ndarray, norms: np.ndarray, n: np.ndarray
+) -> np.ndarray:
+    """The jackknife error of the similarity of each prompt, `[p]`, from exact deletions of outputs.
+
+    The derivative of the entropy in the weight of a row is -2 r / norm, for its weighted sum r of
+    squared kernels with all rows.
+    """
+    sums = -of_rows * norms[:, None] / 2
+    own = np.sum(weights * units, axis=1)[:, None]
+    rest = norms[:, None] - own - 2 * units * (sums - units)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        without = rest / ((1 - units) ** 2 - own + units**2)
+        copies = np.where(units > 0, weights / units, 0)
+        without = np.where(copies > 0, without, 0)
+        mean = np.sum(copies * without, axis=1) / n
+        return np.sqrt((n - 1) / n * np.sum(copies * (without - mean[:, None]) ** 2, axis=1))

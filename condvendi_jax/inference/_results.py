@@ -19,8 +19,10 @@ from condvendi_jax.report import _paper, _render
 from condvendi_jax.report._paper import Report
 from condvendi_jax.scores._decompose import Decomposition
 
-if TYPE_CHECKING:  # It imports this module.
+if TYPE_CHECKING:  # They import this module.
     from condvendi_jax.inference._between import Between
+    from condvendi_jax.inference._designs import Design
+    from condvendi_jax.inference._population import Population
     from condvendi_jax.inference._profile import Profile
 
 # A choice: the Gram of this many distinct prompts takes a second.
@@ -68,6 +70,10 @@ class ScoredOrder:
         mean square is the standard error; exact ones have one replicate.
       errors_by: how the standard errors were computed.
       largest: the largest score that the weights of the rows allow; n where they are equal.
+      slope: how much each score grew with the last doubling of the answers to each prompt, or of
+        the rows where no prompt repeats; None where it was not computed.
+      population: at order 2 without truncation, of all pairs of rows, the unbiased scores with
+        their errors and intervals; None elsewhere.
     """
 
     decomposition: Decomposition
@@ -77,6 +83,13 @@ class ScoredOrder:
     influences: PerScore | None = None
     errors_by: ErrorsBy | None = None
     largest: float = math.nan
+    slope: PerScore | None = None
+    population: Population | None = None
+
+    @property
+    def unbiased(self) -> PerScore | None:
+        """The unbiased scores of order 2, which do not depend on n: see `decompose`."""
+        return self.population and self.population.values
 
     def as_dict(self, names: Sequence[str]) -> dict[str, Any]:
         """Plain numbers: the named scores, their errors and intervals, the entropies."""
@@ -100,6 +113,8 @@ class ScoredOrder:
             "bandwidth_errors": plain(self.bandwidth_errors),
             "saturated": dict(self.saturated),
             **{name: float(getattr(result, name)) for name in entropies},
+            "slope_per_doubling": plain(self.slope),
+            "unbiased": self.population and self.population.as_dict(names),
         }
 
 
@@ -151,6 +166,7 @@ class Evaluation:
       repeated_prompts: how many prompts the kernel tells apart; None unless prompts repeat.
       distinct_prompts: how many prompts differ; None without prompts, and on several devices.
       weighted: whether the rows have weights.
+      unbiased: whether order 2 is shown without the pairs of a row with itself.
       elsewhere: the scores of order 2 at half and at twice the bandwidths, by the multiple; None
         where order 2 was not computed from all pairs of rows, and above 10,000 rows.
     """
@@ -163,6 +179,7 @@ class Evaluation:
     repeated_prompts: RepeatedPrompts | None = None
     distinct_prompts: int | None = None
     weighted: bool = False
+    unbiased: bool = True
     elsewhere: Mapping[float, PerScore] | None = None
 
     @property
@@ -258,6 +275,10 @@ class Ranking:
         differences are not tested.
       bandwidth_errors: as `ScoredOrder`, of each model.
       saturated: the limit that all values have reached; the models are neither ranked nor tested.
+      unbiased: whether the values are unbiased scores, whose differences are tested on the scale of
+        the similarity (`Population`).
+      population: (low, high) of unbiased scores, as `Population.intervals`.
+      plug_in: the score of each model's sample as the papers have it.
     """
 
     score: str
@@ -270,6 +291,9 @@ class Ranking:
     letters: dict[str, str]
     bandwidth_errors: dict[str, float] | None = None
     saturated: Limit | None = None
+    unbiased: bool = False
+    population: dict[str, tuple[float, float]] | None = None
+    plug_in: dict[str, float] | None = None
 
     @property
     def tested(self) -> bool:
@@ -293,7 +317,11 @@ class Ranking:
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
         differences = [difference._asdict() for difference in self.differences]
-        return vars(self) | {"order": _order(self.order), "differences": differences}
+        population = self.population and {
+            name: [_order(end) for end in ends] for name, ends in self.population.items()
+        }
+        own = {"order": _order(self.order), "differences": differences, "population": population}
+        return vars(self) | own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -312,6 +340,8 @@ class Comparison:
         from all pairs of rows.
       profile: order 2 over a ladder of bandwidths; None where it is not computed (`compare`).
       pairs: the data of each model, with rows of weight zero; for `report_html`.
+      at: the numbers of prompts and answers at which models of other designs are scored, where
+        scores grow with them; None where all have one design, or all scores are unbiased.
     """
 
     evaluations: dict[str, Evaluation]
@@ -322,6 +352,7 @@ class Comparison:
     between: Between | None = None
     profile: Profile | None = None
     pairs: Mapping[str, Pairs] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    at: Design | None = None
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -372,6 +403,7 @@ class Comparison:
             "errors_by": [o.errors_by and o.errors_by._asdict() for o in self.first.orders],
             "level": self.level,
             "untested": self.untested,
+            "at": self.at and self.at._asdict(),
             "distinct_prompts": {name: e.distinct_prompts for name, e in self.evaluations.items()},
             "repeated_prompts": repeated and {k: r._asdict() for k, r in repeated.items()},
             "advice": [item.as_dict() for item in self.advice],

@@ -15,7 +15,7 @@ from condvendi_jax import validation
 from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.grams._pairwise import Factors, Subsets
 from condvendi_jax.pairs import Pairs, takes_pairs
-from condvendi_jax.spectra import _methods as methods
+from condvendi_jax.spectra import _order_two as order_two
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +85,7 @@ def select(
         if first >= pairs.n:
             raise ValueError(f"first: expected {expected}, received {first}.")
     near = pairs.gathered()
-    factors, (outputs, *given_prompts) = methods.factors_of(near)
+    factors, (outputs, *given_prompts) = order_two.factors_of(near)
     subsets = tuple(given_prompts)
     if score == "vendi" or not given_prompts:
         factors, subsets = factors[:1], (outputs,)

@@ -20,6 +20,7 @@ from condvendi_jax.kernels import Kernel, check_kernel
 from condvendi_jax.scores import _decompose as scores
 from condvendi_jax.scores._decompose import Decomposition
 from condvendi_jax.spectra import _methods as methods
+from condvendi_jax.spectra import _order_two as order_two
 
 Points = tuple[Any, ...]  # Outputs `[n, d_x]` and, where there are prompts, prompts `[n, d_t]`.
 
@@ -234,7 +235,7 @@ class _StoredPoints(nnx.Metric):
         norms = jnp.asarray(
             (2 * self._stream.totals + squares) / weight**2, validation.compute_dtype()
         )
-        computed = methods.Computed(methods.order_two_entropies(norms), None, methods.FROBENIUS)
+        computed = methods.Computed(order_two.entropies_of(norms), None, methods.FROBENIUS)
         return Decomposition.of(computed, entropy, n=self.n)
 
     def _warn_of_extreme_bandwidths(self) -> None:

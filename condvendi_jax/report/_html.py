@@ -304,8 +304,8 @@ def _heat(found: Comparison, behind: Behind, shown: _Shown) -> tuple[str, str]:
     several = any(s.n > 1 for table in tables.values() for s in table.values())
     if several:
         measure = (
-            "the effective number of different outputs among those of one model to one prompt, by "
-            f"{_render.score_name('vendi', 2, None)}; darker where they are less similar"
+            "the similarity of two outputs of one model to one prompt: how often they count as the "
+            "same; darker where less often"
         )
     else:
         measure = "what the prompt contributes to the score; there is one output of each prompt"
@@ -316,7 +316,8 @@ def _heat(found: Comparison, behind: Behind, shown: _Shown) -> tuple[str, str]:
         if scored is None:
             return math.nan, math.nan
         contribution = getattr(scored.contributions, behind.main)
-        return (scored.score, -scored.similarity) if several else (contribution, contribution)
+        similarity = scored.similarity
+        return (similarity, -similarity) if several else (contribution, contribution)
 
     cells = np.array([[of(m, p) for m in tables] for p in range(len(behind.first))])
     values, colours = cells[..., 0], cells[..., 1]

@@ -110,7 +110,13 @@ def _report(
     orders = [scored.decomposition.order for scored in first.orders]
     cited = [key for key in _WORKS if key != "jalali2023rke" or 2 in orders]
     errors = _render.errors([o for e in evaluations.values() for o in e.orders])
-    scores = " and ".join(_scores(scored, first.names) for scored in first.orders)
+    scores = " and ".join(
+        _scores(o, first.names, unbiased=first.unbiased and o.population is not None)
+        for o in first.orders
+    )
+    where = "plug-in" if len(evaluations) == 1 and "" in evaluations else "in brackets"
+    told = _render.unbiased([*evaluations.values()], where)
+    notes = [*(f"{words[0].upper()}{words[1:]}." for words in told), *notes]
     sentences = [
         f"We scored {_data(evaluations)}: {scores}",
         f"The embeddings are those of {encoder or '[name the encoder]'}.",
@@ -127,12 +133,14 @@ def _report(
     return Report(" ".join(sentences), tabular(*table), _bibtex(cited, __version__))
 
 
-def _scores(scored: ScoredOrder, names: Sequence[str]) -> str:
+def _scores(scored: ScoredOrder, names: Sequence[str], *, unbiased: bool) -> str:
     """The scores of an order, and how they were computed."""
     result = scored.decomposition
     words = [_render.score_name(name, result.order, None) for name in names]
     by = {"frobenius": "sums over all pairs of rows", "exact": "all eigenvalues"}
     how = by.get(result.method, f"the method {result.method}")
+    if unbiased:
+        how = "sums over all pairs of different rows"
     if result.estimation is not None:
         how += ", estimated"
     if result.truncation is not None:

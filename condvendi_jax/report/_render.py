@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # The results themselves import this module.
     from condvendi_jax.bandwidth import RuledBandwidth
     from condvendi_jax.inference._between import Between
+    from condvendi_jax.inference._population import Population
     from condvendi_jax.inference._profile import PairProfile, Profile
     from condvendi_jax.inference._prompt_table import PromptTable
     from condvendi_jax.inference._results import (
@@ -99,10 +100,36 @@ def evaluation(found: Evaluation) -> str:
 
 def scores_by_order(found: Evaluation) -> tuple[list[str], list[list[str]]]:
     """The heading, and a row for each order: the scores of one model with errors."""
-    rows = [
-        [_order(scored), *(_cell(scored, name) for name in found.names)] for scored in found.orders
-    ]
+    rows = []
+    for scored in found.orders:
+        plain = [_cell(scored, name) for name in found.names]
+        of = scored.population
+        if of is None or not found.unbiased:
+            rows.append([_order(scored), *plain])
+            continue
+        rows.append([_order(scored), *(_unbiased_cell(of, name) for name in found.names)])
+        rows.append([f"{_order(scored)}, plug-in", *plain])
     return ["order", *(_HEADINGS[name] for name in found.names)], rows
+
+
+def _unbiased_cell(of: Population, name: str) -> str:
+    """An unbiased score with its error and its interval."""
+    errors, intervals = of.standard_errors, of.intervals
+    ends = None if intervals is None else getattr(intervals, name)
+    cell = unbiased_cell(getattr(of.values, name), errors and getattr(errors, name), ends)
+    return f"{cell} {interval(ends)}" if ends and math.isfinite(ends[1]) else cell
+
+
+def unbiased_cell(value: float, error: float | None, ends: Sequence[float] | None) -> str:
+    """An unbiased score with its error: 'more than 4.2' where its interval has no upper end."""
+    if ends and math.isinf(ends[1]) and not math.isnan(value):
+        return f"more than {ends[0]:.4g}"
+    return with_error(value, error)
+
+
+def interval(ends: Sequence[float]) -> str:
+    """An interval: '[4.2, 5.6]'."""
+    return "[{:.4g}, {:.4g}]".format(*ends)
 
 
 def _order(scored: ScoredOrder) -> str:
@@ -119,8 +146,52 @@ def _cell(scored: ScoredOrder, name: str) -> str:
     return cell
 
 
+def unbiased(evaluations: Sequence[Evaluation], plug_in: str) -> list[str]:
+    """What unbiased scores of order 2 are of; `plug_in` says where the papers' are shown."""
+    found = [o.population for e in evaluations for o in e.orders if o.population and e.unbiased]
+    if not found:
+        return []
+    prompts = [0 if of.answers.kind is None else int(of.answers.kind.max()) + 1 for of in found]
+    whose, sample = "any number of outputs", "outputs"
+    if min(prompts):
+        fewest = f"{min(prompts):,} prompts"
+        whose = f"{fewest} and any number of answers to each"
+        sample = "prompts and their answers"
+    notes = [f"order 2: of {whose}; {plug_in}: the papers' score, which grows with their number"]
+    if any(of.intervals is not None for of in found):
+        notes.append(f"± and 95% intervals [low, high] of order 2: with {sample} as a sample")
+    left_out = max(of.answers.left_out for of in found)
+    if left_out:
+        notes.append(f"left out of order 2: {left_out:,} prompts with a single answer")
+    notes += [f"no errors of order 2: {of.withheld}" for of in found[:1] if of.withheld]
+    return notes
+
+
+def fixed_prompts(found: Evaluation) -> list[str]:
+    """The errors of unbiased scores over other answers to the same prompts."""
+    for scored in found.orders:
+        fixed = scored.population and scored.population.fixed_errors
+        if fixed is not None and found.unbiased:
+            each = [f"{_HEADINGS[name]} ± {getattr(fixed, name):.2g}" for name in found.names]
+            return [f"order 2 with these prompts fixed, over other answers: {', '.join(each)}"]
+    return []
+
+
+def slopes(found: Evaluation) -> list[str]:
+    """How far scores that grow with the rows are from settled."""
+    prompts = found.distinct_prompts
+    what = "answers to each prompt" if prompts and 1 < prompts < found.n else "outputs"
+    return [
+        f"order {_order(scored)} grew with the last doubling of the {what} by "
+        + ", ".join(f"{_HEADINGS[n]} {getattr(scored.slope, n):+.2g}" for n in found.names)
+        for scored in found.orders
+        if scored.slope is not None
+    ]
+
+
 def _notes_on_evaluation(found: Evaluation) -> list[str]:
     notes = _bandwidths(found.bandwidths)
+    notes += [*unbiased([found], "plug-in"), *fixed_prompts(found), *slopes(found)]
     if found.elsewhere:
         notes.append(elsewhere(found))
     notes += [f"saturated: {item}" for item in found.advice]
@@ -150,6 +221,8 @@ def _notes_on_evaluation(found: Evaluation) -> list[str]:
     ]
     for scored in found.orders:
         noise = scored.bandwidth_errors
+        if found.unbiased and scored.population is not None:
+            noise = scored.population.bandwidth_errors
         if noise is not None:
             spread = ", ".join(
                 f"{_HEADINGS[name]} by ± {float(getattr(noise, name)):.2g}" for name in found.names
@@ -220,7 +293,7 @@ def different_models(found: Between) -> str:
         limit += f" (at most {largest}, because prompts differ between models)"
     number = with_error(found.number, found.standard_error)
     words = "effective number of different models" + _given(found)
-    return f"{words}, order {found.order:g}: {number} of {limit}"
+    return f"{words}, order 2: {number} of {limit}"
 
 
 def _given(found: Between) -> str:
@@ -267,12 +340,25 @@ def comparison(found: Comparison) -> str:
     """The tables of several models, and below them what their numbers mean."""
     heading, rows = differences(found)
     words = [f"{ranking.name}: {ranking_in_words(ranking)}" for ranking in found.rankings]
+    words = [line + _intervals(own) for line, own in zip(words, found.rankings, strict=True)]
     table = [aligned(heading, rows), ""] if rows else []
     if found.between:
         table += [different_models(found.between), aligned(*overlaps(found.between)), ""]
     notes = notes_on_comparison(found)
     over = _over_bandwidths(found)
     return "\n".join([aligned(*scores_by_model(found)), "", *words, "", *over, *table, *notes])
+
+
+def _intervals(found: Ranking) -> str:
+    """The intervals of a few models' unbiased scores, to be added to their ranking."""
+    if found.population is None or len(found.values) > _LISTED:
+        return ""
+    each = [
+        f"{name} {interval(ends)}"
+        for name, ends in found.population.items()
+        if math.isfinite(ends[1])
+    ]
+    return f"; {listed(each)}" if each else ""
 
 
 def _over_bandwidths(found: Comparison) -> list[str]:
@@ -320,7 +406,7 @@ def comparison_in_csv(found: Comparison) -> str:
         whole = found.between.as_dict()
         named = [("different_models", "", "", whole["number"], whole["standard_error"])]
         named += [("overlap", *overlap.values()) for overlap in whole["overlaps"]]
-        order = f"{found.between.order:g}"
+        order = "2"
         rows += [[s, order, "", *pair, _plain(v), _plain(e), "", ""] for s, *pair, v, e in named]
     return _comma_separated(rows)
 
@@ -471,8 +557,8 @@ def _notes_on_prompts(table: PromptTable, compared: int) -> list[str]:
     notes = [
         "similarity: of two different outputs of a prompt, 0 where all count as different, 1 where "
         "all count as the same",
-        "scores: of the outputs of a prompt alone, at most n; to Conditional: what the prompt "
-        "contributes to the score of all rows",
+        "scores: of the outputs of a prompt alone; to Conditional: what the prompt contributes to "
+        "the papers' score of all rows",
     ]
     alone = len(table.prompts) - compared
     if alone:
@@ -502,8 +588,10 @@ def scores_by_model(found: Comparison) -> tuple[list[str], list[list[str]]]:
     """The heading, and a row for each model: its scores with errors and letters."""
 
     def cell(ranking: Ranking, model: str) -> str:
-        score = with_error(ranking.values[model], ranking.standard_errors[model])
-        return f"{score} {ranking.letters[model]}".rstrip()
+        ends = ranking.population[model] if ranking.population else None
+        score = unbiased_cell(ranking.values[model], ranking.standard_errors[model], ends)
+        plain = f" ({ranking.plug_in[model]:.4g})" if ranking.unbiased and ranking.plug_in else ""
+        return f"{score}{plain} {ranking.letters[model]}".rstrip()
 
     heading = ["model", "n", *(ranking.name for ranking in found.rankings)]
     return heading, [
@@ -580,6 +668,15 @@ def saturated(found: Comparison) -> list[str]:
 def notes_on_comparison(found: Comparison) -> list[str]:
     """What the numbers of the tables mean."""
     notes = _bandwidths(found.bandwidths)
+    notes += unbiased([*found.evaluations.values()], "in brackets")
+    if found.at is not None:
+        notes.append(f"models differ in their numbers of outputs: where scores grow, {found.at}")
+    growing = [_order(o) for o in found.first.orders if o.decomposition.order < 2]
+    if growing and len(found.models) > 1:
+        notes.append(
+            f"order {', '.join(growing)}: a model of many rare outputs may rank too low at any "
+            "equal n, however significant; unbiased order 2 does not depend on n"
+        )
     notes += [f"saturated: {item}" for item in [*saturated(found), *found.advice]]
     notes += _largest_bandwidth_noise(found)
     notes += errors([o for e in found.evaluations.values() for o in e.orders])

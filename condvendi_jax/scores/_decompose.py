@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from condvendi_jax.entropies import Entropy, PerScore, PerTerm, log_scores, of_pairs
 from condvendi_jax.pairs import Pairs, takes_pairs
 from condvendi_jax.spectra import _methods as methods
+from condvendi_jax.spectra import _order_two as order_two
 from condvendi_jax.spectra._measures import Estimate
 from condvendi_jax.spectra._methods import AUTO, Computed, Method
 
@@ -75,7 +76,7 @@ def _scores(entropy_x: jax.Array, entropy_t: jax.Array, entropy_joint: jax.Array
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=("entropy_outputs", "entropy_prompts", "entropy_joint", "estimation", "rounding"),
-    meta_fields=("order", "truncation", "n", "dtype", "duplicates", "method"),
+    meta_fields=("order", "truncation", "n", "dtype", "duplicates", "method", "unbiased"),
 )
 @dataclasses.dataclass(frozen=True)
 class Decomposition(Scores):
@@ -95,6 +96,7 @@ class Decomposition(Scores):
       estimation: standard errors and intervals of estimated scores, None for exact ones.
       rounding: how far that may move the logarithm of each score, as
         `spectra.SpectralMeasure.rounding`; None at order 2, of features and in transformations.
+      unbiased: whether the entropies are those of more rows, which do not depend on n.
     """
 
     entropy_outputs: jax.Array
@@ -108,6 +110,7 @@ class Decomposition(Scores):
     method: str = "exact"
     estimation: Estimation | None = None
     rounding: PerScore | None = None
+    unbiased: bool = False
 
     @classmethod
     def of(
@@ -152,6 +155,7 @@ def decompose(
     order: float = 1,
     truncation: int | None = None,
     method: Method = AUTO,
+    unbiased: bool = False,
     count_duplicates: bool = False,
 ) -> Decomposition:
     """Splits the diversity of outputs into the part of the model and the part of the prompts.
@@ -167,6 +171,10 @@ def decompose(
       method: how to compute eigenvalues: `Auto` (with a key, it estimates where all eigenvalues
         would take long), `Exact`, `Stored` or `MatrixFree`. Order 2 without truncation needs none.
         `RandomFeatures` replace Gaussian kernels by finite features, at any order.
+      unbiased: whether order 2 leaves out the pairs of a row with itself, so that scores do not
+        grow with n. If most rows answer a prompt that has several answers, scores are those of
+        these prompts with any number of answers to each, and prompts with one answer are left out;
+        else those of any number of rows. Inside `jax.jit`, prompts need `prompt_ids`.
       count_duplicates: also count the pairs that repeat an earlier one exactly; not inside jit.
 
     Returns:
@@ -195,9 +203,24 @@ def decompose(
       4.00 = 2.00 x 2.00
     """
     entropy = Entropy(order=order, truncation=truncation).clamped(pairs.n)
-    (computed,) = methods.compute(pairs, (entropy,), method)
     duplicates = pairs.duplicates() if count_duplicates else None
+    if unbiased:
+        check_unbiased(entropy, methods.check_method(method))
+        norms = order_two.Answers.of(pairs).norms()
+        computed = methods.Computed(order_two.entropies_of(norms), None, methods.FROBENIUS)
+        found = Decomposition.of(computed, entropy, n=pairs.n, duplicates=duplicates)
+        return dataclasses.replace(found, unbiased=True)
+    (computed,) = methods.compute(pairs, (entropy,), method)
     return Decomposition.of(computed, entropy, n=pairs.n, points=pairs, duplicates=duplicates)
+
+
+def check_unbiased(entropy: Entropy, method: Method) -> None:
+    """ValueError where there are no unbiased scores."""
+    if method.computes(entropy):
+        raise ValueError(
+            "unbiased: expected order 2 without truncation, of all pairs of rows, received "
+            f"{entropy}. Only a sum over pairs can leave out those of a row with itself."
+        )
 
 
 def _estimation(estimates: PerTerm) -> Estimation:
@@ -269,10 +292,10 @@ def information_vendi(
 
 
 @takes_pairs
-def conditional_rke(pairs: Pairs) -> jax.Array:
+def conditional_rke(pairs: Pairs, *, unbiased: bool = False) -> jax.Array:
     """||K_T||_F^2 / ||K_X o K_T||_F^2, `conditional_vendi` at order 2 (CV eq. 9 and 11).
 
-    Args, Returns, Raises: as `conditional_vendi`; exact at any n.
+    Args, Returns, Raises: as `conditional_vendi`, and `unbiased` as `decompose`; exact at any n.
 
     Examples:
       >>> import condvendi_jax as cv
@@ -280,14 +303,16 @@ def conditional_rke(pairs: Pairs) -> jax.Array:
       >>> print(cv.conditional_rke([[0], [0], [1]], [[0], [1], [1]], **sharp).round(2))  # 5 / 3
       1.67
     """
+    if unbiased:
+        return decompose(pairs, order=2, unbiased=True).conditional
     return conditional_vendi(pairs, order=2)
 
 
 @takes_pairs
-def information_rke(pairs: Pairs) -> jax.Array:
+def information_rke(pairs: Pairs, *, unbiased: bool = False) -> jax.Array:
     """n^2 ||K_X o K_T||^2 / (||K_X||^2 ||K_T||^2), `information_vendi` at order 2 (CV eq. 11).
 
-    Args, Returns, Raises: as `information_vendi`; exact at any n.
+    Args, Returns, Raises: as `information_vendi`, and `unbiased` as `decompose`; exact at any n.
 
     Examples:
       >>> import condvendi_jax as cv
@@ -295,6 +320,8 @@ def information_rke(pairs: Pairs) -> jax.Array:
       >>> print(cv.information_rke([[0], [0], [1]], [[0], [1], [1]], **sharp).round(1))  # 27 / 25
       1.1
     """
+    if unbiased:
+        return decompose(pairs, order=2, unbiased=True).information
     return information_vendi(pairs, order=2)
 
 
@@ -320,14 +347,16 @@ def vendi(
 
 
 @takes_pairs
-def rke(pairs: Pairs) -> jax.Array:
+def rke(pairs: Pairs, *, unbiased: bool = False) -> jax.Array:
     """||K / n||_F^-2, the Renyi kernel entropy score: `vendi` at order 2 (CV eq. 4).
 
-    Args, Returns, Raises: as `vendi`; exact at any n.
+    Args, Returns, Raises: as `vendi`, and `unbiased` as `decompose`; exact at any n.
 
     Examples:
       >>> import condvendi_jax as cv
       >>> print(f"{cv.rke([[0], [0], [1], [2]], kernel=cv.Gaussian(0.1)):.3f}")  # 8 / 3
       2.667
     """
+    if unbiased:
+        return decompose(pairs, order=2, unbiased=True).vendi
     return vendi(pairs, order=2)

@@ -21,6 +21,7 @@ from condvendi_jax.grams import to_host
 from condvendi_jax.pairs import Pairs, takes_pairs
 from condvendi_jax.scores._decompose import Decomposition
 from condvendi_jax.spectra import _methods as methods
+from condvendi_jax.spectra import _order_two as order_two
 
 # Seconds between two writes of the checkpoint: a write takes milliseconds.
 _BETWEEN_WRITES = 10.0
@@ -82,7 +83,7 @@ def decompose_in_strips(
         )
     count, size = pairwise.tiling(pairs.n, strip)
     given = jnp.ones(pairs.n, pairs.dtype) if pairs.weights is None else pairs.weights
-    factors, subsets = methods.factors_of(pairs)
+    factors, subsets = order_two.factors_of(pairs)
     identity, state = {}, _State(0, np.zeros(len(subsets)))
     if checkpoint is not None:
         path = files.expanded(checkpoint)
@@ -117,7 +118,7 @@ def decompose_in_strips(
         if checkpoint is not None and state is not written:
             _write(checkpoint, identity, state)
     norms = (2 * state.totals + np.square(mass).sum()) / mass.sum() ** 2
-    values = methods.order_two_entropies(jnp.asarray(norms, pairs.dtype))
+    values = order_two.entropies_of(jnp.asarray(norms, pairs.dtype))
     return Decomposition.of(methods.Computed(values, None, methods.FROBENIUS), renyi(2), n=pairs.n)
 
 

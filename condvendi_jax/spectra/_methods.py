@@ -25,15 +25,16 @@ from condvendi_jax.grams import Gram, Operator, to_host
 from condvendi_jax.grams import _eigenvalues as spectra
 from condvendi_jax.grams import _memory as memory
 from condvendi_jax.grams import _pairwise as pairwise
-from condvendi_jax.grams._grams import Dense, DenseGram, FeatureGram, OfPoints, square_roots
-from condvendi_jax.grams._pairwise import Factors, Subsets
+from condvendi_jax.grams._grams import Dense, DenseGram, FeatureGram, square_roots
 from condvendi_jax.kernels import Kernel
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.spectra import _approximations as approximations
 from condvendi_jax.spectra import _estimators as estimators
 from condvendi_jax.spectra import _feature_maps as feature_maps
 from condvendi_jax.spectra import _novelty as novelty
+from condvendi_jax.spectra import _order_two as order_two
 from condvendi_jax.spectra._measures import Estimate, SpectralMeasure
+from condvendi_jax.spectra._order_two import Leaving, Matrices, in_order
 
 FROBENIUS = "frobenius"
 # Up to this n all eigenvalues take seconds on two CPU cores (docs/how_fast.md), so that sampling
@@ -58,22 +59,13 @@ GIVEN_PROMPTS: Terms = ("prompts", "joint")
 _FACTORS_OF = {"outputs": (0,), "prompts": (1,), "joint": (0, 1)}
 #: The Grams of outputs, prompts and pairs by the name of their term.
 Grams = Mapping[str, Operator]
-#: The kernel matrices of outputs and, with prompts, of prompts, `[n, n]` each.
-Matrices = tuple[jax.Array, ...]
 OfRows = Callable[[np.ndarray, Sequence[Entropy]], list["Computed"]]
 
 
-_ROWS_AT_ONCE = 256  # Of stored matrices, so that what is made of them stays in the cache.
 _LOOKED_AT = 1024  # Rows whose rounding stands for that of all.
-_AT_ONCE = 1 << 20  # Kernel values of groups of rows that are computed at once.
-_TILED_ABOVE = 1 << 10  # Rows of a group whose kernel values are not stored.
 # At order 1, groups are deleted exactly while their squared shares have up to this sum: with equal
 # weights, deletions then take no longer than the eigenvectors, and less than four n x n arrays.
 _GROUP_WORK = 0.2
-# Where a group takes more of a squared norm, too few digits of the rest are left. What all groups
-# take is at most twice the norm, so that this is true of two groups at most.
-_MOST = 0.9
-_ROUNDING = 1e-12  # What is left of a row's share, relative to it, where all of it is taken away.
 
 
 class Computed(NamedTuple):
@@ -139,10 +131,16 @@ def compute_deleted(
         return Deleted(computed, computed.values, [], [])
     count, turns = int(np.max(groups)) + 1, (points, *moved)
     if not method.computes(entropy):
-        one_hot = jax.nn.one_hot(groups, count, dtype=points.dtype)
-        (values, without), *others = (_frobenius_deleted(own, one_hot) for own in turns)
+        everything, *others = (_frobenius(own, ALL_TERMS, True) for own in turns)
+        leaving = order_two.leaving_of(groups, count, points.shares)
+        among = [order_two.sums_inside(points, of) for of in leaving]
+        sums, *among = (np.asarray(of, np.float64) for of in (order_two.row_sums(points), *among))
+        _, without = order_two.pair_means(
+            sums, None, order_two.Answers.apart(points), leaving, among
+        )
         progress()
-        return Deleted(Computed(values, None, FROBENIUS), without, [], [own for own, _ in others])
+        left = _entropies_of(np.asarray(without.norms(), points.dtype))
+        return Deleted(Computed(everything, None, FROBENIUS), left, [], others)
     found: list[Computed] = []
     for own in turns:
         of_rows = method.of_subsets(own, ALL_TERMS if points.paired else OUTPUTS)
@@ -159,22 +157,6 @@ def compute_deleted(
     )
 
 
-class Leaving(NamedTuple):
-    """Groups of up to m rows that leave together: which rows, and how much of the weight of each.
-
-    Groups of sizes that differ by more than a factor of two are in several `Leaving`.
-
-    Attributes:
-      groups: the numbers of the groups, `[G]`.
-      rows: the numbers of the rows of each group, `[G, m]`.
-      weights: the weight that each loses, `[G, m]`; zero where a group has fewer than m rows.
-    """
-
-    groups: np.ndarray
-    rows: np.ndarray
-    weights: Any
-
-
 class Sloped(NamedTuple):
     """Entropies in nats, and how they change with the weights of rows and with bandwidths.
 
@@ -189,6 +171,7 @@ class Sloped(NamedTuple):
         weight and relative to the rest, `[G]`, not less its mean; None where it is not computed,
         NaN where nothing is left.
       stored: the matrices that the method has stored, if rows have no weights.
+      pair_sums: at order 2, `order_two.row_sums` with their slopes, and `sums_inside` the groups.
     """
 
     computed: Computed
@@ -196,6 +179,7 @@ class Sloped(NamedTuple):
     of_bandwidths: dict[int, PerTerm]
     of_deletions: PerTerm | None = None
     stored: Matrices | None = None
+    pair_sums: tuple[np.ndarray, Sequence[np.ndarray]] | None = None
 
 
 def compute_sloped(
@@ -221,29 +205,29 @@ def compute_sloped(
             return method.sloped(points, entropy, terms, leaving)
         return _with_prompts(method.sloped(points, entropy, ("outputs", "joint"), leaving), known)
     if stored is not None:
-        found = _stored_row_norms_sloped(stored, drawn)
+        found = order_two.stored_row_sums_sloped(stored, drawn)
     else:
-        found = _row_norms_sloped(points, drawn) if drawn else row_norms(points)[None]
-    sums, *slopes = np.asarray(to_host(found), np.float64)[..., : points.n]
-    norms = sums @ points.shares
-    of_rows = [-2 * (row / norm - 1)[None] for row, norm in zip(sums, norms, strict=True)]
-    values = _of_norms(np.asarray(norms, points.dtype))
-    moves = [dict(zip(terms, -(of @ points.shares) / norms, strict=True)) for of in slopes]
-    without = None
+        found = order_two.sloped(order_two.row_sums, points, drawn)
+    shares, sums = points.shares, np.asarray(to_host(found), np.float64)[..., : points.n]
+    with_own = sums[0] + shares
+    norms = with_own @ shares
+    of_rows = [-2 * (row / norm - 1)[None] for row, norm in zip(with_own, norms, strict=True)]
+    values = _entropies_of(np.asarray(norms, points.dtype))
+    moves = [dict(zip(terms, -(of @ shares) / norms, strict=True)) for of in sums[1:]]
+    without, inside = None, []
     if leaving is not None:
-        inside = [to_host(squares_inside(points, of)) for of in leaving]
+        inside = [
+            np.asarray(to_host(order_two.sums_inside(points, of)), np.float64) for of in leaving
+        ]
 
-        def norms_of(shares: np.ndarray) -> np.ndarray:
-            weighed = points.weighed(shares)
-            return np.asarray(to_host(row_norms(weighed)), np.float64)[:, : points.n] @ shares
-
-        lost = order_two_deletions(sums, points.shares, inside, leaving, norms_of)
+        lost = order_two.lost_without(sums[0], points, leaving, inside)
         without = _per_term(dict(zip(terms, lost, strict=True)))
     return Sloped(
         Computed(values, None, FROBENIUS),
         _per_term(dict(zip(terms, of_rows, strict=True))),
         dict(zip(drawn, map(_per_term, moves), strict=True)),
         without,
+        pair_sums=(sums, inside),
     )
 
 
@@ -506,7 +490,7 @@ class _Estimating(GramMethod):
         }
 
         def slope(logs: jax.Array, name: str, sampler: estimators.Sampler) -> jax.Array:
-            moved = _moved(points, points.weights, drawn, logs)
+            moved = order_two.moved(points, points.weights, drawn, logs)
             return sampler.slope(entropy, grams_of_terms(moved)[name])
 
         slopes: dict[str, Sequence[Any]] = {}
@@ -947,11 +931,13 @@ def _frobenius(points: Pairs, terms: Terms, in_tiles: bool) -> PerTerm:
         found = entropies.entropies(entropies.renyi(2), *points.grams(in_tiles=in_tiles))
     elif in_tiles:
         options: Any = {"weights": points.weights, "layout": points.layout}
-        found = order_two_entropies(pairwise.squared_norms(*factors_of(points), **options))
+        found = order_two.entropies_of(
+            pairwise.squared_norms(*order_two.factors_of(points), **options)
+        )
     else:
         grams = _unweighted_grams(points)
         norms = [grams[name].squared_norm_by(points.weights) for name in grams]
-        found = order_two_entropies(jnp.stack(norms))
+        found = order_two.entropies_of(jnp.stack(norms))
     return PerTerm(*(getattr(found, name) if name in terms else None for name in ALL_TERMS))
 
 
@@ -993,7 +979,7 @@ def _operator(
 ) -> tuple[jax.Array, jax.Array | None]:
     """A, or the smaller matrix of its features, and these: each bandwidth times its exp(log)."""
     roots = square_roots(weights)
-    gram = _unweighted_grams(_moved(points, None, drawn, logs))[name]
+    gram = _unweighted_grams(order_two.moved(points, None, drawn, logs))[name]
     if isinstance(gram, FeatureGram) and gram.rank_bound < gram.n:
         return spectra.outer_products(gram.features * roots[:, None]), gram.features
     return gram.dense().matrix * roots[:, None] * roots[None, :], None
@@ -1075,7 +1061,7 @@ def _stored_slopes(
         slopes = pairwise.outer(cut(left), right) + 2 * of_norm * block / n
         by_pair = jnp.where(counted[:, None], block * slopes, 0)
         # A kernel value that is too small for the dtype moves nothing.
-        logs = [_log_or_zero(cut(own)) for own in factors]
+        logs = [order_two.log_or_zero(cut(own)) for own in factors]
         return total + jnp.stack([jnp.sum(jnp.sum(by_pair * own, axis=1)) for own in logs])
 
     sums = lax.fori_loop(0, -(-n // size), add, jnp.zeros(len(factors), matrix.dtype))
@@ -1182,198 +1168,7 @@ def _deletions(
 _matmul = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 
 
-def _moved(
-    points: Pairs, weights: jax.Array | None, drawn: tuple[int, ...], logs: jax.Array
-) -> Pairs:
-    """The points under other weights, the bandwidths of some kernels times the exponentials."""
-    kernels = list(points.kernels)
-    for k, index in enumerate(drawn):
-        times = functools.partial(jnp.multiply, jnp.exp(logs[k]))
-        kernels[index] = jax.tree.map(times, kernels[index])  # Its leaf is the bandwidth.
-    return Pairs.trusted(
-        points.arrays, tuple(kernels), n=points.n, layout=points.layout, weights=weights
-    )
-
-
-@jax.jit
-def row_norms(points: Pairs) -> jax.Array:
-    """Weighted row sums of squared kernels, `[terms, rows]`; their weighted mean is ||A||_F^2."""
-    weights = points.weights
-    if weights is None:
-        weights = jnp.full(points.arrays[0].shape[0], 1 / points.n, points.dtype)
-    return pairwise.row_norms(*factors_of(points), weights=weights, layout=points.layout)
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _row_norms_sloped(points: Pairs, drawn: tuple[int, ...]) -> jax.Array:
-    """`row_norms`, and their derivatives in the logarithms of some bandwidths, in one pass.
-
-    `[1 + drawn, terms, rows]`. Forward mode shares the distances; each derivative costs no product.
-    """
-
-    def at(logs: jax.Array) -> jax.Array:
-        return row_norms(_moved(points, points.weights, drawn, logs))
-
-    def along(direction: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return jax.jvp(at, (jnp.zeros_like(direction),), (direction,))
-
-    directions = jnp.eye(len(drawn), dtype=points.dtype)
-    sums, slopes = jax.vmap(along, out_axes=(None, 0))(directions)
-    return jnp.concatenate([sums[None], slopes])
-
-
-@jax.jit
-def stored_row_norms(matrices: Matrices, logs: jax.Array) -> jax.Array:
-    """`row_norms` of rows without weights, from stored matrices, at several bandwidths.
-
-    exp(-d^2 / (2 sigma^2)) at a bandwidth of c sigma is its power 1 / c^2.
-
-    Args:
-      matrices: of the kernels.
-      logs: `[m, kernels]`, the logarithms of what the bandwidths are multiplied by; 0 for a kernel
-        without one.
-
-    Returns:
-      `[m, terms, n]`.
-    """
-    n = matrices[0].shape[0]
-    size = min(n, _ROWS_AT_ONCE)
-
-    def of_rows(logs: jax.Array, rows: Sequence[jax.Array]) -> jax.Array:
-        squares = [
-            jnp.where(own != 0, jnp.exp(2 * jnp.exp(-2 * log) * _log_or_zero(jnp.abs(own))), 0)
-            for own, log in zip(rows, logs, strict=True)
-        ]
-        products = [*squares, squares[0] * squares[1]] if len(squares) == 2 else squares
-        return jnp.stack([pairwise.pairwise_sum(product) for product in products]) / n
-
-    def add(k: jax.Array, sums: jax.Array) -> jax.Array:
-        # The last block reaches back over its neighbour, and finds the same sums again.
-        first = jnp.minimum(k * size, n - size)
-        rows = [lax.dynamic_slice_in_dim(matrix, first, size) for matrix in matrices]
-        found = jax.vmap(lambda own: of_rows(own, rows))(logs)
-        return lax.dynamic_update_slice_in_dim(sums, found, first, axis=2)
-
-    terms = 2 * len(matrices) - 1
-    sums = jnp.zeros((len(logs), terms, n), logs.dtype)
-    return lax.fori_loop(0, -(-n // size), add, sums)
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _stored_row_norms_sloped(matrices: Matrices, drawn: tuple[int, ...]) -> jax.Array:
-    """`_row_norms_sloped` of rows without weights, from stored matrices."""
-    logs = jnp.zeros(len(matrices), matrices[0].dtype)
-
-    def at(logs: jax.Array) -> jax.Array:
-        return stored_row_norms(matrices, logs[None])[0]
-
-    directions = jnp.eye(len(matrices), dtype=logs.dtype)[np.array(drawn, int)]
-    sums, slopes = jax.vmap(lambda v: jax.jvp(at, (logs,), (v,)), out_axes=(None, 0))(directions)
-    return jnp.concatenate([sums[None], slopes])
-
-
-def _log_or_zero(values: jax.Array) -> jax.Array:
-    return jnp.where(values > 0, jnp.log(jnp.where(values > 0, values, 1)), 0)
-
-
-@jax.jit
-def squares_inside(points: Pairs, leaving: Leaving) -> jax.Array:
-    """Sums of squared kernels over the pairs of each group, times both weights, `[terms, G]`."""
-    weights = jnp.asarray(leaving.weights, points.dtype)
-    size = weights.shape[1]
-    _, subsets = factors_of(points)
-    if size == 1:  # The diagonal.
-        return jnp.broadcast_to(jnp.square(weights[:, 0]), (len(subsets), len(weights)))
-
-    def of_group(group: tuple[jax.Array, jax.Array]) -> jax.Array:
-        rows, own = group
-        arrays = tuple(array[rows] for array in points.arrays)
-        members = Pairs.trusted(arrays, points.kernels, n=size, weights=own)
-        if size > _TILED_ABOVE:
-            return row_norms(members) @ own
-        squares = [jnp.square(gram.dense().matrix) for gram in members.grams()]
-        products = [functools.reduce(jnp.multiply, [squares[k] for k in of]) for of in subsets]
-        return jnp.stack([own @ _matmul(product, own) for product in products])
-
-    groups = (jnp.asarray(leaving.rows), weights)
-    return lax.map(of_group, groups, batch_size=max(1, _AT_ONCE // size**2)).T
-
-
-def order_two_deletions(
-    sums: np.ndarray,
-    shares: np.ndarray,
-    inside: Sequence[np.ndarray],
-    leaving: Sequence[Leaving],
-    norms_of: Callable[[np.ndarray], np.ndarray],
-) -> np.ndarray:
-    """What entropies of order 2 lose without each group, as `Sloped.of_deletions`, `[..., G]`.
-
-    Without a group of weight p, ||A||^2 is that of all, less 2 p r for the mean r of the group's
-    row sums, plus the sum within the group, over (1 - p)^2. A difference from a group that has
-    nearly all of it would be rounding: the norm without it is computed from the other rows.
-
-    Args:
-      sums: `row_norms`, `[..., n]`.
-      shares: of the rows, `[n]`.
-      inside: `squares_inside`, `[..., G]` for each of leaving.
-      leaving: the groups.
-      norms_of: the squared norms `[...]` of the rows with other shares `[n]`.
-    """
-    norms = (sums @ shares)[..., None]
-    weights = [np.asarray(of.weights, np.float64) for of in leaving]
-    weight = np.minimum(in_order([of.sum(axis=1) for of in weights], leaving), 1)
-    both = [
-        2 * np.sum(sums[..., of.rows] * w, axis=-1) for of, w in zip(leaving, weights, strict=True)
-    ]
-    lost = np.minimum((in_order(both, leaving) - in_order(inside, leaving)) / norms, 1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        change = np.log1p(-lost) - 2 * np.log1p(-weight)
-    for group in np.flatnonzero((lost > _MOST).any(axis=tuple(range(lost.ndim - 1)))):
-        rest = shares.copy()
-        for of, lose in zip(leaving, weights, strict=True):
-            own = of.groups == group
-            np.subtract.at(rest, of.rows[own], lose[own])
-        rest = np.where(rest > _ROUNDING * shares, rest, 0)
-        with np.errstate(invalid="ignore"):  # NaN where nothing is left.
-            change[..., group] = np.log(norms_of(rest / rest.sum()) / norms[..., 0])
-    return np.where(weight > 0, change * (1 - weight) / np.where(weight > 0, weight, 1), 0)
-
-
-def in_order(parts: Sequence[Any], leaving: Sequence[Leaving]) -> np.ndarray:
-    """One array `[..., G]` by the numbers of the groups, from a part for each of leaving."""
-    order = np.argsort(np.concatenate([of.groups for of in leaving]))
-    return np.concatenate(parts, axis=-1)[..., order]
-
-
-@jax.jit
-def _frobenius_deleted(points: Pairs, one_hot: jax.Array) -> tuple[PerTerm, PerTerm]:
-    """The entropies of order 2 of all points, and `[g]` without each group, in one pass."""
-    members = one_hot if points.weights is None else one_hot * points.weights[:, None]
-    norms = pairwise.group_norms(*factors_of(points), members)
-    sizes = jnp.sum(members, axis=0)
-    n = jnp.sum(sizes)
-    total = jnp.sum(norms, axis=(1, 2))
-    # Differences of totals would lose the digits of what a group with nearly all weight leaves.
-    kept = 1 - jnp.eye(len(sizes), dtype=points.dtype)
-    without = jnp.einsum("sgh,kg,kh->sk", norms, kept, kept, precision=lax.Precision.HIGHEST)
-    left = (kept @ sizes)[None]
-    return order_two_entropies(total / n / n), order_two_entropies(without / left / left)
-
-
-def order_two_entropies(norms: jax.Array) -> PerTerm:
-    """CV eq. 4 and 11 from the squared norms of K_X / n and, with prompts, K_T and the pairs."""
-    missing = (None,) * (3 - norms.shape[0])
-    return PerTerm(*map(entropies.of_squared_norm, norms), *missing)
-
-
-_of_norms = jax.jit(order_two_entropies)
-
-
-def factors_of(points: Pairs) -> tuple[Factors, Subsets]:
-    """The factors of all Grams, and which of them X and, with prompts, T and the joint have."""
-    grams = [cast(OfPoints, gram) for gram in points.grams(in_tiles=True)]
-    factors = tuple(factor for gram in grams for factor in gram.factors())
-    return factors, ((0,), (1,), (0, 1)) if points.paired else ((0,),)
+_entropies_of = jax.jit(order_two.entropies_of)
 
 
 @jax.jit

@@ -12,7 +12,13 @@ import condvendi_jax as cv
 from condvendi_jax.grams import _memory as memory
 from condvendi_jax.inference import _prompt_table
 
-ENTROPIES = [{"order": 1}, {"order": 2}, {"order": math.inf}, {"order": 1, "truncation": 4}]
+ENTROPIES = [
+    {"order": 1},
+    {"order": 2},
+    {"order": 2, "unbiased": False},
+    {"order": math.inf},
+    {"order": 1, "truncation": 4},
+]
 SIZES = (7, 1, 4, 19, 5, 2)
 
 
@@ -39,24 +45,56 @@ def entropy(gram, weights, *, order, truncation=None):
     return float(renyi(values, order))
 
 
-def alone(gram, weights, **options):
-    """The score of the rows of one prompt, its error, and the similarity of its outputs."""
+def of_all(options):
+    """The options of the scores of all rows, which are the papers'."""
+    return {name: value for name, value in options.items() if name != "unbiased"}
+
+
+def similarity_of(gram, weights):
+    """The weighted mean of the squared kernel over pairs of different rows."""
+    pairs = np.outer(weights, weights) * ~np.eye(weights.size, dtype=bool)
+    return np.sum(pairs * gram**2) / pairs.sum() if weights.size > 1 else np.nan
+
+
+def without(row, gram, weights):
+    rest = np.arange(weights.size) != row
+    return gram[np.ix_(rest, rest)], weights[rest]
+
+
+def plug_in(gram, weights, **options):
+    """The papers' score of the rows of one prompt, and its error."""
     n, weights, step = weights.size, weights / weights.sum(), 1e-6
     value = entropy(gram, weights, **options)
     slopes = np.zeros(n)
     for row, weight in enumerate(weights):
-        one = np.arange(n) == row
         if options == {"order": 1} and n > 1:
-            without = entropy(gram[np.ix_(~one, ~one)], weights[~one], **options)
-            slopes[row] = (value - without) * (1 - weight) / weight
+            rest = entropy(*without(row, gram, weights), **options)
+            slopes[row] = (value - rest) * (1 - weight) / weight
         else:
+            one = np.arange(n) == row
             ends = [entropy(gram, weights + sign * step * one, **options) for sign in (1, -1)]
             slopes[row] = (ends[0] - ends[1]) / (2 * step)
     slopes -= weights @ slopes
     error = math.exp(value) * np.sqrt(np.sum((weights * slopes) ** 2) * n / max(n - 1, 1))
-    pairs = np.outer(weights, weights) * ~np.eye(n, dtype=bool)
-    similarity = np.sum(pairs * gram**2) / pairs.sum() if n > 1 else np.nan
-    return math.exp(value), error if n >= 5 else np.nan, similarity
+    return math.exp(value), error
+
+
+def unbiased(gram, weights):
+    """One over the similarity of one prompt, and its error by leaving out rows in turn."""
+    n, similarity = weights.size, similarity_of(gram, weights)
+    if n < 3:
+        return 1 if n == 1 else 1 / similarity, np.nan
+    deleted = [similarity_of(*without(row, gram, weights)) for row in range(n)]
+    return 1 / similarity, math.sqrt((n - 1) * np.var(deleted)) / similarity**2
+
+
+def alone(gram, weights, **options):
+    """The score of the rows of one prompt, its error, and the similarity of its outputs."""
+    if options == {"order": 2}:
+        score, error = unbiased(gram, weights)
+    else:
+        score, error = plug_in(gram, weights, **of_all(options))
+    return score, error if weights.size >= 5 else np.nan, similarity_of(gram, weights)
 
 
 @pytest.mark.parametrize("options", ENTROPIES, ids=str)
@@ -69,7 +107,7 @@ def test_every_prompt_is_scored_as_in_a_loop(options, weighted, x64, monkeypatch
     table = cv.prompt_table(pairs, **options)
     shares = weights / weights.sum()
     assert [own.row for own in table.prompts] == sorted(np.argmax(prompt == p) for p in range(6))
-    found = cv.contributions(pairs, **options)
+    found = cv.contributions(pairs, **of_all(options))
     assert table.decomposition == found.decomposition
     for own in table.prompts:
         of = prompt == prompt[own.row]
@@ -151,12 +189,12 @@ def test_prompts_are_ranked_by_similarity_not_by_scores_of_other_n():
         cv.prompt_table(*data, **kernels(), method="exact")
 
 
-@pytest.mark.parametrize("order", [1, 2])
-def test_outputs_that_do_not_vary_have_no_error(order):
+@pytest.mark.parametrize(("order", "scores"), [(1, [6, 1, 2]), (2, [math.inf, 1, 15 / 6])])
+def test_outputs_that_do_not_vary_have_no_error(order, scores):
     data = rows_of(range(6), [0] * 6, [0, 1] * 3, [0, 0, 0, 0, 1])
     table = cv.prompt_table(*data, **kernels(), order=order)
     assert [own.similarity for own in table.prompts[:2]] == [0, 1]
-    assert_close(np.float32([own.score for own in table.prompts[:3]]), [6, 1, 2])
+    np.testing.assert_allclose([own.score for own in table.prompts[:3]], scores, rtol=1e-5)
     assert [math.isnan(own.standard_error) for own in table.prompts] == [True, True, True, False]
 
 
@@ -167,8 +205,8 @@ def test_prompts_with_one_output_are_counted_and_not_compared():
     assert table.least_diverse(1) == table.most_diverse(1) == []
     assert any(own.contributions.vendi != 0 for own in table.prompts)
     assert str(table).splitlines()[1].startswith("no prompt has two outputs")
-    (single,) = cv.prompt_table(outputs, 0 * prompts, **kernels(), order=2).prompts
-    assert_close(np.float32(single.score), cv.rke(outputs, kernel=cv.Gaussian(0.8)))
+    papers = cv.prompt_table(outputs, 0 * prompts, **kernels(), order=2, unbiased=False)
+    assert_close(np.float32(papers.prompts[0].score), cv.rke(outputs, kernel=cv.Gaussian(0.8)))
 
 
 def test_more_outputs_of_a_prompt_than_fit_in_memory_are_refused(monkeypatch):
@@ -185,7 +223,8 @@ def test_a_table_is_printed_and_written():
     assert lines[0] == "5 prompts, the least diverse first"
     assert lines[1].split() == ["prompt", "n", "similarity", "RKE", "to", "Conditional-RKE"]
     assert [line.split()[0] for line in lines[3:7]] == ["c", "e", "long", "a,"]
-    assert lines[5].startswith("long " * 9 + "...  6       0.200    3  ")
+    assert lines[6].split()[2:5] == ["2", "0.000", "inf"]
+    assert lines[5].startswith("long " * 9 + "...  6       0.200    5  ")
     assert "prompts with one output, which have no similarity: 1" in lines
     assert "prompts whose outputs all count as different: 1" in lines
     many = cv.prompt_table(*draw((2,) * 7)[:2], **kernels(), order=math.inf)

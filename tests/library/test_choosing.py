@@ -124,21 +124,20 @@ def test_what_cannot_be_chosen_is_refused(arguments, message):
 
 
 def mixture_scores(models, prompts, weights, *, shared):
-    """For weights `[w, m]`: means over all draws of models, and over orders of unshared rows."""
+    """For weights `[w, m]`: from means over the pairs of rows that are not of one prompt."""
     m, n = len(models), len(models[0])
     squares = gaussian_gram(np.concatenate(models), 0.8) ** 2
     alone = prompts is None
     of_prompts = squares**0 if alone else gaussian_gram(np.concatenate(prompts), 0.6) ** 2
-    orders = [range(n)] if shared else list(itertools.permutations(range(n)))
-    draws = np.array(list(itertools.product(range(m), repeat=n)))
-    chances = np.prod(weights[:, draws], axis=2)
-    sums = []
-    for orders_of in itertools.product(orders, repeat=m):
-        rows = np.array(orders_of)[draws, np.arange(n)] + n * draws
-        at = rows[:, :, None], rows[:, None, :]
-        sums.append([(of_prompts * k)[at].sum(axis=(1, 2)) for k in (1, squares)])
-    above, below = np.mean(sums, axis=0)
-    return (chances @ above) / (chances @ below)
+    of_row = np.arange(m * n) % n if shared else np.arange(m * n)
+    apart = of_row[:, None] != of_row
+    sums = (
+        (apart * of).reshape(m, n, m, n).sum(axis=(1, 3))
+        for of in (of_prompts, of_prompts * squares, 1)
+    )
+    above, below, pairs = sums
+    above, below = (np.einsum("wi,ij,wj->w", weights, of / pairs, weights) for of in (above, below))
+    return above / below
 
 
 @pytest.mark.parametrize("how", ["shared", "own", "alone"])
@@ -177,11 +176,10 @@ def test_disjoint_models_are_mixed_equally_and_what_adds_nothing_is_left_out(x64
     some = np.arange(40.0)[:, None] % 4
     found = cv.mixture({"a": some, "b": some + 4, "c": 0 * some}, **sharp)
     np.testing.assert_allclose([*found.weights.values()], [0.5, 0.5, 0], atol=1e-6)
-    # Two rows of one model are equal with the probability u, 1 / 4 = 1 / n + (1 - 1 / n) u, and two
-    # of different models never: 1 / RKE = 1 / n + (1 - 1 / n) u / 2 for the mixture.
-    assert_close(found.score, 2 / (1 / 4 + 1 / 40))
+    # Of 40 * 39 pairs of rows of one model 4 * 10 * 9 are equal, and of two models none.
+    assert_close(found.score, 2 * (40 * 39) / (4 * 10 * 9))
     assert found.slopes["c"] < -0.9 and found.best == "a"
-    assert "Weights: a 0.50, b 0.50\nGain over the best model, a: 3.27" in str(found)
+    assert "Weights: a 0.50, b 0.50\nGain over the best model, a: 4.33" in str(found)
     shared = {"prompts": np.arange(40.0)[:, None] % 5, **kernels()}
     near = some + 1e-3 * np.arange(2)  # A gain of 1e-6.
     for models, options in (([some + [0, 0], near], shared), ([some, 0 * some], sharp)):
@@ -245,7 +243,7 @@ def test_what_arguments_of_a_mixture_do():
     assert results[4].bandwidths["outputs"].bandwidth == pytest.approx(0.8)
     assert (results[0].name, results[0].units) == ("Conditional-RKE", "rows of one prompt")
     far = cv.mixture({"a": models["a"], "b": models["b"] + 1e4}, **kernels(False))
-    assert_close(cv.rke(models["a"], **kernels(False)), far.model_scores["a"])
+    assert_close(cv.rke(models["a"], **kernels(False), unbiased=True), far.model_scores["a"])
     with pytest.raises(ValueError, match="models: expected three outputs of each or more"):
         cv.mixture({"a": prompts[:2]}, prompts[:2], **kernels())
     two = np.arange(60, dtype=np.float32)[:, None] % 2

@@ -272,8 +272,8 @@ def test_pictures_are_compared_and_paired_by_name(compare, folder):
     assert report["inputs"]["paired_by"] == "image column 'file'"
     vendi = report["rankings"][0]["values"]
     square = np.exp(-2 * 255**2 / 300**2)  # Of the kernel between two colours.
-    assert vendi["m1"] == pytest.approx(9 / (3 + 6 * square), rel=1e-5)
-    assert vendi["m2"] == pytest.approx(9 / (5 + 4 * square), rel=1e-5)
+    assert vendi["m1"] == pytest.approx(1 / square, rel=1e-5)  # Over pairs of two pictures.
+    assert vendi["m2"] == pytest.approx(3 / (1 + 2 * square), rel=1e-5)
 
 
 NAMES = {

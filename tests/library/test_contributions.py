@@ -9,6 +9,7 @@ from oracles import assert_close, draw_pairs, gaussian_gram, renyi, scores, shif
 
 import condvendi_jax as cv
 from condvendi_jax.grams import _pairwise as pairwise
+from condvendi_jax.spectra import _order_two as order_two
 
 N = 48
 ENTROPIES = [
@@ -105,7 +106,7 @@ def test_the_influence_of_a_row_is_near_its_deletion_at_every_order(x64):
 
 def test_row_sums_do_not_depend_on_the_tiles():
     outputs, prompts = draw_pairs(N - 7, dtype=np.float32)  # The last tile is padded.
-    factors, subsets = cv.spectra._methods.factors_of(cv.Pairs(outputs, prompts, **kernels()))
+    factors, subsets = order_two.factors_of(cv.Pairs(outputs, prompts, **kernels()))
     squares = [gaussian_gram(outputs, 0.8) ** 2, gaussian_gram(prompts, 0.6) ** 2]
     expected = np.stack([g.sum(axis=1) for g in (*squares, squares[0] * squares[1])])
     for tile_size in (None, 16):

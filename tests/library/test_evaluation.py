@@ -60,7 +60,7 @@ def test_every_argument_changes_the_evaluation():
     cv.evaluate(**default, progress=said.append)
     assert said[:3] == ["bandwidth of outputs", "bandwidth of prompts", "order 1"]
     # All rows, eight groups and, for their noise, two bandwidths.
-    assert said[-1] == "errors of order 1: 11 done"
+    assert said[-2:] == ["errors of order 1: 11 done", "slope of order 1"]
 
 
 def _numbers(found):
@@ -159,7 +159,7 @@ def test_errors_can_be_left_out():
     for errors in (True, False):
         found = cv.evaluate(*pairs, **KERNELS, errors=errors)
         assert [o.standard_errors is not None for o in found.orders] == [errors, errors]
-        said = "no standard errors were computed of order 1 (Vendi), 2 (RKE)"
+        said = "no standard errors were computed of order 2 (RKE), 1 (Vendi)"
         assert (said in str(found)) != errors
         assert ("not of their choice" in str(found)) == errors
         assert (found.as_dict()["errors_cover"] is None) != errors
@@ -369,11 +369,13 @@ def test_pairs_are_evaluated_as_their_arrays_are():
 
 def test_an_evaluation_is_a_comparison_of_one():
     outputs, prompts = draw_pairs(60, dtype=np.float32)
-    options = {"orders": [1, 2], "groups": 8, "rule": "median"}
+    options = {"orders": [1, 2], "groups": 8, "rule": "median", "unbiased": False}
     alone = cv.evaluate(outputs, np.repeat(prompts[:20], 3, axis=0), **options)
     compared = cv.compare({"own": outputs}, np.repeat(prompts[:20], 3, axis=0), **options)
-    of_one = compared.evaluations["own"].as_dict()  # A comparison has profiles.
-    assert of_one == alone.as_dict() | {"elsewhere": None}
+    of_one, expected = compared.evaluations["own"].as_dict(), alone.as_dict() | {"elsewhere": None}
+    for own in expected["scores"]:  # A comparison has profiles, and no slopes.
+        own["slope_per_doubling"] = None
+    assert of_one == expected
     for ranking in compared.rankings:
         assert (ranking.letters, ranking.differences) == ({"own": "a"}, ())
         scored = alone.order(ranking.order)
@@ -495,28 +497,29 @@ def test_one_answer_to_each_prompt_is_one_only_where_prompts_are_told_apart():
 
 
 @pytest.mark.filterwarnings("ignore:there are no standard errors")
-@pytest.mark.parametrize("errors", [False, True, "stored"])
+@pytest.mark.parametrize("errors", [False, True])
 def test_scores_at_half_and_at_twice_the_bandwidths(errors, monkeypatch):
+    """Of the pairs of different rows, in float64: no prompt repeats."""
     outputs, prompts = draw_pairs(40, dtype=np.float32)
     kernels = {"output_kernel": cv.Gaussian(0.8), "prompt_kernel": cv.Gaussian(0.6)}
-    options = {"errors": errors}
-    if errors == "stored":  # From the matrices of order 1, without further distances.
-        options = {"method": cv.Stored(jax.random.key(0))}
-        monkeypatch.setattr(methods, "row_norms", None)
-    found = cv.evaluate(outputs, prompts, **kernels, **options)
+    found = cv.evaluate(outputs, prompts, **kernels, errors=errors)
+    plain = cv.evaluate(outputs, prompts, **kernels, errors=errors, unbiased=False)
     for times in (0.5, 2):
         grams = gaussian_gram(outputs, 0.8 * times), gaussian_gram(prompts, 0.6 * times)
-        expected = scores(*grams, order=2)
-        for name in ("vendi", "conditional", "information"):
-            assert_close(getattr(found.elsewhere[times], name), expected[name])
+        for name, expected in scores(*grams, order=2).items():
+            np.testing.assert_allclose(getattr(plain.elsewhere[times], name), expected, rtol=1e-5)
+        x, t, both = (
+            np.sum(gram**2 * (1 - np.eye(40))) / 40 / 39 for gram in (*grams, grams[0] * grams[1])
+        )
+        expected = [1 / x, t / both, both / t / x]
+        np.testing.assert_allclose(found.elsewhere[times], expected, rtol=1e-5)
     half, twice = (float(found.elsewhere[times].vendi) for times in (0.5, 2))
     words = f"order 2 at half and at twice the bandwidths: total {half:.4g} and {twice:.4g}"
     assert words in str(found)
     assert found.as_dict()["elsewhere"]["0.5"]["vendi"] == half
     assert f"total {half:.4g} and {twice:.4g}" in found.report().paragraph
-    monkeypatch.undo()
     one = cv.evaluate(outputs, prompts, output_kernel=cv.Cosine(), prompt_kernel=cv.Gaussian(0.6))
-    assert one.elsewhere[2].vendi == one.order(2).decomposition.vendi
+    assert one.elsewhere[2].vendi == pytest.approx(one.order(2).unbiased.vendi, rel=1e-5)
     assert cv.evaluate(outputs, output_kernel=cv.Cosine(), orders=[2]).elsewhere is None
     assert cv.evaluate(outputs, output_kernel=cv.Gaussian(0.8), orders=[1]).elsewhere is None
     monkeypatch.setattr(_evaluate, "_CHEAP", 39)

@@ -16,6 +16,7 @@ from condvendi_jax.inference._jackknife import Groups
 from condvendi_jax.pairs import Pairs
 from condvendi_jax.spectra import AUTO
 from condvendi_jax.spectra import _methods as methods
+from condvendi_jax.spectra import _order_two as order_two
 
 N = 100
 WIDTHS = (0.75, 0.5)
@@ -149,7 +150,7 @@ def test_deletions_of_groups_of_very_unequal_sizes_are_exact(
     largest, order, tiled, weights, x64, monkeypatch
 ):
     if tiled:
-        monkeypatch.setattr(methods, "_TILED_ABOVE", 16)
+        monkeypatch.setattr(order_two, "_TILED_ABOVE", 16)
         jax.clear_caches()
     pairs, given = draw_pairs(N), ONES if weights is None else weights
     labels = np.random.default_rng(0).permutation(np.maximum(np.arange(N) - largest + 1, 0))
@@ -246,6 +247,7 @@ def test_what_models_share_cancels_in_their_difference(order, x64):
     first, prompts = draw_pairs(N)
     second = first + 0.3 * np.random.default_rng(4).normal(size=first.shape)
     models, options = {"first": first, "second": second}, {**KERNELS, "orders": [order]}
+    options["unbiased"] = False
     matched = cv.compare(models | {"third": first}, prompts, **options, groups=LABELS)
     grams = [grams_of(of, prompts) for of in (first, second)]
     one, two = (losses(of, ONES, LABELS, order) for of in grams)
@@ -320,7 +322,7 @@ def _distances(*_):
 
 @pytest.mark.parametrize("case", ["drawn", "one given", "cosine", "outputs alone"])
 def test_order_two_from_stored_matrices_is_that_of_tiles(case, x64, monkeypatch):
-    monkeypatch.setattr(methods, "_ROWS_AT_ONCE", 64)  # The last block of rows reaches back.
+    monkeypatch.setattr(order_two, "_ROWS_AT_ONCE", 64)  # The last block of rows reaches back.
     outputs, prompts = draw_pairs(N)
     options = {
         "drawn": {"prompts": prompts},
@@ -334,8 +336,8 @@ def test_order_two_from_stored_matrices_is_that_of_tiles(case, x64, monkeypatch)
     left, method = infinitesimal.leaving(pairs, units), methods.Stored(jax.random.key(1))
     stored = methods.compute_sloped(pairs, Entropy(), method).stored
     tiled = methods.compute_sloped(pairs, cv.renyi(2), method, left)
-    for name in ("row_norms", "_row_norms_sloped"):
-        monkeypatch.setattr(methods, name, _distances)
+    for name in ("row_sums", "sloped"):
+        monkeypatch.setattr(order_two, name, _distances)
     found = methods.compute_sloped(pairs, cv.renyi(2), method, left, stored=stored)
     close = functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-12)
     assert found.computed.method == tiled.computed.method

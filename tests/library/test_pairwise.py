@@ -138,18 +138,6 @@ def test_prefix_norms_are_those_of_separate_evaluations(tile_size, dtype):
         assert_close(prefixes[:, size - 1], [np.sum((k / size) ** 2) for k in grams])
 
 
-@pytest.mark.parametrize("left_out", [0, 7])
-def test_group_norms_split_the_norm_by_groups(tile_size, left_out, x64):
-    pairs = draw_pairs(N)
-    membership = np.eye(3)[np.random.default_rng(1).integers(3, size=N)]
-    membership[:left_out] = 0
-    norms = pairwise.group_norms(
-        _factors(*pairs), SUBSETS, jnp.asarray(membership), tile_size=tile_size
-    )
-    for got, gram in zip(norms, _oracle_grams(*pairs), strict=True):
-        assert_close(got, membership.T @ gram**2 @ membership)
-
-
 @pytest.mark.parametrize("tile_size", [4, 16, 23, 50, 64])
 def test_products_and_the_matrix_are_the_oracles(tile_size, ring, dtype):
     outputs, prompts = draw_pairs(N, dtype=dtype)

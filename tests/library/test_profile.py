@@ -14,7 +14,6 @@ from scipy import stats
 import condvendi_jax as cv
 from condvendi_jax.inference import PairProfile
 from condvendi_jax.inference import _profile as profiles
-from condvendi_jax.inference._plan import Designs
 from condvendi_jax.report import _html as page
 from condvendi_jax.report import _render as render
 
@@ -39,8 +38,12 @@ def models(seeds=(0, 1), n=N):
 
 
 def log_scores(outputs, prompts, weights, times_x, times_t, order=2):
-    """The logarithms of the three scores, by eigenvalues in float64."""
+    """The logarithms of the three scores, by eigenvalues in float64.
+
+    At order 2 of the pairs of different rows, whose prompts all differ.
+    """
     roots = np.sqrt(weights / weights.sum())
+    itself = np.sum(roots**4)
     grams = gaussian_gram(outputs, 0.8 * times_x), gaussian_gram(prompts, 0.6 * times_t)
     scaled = [len(roots) * np.outer(roots, roots) * gram for gram in (grams[0], grams[1])]
     joint = len(roots) * np.outer(roots, roots) * grams[0] * grams[1]
@@ -48,7 +51,7 @@ def log_scores(outputs, prompts, weights, times_x, times_t, order=2):
     def entropy(gram):
         values = np.clip(np.linalg.eigvalsh(gram / len(roots)), 1e-300, None)
         if order == 2:
-            return -np.log(np.sum(values**2))
+            return -np.log((np.sum(values**2) - itself) / (1 - itself))
         return -np.sum(values * np.log(values))
 
     x, t, both = map(entropy, (*scaled, joint))
@@ -115,7 +118,8 @@ def test_weights_are_copies_of_rows(x64):
     merged = cv.profile({"a": outputs, "b": other}, prompts, weights=copies, **options)
     alone = cv.profile({"a": outputs[rows], "b": other[rows]}, prompts[rows], **options)
     assert merged.n == (copies.sum(),) * 2
-    assert merged.groups == np.count_nonzero(copies)  # Copies of a row have its prompt.
+    # Copies of a row have its prompt; a single answer does not count beside them.
+    assert merged.groups == np.count_nonzero(copies > 1)
     for one, two in zip(merged.values, alone.values, strict=True):
         assert_close(one, two)
 
@@ -130,14 +134,13 @@ def test_p_values_are_those_of_one_difference(matched):
     found = cv.profile(of_models, own, multiples=[1.0], **kernels())
     errors, logs = [], []
     for outputs in of_models.values():
-        gram = gaussian_gram(outputs.astype(np.float64), 0.8) ** 2
-        logs.append(-np.log(gram.mean()))
+        gram = gaussian_gram(outputs.astype(np.float64), 0.8) ** 2 - np.eye(N)
+        logs.append(-np.log(gram.sum() / N / (N - 1)))
         errors.append(-2 * (gram.mean(axis=0) / gram.mean() - 1))
     spread = errors[0] - errors[1]
     variance = np.mean(spread**2) if matched else np.mean(np.square(errors), axis=1).sum()
     statistic = (logs[0] - logs[1]) / math.sqrt(variance / (N - 1))
     expected = 2 * stats.t.sf(abs(statistic), N - 1)
-    pair = found.pair(*of_models, "vendi")
     pair = found.pair(*of_models, "vendi")
     assert pair.p_value == pytest.approx(expected, abs=0.03)
     assert pair.adjusted == pair.p_value
@@ -156,7 +159,7 @@ def test_every_bandwidth_has_a_difference_in_its_own_errors(matched):
     none = np.zeros((1, 3), bool)
     curves = [profiles._Curve(noise, of, noise, none, none[0], 49, None) for of in (one, two)]
     named = dict(zip("ab", curves, strict=True))
-    tested = profiles._Tested(named, matched, 0.05, 0, 1e-6, Designs({"a": 0, "b": 0}, None))
+    tested = profiles._Tested(named, matched, 0.05, 0, 1e-6)
     squares = (one - two) ** 2 if matched else one**2 + two**2
     expected = np.sqrt(squares.mean(axis=-1)[0] + 2 * noise[0] ** 2)
     np.testing.assert_allclose(tested.errors(0, *curves), expected)
@@ -177,28 +180,25 @@ def test_a_precise_difference_is_not_hidden_by_a_noisy_one():
         profiles._Curve(log, of, np.zeros((1, 2)), none, none[0], 399, None)
         for log, of in zip(logs, (one, two), strict=True)
     ]
-    one = Designs({"a": 0, "b": 0}, None)
-    tested = profiles._Tested(dict(zip("ab", curves, strict=True)), True, 0.05, 0, 1e-6, one)
+    tested = profiles._Tested(dict(zip("ab", curves, strict=True)), True, 0.05, 0, 1e-6)
     (pair,) = tested.of_score(0)[1]
     assert pair.states == [1, 0]
     # Where one of the two has too few rows for errors, they are not tested.
     few = tested._replace(curves={"a": curves[0]._replace(refused=pair.signs > 0), "b": curves[1]})
     assert few.of_score(0)[1][0].states == ["rows are few for so many modes", 0]
-    # Of different designs nothing is tested.
-    (pair,) = tested._replace(designs=Designs({"a": 0, "b": 1}, "other")).of_score(0)[1]
-    assert None not in pair.untested and np.isnan([pair.p_value, pair.adjusted]).all()
 
 
-def test_models_of_other_numbers_of_rows_are_not_tested():
+def test_models_of_other_numbers_of_rows_are_tested_at_order_two_alone():
     rng = np.random.default_rng(0)
     models = {
         name: rng.normal(size=(n, 2)).astype(np.float32) for name, n in (("a", 30), ("b", 40))
     }
-    with pytest.warns(UserWarning, match="a .30 outputs. and b .40 outputs. differ"):
-        found = cv.profile(models, output_kernel=cv.Gaussian(1.0), multiples=MULTIPLES)
+    options = {"output_kernel": cv.Gaussian(1.0), "multiples": MULTIPLES}
+    (pair,) = cv.profile(models, **options).pairs
+    assert pair.untested == [None] * 3 and 0 < pair.p_value <= 1
+    found = cv.profile(models, **options, order=1)
     (pair,) = found.pairs
     assert not pair.signs.any() and None not in pair.untested and np.isnan(pair.p_value)
-    assert not np.isnan(found.bands.vendi).any()  # Each model by itself is described.
     assert f"nothing is tested over the bandwidths: {found.untested}" in str(found)
 
 
@@ -244,16 +244,22 @@ def test_a_collapsed_model_is_told_from_a_diverse_one():
 
 
 def test_scores_without_noise_differ_by_more_than_rounding_or_not_at_all():
-    """No influence differs from zero: all modes have the same weight."""
+    """No influence differs from zero: all modes have the same weight.
+
+    Of 16 answers to a prompt, 4 * (4 * 3) or 2 * (8 * 7) of 16 * 15 pairs are equal; of answers to
+    two prompts, one in four or in two.
+    """
     prompts = np.repeat(np.eye(8, dtype=np.float32), 16, axis=0)
     four = np.tile(np.eye(4, dtype=np.float32), (32, 1))
     two = np.tile(np.eye(2, 4, dtype=np.float32), (64, 1))
     of_models = {"four": 5 * four, "other four": 5 * np.roll(four, 1, axis=1), "two": 5 * two}
     found = cv.profile(of_models, prompts, multiples=[0.5, 1.0], **kernels())
-    np.testing.assert_allclose(found.values.information, 1, rtol=1e-5)
-    for pair in found.pairs:  # Information is 1 of all, and two of the models are alike.
-        differ = pair.score != "information" and pair.second == "two"
-        assert pair.signs.tolist() == [int(differ)] * 2
+    expected = [of / (of / 8 + of_two * 7 / 8) for of, of_two in ((0.2, 1 / 4), (7 / 15, 1 / 2))]
+    np.testing.assert_allclose(found.values.information[[0, 2], 0], expected, rtol=1e-5)
+    for pair in found.pairs:  # Two of the models are alike.
+        differ = pair.second == "two"
+        sign = -1 if pair.score == "information" else 1
+        assert pair.signs.tolist() == [sign * int(differ)] * 2
         assert (pair.p_value < 0.001) == differ
         assert differ or pair.p_value == 1
     for values, bands in zip(found.values, found.bands, strict=True):
@@ -261,7 +267,8 @@ def test_scores_without_noise_differ_by_more_than_rounding_or_not_at_all():
 
 
 def test_a_model_at_its_limit_is_more_diverse_but_never_less():
-    """Of 8 answers to each of 50 prompts, k differ: Conditional-RKE is known, and 8 is all of n."""
+    """Of 8 answers to each of 50 prompts, k differ: of three, 3 * 2 + 3 * 2 + 2 of 8 * 7 pairs are
+    equal; of eight none, so that there is no end to Conditional-RKE."""
     kinds = {"one": 1, "three": 3, "eight": 8, "other eight": 8}
     prompts = np.repeat(np.eye(50, dtype=np.float32), 8, axis=0)
     answers = {
@@ -275,7 +282,7 @@ def test_a_model_at_its_limit_is_more_diverse_but_never_less():
         over="outputs",
         multiples=[0.1],
     )
-    true = [1, 64 / (9 + 9 + 4), 8, 8]
+    true = [1, 4, np.inf, np.inf]
     np.testing.assert_allclose(found.values.conditional[:, 0], true, rtol=1e-5)
     assert found.saturated.conditional[:, 0].tolist() == [True, False, True, True]
     for high, low in (("eight", "three"), ("eight", "one"), ("three", "one")):

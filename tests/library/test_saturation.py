@@ -113,8 +113,8 @@ def test_scores_of_one_are_neither_ranked_nor_tested():
     assert found.untested is None
     words = str(found)
     assert "RKE: a, b (saturated: neither ranked nor tested)" in words
-    assert "saturated: no test of Vendi and RKE: 1 up to rounding, because all outputs" in words
-    assert words.count("nearly all outputs count as the same (Vendi 1, RKE 1).") == 1
+    assert "saturated: no test of RKE and Vendi: 1 up to rounding, because all outputs" in words
+    assert words.count("nearly all outputs count as the same (RKE 1, Vendi 1).") == 1
     assert ">" not in words.split("score  ")[0]
     content = json.loads(json.dumps(files.jsonable(found.as_dict()), allow_nan=False))
     assert {ranking["saturated"] for ranking in content["rankings"]} == {"smallest"}
@@ -139,7 +139,7 @@ def test_equal_scores_are_not_tested():
     for ranking in found.rankings:
         assert ranking.saturated == "equal"
         _nothing_is_tested(ranking)
-    words = "aturated: no test of Vendi and RKE: all values are equal up to rounding"
+    words = "aturated: no test of RKE and Vendi: all values are equal up to rounding"
     assert words in found.markdown() and words in found.report().paragraph
     assert figure._caption(found).endswith("0.05. Without letters: not tested, because saturated.")
 
@@ -188,7 +188,7 @@ def test_scores_of_several_orders_that_are_one_are_named_in_one_line():
     outputs = np.arange(12, dtype=np.float32)[:, None]
     narrow = cv.Gaussian(1e-3)
     words = str(cv.evaluate(outputs, outputs, output_kernel=narrow, prompt_kernel=narrow))
-    line = "conditional of order 1 (Vendi), 2 (RKE) is 1 up to rounding, because similar prompts"
+    line = "conditional of order 2 (RKE), 1 (Vendi) is 1 up to rounding, because similar prompts"
     assert words.count("saturated: " + line) == words.count("conditional of") == 1
 
 
@@ -237,7 +237,7 @@ def test_each_end_has_one_sentence_with_its_scores_and_a_remedy(prompts, widths,
     for item in found.advice:
         role, end = item.code.split()
         points, width = (OUTPUTS, widths[0]) if role == "outputs" else (prompts, widths[-1])
-        shown = float(item.evidence.partition("RKE ")[2].split()[0])
+        shown = float(item.evidence.partition("RKE ")[2].split()[0].rstrip(","))
         assert shown == pytest.approx(_rke(points, width), rel=5e-3)
         way = "wider" if end == "apart" else "narrower"
         remedy = "cv.Indicator()" if end == "blended" else f"{way} {role[:-1]} bandwidth"

@@ -229,6 +229,10 @@ def test_convergence_curve_is_that_of_separate_decompositions(x64):
             got = [curve.vendi[k], curve.conditional[k], curve.information[k]]
             assert_close(jnp.stack(got), separate)
     assert [curve.order for curve in convergence_curve(*pairs, sizes, **KERNELS)] == [1, 2]
+    assert [curve.unbiased is None for curve in curves] == [True, False, True]
+    unbiased = cv.decompose(*(p[:20] for p in pairs), **KERNELS, order=2, unbiased=True)
+    assert_close(np.stack(curves[1].unbiased.scores)[:, 1], np.stack(unbiased.scores))
+    assert np.isnan(curves[1].unbiased.conditional[0])
 
 
 @pytest.mark.parametrize("sizes", [(), (0, 5), (5, 5), (6, 5), (5, 13), (2.5,)])

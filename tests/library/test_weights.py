@@ -15,7 +15,7 @@ from condvendi_jax.grams import _grams as grams
 from condvendi_jax.grams import _pairwise as pairwise
 from condvendi_jax.scores import clusters
 from condvendi_jax.spectra import _estimators as estimators
-from condvendi_jax.spectra import _methods as methods
+from condvendi_jax.spectra._order_two import factors_of
 
 N = 14
 COPIES = np.array([1, 3, 0, 2, 1, 4, 2, 0, 1, 2, 5, 1, 3, 2])
@@ -137,13 +137,22 @@ def test_derivatives_in_the_weights(order, kernel, x64):
         np.testing.assert_allclose(mode(found)(jnp.asarray(weights)), expected, atol=1e-7)
 
 
+@pytest.mark.filterwarnings("ignore:.*all kernel values between")
+def test_no_rounding_of_the_weights_stands_for_pairs_of_equal_prompts():
+    weights = np.random.default_rng(0).uniform(0.5, 2, 30)
+    outputs, prompts = np.arange(30)[:, None] // 2, np.arange(30)[:, None]
+    kernels = {"output_kernel": cv.Indicator(), "prompt_kernel": cv.Indicator()}
+    found = cv.decompose(outputs, prompts, **kernels, weights=weights, order=2, unbiased=True)
+    assert np.isnan([found.conditional, found.information]).all()
+
+
 def test_derivatives_in_the_weights_in_tiles(x64):
     """Where nothing of size n^2 is stored: order 2, and what an estimate differentiates."""
     pairs = draw_pairs(40)
     points = cv.Pairs(*pairs, **kernels())
     gram = math.prod(oracle_grams(*pairs))
     weights = np.random.default_rng(1).integers(0, 3, 40) / 40
-    norms = functools.partial(pairwise.squared_norms, *methods.factors_of(points), tile_size=16)
+    norms = functools.partial(pairwise.squared_norms, *factors_of(points), tile_size=16)
     found = jax.grad(lambda w: norms(weights=w)[2])(jnp.asarray(weights))
     assert_close(found, 2 * np.square(gram) @ weights)
 
@@ -217,7 +226,10 @@ def test_differences_of_models_have_the_errors_of_copies(x64):
 
 @pytest.mark.filterwarnings("ignore:models. a .60 prompts")  # Not tested, but described.
 def test_any_weights_keep_errors_over_prompts(x64):
-    """Sixty prompts; two kinds of outputs of each, one to three times."""
+    """Sixty prompts; two kinds of outputs of each, one to three times.
+
+    Integer weights say as well which pairs are of two rows, and how many rows answer a prompt.
+    """
     prompts = np.repeat(draw_pairs(60)[1], 2, axis=0)
     models = {
         name: draw_pairs(120, seed=s, modes=9)[0] + prompts[:, :1]
@@ -235,6 +247,12 @@ def test_any_weights_keep_errors_over_prompts(x64):
     for scale in (1, 0.3):
         weights = {name: scale * w for name, w in copies.items()}
         found = cv.compare(models, prompts, **options, weights=weights)
+        for name, of_model in found.evaluations.items():
+            for one, two in zip(of_model.orders, expected.evaluations[name].orders, strict=True):
+                assert_close([*one.decomposition.scores], [*two.decomposition.scores])
+                assert_close([*one.standard_errors], [*two.standard_errors])
+        if scale != 1:
+            continue
         for one, two in zip(found.rankings, expected.rankings, strict=True):
             assert_close([*one.values.values()], [*two.values.values()])
             for name in models:
@@ -383,6 +401,11 @@ def test_curves_of_weighted_rows_are_those_of_their_prefixes(x64):
     expected = cv.convergence_curve(*repeated(pairs), sizes, **options)
     for one, two in zip(curves, expected, strict=True):
         assert_close(np.stack(one.scores), np.stack(two.scores))
+    assert_close(np.stack(curves[1].unbiased.scores), np.stack(expected[1].unbiased.scores))
+    shares = np.random.default_rng(0).uniform(size=N)
+    (_, curve) = cv.convergence_curve(*pairs, [N], **options, weights=shares)
+    unbiased = cv.decompose(*pairs, **kernels(), order=2, unbiased=True, weights=shares)
+    assert_close(np.stack(curve.unbiased.scores)[:, 0], np.stack(unbiased.scores))
     with pytest.raises(ValueError, match="sizes: all weights of the first 2 rows are zero"):
         cv.convergence_curve(*pairs, [2, N], **options, weights=np.arange(N) // 2)
 

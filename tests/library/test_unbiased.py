@@ -1,0 +1,171 @@
+"""Unbiased scores of order 2, against sums over all pairs in float64."""
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+import condvendi_jax as cv
+from condvendi_jax.inference import _jackknife as jackknife
+from condvendi_jax.inference import _population as populations
+
+EXACT = cv.Indicator()
+KERNELS = {
+    "gaussian": (cv.Gaussian(1.2), cv.Gaussian(0.8)),
+    "indicator": (EXACT, EXACT),
+    "cosine": (cv.Cosine(), EXACT),
+}
+
+
+def squared(kernel, rows):
+    """k^2 of every two rows, in float64."""
+    rows = np.asarray(rows, np.float64)
+    if isinstance(kernel, cv.Indicator):
+        return np.all(rows[:, None] == rows[None], axis=-1).astype(float)
+    if isinstance(kernel, cv.Gaussian):
+        distances = np.sum((rows[:, None] - rows[None]) ** 2, axis=-1)
+        return np.exp(-distances / float(kernel.bandwidth) ** 2)
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return (unit @ unit.T) ** 2
+
+
+def by_brute_force(outputs, prompts, kernels, copies=None, weights=None):
+    """RKE, Conditional- and Information-RKE, from loops over prompts and pairs.
+
+    A row of weight c is c rows; `weights` are shares of one row each.
+    """
+    n = len(outputs)
+    copies = np.ones(n, int) if copies is None else copies
+    rows = np.repeat(np.arange(n), copies)
+    w = np.ones(n) if weights is None else np.asarray(weights, np.float64)
+    ids = (
+        np.zeros(n, int) if prompts is None else np.unique(prompts, axis=0, return_inverse=True)[1]
+    )
+    ids = ids.reshape(-1)
+    if prompts is not None:
+        several = np.bincount(ids[rows])[ids[rows]] > 1
+        if several.mean() >= 0.5:
+            rows = rows[several]
+        else:
+            ids = np.zeros(n, int)
+    w, ids = w[rows] / w[rows].sum(), ids[rows]
+    outputs = squared(kernels[0], np.asarray(outputs)[rows])
+    terms = [outputs]
+    if prompts is not None:
+        of_prompts = squared(kernels[1], np.asarray(prompts)[rows])
+        terms += [of_prompts, outputs * of_prompts]
+    norms = []
+    for squares in terms:
+        total = 0.0
+        for p, q in itertools.product(np.unique(ids), repeat=2):
+            left, right = np.flatnonzero(ids == p), np.flatnonzero(ids == q)
+            pairs = [(i, j) for i in left for j in right if i != j]
+            of_pairs = np.array([w[i] * w[j] for i, j in pairs])
+            mean = sum(x * squares[i, j] for x, (i, j) in zip(of_pairs, pairs, strict=True))
+            total += w[left].sum() * w[right].sum() * mean / of_pairs.sum()
+        norms.append(total)
+    if prompts is None:
+        return np.array([1 / norms[0], 1 / norms[0], 1.0])
+    x, t, joint = norms
+    return np.array([1 / x, t / joint, joint / x / t])
+
+
+def data(kernel, numbers, seed=0):
+    """Outputs and prompts with these numbers of answers to each prompt."""
+    rng = np.random.default_rng(seed)
+    prompt = np.repeat(np.arange(len(numbers)), numbers)
+    places = rng.normal(size=(len(numbers), 2))
+    outputs = rng.integers(4, size=(prompt.size, 2)) + 0.0
+    if kernel != "indicator":
+        outputs = outputs + rng.normal(size=outputs.shape)
+    order = rng.permutation(prompt.size)
+    return outputs[order].astype(np.float32), places[prompt][order].astype(np.float32)
+
+
+NUMBERS = [3, 2, 5, 2, 4, 2, 2, 4]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("numbers", [NUMBERS, [1] * 24, [1, 1, 1, 3, 3, 3, 4, 8], [2] + [1] * 22])
+@pytest.mark.parametrize("weighted", [None, "copies", "shares"])
+@pytest.mark.filterwarnings("ignore:.*all kernel values between:UserWarning")
+def test_scores_are_those_of_all_pairs_in_float64(kernel, numbers, weighted):
+    outputs, prompts = data(kernel, numbers)
+    kernels, rng, given = KERNELS[kernel], np.random.default_rng(1), {}
+    if weighted == "copies":
+        given["copies"] = rng.integers(1, 3, len(outputs))
+    if weighted == "shares":
+        given["weights"] = rng.uniform(0.5, 2, len(outputs))
+    names = dict(zip(("output_kernel", "prompt_kernel"), kernels, strict=True))
+    weights = given.get("copies", given.get("weights"))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        expected = by_brute_force(outputs, prompts, kernels, **given)
+    found = cv.decompose(outputs, prompts, **names, weights=weights, order=2, unbiased=True)
+    np.testing.assert_allclose(np.array(found.scores), expected, rtol=2e-6)
+    alone = cv.rke(outputs, kernel=kernels[0], weights=weights, unbiased=True)
+    expected = by_brute_force(outputs, None, kernels, **given)
+    np.testing.assert_allclose(alone, expected[0], rtol=2e-6)
+
+
+def population(outputs, prompts, kernels, *, weights=None):
+    names = dict(zip(("output_kernel", "prompt_kernel"), kernels, strict=True))
+    pairs = cv.Pairs(outputs, prompts, **names, weights=weights)
+    groups, _ = jackknife.group_models({"": pairs}, None, key=jax.random.key(0))
+    return populations.of_pairs(pairs, groups[""])
+
+
+@pytest.mark.parametrize("numbers", [[3, 3, 5, 3, 4, 3, 3, 4], [1] * 24])
+@pytest.mark.parametrize("kernel", ["gaussian", "indicator"])
+def test_errors_are_those_of_the_jackknife_over_prompts_or_rows(kernel, numbers):
+    outputs, prompts = data("gaussian" if numbers[0] == 1 else kernel, numbers)
+    kernels = KERNELS["gaussian" if numbers[0] == 1 else kernel]
+    found = population(outputs, prompts, kernels)
+    _, units = np.unique(prompts, axis=0, return_inverse=True)
+    own = found.own
+
+    def similarities(kept, of=slice(None)):
+        """By brute force; a fixed share of the pairs is of one prompt."""
+        terms = []
+        x, t = (squared(k, a[kept]) for k, a in zip(kernels, (outputs, prompts), strict=True))
+        number = units.ravel()[kept]
+        same = number[:, None] == number[None, :]
+        shares = np.bincount(number) / kept.sum()
+        for squares in (x, t, x * t):
+            off = squares * ~np.eye(len(squares), dtype=bool)
+            within = [
+                off[np.ix_(number == p, number == p)].sum() / (c * (c - 1)) if c > 1 else 0
+                for p, c in enumerate(np.bincount(number))
+            ]
+            inner = np.sum(shares**2 * within) / np.sum(shares**2)
+            between = np.sum(off * ~same) / np.sum(~same)
+            terms.append(own * inner + (1 - own) * between)
+        return np.array([terms[0], terms[2] / terms[1], terms[2] / terms[1] / terms[0]])
+
+    everything = np.ones(len(outputs), bool)
+    whole = similarities(everything)
+    np.testing.assert_allclose(found.similarities, whole, rtol=1e-5)
+    np.testing.assert_allclose(found.values, [1 / whole[0], 1 / whole[1], whole[2]], rtol=1e-5)
+    labels = units.ravel() if found.repeated else np.arange(len(outputs))
+    shares = np.bincount(labels) / len(labels)
+    effects = []
+    for label in range(labels.max() + 1):
+        without = similarities(labels != label)
+        effects.append((whole - without) * (1 - shares[label]))
+    effects = np.array(effects) - shares[:, None] * np.sum(effects, axis=0)
+    count = len(effects)
+    error = np.sqrt(count / (count - 1) * np.sum(effects**2, axis=0))
+    expected = error * [whole[0] ** -2, whole[1] ** -2, 1]
+    np.testing.assert_allclose(found.standard_errors, expected, rtol=1e-4)
+    if not found.repeated:
+        assert found.fixed_errors is None
+        return
+    deleted = [similarities(np.arange(len(outputs)) != row) for row in range(len(outputs))]
+    squares = 0
+    for prompt in range(len(numbers)):
+        own_rows = np.array(deleted)[units.ravel() == prompt]
+        k = len(own_rows)
+        squares += (k - 1) / k * np.sum((own_rows - own_rows.mean(axis=0)) ** 2, axis=0)
+    if len(set(numbers)) == 1:
+        pass
+    assert np.isfinite(found.fixed_errors).all()
