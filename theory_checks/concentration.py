@@ -86,6 +86,9 @@ _COINS = [
 ]
 _SMALL = [Cell(p, n) for p in finite_populations() for n in (2, 3, 4)]
 _SMALL += [Cell(Orthogonal(np.full(d, 1 / d)), n) for d, n in ((3, 12), (60, 2), (12, 3))]
+_HUNDREDTH = Orthogonal([0.99, 0.01])
+_FEW = [Cell(p, n) for p in (_EVEN, _HUNDREDTH, _TWO_PROMPTS, _HALF) for n in (2, 3, 100)]
+_FEW += [Cell(_HUNDREDTH, 10**5), *(cell for cell in _SMALL if cell.n > 1)]
 _STEPS = np.array([1000, 3000, 10000, 30000, 100000, 1000000])
 
 
@@ -352,6 +355,89 @@ def _ratios(data: Any) -> dict[str, Any]:
         words.format(n): [row.min(), row.max()]
         for n, row in zip((1000, 10000, 100000), ratios, strict=True)
     }
+
+
+# --- An interval from the sample alone ------------------------------------------------------------
+
+
+def h_means(p: Population, f: np.ndarray, n: int, own: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Means of h_c and of its square over pairs of rows at the score's c, by the frequencies."""
+    h = p.joint**2 - p.gram_t**2 / p.conditional_rke(p.weights)
+    means = [np.sum(f @ each * f, axis=1) for each in (h, h**2)]
+    if not own:
+        means = [(n * m - each[0, 0]) / (n - 1) for m, each in zip(means, (h, h**2), strict=True)]
+    return means[0], np.maximum(means[1], 0.0)  # A sum of zeros may be rounded below zero.
+
+
+def answer_means(c: float, count: int, own: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Means of U_p - c and of its square over prompts with two answers, the same in a share c.
+
+    For every count of the prompts with equal answers; and the logarithms of its chances.
+    """
+    equal_answers, share = np.arange(count + 1), np.arange(count + 1) / count
+    other = (0.5 if own else 0.0) - c
+    means = [share * (1 - c) ** k + (1 - share) * other**k for k in (1, 2)]
+    return means[0], means[1], stats.binom.logpmf(equal_answers, count, c)
+
+
+def hardest(
+    gaps: np.ndarray, bound: Callable[..., Any], logs: np.ndarray, most: int = 30
+) -> tuple[np.ndarray, np.ndarray]:
+    """Samples that their bound just rejects, and the chance of those that it rejects before.
+
+    At a delta just below this chance no bound of level delta may reject the sample.
+
+    Args:
+        gaps: what must be within the bound, `[samples]`.
+        bound: of delta `[..]` and of the numbers of the samples `[..]`; it falls in delta.
+        logs: logarithms of the chances of the samples.
+        most: how many of them, spread over the logarithms of the chances.
+    """
+    low, high = np.full(len(gaps), -700.0), np.zeros(len(gaps))
+    everyone = np.arange(len(gaps))
+    for _ in range(32):
+        middle = (low + high) / 2
+        rejects = ~(bound(np.exp(middle), everyone) >= gaps)
+        low, high = np.where(rejects, low, middle), np.where(rejects, middle, high)
+    order = np.argsort(high)
+    levels, before = high[order], np.logaddexp.accumulate(logs[order])
+    last = np.append(levels[1:] > levels[:-1] + 1e-6, True)
+    kept = np.flatnonzero(last & (levels < -1e-6) & (before > -690))
+    if len(kept) > most:
+        spread = np.searchsorted(before[kept], np.linspace(before[kept[0]], before[kept[-1]], most))
+        kept = kept[np.unique(spread)]
+    return order[kept], np.exp(np.minimum(before[kept], 0)) * (1 - 1e-9)
+
+
+@claim("cv-interval-any-n", stated=False, mutants={"pairs of a row with itself": True})
+def interval(rng: Rng, budget: Budget, value: Any) -> Evidence:
+    """Both bounds at the score of the population, where the chance of a sample is hardest."""
+    own, hoeffding, bernstein, share, blocks = value
+    lhs, rhs, shown = [], [], []
+    for p, n, cell in ((cell.population, cell.n, cell) for cell in _FEW):
+        frequencies, logs = cell.outcomes
+        found, c = (*h_means(p, frequencies, n, own), logs), 1 / p.conditional_rke(p.weights)
+        shown.append((p.name, n, c, max(blocks({"n": n}), 1), found))
+    designs = [*itertools.product((0.5, 0.2, 0.02, 0.9), (1, 10, 1000)), (0.2, 10**5)]
+    for c, n in designs:
+        shown.append(("two answers to each prompt", n, c, n, answer_means(c, n, own)))
+    rows = []
+    for name, n, c, m, (mean, square, logs) in shown:
+
+        def of_x(delta: Any, i: Any, m: Any = m, c: float = c, square: Any = square) -> Any:
+            x = share({"m": m, _DELTA: delta})
+            return bernstein({"b": max(c, 1 - c), "x": x, "Q": square[i]})
+
+        def of_m(delta: Any, i: Any, m: Any = m) -> Any:
+            return hoeffding({"m": m, _DELTA: delta}) + 0.0 * i
+
+        for bound in (of_m, of_x):
+            samples, chances = hardest(np.abs(mean), bound, logs)
+            lhs += [*np.abs(mean)[samples]]
+            rhs += [*np.broadcast_to(bound(chances, samples), samples.shape)]
+            rows += [(name, n, chance) for chance in chances]
+    names = dict(zip(("population", "n", "delta"), map(list, zip(*rows, strict=True)), strict=True))
+    return at_most(lhs, rhs, parameters=names, size=names["n"], tolerance=1e-12)
 
 
 # --- Lemmas 1 to 3, A and B ----------------------------------------------------------------------

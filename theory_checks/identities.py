@@ -100,6 +100,35 @@ def _same_eigenvalues(rng, budget: Budget, value) -> Evidence:
     return equal(lhs, rhs)
 
 
+@claim("cv-two-bandwidths")
+def _outputs_at_two_bandwidths(rng: np.random.Generator, budget: Budget, value: Any) -> Evidence:
+    """Scores of random pairs with any weights, of samples with and without own pairs.
+
+    Both sides are attained: by two points, and by points that are equal or far apart.
+    """
+    both, small, rows = np.array([[0.0], [1.0]]), np.array([0.5, 0.5]), []
+    for trial in range(budget.trials(100)):
+        outputs, prompts = _pairs(rng)
+        weights = rng.dirichlet(np.full(12, 0.5)) if trial % 2 else np.full(12, 1 / 12)
+        own, attained = trial % 4 != 2, None
+        if trial < 2:
+            outputs, prompts, weights = 100.0**trial * both, 0 * both, small
+            own, attained = trial == 1, trial
+        share = np.outer(weights, weights) * (1.0 if own else 1 - np.eye(len(weights)))
+        share = share * gaussian(prompts, bandwidth=0.7) ** 2
+        s, larger = np.sort(rng.uniform(0.3, 3.0, 2))
+        at = [
+            share.sum() / np.sum(share * gaussian(outputs, bandwidth=w) ** 2) for w in (s, larger)
+        ]
+        names = {r"\mathrm{CRKE}_{s'}": at[1], "s'": larger, "s": s}
+        most = value[0](names | {"r": value[1](names)})
+        sides = [(at[1], at[0]), (at[0], most)]
+        sides += [] if attained is None else [sides[1 - attained][::-1]]
+        rows += [(s, larger, left / right) for left, right in sides]
+    s, larger, lhs = (np.array(column) for column in zip(*rows, strict=True))
+    return at_most(lhs, 1.0, parameters={"s": s, "s'": larger}, size=larger / s)
+
+
 @claim("cv-early-section-5-marks")
 def _marks(rng, budget: Budget, value) -> Evidence:
     """What the statement says is read as 0.05 for groups six bandwidths apart."""

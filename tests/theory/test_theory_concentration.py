@@ -131,3 +131,26 @@ def test_the_library_truncates_by_projection(t):
     with claim.double_precision():
         found = cv.spectra.truncate(jnp.asarray(p), t)
     np.testing.assert_allclose(found, concentration.projected(p, t))
+
+
+def test_means_over_pairs_of_rows_by_enumeration():
+    """Every pair of three rows, of a population with two prompts that are half alike."""
+    p = concentration._HALF
+    frequencies, _ = concentration.Cell(p, 3).outcomes
+    h = p.gram_t**2 * (p.gram_x**2 - 1 / p.conditional_rke(p.weights))
+    found = concentration.h_means(p, frequencies, 3, own=False)
+    for row, f in enumerate(frequencies):
+        rows = np.repeat([0, 1], np.rint(3 * f).astype(int))
+        values = np.array([h[i, j] for i, j in itertools.permutations(rows, 2)])
+        assert np.isclose(found[0][row], values.mean())
+        assert np.isclose(found[1][row], np.mean(values**2))
+    mean, square, logs = concentration.answer_means(0.2, 5, own=False)
+    assert np.isclose(np.exp(logs) @ mean, 0) and np.isclose(np.exp(logs) @ square, 0.16)
+
+
+def test_the_hardest_delta_is_the_chance_of_what_is_rejected_before():
+    """Gaps of 3, 2 and 1, each of chance 1 / 4, against a bound of -log delta."""
+    gaps, logs = np.array([1.0, 3.0, 0.0, 2.0]), np.log(np.full(4, 1 / 4))
+    kept, chances = concentration.hardest(gaps, lambda delta, i: -np.log(delta) + 0 * gaps[i], logs)
+    assert kept.tolist() == [1, 3, 0]
+    np.testing.assert_allclose(chances, [0.25, 0.5, 0.75], rtol=1e-8)
