@@ -26,12 +26,12 @@ def correlations(values: np.ndarray, words: np.ndarray, seed: int) -> np.ndarray
     """Spearman's correlation of each score with the length, and its 95% interval, `[scores, 3]`.
 
     Args:
-      values: `models.SCORES` of m models, `[scores, m]`.
+      values: `models.SCORES` of m models, and others of order 2, `[scores, m]`.
       words: the mean length of each model's answers, `[m]`.
       seed: draws the resamples of the models, from which the interval comes.
     """
     drawn = np.random.default_rng(seed).integers(len(words), size=(_RESAMPLES, len(words)))
-    orders = [order for _, order in models.SCORES]
+    orders = [order for _, order in models.SCORES] + [2.0] * (len(values) - len(models.SCORES))
     return agreement.with_interval(
         lambda taken: agreement.spearman(values[:, taken], words[taken], orders),
         list(drawn),

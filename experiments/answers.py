@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,6 @@ MEASURES = [
     f"{kind}{name}" for name in ("Vendi", "RKE") for kind in ("Conditional-", "Information-", "")
 ]
 _MULTIPLES = tuple(2.0 ** (k / 2) for k in range(-6, 7))  # Of the bandwidth, that are swept.
-_LEVEL = 0.05
 _PATIENCE = 0.8  # Of the benchmark's reader, who goes on to the next answer so often.
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)b(?![a-z])", re.IGNORECASE)
 
@@ -44,6 +43,7 @@ class Answers(lab.Study):
     """Which language models give different answers when they are asked again?"""
 
     name = "answers"
+    version = 2
     duration = "3 minutes"
     data = "answers"
     needs = ("models", "prompt")
@@ -91,7 +91,8 @@ class Answers(lab.Study):
           classes over the prompts, the mean over the models. `swept`, the correlation of both
           conditional scores with the classes at multiples of the bandwidth. At the scale that is
           shown, of whole answers: `usual_correlation`, that of all six with the classes by the
-          library's default bandwidths.
+          library's default bandwidths; and over `kind`, Conditional-RKE of the last half of the
+          answers beside all, `fewer`. `unbiased` Conditional-RKE, with `unbiased_letters`.
         """
         pairs, rows = state
         texts = pairs.outputs if text == WHOLE else pairs.further["truncated"]
@@ -100,12 +101,8 @@ class Answers(lab.Study):
         entropies = judged.entropies(texts[rows], scale.outputs)
         found = judged.ranked(entropies, names)
         conditional = found.value.values
-        totals = np.empty(conditional.shape)
-        for m, (name, of) in enumerate(outputs.items()):
-            context.say(name)
-            for place, order in enumerate(_ORDERS):
-                own = cv.decompose(of, output_kernel=cv.Gaussian(scale.outputs), order=order)
-                totals[place, m] = own.vendi
+        kernel, each = cv.Gaussian(scale.outputs), outputs.values()
+        totals = [[float(cv.vendi(of, kernel=kernel, order=o)) for of in each] for o in _ORDERS]
         # Prompts are equally frequent, so that the total is the product of the other two.
         values = np.stack([conditional, totals / conditional, totals], axis=1).reshape(6, -1)
         context.say("agreement")
@@ -126,14 +123,23 @@ class Answers(lab.Study):
         ]
         shown = scale.coordinate == self.widths.shown
         multiples = _MULTIPLES if shown else ()
-        swept = [self._swept(texts[rows], times * scale.outputs, classes) for times in multiples]
-        usual = np.full(len(MEASURES), np.nan)
+        swept = [
+            agreement.spearman(judged.conditional(of), classes.mean(axis=1), [1.0, 2.0])
+            for of in (judged.entropies(texts[rows], m * scale.outputs) for m in multiples)
+        ]
+        unbiased = _unbiased(texts, dict(zip(names, rows, strict=True)), scale)
+        ends = [(unbiased.values[m], *unbiased.population[m]) for m in names]
+        usual, fewer = np.full(len(MEASURES), np.nan), np.full((3, len(names)), np.nan)
         if shown and text == WHOLE and self.widths.described != "given":
             context.say("the default bandwidths")
             own = _usual(pairs, outputs, rows, context.shared_seed)
             usual = agreement.spearman(
                 own, classes.mean(axis=1), [order for order in _ORDERS for _ in range(3)]
             )
+        if shown and text == WHOLE:
+            for m, of in enumerate(rows):
+                last = _unbiased(texts, {"all": of, "last": of[:, of.shape[1] // 2 :]}, scale)
+                fewer[:, m] = last.plug_in["last"], last.values["last"], last.differences[0].p_value
         of_judge = ("judge", "measure", "end")
         errors = [of.std(axis=1, ddof=1) / np.sqrt(self.prompts) for of in benchmark.values()]
         return found.assign(
@@ -148,11 +154,11 @@ class Answers(lab.Study):
             within=xr.DataArray(within, dims=("score", "model")).mean("model"),
             swept=(("score", "multiple"), np.reshape(swept, (len(multiples), 2)).T),
             usual_correlation=("measure", usual),
+            unbiased=(("model", "end"), ends),
+            unbiased_letters=("model", [unbiased.letters[m] for m in names]),
+            fewer=(("kind", "model"), fewer),
+            kind=["papers' score", "unbiased", "p-value"],
         ).assign_coords(judge=list(benchmark), measure=MEASURES, multiple=list(multiples))
-
-    def _swept(self, outputs: np.ndarray, bandwidth: float, classes: np.ndarray) -> np.ndarray:
-        scores = judged.conditional(judged.entropies(outputs, bandwidth))
-        return agreement.spearman(scores, classes.mean(axis=1), [1.0, 2.0])
 
     def tables(self, run):
         """Scores beside the benchmark at the bandwidth shown; all correlations."""
@@ -167,6 +173,9 @@ class Answers(lab.Study):
             column = "score" if name == "over_prompts" else "measure"
             yield tables.table(_intervals(found[name]), rows=rows, columns=column)
         yield tables.table(found, rows=("text", "scale"), columns="score", value="within")
+        unbiased = _intervals(base.unbiased).assign(letters=base.unbiased_letters)
+        yield tables.table(unbiased, rows=("model",), letters="letters")
+        yield tables.table(base, rows=("model",), columns="kind", value="fewer")
         yield tables.table(base, rows=("measure",), value="usual_correlation")
 
     @classmethod
@@ -285,6 +294,14 @@ def _of_answers(pairs: Any, role: str, rows: np.ndarray) -> np.ndarray:
     return np.full(rows.shape, np.nan) if values is None else values[rows].astype(float)
 
 
+def _unbiased(texts: np.ndarray, rows: Mapping[str, np.ndarray], width: judged.Width) -> Any:
+    """Models of the rows `[prompts, answers]`, ranked by unbiased Conditional-RKE."""
+    numbers = {name: np.indices(of.shape)[0].reshape(-1, 1) for name, of in rows.items()}
+    outputs = {name: texts[of.ravel()] for name, of in rows.items()}
+    compared = cv.compare(outputs, numbers, **width.kernels, orders=[2], profile=False)
+    return compared.ranking("conditional", 2)
+
+
 def _usual(pairs: Any, outputs: Any, rows: np.ndarray, seed: int) -> np.ndarray:
     """The scores under the variance rule on all pairs, of prompts too, `[6, models]`."""
     kernels: Any = scales.by_rule(pairs, "variance", seed).kernels
@@ -311,16 +328,21 @@ def _ranked(found: xr.Dataset, study: Answers) -> Figure:
     size = 2.7, 0.7 + 0.2 * len(order)
     figure, panels = style.panels(4, columns=4, size=size, sharey=True)
     for panel, score in zip(panels, judged.SCORES, strict=False):
+        one, letters, ending = found.sel(score=score), first.letters.sel(score=score), "of answers"
+        ends = xr.concat([one.value + side * one.error for side in (0, -1.96, 1.96)], "end")
+        if score == judged.SCORES[1]:
+            panel.plot(first.value.sel(score=score), places, "x", markersize=3.5, color=style.GREY)
+            score, ending = f"{score}, unbiased", f"(x: of {study.of_each})"
+            ends, letters = found.unbiased, first.unbiased_letters
         for offset, text in zip((0.15, -0.15), study.texts, strict=False):
-            one = found.sel(score=score, text=text)
+            value, low, high = ends.sel(text=text).transpose("end", "model").values
             panel.errorbar(
-                one.value, places + offset, xerr=1.96 * one.error, fmt="o", markersize=3.5,
-                elinewidth=0.8, color=_COLOURS[text], label=_NAMES[text],
+                value, places + offset, xerr=np.nan_to_num([value - low, high - value]), fmt="o",
+                markersize=3.5, elinewidth=0.8, color=_COLOURS[text], label=_NAMES[text],
             )  # fmt: skip
-        pairs = len(order) * (len(order) - 1) // 2
-        apart = (first.p_value.sel(score=score) < _LEVEL).sum().item() // 2
-        panel.set_title(f"{score}:\n{apart} of {pairs} pairs told apart")
-        panel.set(xlabel="effective number of answers")
+        apart = [not set(a) & set(b) for a, b in itertools.combinations(letters.values, 2)]
+        panel.set_title(f"{score}:\n{sum(apart)} of {len(apart)} pairs told apart")
+        panel.set(xlabel=f"effective number {ending}")
     for panel, judge in zip(panels[2:], (CLASSES, UTILITY), strict=True):
         one = first.sel(judge=judge)
         panel.errorbar(

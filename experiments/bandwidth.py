@@ -107,6 +107,7 @@ class Bandwidth(lab.Study):
             over=sweep,
             multiples=self.multiples,
             order=ORDERS[order],
+            unbiased=False,
             seed=context.shared_seed,
             progress=context.say,
         )

@@ -38,6 +38,7 @@ class Captioning(lab.Study):
     """Do the scores count the different captions that a captioner gives for a photograph?"""
 
     name = "captioning"
+    version = 2
     reproduces = "CV fig 20"
     duration = "3 minutes"
     data = "captioning"
@@ -87,9 +88,13 @@ class Captioning(lab.Study):
         return {"scale": self.bandwidths.axis, "kind": tuple(self.counts)}
 
     def compute(self, state, context, *, scale, kind):
-        """The scores of all captioners, and what each group of photographs does to them."""
+        """The scores of all captioners, and what each group of photographs does to them.
+
+        `unbiased` are those of order 2 with captions as a sample, and their 95% intervals over
+        `end`.
+        """
         pairs, said = state[0], state[1][kind]
-        values, influences = [], []
+        values, influences, unbiased = [], [], []
         for captioner, captions in said.captions.items():
             context.say(captioner)
             of_each = captions.shape[1]
@@ -103,9 +108,17 @@ class Captioning(lab.Study):
             ]
             values.append([np.array(f.decomposition.scores) for f in found])
             influences.append([np.array(jax.tree.leaves(f.influences())) for f in found])
+            several = len(np.unique(prompts, axis=0)) > 2
+            options = {"orders": [2], "errors": several, **scale.kernels}
+            sampled = cv.evaluate(*points.arrays, **options).order(2).population
+            assert sampled is not None  # Order 2 is computed from pairs.
+            intervals = sampled.intervals or [(np.nan, np.nan)] * len(SCORES)
+            of_score = zip(sampled.values, intervals, strict=True)
+            unbiased.append([[value, *ends] for value, ends in of_score])
         axes = ("captioner", "order", "score")
         labels = zip(axes, map(list, (self.captioners, self.orders, SCORES)), strict=True)
         fields = {"value": (axes, np.array(values)), "influence": ((*axes, "group"), influences)}
+        fields["unbiased"] = ("captioner", "score", "end"), unbiased
         return xr.Dataset(fields, dict(labels))
 
     def tables(self, run):
@@ -116,6 +129,9 @@ class Captioning(lab.Study):
         rises = found.sel(score="conditional").diff("captioner")
         names = {"value": "Conditional-* rises by"}
         yield tables.table(with_errors(rises), rows=rows, error="error", names=names)
+        ends = found.unbiased.transpose("end", ...)
+        words = xr.apply_ufunc(tables.interval, *ends, vectorize=True).to_dataset(name="value")
+        yield tables.table(words, rows=rows[:3], columns="score")
 
     @classmethod
     def figures(cls, runs):

@@ -1,7 +1,7 @@
 """How many samples the scores need: CV figures 2, 3 and 19 on real embeddings.
 
 The scores of random subsamples against their size n, mean and spread over random orders of the
-pairs: Conditional-Vendi, truncated Conditional-Vendi and Conditional-RKE, with Information-* and
+pairs: Conditional-Vendi, also truncated, and Conditional-RKE, also unbiased, with Information-* and
 the unconditional scores from the same spectra. What settles by a given n depends on the bandwidths:
 `--rules=variance,std,median` repeats the study for every rule that chooses them.
 
@@ -25,7 +25,7 @@ import condvendi_jax as cv
 from condvendi_jax import bandwidth, spectra, validation
 from condvendi_jax.grams import _memory as memory
 from experiments import lab
-from experiments.lab import figures, style
+from experiments.lab import figures, style, tables
 from experiments.settling import SCORES, deviation, entropies, over_orders, settled_from
 
 # Spectra at these sizes and at all pairs, or where there are more, at the last of them.
@@ -37,8 +37,10 @@ _EXACT_UP_TO = 1000
 # CV truncates at 10,000 of 25,000 samples.
 _PAPER_TRUNCATION = 10_000 / 25_000
 _SCALED = "scaled"
-# Sizes of the order-2 curve, which costs no more than its last point.
+# Sizes of the order-2 curves, which cost no more than their last point; from these on.
 _ORDER_TWO_POINTS = 40
+_EARLY = (50, 100)
+_UNBIASED = "RKE, unbiased"
 # Starting the spectra of one size takes as long as computing with a matrix of this many rows.
 _STARTING = 4000
 # A curve has settled where it stays this near to its last value.
@@ -136,10 +138,16 @@ class Convergence(lab.Study):
         return [s for s in sizes if repeat == 0 or (s < self.n and s <= self.repeated_up_to)]
 
     @property
+    def shown(self) -> tuple[int, ...]:
+        """The sizes of the figure: those of the spectra, and smaller ones of order 2."""
+        sizes = self.sizes or (self.n,)
+        return (*(size for size in _EARLY if size < sizes[0]), *sizes)
+
+    @property
     def curves(self) -> dict[str, cv.Entropy]:
         """The entropies by the name of their score without prompts."""
         kept = {f"Vendi, t = {int(t):,}": cv.truncated(int(t)) for t in self.truncation}
-        return {"Vendi": cv.von_neumann, **kept, "RKE": cv.renyi(2)}
+        return {"Vendi": cv.von_neumann, **kept, "RKE": cv.renyi(2), _UNBIASED: cv.renyi(2)}
 
     def compute(self, state, context, *, rule, repeat):
         """The entropies of every size for one rule and one random order of the pairs.
@@ -153,7 +161,7 @@ class Convergence(lab.Study):
         curve = functools.partial(
             cv.convergence_curve, state.outputs[order], state.prompts[order], **rule.kernels
         )
-        *spectral, rke = self.curves
+        *spectral, rke, unbiased = self.curves
         sizes, whole = self.spectra_of(repeat), self.cost(rule=rule, repeat=repeat)
         parts: list[xr.Dataset] = []
         for index, size in enumerate(sizes):
@@ -166,15 +174,16 @@ class Convergence(lab.Study):
             parts.append(part.assign(method=("n", [method.name])))
         context.say("order 2", _work(sizes) / whole)
         sizes = self.order_two_sizes(repeat)
-        last = entropies(curve(sizes, entropies=[self.curves[rke]]), [rke], sizes)
+        (plug_in,) = curve(sizes, entropies=[self.curves[rke]])
+        assert plug_in.unbiased is not None
+        last = entropies([plug_in, plug_in.unbiased], [rke, unbiased], sizes)
         found = xr.merge([xr.concat(parts, "n"), last], join="outer", compat="no_conflicts")
         return found.sel(curve=list(self.curves))
 
     def order_two_sizes(self, repeat: int) -> list[int]:
-        """Sizes of equal ratio up to all pairs, and those of the spectra."""
-        sizes = self.sizes or (self.n,)
-        spaced = np.geomspace(sizes[0], self.n, _ORDER_TWO_POINTS).round().astype(int)
-        found = np.union1d(spaced, sizes).tolist()
+        """Sizes of equal ratio up to all pairs, and those of the figure."""
+        spaced = np.geomspace(self.shown[0], self.n, _ORDER_TWO_POINTS).round().astype(int)
+        found = np.union1d(spaced, self.shown).tolist()
         return [size for size in found if repeat == 0 or size <= self.repeated_up_to]
 
     def tables(self, run):
@@ -196,6 +205,8 @@ class Convergence(lab.Study):
                 "-" if np.isnan(spread) else f"{spread:.2%}",
             )
         yield grid
+        order_two = found.sel(curve=list(self.curves)[-2:], n=list(self.shown))
+        yield tables.table(order_two, rows=("rule", "score", "curve"), columns="n", error="error")
 
     @classmethod
     def figures(cls, runs):
@@ -253,11 +264,11 @@ def _figure(runs: Sequence[lab.Run], score: str, exact: Sequence[lab.Run]) -> Fi
     found = xr.concat(parts, "rule", join="outer").sel(score=score, curve=names, drop=True)
     prefix = _PREFIXES[score]
     found = found.assign_coords(curve=[prefix + name for name in names])
-    sizes = sorted({size for study in settings for size in (*study.sizes, study.n)})
+    sizes = sorted({size for study in settings for size in (*study.shown, study.n)})
 
     def title(_, rule):
         words = []
-        for name in (f"{prefix}RKE", f"{prefix}Vendi"):
+        for name in (f"{prefix}RKE", f"{prefix}{_UNBIASED}", f"{prefix}Vendi"):
             curve = found.value.sel(rule=rule, curve=name).dropna("n")
             start, last = settled_from(curve, _NEAR), curve.n.values[-1]
             late = f" of {last:,}" if start and start > last / 2 else ""
@@ -293,7 +304,7 @@ def _figure(runs: Sequence[lab.Run], score: str, exact: Sequence[lab.Run]) -> Fi
 
 def ticks(n: int) -> list[int]:
     """Sizes that are written at the axis: all pairs, and some well below."""
-    return [*(size for size in (250, 1000, 4000) if size < n / 1.5), n]
+    return [*(size for size in (50, 250, 1000, 4000) if size < n / 1.5), n]
 
 
 if __name__ == "__main__":

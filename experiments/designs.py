@@ -16,6 +16,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
+import condvendi_jax as cv
 from experiments import known_counts, lab
 from experiments.lab import figures, style, tables
 
@@ -23,11 +24,11 @@ BLENDED, APART = "rule", "apart"
 _WORDS = {BLENDED: "prompts by the rule", APART: "prompts told apart"}
 # At one n: the more outputs a prompt, the fewer prompts.
 NAMES = ("Conditional-Vendi", "Conditional-RKE", "Conditional-Vendi, order inf")
+UNBIASED = "Conditional-RKE, unbiased"  # With any number of outputs a prompt.
 # On all prompts, whose n grows with k; the means of the scores of a prompt's own outputs.
 WHOLE, VENDI, RKE = "Conditional-RKE, all prompts", "mean Vendi of a prompt", "mean RKE of a prompt"
-_COLOURS = dict(
-    zip((*NAMES, WHOLE, RKE), (*style.CYCLE[:3], style.ORANGE, style.BLACK), strict=True)
-)
+_LOOKS = (*style.CYCLE[:3], style.CYCLE[1], style.ORANGE, style.BLACK)
+_COLOURS = dict(zip((*NAMES, UNBIASED, WHOLE, RKE), _LOOKS, strict=True))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Designs(lab.Study):
     """Do conditional scores count the different designs of an emoji?"""
 
     name = "designs"
+    version = 2
     duration = "2 minutes"
     needs = ("prompt",)
     takes = ("models",)
@@ -98,7 +100,7 @@ class Designs(lab.Study):
         if prompts == APART:
             scale = dataclasses.replace(scale, prompts=self.apart)
         grams = known_counts.grams_of(pairs.outputs[designs], scale.kernels["output_kernel"])
-        curves, sizes = [*NAMES, WHOLE, VENDI, RKE], []
+        curves, sizes = [*NAMES, UNBIASED, WHOLE, VENDI, RKE], []
         axes = {"curve": curves, "k": np.arange(1, most + 1)}
         value, error = (xr.DataArray(np.nan, axes, tuple(axes)) for _ in range(2))
         for k in range(1, most + 1):
@@ -108,6 +110,8 @@ class Designs(lab.Study):
             sizes.append(points.n)
             value.loc[list(NAMES), k] = known_counts.conditional(points)
             error.loc[NAMES[1], k] = known_counts.order_two(points, few, context.shared_key)[1]
+            if k > 1 or prompts == BLENDED:  # Else no two rows have one prompt.
+                value.loc[UNBIASED, k] = cv.conditional_rke(points, unbiased=True)
             if draw == 0:
                 points = known_counts.points_of(pairs, every, scale)
                 whole = known_counts.order_two(points, every, context.shared_key)
@@ -142,7 +146,8 @@ class Designs(lab.Study):
 def over_draws(found: xr.Dataset) -> xr.Dataset:
     """Means over the draws, and their standard deviation; of WHOLE, the jackknife's error."""
     first = found[["value", "error"]].isel(draw=0, drop=True)
-    return tables.spreads(found.value, "draw").where(found.curve != WHOLE, first)
+    finite = found.value.where(np.isfinite(found.value))  # Unlike outputs are any number.
+    return tables.spreads(finite, "draw").where(found.curve != WHOLE, first)
 
 
 def _counts(run: lab.Run) -> Figure:
@@ -162,7 +167,7 @@ def _counts(run: lab.Run) -> Figure:
 
     drawn = figures.facets(
         shown, x="k", hue="curve", row="prompts", column="scale", error="error", colours=_COLOURS,
-        title=title, each=known, x_label="known count: outputs a prompt (grey: score = count)",
+        title=title, each=known, log_y=True, x_label="outputs a prompt (grey: score = count)",
     )  # fmt: skip
     bars = f"deviation over {study.draws} choices of models and prompts; all prompts: jackknife"
     n = f"the {study.prompts:,} prompts with {study.most} outputs or more, n = {study.prompts:,}"

@@ -1,13 +1,8 @@
 """Do all language models say the same when they are asked the same?
 
 Beyond the papers: ten answers of each of 24 models to each of 100 prompts (NoveltyBench), at the
-bandwidth of what people call the same (`experiments.judged`). With prompts that are equal or
-different, `cv.between_models` is a sum over the prompts: everything follows from the blocks of the
-kernel, one a prompt, exactly.
-
-A sample of ten answers is compared with itself too, so that two samples of one model seem to
-differ. At order 2 this is undone without bias by leaving out the pairs of an answer and itself; at
-both orders, answers that are dealt to the models anew show how large it is.
+bandwidth of what people call the same (`experiments.judged`), with prompts that are equal or
+different. `cv.between_models` and the unbiased scores of order 2 compare no answer with itself.
 
     python -m experiments.hivemind
 """
@@ -19,6 +14,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
@@ -27,7 +23,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator
 
-from experiments import judged, lab, model_overlaps
+import condvendi_jax as cv
+from condvendi_jax import inference
+from experiments import judged, lab
 from experiments.lab import agreement, figures, style, tables
 
 WHOLE, CUT, ALL = "whole", "cut", "all"
@@ -46,7 +44,6 @@ _FAMILIES = {
     "llama-3": "Llama 3",
 }
 _RELABELLED = 1999  # Permutations of the families over the models.
-_DEALT = 20  # Of the permutations of answers, those that order 1 takes: it needs spectra.
 _EXTREMES = 12  # Prompts at each end that a figure names.
 
 
@@ -55,7 +52,8 @@ class Hivemind(lab.Study):
     """Do all language models say the same when they are asked the same?"""
 
     name = "hivemind"
-    duration = "3 minutes"
+    version = 2
+    duration = "6 minutes"
     data = "answers"
     needs = ("models", "prompt")
     takes = ("vendors", "families")
@@ -64,9 +62,6 @@ class Hivemind(lab.Study):
     drawings = ("hivemind", "hivemind_numbers", "hivemind_prompts")
 
     widths: judged.Widths = judged.Widths()
-    permutations: int = lab.flag(
-        499, "Times that the answers to a prompt are dealt to the models anew.", at_least=1
-    )
     resamples: int = lab.flag(2000, "Resamples of the prompts for intervals.", at_least=2)
     prompts: int = lab.resolved()
     of_each: int = lab.resolved()
@@ -79,10 +74,10 @@ class Hivemind(lab.Study):
         """Orders the answers by model and prompt, and says whose each model is."""
         pairs = load()
         rows, prompts = judged.by_prompt(pairs)
-        if len(prompts) < 2 or rows.shape[2] < 4:
+        if len(prompts) < 3 or rows.shape[2] < 3:
             raise ValueError(
-                "--prompt: expected at least two prompts and four answers of each model to each, "
-                f"received {len(prompts)} and {rows.shape[2]}."
+                "--prompt: expected at least three prompts and three answers of each model to "
+                f"each, received {len(prompts)} and {rows.shape[2]}."
             )
         names = _of_models(pairs.labels["models"], "models", rows)
         families = tuple(map(family_of, names))
@@ -130,118 +125,72 @@ class Hivemind(lab.Study):
         """How many models are different, what every two have in common, and where all agree.
 
         Returns:
-          Over `set` (all models, and those of each vendor and family): `number` and its error over
-          `order`, where an answer also meets itself; `floor`, its mean over answers dealt anew; at
-          order 2, over `part`, the unbiased `counts` of `cv.between_models` with errors: different
-          models, different answers of one model to a prompt, and of all together; `p_value` of all
-          models of the set being one.
-          Over `model` and `other`: the unbiased `overlap` with errors, on its diagonal that of two
-          halves of a model's answers; `repeated`, that of two samples of one model with these
-          pairs. Over `kind`: the mean overlap of such pairs of models, with errors;
-          `family_effect`, by how much it is higher in families than between vendors, its error and
-          its p-value over permutations of models. Over `vendor` and `other_vendor`:
-          the mean overlap of two models, with errors. Over `prompt` (a label): `different_models`
-          and its error over answers, `different_answers` of one model, and `shared_answers`, the
-          share of pairs of answers of two models that are the same. Over `agreement` and `end`: the
-          rank correlation over prompts of `different_answers` with the number of different models
-          and with the shared answers, and its 95% interval.
+          Over `set` (all models, and those of each vendor and family) and `part`: `counts` with
+          errors, how many models are different, and how many answers one model gives to a prompt,
+          and all together; `plug_in`, the same with each answer beside itself; `largest`, the
+          number of models. Over `model` and `other`: the `overlap` with errors. Over `kind`: the
+          mean overlap of such pairs of models, with errors; `family_effect`, by how much it is
+          higher in families than between vendors, its error and its p-value over permutations of
+          models. Over `vendor` and `other_vendor`: the mean overlap of two models, with errors.
+          Over `prompt` (a label): `different_models` and its error over answers,
+          `different_answers` of one model, and `shared_answers`, the share of pairs of answers of
+          two models that are the same. Over `agreement` and `end`: the rank correlation over
+          prompts of `different_answers` with the number of different models and with the shared
+          answers, and its 95% interval.
         """
         pairs, rows, prompts = state
         texts = pairs.outputs if text == WHOLE else pairs.further["truncated"]
-        outputs = texts[rows]
+        outputs = dict(zip(self.models, texts[rows], strict=True))
         generator = np.random.default_rng(context.shared_seed)
-        context.say("kernels")
-        gram = model_overlaps.kernels(outputs, scale.outputs)
-        squares = gram**2
-        means = model_overlaps.block_means(squares)
-        unbiased = model_overlaps.without_itself(means, self.of_each)
-        found = [
-            self._of_set(gram, means, unbiased, outputs, members, generator, scale.outputs, context)
-            for members in self.sets.values()
-        ]
-        overlaps = model_overlaps.with_error(model_overlaps.overlap, unbiased)
-        halves = model_overlaps.with_error(
-            model_overlaps.of_halves, model_overlaps.split(squares, generator)
-        )
-        for whole, of_halves in zip(overlaps, halves, strict=True):
-            np.fill_diagonal(whole, of_halves)
-        kinds = model_overlaps.with_error(
-            lambda blocks: self._by_kind(model_overlaps.overlap(blocks)), unbiased
-        )
-        effect = model_overlaps.with_error(
-            lambda blocks: self._effect(model_overlaps.overlap(blocks)), unbiased
-        )
-        vendors = model_overlaps.with_error(
-            lambda blocks: self._by_vendor(model_overlaps.overlap(blocks)), unbiased
-        )
-        own = unbiased.mean(axis=0).diagonal()
-        of_prompts = xr.concat([xr.Dataset(one) for one in found], dim="set")
-        return of_prompts.assign(
-            overlap=(("model", "other"), overlaps[0]),
-            overlap_error=(("model", "other"), overlaps[1]),
-            repeated=("model", own / means.mean(axis=0).diagonal()),
-            of_kind=("kind", kinds[0]),
-            of_kind_error=("kind", kinds[1]),
-            family_effect=((), effect[0]),
-            family_effect_error=((), effect[1]),
-            family_p_value=(
-                (),
-                self._relabelled(model_overlaps.overlap(unbiased.mean(axis=0)), generator),
-            ),
-            of_vendors=(("vendor", "other_vendor"), vendors[0]),
-            of_vendors_error=(("vendor", "other_vendor"), vendors[1]),
-            **self._of_prompts(squares, unbiased, generator),
-        ).assign_coords(
-            set=list(self.sets),
-            order=[1.0, 2.0],
-            part=list(PARTS),
-            model=list(self.models),
-            other=list(self.models),
-            kind=list(KINDS),
-            vendor=sorted(set(self.vendors)),
-            other_vendor=sorted(set(self.vendors)),
-            prompt=prompts,
-            agreement=[DIFFERENT, SHARED],
-        )
-
-    def _of_set(
-        self, gram, means, unbiased, outputs, members, generator, bandwidth, context
-    ) -> dict[str, Any]:
-        """The numbers of some models, by their numbers, as `compute` says."""
-        names = [self.models[m] for m in members]
-        context.say(f"{len(names)} models")
-        size, inner = len(members) * self.of_each, np.ix_(range(self.prompts), members, members)
-        chosen = outputs[members]
-        # Of order 1 at each prompt: the entropies of all the answers together, and of each model.
-        whole, own = (
-            judged.entropies(of, bandwidth)[0]
-            for of in (chosen.swapaxes(0, 1).reshape(self.prompts, size, -1), chosen)
-        )
-        information = (whole - own.mean(axis=0))[:, None]
-        first = model_overlaps.with_error(lambda of: np.exp(of[..., 0]), information)
-        second = model_overlaps.with_error(model_overlaps.number, means[inner])
-        counts = model_overlaps.with_error(model_overlaps.parts, unbiased[inner])
-        block = gram[:, members][:, :, :, members].reshape(self.prompts, size, size)
-        dealt = model_overlaps.Dealt(block, len(members), generator)
-        numbers = [dealt.numbers(whole if k < _DEALT else None) for k in range(self.permutations)]
-        null = np.array(numbers)
-        # Rounding must not tell apart what is the same.
-        as_large = np.sum(null[:, 1] >= second[0] * (1 - 1e-9))
-        return {
-            "number": ("order", [first[0], second[0]]),
-            "number_error": ("order", [first[1], second[1]]),
-            "floor": ("order", np.nanmean(null, axis=0)),
-            "counts": ("part", counts[0]),
-            "counts_error": ("part", counts[1]),
-            "p_value": ((), (1 + as_large) / (1 + self.permutations)),
-            "largest": ((), len(members)),
+        context.say("scores")
+        options: dict[str, Any] = {"groups": self.prompts, **scale.kernels}
+        number = np.repeat(np.arange(self.prompts, dtype=np.float32), self.of_each)[:, None]
+        flat = {name: of.reshape(len(number), -1) for name, of in outputs.items()}
+        compared = cv.compare(flat, number, orders=[2], profile=False, **options)
+        between, sets = compared.between, []
+        assert between is not None  # Order 2 is computed from pairs.
+        for members in self.sets.values():
+            names = [self.models[m] for m in members]
+            context.say(f"{len(names)} models")
+            own = {name: flat[name] for name in names}
+            whole = len(names) == len(self.models)
+            of_set = between if whole else cv.between_models(own, number, **options)
+            sets.append(_counts(of_set, compared))
+        influences = np.moveaxis(np.asarray(between.overlap_influences), -1, 0)
+        fields = {
+            "of_kind": (("kind",), self._by_kind),
+            "family_effect": ((), self._effect),
+            "of_vendors": (("vendor", "other_vendor"), self._by_vendor),
         }
+        found: dict[str, Any] = {
+            "overlap": (("model", "other"), between.overlaps),
+            "overlap_error": (("model", "other"), between.overlap_errors),
+            "family_p_value": ((), self._relabelled(between.overlaps, generator)),
+        }
+        for name, (axes, statistic) in fields.items():
+            found[name] = axes, statistic(between.overlaps)
+            found[f"{name}_error"] = axes, _error_of(statistic(influences))
+        context.say("prompts")
+        found |= self._of_prompts(outputs, scale.kernels["output_kernel"], generator)
+        return (
+            xr.concat([xr.Dataset(of) for of in sets], dim="set")
+            .assign(found)
+            .assign_coords(
+                set=list(self.sets),
+                part=list(PARTS),
+                model=list(self.models),
+                other=list(self.models),
+                kind=list(KINDS),
+                vendor=sorted(set(self.vendors)),
+                other_vendor=sorted(set(self.vendors)),
+                prompt=prompts,
+                agreement=[DIFFERENT, SHARED],
+            )
+        )
 
     def _by_kind(self, overlaps: np.ndarray) -> np.ndarray:
         """The mean overlap of pairs of models of each kind, `[..., kinds]`; NaN where none is."""
-        return np.stack(
-            [model_overlaps.mean_of(overlaps, self.kinds == kind) for kind in KINDS], axis=-1
-        )
+        return np.stack([_mean_of(overlaps, self.kinds == kind) for kind in KINDS], axis=-1)
 
     def _effect(self, overlaps: np.ndarray) -> np.ndarray:
         """The mean overlap in families less that between vendors, `[...]`."""
@@ -256,9 +205,7 @@ class Hivemind(lab.Study):
             [(whose == one)[:, None] & (whose == two) & (self.kinds != "") for two in labels]
             for one in labels
         ]
-        return np.stack(
-            [np.stack([model_overlaps.mean_of(overlaps, m) for m in row], -1) for row in masks], -2
-        )
+        return np.stack([np.stack([_mean_of(overlaps, m) for m in row], -1) for row in masks], -2)
 
     def _relabelled(self, overlaps: np.ndarray, generator: np.random.Generator) -> float:
         """The two-sided p-value of `_effect`: families and vendors go to other models together."""
@@ -270,21 +217,19 @@ class Hivemind(lab.Study):
         return (1 + np.sum(null >= value * (1 - 1e-9))) / (1 + _RELABELLED)
 
     def _of_prompts(
-        self, squares: np.ndarray, unbiased: np.ndarray, generator: np.random.Generator
+        self, outputs: Mapping[str, np.ndarray], kernel: cv.Kernel, generator: np.random.Generator
     ) -> dict[str, Any]:
         """What each prompt by itself says of all models, and what goes with what over prompts."""
-        n, count = self.of_each, len(self.models)
-        # Answer k of every model is left out in turn.
-        deleted = [
-            model_overlaps.number(
-                model_overlaps.without_itself(
-                    model_overlaps.block_means(np.delete(np.delete(squares, k, 2), k, 4)), n - 1
-                )
-            )
-            for k in range(n)
+        options: dict[str, Any] = {"output_kernel": kernel, "groups": np.arange(self.of_each)}
+        found = [
+            cv.between_models({name: of[p] for name, of in outputs.items()}, **options)
+            for p in range(self.prompts)
         ]
-        different, answers, _ = np.moveaxis(model_overlaps.parts(unbiased), -1, 0)
-        shared = model_overlaps.mean_of(unbiased, ~np.eye(count, dtype=bool))
+        different = np.array([of.number for of in found])
+        rke = jax.vmap(lambda of: cv.rke(of, output_kernel=kernel, unbiased=True))
+        alike = np.mean([1 / np.asarray(rke(of), np.float64) for of in outputs.values()], axis=0)
+        answers, count = 1 / alike, len(outputs)
+        shared = alike * (count / different - 1) / (count - 1)
         draws = generator.integers(self.prompts, size=(self.resamples, self.prompts))
         correlation = agreement.with_interval(
             lambda of: agreement.spearman(np.stack([different, shared])[:, of], answers[of], 2.0),
@@ -293,7 +238,7 @@ class Hivemind(lab.Study):
         )
         return {
             "different_models": ("prompt", different),
-            "different_models_error": ("prompt", model_overlaps.spread(np.array(deleted))),
+            "different_models_error": ("prompt", [of.standard_error for of in found]),
             "different_answers": ("prompt", answers),
             "shared_answers": ("prompt", shared),
             "correlation": (("agreement", "end"), correlation),
@@ -304,9 +249,7 @@ class Hivemind(lab.Study):
         found, shown = run.found, self.widths.shown
         rows = ("text", "scale", "set")
         yield tables.table(found, rows=rows, columns="part", value="counts", error="counts_error")
-        yield tables.table(found, rows=rows, columns="order", value="number", error="number_error")
-        yield tables.table(found, rows=rows, columns="order", value="floor")
-        yield tables.table(found, rows=rows, value="p_value")
+        yield tables.table(found, rows=rows, columns="part", value="plug_in")
         rows = ("text", "scale")
         yield tables.table(found, rows=rows, columns="kind", value="of_kind", error="of_kind_error")
         yield tables.table(found, rows=rows, value="family_effect", error="family_effect_error")
@@ -350,6 +293,36 @@ def family_of(model: str) -> str:
     return next((family for of, family in _FAMILIES.items() if name.startswith(of)), model)
 
 
+def _counts(between: inference.Between, compared: inference.Comparison) -> dict[str, Any]:
+    """Of some models, how many differ, and the answers of one and of all, with errors."""
+    scored = [compared.evaluations[name].order(2) for name in between.models]
+    known = [own.population for own in scored if own.population is not None]
+    alike, count = np.mean([own.similarities.conditional for own in known]), len(known)
+    # What a prompt moves, relative to the number of models and to the answers of one.
+    of_one = [own.influences.conditional[0] for own in known if own.influences is not None]
+    moved = [np.asarray(between.influences) / between.number, -np.mean(of_one, axis=0) / alike]
+    counts = np.array([between.number, 1 / alike, between.number / alike])
+    plain = np.mean([1 / own.decomposition.scores.conditional for own in scored])
+    # Of all answers, 1 / count are of one model.
+    of_all = alike / between.number + (plain - alike) / count
+    return {
+        "counts": ("part", counts),
+        "counts_error": ("part", counts * _error_of(np.stack([*moved, sum(moved)], axis=1))),
+        "plug_in": ("part", [plain / of_all, 1 / plain, 1 / of_all]),
+        "largest": ((), count),
+    }
+
+
+def _error_of(influences: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.mean(influences**2, axis=0))
+
+
+def _mean_of(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """The mean of the chosen entries of `[..., m, m]`, `[...]`; NaN where none is chosen."""
+    picked = values[..., chosen]
+    return picked.mean(axis=-1) if chosen.any() else np.full(picked.shape[:-1], np.nan)
+
+
 def _of_models(labels: np.ndarray, role: str, rows: np.ndarray) -> tuple[str, ...]:
     """The label of each model.
 
@@ -384,7 +357,7 @@ def clustered(overlaps: np.ndarray) -> tuple[np.ndarray, Mapping[str, Any]]:
 
 
 def _heat_map(found: xr.Dataset, study: Hivemind) -> Figure:
-    """Whole answers below the diagonal, cut ones above; halves of one model on it."""
+    """Whole answers below the diagonal, cut ones above."""
     first = found.overlap.sel(text=WHOLE).values
     order, tree = clustered(first)
     values = found.overlap.isel(text=-1).values.copy()
@@ -393,7 +366,8 @@ def _heat_map(found: xr.Dataset, study: Hivemind) -> Figure:
     values[below] = first[np.ix_(order, order)][below]
     figure, (panel,) = style.panels(1, size=(2.6 + 0.36 * len(order), 2.4 + 0.34 * len(order)))
     names = [study.models[m] for m in order]
-    words = [[f"{v:.2f}" for v in row] for row in values]
+    np.fill_diagonal(values, np.nan)
+    words = [["" if np.isnan(v) else f"{v:.2f}" for v in row] for row in values]
     style.matrix(panel, values, names, words, cmap="viridis", vmin=0, vmax=1, aspect="auto")
     vendors = sorted(set(study.vendors))
     colours = dict(zip(vendors, itertools.cycle(style.CYCLE), strict=False))
@@ -412,7 +386,6 @@ def _heat_map(found: xr.Dataset, study: Hivemind) -> Figure:
     above.set_title(
         "Overlap of every two models given the prompts"
         + (": whole answers below the diagonal, cut ones above" if CUT in study.texts else "")
-        + "\n(on it: two halves of one model's answers)"
     )
     marks = [Line2D([], [], color=colours[v], marker="s", lw=0, label=v) for v in vendors]
     figure.legend(handles=marks, loc="outside upper center", ncols=len(marks))
@@ -438,24 +411,18 @@ def _numbers(found: xr.Dataset, study: Hivemind) -> Figure:
 
 
 def _by_set(panel: Axes, found: xr.Dataset) -> None:
-    """The numbers of different models, between what chance gives and the number of models."""
+    """The numbers of different models, beside the number of models."""
     places = np.arange(found.sizes["set"])
     one = found.sel(part=DIFFERENT)
-    largest = found.largest.values.astype(int)
-    panel.plot(places, largest, "_", color=style.BLACK, ms=12, label="models")
-    look: dict[str, Any] = {"lw": 0, "ms": 4, "elinewidth": 0.8}
+    panel.plot(
+        places, one.largest.values.astype(int), "_", color=style.BLACK, ms=12, label="models"
+    )
     panel.errorbar(
-        places - 0.2, one.counts, 1.96 * one.counts_error, marker="o", color=style.BLUE,
-        label="unbiased, order 2", **look,
+        places, one.counts, 1.96 * one.counts_error, marker="o", color=style.BLUE, lw=0, ms=4,
+        elinewidth=0.8, label="unbiased",
     )  # fmt: skip
-    for shift, order, colour in ((0.0, 2.0, style.VERMILION), (0.2, 1.0, style.ORANGE)):
-        of = found.sel(order=order)
-        panel.errorbar(
-            places + shift, of.number, 1.96 * of.number_error, marker="s", color=colour,
-            label=f"between_models, order {order:g}", **look,
-        )  # fmt: skip
-        name = f"order {order:g}, answers dealt anew"
-        panel.plot(places + shift, of.floor, "x", color=colour, ms=5, label=name)
+    label = "an answer also beside itself"
+    panel.plot(places + 0.2, one.plug_in, "x", color=style.VERMILION, ms=5, label=label)
     panel.set_xticks(places, found.set.values, rotation=35, ha="right")
     style.log_axis(panel, (1, 2, 3, 5))
     panel.set(ylabel="effective number of different models")

@@ -38,7 +38,7 @@ class Human(lab.Study):
     """Do the scores agree with people's judgement of diversity?"""
 
     name = "human"
-    version = 2
+    version = 3
     duration = "1 minute"
     data = "human"
     needs = ("sets", "people")

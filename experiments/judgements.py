@@ -20,6 +20,7 @@ from experiments.lab import Bandwidths, Scales, agreement
 
 METRIC = "metric_"
 SCORES = ("Conditional-RKE", "RKE", "Conditional-Vendi", "Vendi")
+SCORES += ("Conditional-RKE, unbiased", "RKE, unbiased")
 _POOLED = (cv.Entropy(order=2), cv.Entropy(order=1))
 # Contexts of the less diverse pool, as a multiple of those of the more diverse one.
 DESIGNS = {"as many contexts in both": 1, "twice the contexts in the less diverse": 2}
@@ -218,16 +219,26 @@ def draw_pools(
     return [o[np.sort(np.unique(context[o], return_index=True)[1])] for o in orders]
 
 
-@jax.jit
-def _entropies_of_pools(
-    outputs: jax.Array, prompts: jax.Array, rows: jax.Array, kernels: Mapping[str, Any]
+@functools.partial(jax.jit, static_argnames="contexts")
+def _scores_of_pools(
+    outputs: jax.Array,
+    prompts: jax.Array,
+    rows: jax.Array,
+    kernels: Mapping[str, Any],
+    *,
+    contexts: int,
 ) -> jax.Array:
-    """H(X), H(T) and H(X, T) of some pools `[p, n]` of rows, `[p, orders, 3]`."""
+    """The logarithms of `SCORES` of some pools `[p, n]` of rows, `[p, SCORES]`."""
+    ids = np.repeat(np.arange(contexts), rows.shape[1] // contexts)
 
     def of_one(chosen: jax.Array) -> jax.Array:
-        points = Pairs(outputs[chosen], prompts[chosen], **kernels)
-        found = spectra.compute(points, _POOLED, spectra.Exact())
-        return jnp.stack([jnp.stack(computed.values) for computed in found])
+        points: dict[str, Any] = {"outputs": outputs[chosen], "prompts": prompts[chosen], **kernels}
+        found = spectra.compute(Pairs(**points), _POOLED, spectra.Exact())
+        logs = log_scores(*jnp.stack([jnp.stack(computed.values) for computed in found]).T)
+        again = Pairs(**points, prompt_ids=ids)
+        unbiased = cv.decompose(again, order=2, unbiased=True).log_scores
+        each = [jnp.stack([of.conditional, of.vendi], axis=-1) for of in (logs, unbiased)]
+        return jnp.concatenate([of.reshape(-1) for of in each])
 
     return jax.lax.map(of_one, rows)
 
@@ -263,9 +274,8 @@ def tell_pools(
         if not pools or min(map(len, pools)) < count:
             return np.full((draws, len(SCORES)), np.nan)
         chosen = np.stack([rows[pool[:count]].reshape(-1) for pool in pools])
-        found = np.asarray(_entropies_of_pools(outputs, prompts, chosen, kernels), np.float64)
-        logs = log_scores(*np.moveaxis(found, -1, 0))
-        return np.stack([logs.conditional, logs.vendi], axis=-1).reshape(len(pools), -1)
+        logs = _scores_of_pools(outputs, prompts, chosen, kernels, contexts=count)
+        return np.asarray(logs, np.float64)
 
     shape = len(DESIGNS), len(scales), len(SCORES), len(contexts)
     right = np.full(shape, np.nan)

@@ -101,6 +101,7 @@ def compare(
         groups=groups,
         seed=context.shared_seed,
         say=context.say,
+        unbiased=False,
     )
     context.say("types")
     number = np.arange(len(outputs)) * len(names) * len(types) // len(outputs)

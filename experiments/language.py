@@ -27,7 +27,8 @@ from experiments.lab import figures, models, style, tables
 WHOLE, CUT = "whole", "cut"
 _COLOURS = {WHOLE: style.BLUE, CUT: style.ORANGE}
 _NAMES = {WHOLE: "whole answers", CUT: "answers cut to one length"}
-_SHOWN = ("Conditional-RKE", "Information-RKE", "RKE")
+_UNBIASED = "{}, unbiased"
+_SHOWN = ("Conditional-RKE", *map(_UNBIASED.format, ("Conditional-RKE", "Information-RKE")))
 _MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # Of the prompts' bandwidth.
 
 
@@ -36,8 +37,8 @@ class Language(lab.Study):
     """Which language models answer more diversely, and how much of that is length?"""
 
     name = "language"
-    version = 2
-    duration = "2 minutes"
+    version = 3
+    duration = "4 minutes"
     data = "language"
     needs = ("models",)
     takes = ("words",)
@@ -76,6 +77,7 @@ class Language(lab.Study):
     def compute(self, state, context, *, text, scale):
         """All scores of all models with errors, their correlation with length, and the sweep.
 
+        Those of order 2 are the papers', and again unbiased.
         `words` is the mean length of the whole answers. `swept` is Conditional-RKE at multiples of
         the prompts' bandwidth, of whole answers at the scale that the figures show.
         """
@@ -83,7 +85,10 @@ class Language(lab.Study):
         texts = state.outputs if text == WHOLE else state.further["truncated"]
         outputs, prompts = (models.by_model(rows, names) for rows in (texts, state.prompts))
         options = {"groups": self.groups, "seed": seed, "method": cv.Exact(), "say": context.say}
-        found = models.compare(outputs, prompts, scale, **options)
+        found = models.compare(outputs, prompts, scale, unbiased=False, **options)
+        unbiased = models.compare(outputs, prompts, scale, orders=[2], **options)
+        unbiased["score"] = [_UNBIASED.format(score) for score in unbiased.score.values]
+        found = xr.concat([found, unbiased], "score", data_vars="minimal", coords="minimal")
         words = state.labels.get("words", np.full(len(names), np.nan))
         words = np.array([of.mean() for of in models.by_model(words, names).values()])
         correlations = answer_lengths.correlations(found.value.values, words, seed)
@@ -150,7 +155,7 @@ def _models(found: xr.Dataset) -> Figure:
                 elinewidth=0.8, color=_COLOURS[text], label=_NAMES[text],
             )  # fmt: skip
             apart.append(f"{(one.p_value < models.LEVEL).sum().item() // 2} {text}")
-        panel.set_title(f"{score}: of {pairs} pairs told apart,\n{', '.join(apart)}")
+        panel.set_title(f"{score}:\n{', '.join(apart)} of {pairs} pairs told apart")
         panel.set(xlabel="effective number", ylim=(places[-1] - 0.7, 0.7))
     labels = zip(found.model.values, words.values, strict=True)
     names = [f"{name} ({length:.0f} words)" if length > 0 else name for name, length in labels]
@@ -164,7 +169,7 @@ def _length(found: xr.Dataset) -> Figure:
     texts = found.text.values.tolist()
     figure, panels = style.panels(len(texts) + (found.sizes["multiple"] > 0), size=(4.2, 3.2))
     for panel, text in zip(panels, texts, strict=False):
-        _scatter(panel, found.sel(text=text, score="Conditional-RKE"), text)
+        _scatter(panel, found.sel(text=text, score=_SHOWN[1]), text)
         panel.sharey(panels[0])
     style.legend_above(figure, panels[0], columns=7)
     if found.sizes["multiple"]:
@@ -185,7 +190,7 @@ def _scatter(panel: Axes, found: xr.Dataset, text: str) -> None:
         panel.errorbar(one.words, one.value, one.error, fmt=mark, color=colour, label=name, lw=1)
     of = f"rank correlation {tables.interval(found.correlation, *found.interval)}"
     panel.set_title(f"{_NAMES[text]}:\n{of}")
-    panel.set(xlabel="mean length of the whole answers, words", ylabel="Conditional-RKE")
+    panel.set(xlabel="mean length of the whole answers, words", ylabel=_SHOWN[1])
 
 
 def _sweep(panel: Axes, found: xr.Dataset) -> None:

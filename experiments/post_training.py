@@ -3,8 +3,8 @@
 Beyond the papers: ten answers of OLMo-2-7B to each of 300 prompts, after pretraining (base),
 supervised fine-tuning (SFT), preference optimisation (DPO) and reinforcement learning (Instruct).
 By what people call the same (`experiments.judged`), Conditional-* is the effective number of
-different answers to a prompt. Stages are compared prompt by prompt, by whole answers and by
-answers that are cut to the length of the prompt's shortest.
+different answers to a prompt: of ten, or without bias of any number. Stages are compared prompt by
+prompt, by whole answers and by answers that are cut to the length of the prompt's shortest.
 
     python -m experiments.post_training
 """
@@ -17,8 +17,11 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+import condvendi_jax as cv
+from condvendi_jax import inference
 from experiments import judged, lab
 from experiments.data import PairedEmbeddings
 from experiments.lab import agreement, figures, models, style, tables
@@ -26,6 +29,7 @@ from experiments.lab import agreement, figures, models, style, tables
 WHOLE, SAME, MATCHED = "whole", "same prompts", "matched"
 BOTH, ALL = "both", "all"
 SCORES = {"Conditional-Vendi": 1.0, "Conditional-RKE": 2.0}
+UNBIASED = "Conditional-RKE, unbiased"
 _COLOURS = {WHOLE: style.BLUE, SAME: style.SKY, MATCHED: style.ORANGE}
 _NAMES = {
     WHOLE: "whole answers, all prompts",
@@ -39,7 +43,8 @@ class PostTraining(lab.Study):
     """Does each stage of a language model's training narrow its answers?"""
 
     name = "post_training"
-    duration = "1 minute"
+    version = 2
+    duration = "5 minutes"
     data = "post_training"
     needs = ("models", "prompt")
     takes = ("benchmark", "matched", "words", "distinct")
@@ -94,36 +99,48 @@ class PostTraining(lab.Study):
         """Conditional-* after every stage, and what every step changes.
 
         Returns:
-          Over `score` and `model` (the stages): `value` and its `error` over the prompts. Over
-          `score` and `step`: `difference` (the later stage less the earlier one) with
-          `difference_error`, both paired by prompt; `p_value`, adjusted by Holm over the steps;
-          `effect`, the mean change of a prompt's effective number over its standard deviation;
-          `narrower`, the share of prompts whose effective number falls, ties counting half, with
-          `narrower_ends`, its 95% interval over `side`. Over `model`: `words`, the mean length;
-          `empty`, how many answers have no word; `unlike`, 1 less the mean cosine of two answers to
-          a prompt; `near`, the mean cosine of an answer and its prompt. `correlation` over `score`,
-          `model` and `end` is Spearman's correlation of the prompts' effective numbers with
-          `distinct`, with a 95% interval over the prompts.
+          Over `score` and `model` (the stages): `value` with its `error` over the prompts and its
+          95% `interval` over `side`, and the value of the `first` half of the answers. Over `score`
+          and `step`: `difference` (the later stage less the earlier one) with `difference_error`,
+          both paired by prompt; `p_value`, adjusted by Holm over the steps. The last score is the
+          unbiased one; of the others, `effect`, the mean change of a prompt's effective number over
+          its standard deviation; `narrower`, the share of prompts whose effective number falls,
+          ties counting half, with `narrower_ends`, its 95% interval over `side`. Over `model`:
+          `words`, the mean length; `empty`, how many answers have no word; `unlike`, 1 less the
+          mean cosine of two answers to a prompt; `near`, the mean cosine of an answer and its
+          prompt. `correlation` over `score`, `model` and `end` is Spearman's correlation of the
+          prompts' effective numbers with `distinct`, with a 95% interval over the prompts.
         """
         parts, rows = state
         part, rows = parts[benchmark][text], rows[benchmark][text]
+        half = rows[..., : max(2, self.of_each // 2)]
         entropies = judged.entropies(part.outputs[rows], scale.outputs)
         values, influences = judged.scores_of(entropies)
         before, after = np.array(self.steps).T
         changes = np.exp(entropies[:, after]) - np.exp(entropies[:, before])
         spread = changes.std(axis=2, ddof=1)
         difference = values[:, after] - values[:, before]
-        error = judged.error_of(influences[:, after] - influences[:, before])
+        moved = judged.error_of(influences[:, after] - influences[:, before])
         falls = [_falls(of, order) for of, order in zip(changes, SCORES.values(), strict=True)]
         share = np.mean(falls, axis=2)
+        error = judged.error_of(influences)
+        ends = np.stack([values - 1.96 * error, values + 1.96 * error], axis=-1)
+        first = judged.conditional(judged.entropies(part.outputs[half], scale.outputs))
+        plain = {
+            "value": (("score", "model"), values),
+            "error": (("score", "model"), error),
+            "interval": (("score", "model", "side"), ends),
+            "first": (("score", "model"), first),
+            "difference": (("score", "step"), difference),
+            "difference_error": (("score", "step"), moved),
+            "p_value": (("score", "step"), judged.p_values(difference, moved, rows.shape[1])),
+        }
+        context.say("unbiased")
+        unbiased = self._unbiased(part.outputs, rows, half, scale)
+        found = xr.concat([xr.Dataset(plain, {"score": list(SCORES)}), unbiased], "score")
         words = part.labels.get("words", np.full(len(part), np.nan))[rows]
-        return xr.Dataset(
+        others = xr.Dataset(
             {
-                "value": (("score", "model"), values),
-                "error": (("score", "model"), judged.error_of(influences)),
-                "difference": (("score", "step"), difference),
-                "difference_error": (("score", "step"), error),
-                "p_value": (("score", "step"), judged.p_values(difference, error, rows.shape[1])),
                 "effect": (
                     ("score", "step"),
                     changes.mean(axis=2) / np.where(spread > 0, spread, np.nan),
@@ -145,6 +162,36 @@ class PostTraining(lab.Study):
                 "step": [f"{self.stages[b]} to {self.stages[a]}" for b, a in self.steps],
             },
         )
+        return found.merge(others, join="left")
+
+    def _unbiased(
+        self, outputs: np.ndarray, rows: np.ndarray, half: np.ndarray, width: judged.Width
+    ) -> xr.Dataset:
+        """The unbiased score of answers `[models, prompts, n]`, and of the first half of them."""
+
+        def ranking(chosen: np.ndarray) -> inference.Ranking:
+            prompt = np.repeat(np.arange(chosen.shape[1], dtype=np.float32), chosen.shape[2])
+            of_stages = zip(self.stages, outputs[chosen.reshape(len(chosen), -1)], strict=True)
+            options: dict[str, Any] = {"orders": [2], "profile": False, **width.kernels}
+            return cv.compare(dict(of_stages), prompt[:, None], **options).ranking("conditional", 2)
+
+        found, first = ranking(rows), ranking(half)
+        steps = [found.difference(self.stages[a], self.stages[b]) for b, a in self.steps]
+        by_stage = (found.values, found.standard_errors, found.population or {}, first.values)
+        value, error, interval, first = (
+            [of.get(stage, (np.nan, np.nan)) for stage in self.stages] for of in by_stage
+        )
+        return xr.Dataset(
+            {
+                "value": ("model", value),
+                "error": ("model", error),
+                "interval": (("model", "side"), interval),
+                "first": ("model", first),
+                "difference": ("step", [of.value for of in steps]),
+                "difference_error": ("step", [of.standard_error for of in steps]),
+                "p_value": ("step", inference.holm([of.p_value for of in steps])),
+            }
+        ).expand_dims(score=[UNBIASED])
 
     def _correlations(
         self, part: PairedEmbeddings, rows: np.ndarray, entropies: np.ndarray, seed: int
@@ -171,17 +218,24 @@ class PostTraining(lab.Study):
         found = run.found
         base = found.sel(scale=self.widths.shown)
         rows = ("benchmark", "text", "scale")
-        for score in SCORES:
+        for score in (*SCORES, UNBIASED):
             one = found.sel(score=score)
             yield tables.table(one, rows=rows, columns="model", error="error")
             fields = (one.difference, one.difference_error, one.p_value, one.effect, one.narrower)
             words = xr.apply_ufunc(_in_words, *fields, vectorize=True)
             yield tables.table(xr.Dataset({"value": words}), rows=rows, columns="step")
+        ends = found.interval.sel(score=UNBIASED).transpose("side", ...)
+        words = xr.apply_ufunc(
+            tables.interval, found.value.sel(score=UNBIASED), *ends, vectorize=True
+        )
+        yield tables.table(xr.Dataset({"value": words}), rows=rows, columns="model")
+        yield tables.table(base, rows=(*rows[:2], "score"), columns="model", value="first")
         for value in ("words", "empty", "unlike", "near"):
             yield tables.table(base, rows=rows[:2], columns="model", value=value)
         value, low, high = (found.correlation.isel(end=end) for end in range(3))
         words = xr.apply_ufunc(tables.interval, value, low, high, vectorize=True)
-        yield tables.table(xr.Dataset({"value": words}), rows=(*rows, "score"), columns="model")
+        words = xr.Dataset({"value": words.sel(score=list(SCORES))})
+        yield tables.table(words, rows=(*rows, "score"), columns="model")
 
     @classmethod
     def figures(cls, runs):
@@ -201,9 +255,9 @@ class PostTraining(lab.Study):
 
         def stages(of: xr.Dataset, row: str, label: Any) -> Figure:
             return figures.facets(
-                of.assign(ends=1.96 * of.error), x="model", hue="text", row=row,
-                column="benchmark", error="ends", colours=_COLOURS, names=_NAMES, title=title,
-                x_label="stage of training", y_label=label, size=(3.4, 2.5),
+                of[["value", "interval"]].rename(side="end"), x="model", hue="text", row=row,
+                column="benchmark", error="interval", colours=_COLOURS, names=_NAMES, title=title,
+                x_label="stage of training", y_label=label, size=(3.4, 2.5), each=_logarithmic,
             )  # fmt: skip
 
         wide = found.sel(score="Conditional-Vendi")
@@ -220,8 +274,14 @@ class PostTraining(lab.Study):
         }  # fmt: skip
 
 
+def _logarithmic(panel: Axes, part: xr.Dataset) -> None:
+    if part.score.item() == UNBIASED:  # It has no limit.
+        style.log_axis(panel)
+
+
 def _in_words(change: float, error: float, p: float, effect: float, narrower: float) -> str:
-    return f"{change:.2f} ± {error:.2f}, p {p:.1g}, d {effect:.2f}, {narrower:.0%} narrow"
+    ending = "" if np.isnan(narrower) else f", d {effect:.2f}, {narrower:.0%} narrow"
+    return f"{change:.2f} ± {error:.2f}, p {p:.1g}{ending}"
 
 
 def _by_benchmark(pairs: PairedEmbeddings) -> dict[str, PairedEmbeddings]:

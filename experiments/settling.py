@@ -56,9 +56,11 @@ def deviation(runs: Sequence[lab.Run], exact: Sequence[lab.Run], score: str) -> 
     errors = []
     for run, known in itertools.product(runs, exact):
         data = [(r.identity["arrays"], r.seed) for r in (run, known)]
-        shared = set(run.study.bandwidths.axis) & set(known.study.bandwidths.axis)
+        # To three digits: others come from rounding.
+        shared, of_known = (set(r.study.bandwidths.widths.split(", ")) for r in (run, known))
+        shared &= of_known
         if data[0] == data[1] and shared:
             ratio = scores_of(run.found) / scores_of(known.found)  # At the sizes of both.
-            rules = [bandwidths.coordinate for bandwidths in shared]
+            rules = [words.split()[0] for words in shared]
             errors.append(abs(ratio.sel(score=score, rule=rules) - 1).max().item())
     return max(errors, default=None)

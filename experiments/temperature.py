@@ -112,6 +112,7 @@ class Temperature(lab.Study):
             seed=context.shared_seed,
             method=cv.Auto(context.shared_key, rtol=_RTOL),  # Exact up to n = 4,096.
             say=context.say,
+            unbiased=False,
         )
         known = np.array([stories.controls_of(pairs.rows(of)) for of in rows.values()])
         if text == CUT:

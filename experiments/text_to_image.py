@@ -111,6 +111,7 @@ class TextToImage(lab.Study):
                 scale,
                 groups=np.repeat(groups, design.samples),
                 orders=self.orders,
+                unbiased=False,
             )
 
         if comparison == TOGETHER:

@@ -87,7 +87,7 @@ class Video(lab.Study):
             models.by_model(rows, pairs.labels["models"]) for rows in (embedded, pairs.prompts)
         )
         options = {"groups": min(self.groups, part.prompts), "seed": context.shared_seed}
-        options |= {"method": cv.Exact(), "say": context.say}
+        options |= {"method": cv.Exact(), "say": context.say, "unbiased": False}
         found = models.compare(outputs, prompts, scale, **options)
         fewer = [clips.fewer_clips(outputs[m], prompts[m], part.clips, scale) for m in outputs]
         counts = np.arange(1, part.clips + 1)

@@ -397,9 +397,10 @@ def answers(folder: pathlib.Path, seed: int) -> list[str]:
 def post_training(folder: pathlib.Path, seed: int) -> list[str]:
     """Three stages with 4, 2 and 1 different answers to each of eight prompts; the flags.
 
-    The first prompt has four in every stage. The prompts are of two sets of four; to the first two
-    of each there are matched answers also, of which 4, 1 and 2 are different. Different answers lie
-    5 apart, so that at a bandwidth of 1 Conditional-* is their number; one is the prompt itself.
+    The first prompt has four in every stage. The prompts are of two sets of four; to the first
+    three of each there are matched answers also, of which 4, 1 and 2 are different. Different
+    answers lie 5 apart, so that at a bandwidth of 1 Conditional-* is their number; one is the
+    prompt itself.
     `distinct` is the number of whole answers to the prompts of a stage, and largest for the first.
     """
     generator = np.random.default_rng(seed)
@@ -410,7 +411,7 @@ def post_training(folder: pathlib.Path, seed: int) -> list[str]:
         (stage, cut, prompt, place % (counts[stage] if prompt else size), counts[stage])
         for cut, counts in enumerate((whole, matched))
         for stage in counts
-        for prompt in ((0, 1, 4, 5) if cut else range(prompts))
+        for prompt in ((0, 1, 2, 4, 5, 6) if cut else range(prompts))
         for place in range(size)
     ]
     stage, cut, prompt, place, count = map(np.array, zip(*rows, strict=True))
@@ -437,7 +438,7 @@ def hivemind(folder: pathlib.Path, seed: int) -> list[str]:
     files = [file for file in files if not file.startswith(("--classes", "--rewards", "--words"))]
     models = (folder / "models.txt").read_text().split()
     vendors = ["OpenAI" if name.startswith("gpt") else "Google" for name in models]
-    more = flags(bandwidth=1, scales="1,2", resamples=20, permutations=30)
+    more = flags(bandwidth=1, scales="1,2", resamples=20)
     return [*files, *write(folder, vendors=np.array(vendors)), *more]
 
 

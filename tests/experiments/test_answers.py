@@ -32,6 +32,15 @@ def test_conditional_scores_are_the_known_numbers_of_each_text(finished):
     assert (finished.study.prompts, finished.study.of_each) == (6, 4)
 
 
+def test_unbiased_scores_are_one_over_the_share_of_equal_pairs_and_few_answers_have_them(whole):
+    """Of four answers, of which two and two are equal, a third of the pairs are."""
+    found = whole.sel(model=list(KNOWN))
+    np.testing.assert_allclose(1 / found.unbiased.isel(end=0), [1, 1 / 3, 0], atol=1e-6)
+    few = found.fewer.sel(model="few", kind=["papers' score", "unbiased"])
+    np.testing.assert_allclose(few, 1)
+    assert found.fewer.sel(model="many", kind="papers' score").item() == pytest.approx(2)
+
+
 def test_the_benchmark_is_that_of_the_labels(whole):
     numbers = np.array([KNOWN[m] for m in whole.model.values.tolist()])
     np.testing.assert_allclose(whole.benchmark.sel(judge="classes"), numbers)
@@ -83,9 +92,8 @@ def test_models_are_told_apart_as_the_library_does():
     found = judged.ranked(judged.entropies(rows, 1.0), names)
     prompts = np.repeat(np.arange(60, dtype=np.float32), 4)[:, None]
     kernels = {"output_kernel": cv.Gaussian(1.0), "prompt_kernel": cv.Indicator()}
-    compared = cv.compare(
-        dict(zip(names, rows.reshape(3, 240, 2), strict=True)), prompts, **kernels, profile=False
-    )
+    models = dict(zip(names, rows.reshape(3, 240, 2), strict=True))
+    compared = cv.compare(models, prompts, **kernels, profile=False, unbiased=False)
     for score, order in zip(judged.SCORES, (1, 2), strict=True):
         ranking, own = compared.ranking("conditional", order), found.sel(score=score)
         for name in names:

@@ -32,6 +32,10 @@ def test_far_apart_captions_and_photographs_are_counted(finished):
         told = found.value.sel(captioner=name)
         for score, known in zip(SCORES, (different * k, k, different), strict=True):
             np.testing.assert_allclose(told.sel(score=score) / known, 1, rtol=1e-3)
+    # Two photographs alike have each caption twice: of three others, one is the same.
+    sampled = found.unbiased.sel(kind="all", scale=1, end=0, score="conditional")
+    sampled = sampled.sel(captioner=["k = 2", "one for all"])
+    np.testing.assert_allclose(sampled, [3, 1], rtol=1e-3)
     wrong = found.value.sel(captioner=CONTROLS[:2], score="vendi")
     np.testing.assert_allclose(wrong / (2 * different), 1, rtol=1e-3)
 
@@ -195,7 +199,7 @@ def test_the_figures_have_the_papers_layout_and_say_what_they_show(finished):
 
 
 def test_the_table_says_what_another_caption_adds(finished):
-    scores, rises = finished.study.tables(finished)
+    scores, rises, _ = finished.study.tables(finished)
     for grid, expected in ((scores, "2 ± "), (rises, "1 ± ")):
         rows = zip(*(column.cells for column in grid.columns), strict=True)
         (row,) = (row for row in rows if row[:4] == ("1", "all", "k = 2", "2"))

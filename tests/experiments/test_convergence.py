@@ -33,12 +33,15 @@ def test_spectra_are_the_oracles_and_those_of_all_pairs_are_taken_once(finished,
         "Vendi, t = 10": {"truncation": 10},
     }
     options["RKE"] = {"order": 2}
-    assert found.curve.values.tolist() == list(options)
-    for name, of_curve in options.items():
+    terms = (*grams, grams[0] * grams[1])
+    expected_of = {name: [entropy(g, **of) for g in terms] for name, of in options.items()}
+    others = ~np.eye(ROWS, dtype=bool)
+    expected_of["RKE, unbiased"] = [-np.log(np.mean(g[others] ** 2)) for g in terms]
+    assert found.curve.values.tolist() == list(expected_of)
+    for name, expected in expected_of.items():
         curve = found.entropy.sel(curve=name)
-        expected = [entropy(g, **of_curve) for g in (*grams, grams[0] * grams[1])]
         # At all pairs the random order does not matter, so the oracle needs no seed.
-        for repeat in (0, 1) if name == "RKE" else (0,):
+        for repeat in (0, 1) if "RKE" in name else (0,):
             told = curve.sel(repeat=repeat, n=ROWS).sel(TERMS)
             np.testing.assert_allclose(told, expected, rtol=2e-5)
     for repeat, sizes in enumerate(([40, 80, 150], [40, 80])):
@@ -102,13 +105,16 @@ def test_mean_and_spread_are_over_the_repeats_that_have_a_size():
 def test_table_and_figures_say_what_settles_and_captions_what_is_shown(finished):
     over = settling.over_orders(finished.found).sel(rule="median", score="conditional")
     starts = [settling.settled_from(over.value.sel(curve=c), 0.02) for c in over.curve.values]
-    assert starts[0] is None and starts[-1] is not None
-    (grid,) = finished.study.tables(finished)
+    assert starts[0] is None and starts[-2] is not None and starts[-1] is not None
+    grid, of_sizes = finished.study.tables(finished)
     rows = list(zip(*(column.cells for column in grid.columns), strict=True))
     row = next(row for row in rows if row[1] == "Conditional-RKE")
     last = over.value.sel(curve="RKE", n=ROWS).item()
     spread = (over.error / over.value).sel(curve="RKE").max().item()
-    assert row[2:] == ("150", f"{last:.4g}", str(starts[-1]), f"{spread:.2%}")
+    assert row[2:] == ("150", f"{last:.4g}", str(starts[-2]), f"{spread:.2%}")
+    assert [column.header for column in of_sizes.columns][-3:] == ["40", "80", "150"]
+    value = over.value.sel(curve="RKE, unbiased", n=ROWS).item()
+    assert f"{value:.4g}" in of_sizes.columns[-1].cells
     assert "Information-Vendi, t = 60" in [row[1] for row in rows]
 
     figures = Convergence.figures([finished])
@@ -119,9 +125,10 @@ def test_table_and_figures_say_what_settles_and_captions_what_is_shown(finished)
     assert all(part in caption for part in ("150 pairs", "2 random orders", "seed 0", named))
     assert "estimated" not in caption
     (axes,) = figures["convergence"].axes
-    late = " of 150" if starts[-1] > 75 else ""
+    late = [" of 150" if start > 75 else "" for start in starts[-2:]]
     assert axes.get_title() == (
-        f"median rule: Conditional-RKE within 2% from {starts[-1]}{late};\n"
+        f"median rule: Conditional-RKE within 2% from {starts[-2]}{late[0]};\n"
+        f"Conditional-RKE, unbiased within 2% from {starts[-1]}{late[1]};\n"
         "Conditional-Vendi does not settle"
     )
     circles = [line for line in axes.get_lines() if line.get_markersize() == 10]

@@ -9,7 +9,7 @@ from studies import execute
 
 from experiments import known_counts
 from experiments.data import PairedEmbeddings
-from experiments.designs import APART, BLENDED, NAMES, RKE, VENDI, WHOLE, Designs
+from experiments.designs import APART, BLENDED, NAMES, RKE, UNBIASED, VENDI, WHOLE, Designs
 
 pytestmark = pytest.mark.slow
 
@@ -32,6 +32,9 @@ def test_outputs_that_have_nothing_in_common_are_counted(finished):
         np.testing.assert_allclose(told, 1, rtol=2e-3)
     assert (found.n == 12).all()
     np.testing.assert_allclose(found.alike - np.eye(4), 0, atol=1e-3)
+    # Unlike outputs are any number; a single one of each prompt says nothing.
+    unbiased = found.value.sel(curve=UNBIASED, prompts=APART)
+    assert unbiased.sel(k=1).isnull().all() and (unbiased.sel(k=[2, 3, 4]) > 100).all()
     (grid,) = finished.study.tables(finished)
     rows = zip(*(column.cells for column in grid.columns), strict=True)
     (row,) = (row for row in rows if row[:3] == ("1", APART, "Conditional-RKE"))
@@ -82,6 +85,8 @@ def test_told_apart_the_scores_are_means_over_prompts(overlapping):
     expected = [12 / np.sum(1 / rke), vendi.mean(), rke.mean()]
     np.testing.assert_allclose(told, expected, rtol=1e-5)
     assert expected[0] < expected[2]
+    plain, unbiased = run.found.value.sel(prompts=APART, k=3, curve=[NAMES[1], UNBIASED]).T
+    np.testing.assert_allclose(1 / plain, 1 / 3 + 2 / 3 / unbiased, rtol=1e-5)
 
 
 @pytest.mark.parametrize("known", [True, False])

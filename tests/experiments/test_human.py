@@ -110,9 +110,10 @@ def test_pools_are_scored_as_the_library_scores_them():
 
     def scores(pool):
         rows = np.concatenate([sets.members[s] for s in pool])
+        kernels, orders = widths[0].kernels, ((2, False), (1, False), (2, True))
         found = [
-            cv.decompose(pairs.outputs[rows], pairs.prompts[rows], order=order, **widths[0].kernels)
-            for order in (2, 1)
+            cv.decompose(pairs.outputs[rows], pairs.prompts[rows], order=o, unbiased=u, **kernels)
+            for o, u in orders
         ]
         return np.array([float(x) for one in found for x in (one.conditional, one.vendi)])
 

@@ -10,7 +10,7 @@ from studies import execute
 import condvendi_jax as cv
 from experiments import data, judged
 from experiments.judged import p_values, scores_of
-from experiments.post_training import PostTraining, wilson
+from experiments.post_training import SCORES, UNBIASED, PostTraining, wilson
 
 pytestmark = pytest.mark.slow
 
@@ -32,15 +32,15 @@ def known(numbers, prompts):
         ("one", "whole", known(WHOLE, 4)),
         ("two", "whole", [[4, 2, 1]] * 2),
         ("both", "whole", known(WHOLE, 8)),
-        ("one", "same prompts", known(WHOLE, 2)),
-        ("one", "matched", known(MATCHED, 2)),
+        ("one", "same prompts", known(WHOLE, 3)),
+        ("one", "matched", known(MATCHED, 3)),
         ("two", "matched", [[4, 1, 2]] * 2),
-        ("both", "same prompts", known(WHOLE, 4)),
-        ("both", "matched", known(MATCHED, 4)),
+        ("both", "same prompts", known(WHOLE, 6)),
+        ("both", "matched", known(MATCHED, 6)),
     ],
 )
 def test_the_scores_of_every_part_are_the_known_ones(finished, benchmark, text, expected):
-    found = finished.found.sel(benchmark=benchmark, text=text, scale=1)
+    found = finished.found.sel(benchmark=benchmark, text=text, scale=1, score=list(SCORES))
     np.testing.assert_allclose(found.value, expected, rtol=1e-4)
     assert found.model.values.tolist() == ["base", "SFT", "Instruct"]
     expected = np.array(expected)
@@ -55,8 +55,8 @@ def test_prompts_that_narrow_are_counted_and_ties_count_half(finished):
     np.testing.assert_allclose(found.sel(benchmark="two", text="whole"), 1)
     np.testing.assert_allclose(found.sel(benchmark="both", text="whole"), (0.5 + 7) / 8)
     matched = found.sel(benchmark="both", text="matched")
-    np.testing.assert_allclose(matched, [3.5 / 4, 0.5 / 4, 3.5 / 4])
-    assert finished.study.counts["both"] == {"whole": 8, "same prompts": 4, "matched": 4}
+    np.testing.assert_allclose(matched, [5.5 / 6, 0.5 / 6, 5.5 / 6])
+    assert finished.study.counts["both"] == {"whole": 8, "same prompts": 6, "matched": 6}
 
 
 def test_lengths_and_cosines_are_those_of_the_answers(finished):
@@ -94,7 +94,7 @@ def test_errors_and_differences_are_those_of_the_library(stages, tmp_path):
     width = judged.Width(1.0, 1.2)
     compared = cv.compare(
         {name: of.reshape(160, 3) for name, of in zip(names, stages, strict=True)},
-        numbers, groups=40, method=cv.Exact(), profile=False, **width.kernels,
+        numbers, groups=40, method=cv.Exact(), profile=False, unbiased=False, **width.kernels,
     )  # fmt: skip
     flags = write(
         tmp_path,
@@ -123,7 +123,8 @@ def test_effects_and_shares_are_those_of_the_prompts_numbers(stages):
     """At order 2 a prompt's number is 1 over the mean of its squared kernel."""
     rows = stages.astype(float).reshape(3, 40, 4, 3)
     squares = np.sum((rows[:, :, :, None] - rows[:, :, None]) ** 2, axis=-1)
-    numbers = 1 / np.mean(np.exp(-squares / 1.2**2), axis=(2, 3))
+    squares = np.exp(-squares / 1.2**2)
+    numbers = 1 / np.mean(squares, axis=(2, 3))
     labels = {
         "models": np.repeat(["a", "b", "c"], 160),
         "prompt": np.tile(np.repeat(np.arange(40), 4), 3),
@@ -131,7 +132,11 @@ def test_effects_and_shares_are_those_of_the_prompts_numbers(stages):
     outputs = stages.reshape(-1, 3)
     pairs = data.PairedEmbeddings("", outputs, np.zeros((480, 3)), "", labels)
     study = PostTraining(widths=judged.Widths(bandwidth=1.2, scales=(1.0,)))
-    found = studies.computed(study, pairs)[1].sel(score="Conditional-RKE")
+    found = studies.computed(study, pairs)[1]
+    unbiased, found = found.sel(score=UNBIASED), found.sel(score="Conditional-RKE")
+    for n, values in ((4, unbiased.value), (2, unbiased["first"])):
+        alike = squares[..., :n, :n][..., ~np.eye(n, dtype=bool)]  # Of two different answers.
+        np.testing.assert_allclose(values, 1 / alike.mean(axis=(1, 2)), rtol=1e-4)
     for step, (before, after) in enumerate(((0, 1), (1, 2), (0, 2))):
         changes = numbers[after] - numbers[before]
         np.testing.assert_allclose(found.effect[step], changes.mean() / np.std(changes, ddof=1))
