@@ -217,7 +217,12 @@ def errors():
     for name, mesh in {"one device": None, "mesh": lines(4)}.items():
         pairs = cv.Pairs(*points, **by_name, mesh=mesh)
         found = cv.evaluate(pairs, orders=[1, 2], groups=5)
-        out[name] = np.array([order.standard_errors for order in found.orders])
+        parts = [order.standard_errors for order in found.orders]
+        for ids in (None, np.arange(N) // 2):  # Rows, and two answers to each prompt.
+            same = cv.Pairs(*points, **by_name, mesh=mesh, prompt_ids=ids)
+            parts.append(cv.decompose(same, order=2, unbiased=True).scores)
+            parts.append(cv.evaluate(same, orders=[2]).order(2).population.standard_errors)
+        out[name] = np.array(parts, np.float64)
     return out
 
 

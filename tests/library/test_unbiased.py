@@ -3,6 +3,7 @@
 import itertools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -108,6 +109,46 @@ def test_scores_are_those_of_all_pairs_in_float64(kernel, numbers, weighted):
     np.testing.assert_allclose(alone, expected[0], rtol=2e-6)
 
 
+def by_blocks(outputs, prompts, ids, width):
+    """Unbiased Conditional-RKE of Gaussians of one width, as a function that JAX differentiates."""
+    same = jnp.asarray(ids[:, None] == ids[None, :])
+    counts = jnp.asarray(np.bincount(ids)[ids], float)
+    times = jnp.where(same, counts[:, None] / (counts[:, None] - 1), 1) * (1 - jnp.eye(len(ids)))
+
+    def squares(rows):
+        return jnp.exp(-jnp.sum((rows[:, None] - rows[None]) ** 2, axis=-1) / width**2)
+
+    of_prompts = squares(prompts)
+    return jnp.sum(times * of_prompts) / jnp.sum(times * of_prompts * squares(outputs))
+
+
+def test_gradients_inside_jit_are_those_of_the_blocks(x64):
+    outputs, prompts = (rows.astype(float) for rows in data("gaussian", NUMBERS))
+    ids = np.unique(prompts, axis=0, return_inverse=True)[1].ravel()
+
+    def score(outputs, width):
+        kernels = {"output_kernel": cv.Gaussian(width), "prompt_kernel": cv.Gaussian(width)}
+        return cv.conditional_rke(outputs, prompts, **kernels, prompt_ids=ids, unbiased=True)
+
+    found = jax.jit(jax.value_and_grad(score, argnums=(0, 1)))(jnp.asarray(outputs), 1.2)
+    expected = jax.value_and_grad(by_blocks, argnums=(0, 3))(outputs, prompts, ids, 1.2)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-12), found, expected
+    )
+
+
+def test_what_has_no_unbiased_score_is_refused():
+    outputs, prompts = data("gaussian", NUMBERS)
+    kernels = {"output_kernel": cv.Gaussian(1.2), "prompt_kernel": cv.Gaussian(0.8)}
+    for options in ({"order": 1}, {"order": 3}, {"order": 2, "truncation": 4}):
+        with pytest.raises(ValueError, match="unbiased: expected order 2 without truncation"):
+            cv.decompose(outputs, prompts, **kernels, **options, unbiased=True)
+    with pytest.raises(ValueError, match="unbiased: expected prompt_ids"):
+        jax.jit(lambda x: cv.rke(x, prompts, **kernels, unbiased=True))(outputs)
+    with pytest.raises(ValueError, match="unbiased: expected True or False"):
+        cv.evaluate(outputs, output_kernel=cv.Gaussian(1.2), unbiased=2, errors=False)
+
+
 def population(outputs, prompts, kernels, *, weights=None):
     names = dict(zip(("output_kernel", "prompt_kernel"), kernels, strict=True))
     pairs = cv.Pairs(outputs, prompts, **names, weights=weights)
@@ -160,12 +201,4 @@ def test_errors_are_those_of_the_jackknife_over_prompts_or_rows(kernel, numbers)
     if not found.repeated:
         assert found.fixed_errors is None
         return
-    deleted = [similarities(np.arange(len(outputs)) != row) for row in range(len(outputs))]
-    squares = 0
-    for prompt in range(len(numbers)):
-        own_rows = np.array(deleted)[units.ravel() == prompt]
-        k = len(own_rows)
-        squares += (k - 1) / k * np.sum((own_rows - own_rows.mean(axis=0)) ** 2, axis=0)
-    if len(set(numbers)) == 1:
-        pass
     assert np.isfinite(found.fixed_errors).all()
