@@ -166,6 +166,8 @@ def check(given: dict[str, Any]) -> None:
         for flag in ("method", "rtol"):
             if given[flag] is not None:
                 raise ValueError(f"--{flag}: order 2 has no spectrum to compute; it is exact.")
+    if given["plugin"] and (approximate or given["truncation"] or 2 not in orders(given)):
+        raise ValueError("--plugin: there is no other score without order 2 of all pairs of rows.")
     sized = name is not None and methods.takes_features(name)
     if given["rtol"] is not None and (sized or name == "exact"):
         why = "; more --features narrow its intervals" if sized else ", which estimates nothing"

@@ -122,7 +122,9 @@ def _unbiased_cell(of: Population, name: str) -> str:
 
 def unbiased_cell(value: float, error: float | None, ends: Sequence[float] | None) -> str:
     """An unbiased score with its error: 'more than 4.2' where its interval has no upper end."""
-    if ends and math.isinf(ends[1]) and not math.isnan(value):
+    if math.isnan(value):
+        return "-"
+    if ends and math.isinf(ends[1]):
         return f"more than {ends[0]:.4g}"
     return with_error(value, error)
 
@@ -607,7 +609,7 @@ def differences(found: Comparison) -> tuple[list[str], list[list[str]]]:
         return "-" if math.isnan(value) else "<0.001" if value < 0.001 else f"{value:.2g}"
 
     return ["score", "models", "difference", "p", "adjusted p"], [
-        [ranking.name, f"{one} - {two}", with_error(value, error), *map(p, p_values)]
+        [ranking.name, f"{one} - {two}", unbiased_cell(value, error, None), *map(p, p_values)]
         for ranking in found.rankings
         for one, two, value, error, *p_values in ranking.differences
     ]

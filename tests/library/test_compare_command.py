@@ -357,6 +357,7 @@ BAD_INPUTS = {
     "level": ((*FILES, "--output_bandwidth=1", "--level=1.5"), "--level: expected a number"),
     "a key of no prompts": ((*FILES, "--prompts_key=a"), "--prompts_key: there is nothing here"),
     "a bandwidth of no prompts": ((*FILES, "--prompt_bandwidth=1"), "without --prompts"),
+    "a score that is not asked for": ((*FILES, "--plugin", "--order=1"), "--plugin: there is no"),
     "a rule without use": ((*FILES, "--output_bandwidth=1", "--rule=std"), "--rule: no bandwidth"),
     "a key of one array": ((*FILES, "--outputs_key=few"), "holds one array without a key"),
     "a profile of words": ((*FILES, "--profile=over.txt"), "--profile: expected a file ending in"),
