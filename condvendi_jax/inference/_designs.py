@@ -38,16 +38,12 @@ class Design(NamedTuple):
     def of(cls, pairs: Pairs) -> Design | None:
         """The design of a model, with its smallest number of answers; None of unequal weights.
 
-        Integer weights are numbers of rows. Where prompts repeat, `left_out` rows do not count.
+        Integer weights are numbers of rows. Where prompts repeat, single answers do not count.
         """
         if pairs.copies is None and not np.allclose(pairs.shares, 1 / pairs.n, rtol=1e-5, atol=0):
             return None
         rows = _rows_by_prompt(pairs)
         return cls(len(rows), min(map(len, rows)))
-
-    def is_of(self, pairs: Pairs) -> bool:
-        """Whether pairs have this design as they are: no subset is needed."""
-        return Design.of(pairs) == self and self.prompts * self.answers == pairs.total
 
 
 def common(models: Mapping[str, Pairs]) -> Design | None:
@@ -55,11 +51,6 @@ def common(models: Mapping[str, Pairs]) -> Design | None:
     designs = [design for design in map(Design.of, models.values()) if design is not None]
     known = designs and len(designs) == len(models)
     return Design(*map(min, *designs, designs[0])) if known else None
-
-
-def left_out(pairs: Pairs) -> int:
-    """How many rows are single answers to their prompts where most prompts have several."""
-    return pairs.total - sum(map(len, _rows_by_prompt(pairs)))
 
 
 def _rows_by_prompt(pairs: Pairs) -> list[np.ndarray]:
