@@ -135,11 +135,9 @@ def compute_deleted(
         leaving = order_two.leaving_of(groups, count, points.shares)
         among = [order_two.sums_inside(points, of) for of in leaving]
         sums, *among = (np.asarray(of, np.float64) for of in (order_two.row_sums(points), *among))
-        _, without = order_two.pair_means(
-            sums, None, order_two.Answers.apart(points), leaving, among
-        )
+        _, norms = order_two.norms_without(sums, points, leaving, among)
         progress()
-        left = _entropies_of(np.asarray(without.norms(), points.dtype))
+        left = _entropies_of(np.asarray(norms, points.dtype))
         return Deleted(Computed(everything, None, FROBENIUS), left, [], others)
     found: list[Computed] = []
     for own in turns:

@@ -453,25 +453,35 @@ def pair_means(
         return means, PairMeans(within, rest / pairs, kept / left)
 
 
-def lost_without(
+def norms_without(
     sums: np.ndarray, points: Pairs, leaving: Sequence[Leaving], among: Sequence[np.ndarray]
-) -> np.ndarray:
-    """What the papers' entropies lose without each group, as `Sloped.of_deletions`, `[..., G]`."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """The squared norms of the papers, `[..., terms]`, and those without each group, `[..., G]`."""
     means, without = pair_means(sums, None, Answers.apart(points), leaving, among)
     weight = in_order([np.sum(of.weights, axis=1) for of in leaving], leaving)
-    norms, norm = without.norms(), means.norms()[..., None]
-    # A difference from a group that has nearly all of it would be rounding. Of two groups at most.
+    norms = without.norms()
+    # A difference from a group that has nearly all of it would be rounding. Of one group at most.
     for group in np.flatnonzero(weight > _MOST):
         rest = points.shares.copy()
         for of in leaving:
             own = of.groups == group
             np.subtract.at(rest, of.rows[own], of.weights[own])
-        rest = np.maximum(rest, 0) / max(1 - weight[group], _ROUNDING)
-        if rest.sum() > 0.5:
-            others = np.asarray(squares_of_others(points.weighed(rest / rest.sum())), np.float64)
-            norms[..., group] = others + np.sum(np.square(rest / rest.sum()))
+        rest = np.where(rest > _ROUNDING * points.shares, rest, 0)
+        if rest.any():
+            rest /= rest.sum()
+            others = np.asarray(squares_of_others(points.weighed(rest)), np.float64)
+            norms[..., group] = others + np.sum(np.square(rest))
+    return means.norms(), norms
+
+
+def lost_without(
+    sums: np.ndarray, points: Pairs, leaving: Sequence[Leaving], among: Sequence[np.ndarray]
+) -> np.ndarray:
+    """What the papers' entropies lose without each group, as `Sloped.of_deletions`, `[..., G]`."""
+    whole, norms = norms_without(sums, points, leaving, among)
+    weight = in_order([np.sum(of.weights, axis=1) for of in leaving], leaving)
     with np.errstate(divide="ignore", invalid="ignore"):
-        lost = np.log(norms / norm) * (1 - weight) / weight
+        lost = np.log(norms / whole[..., None]) * (1 - weight) / weight
     return np.where(weight > 0, lost, 0)
 
 

@@ -119,9 +119,9 @@ _ = axes[0].set_ylabel("different pictures, ± 2 errors")
 #
 # - `fixed` has an RKE of about ten, and owes it to the prompts: Information-RKE is near 9,
 #   Conditional-RKE near 1. Small movements count a little, so that RKE is above nine.
-# - `free` follows the prompts nearly as well, and has between three and four pictures for each.
-#   With 16 pictures a prompt, the score stays below the true 4.
-# - `deaf` has a Conditional-RKE near 4, and an Information-RKE near 1: it ignores the prompts. A
+# - `free` follows the prompts nearly as well, and has about four pictures for each. In brackets is
+#   the papers' score, which 16 pictures a prompt keep below 4.
+# - `deaf` has a Conditional-RKE above 4, and an Information-RKE near 1: it ignores the prompts. A
 #   measure of quality, such as the agreement of pictures and prompts, must stand beside a diversity
 #   score.
 #
