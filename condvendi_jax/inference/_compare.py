@@ -79,8 +79,8 @@ def compare(
       prompts: embeddings `[n, d_t]` that all models share row by row; or those of each model by
         name, whose rows are matched where they are equal; or None to compare outputs alone.
         Outputs alone, and models without a prompt in common, are not matched.
-      output_kernel, prompt_kernel, rule, orders, truncation, method, seed, progress: as `evaluate`.
-        A rule is applied to the outputs of all models together, as many rows of each.
+      output_kernel, prompt_kernel, rule, orders, truncation, method, unbiased, seed, progress: as
+        `evaluate`. A rule is applied to the outputs of all models, an equal number of each.
       errors: as `evaluate`; differences are tested only where there are errors of all models.
       prompt_ids: which prompts are the same, within models and across them: a label, such as the
         text, for each row `[n]` of all models, or those of each model by its name.

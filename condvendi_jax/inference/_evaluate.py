@@ -89,7 +89,7 @@ def evaluate(
       >>> prompts = rng.integers(2, size=(400, 1)).astype(np.float32)
       >>> outputs = (2 * prompts + rng.integers(2, size=(400, 1))).astype(np.float32)
       >>> result = cv.evaluate(outputs, prompts, orders=[2], rule="median", errors=False)
-      >>> print(f"{result.order(2).decomposition.vendi:.1f}")
+      >>> print(f"{result.order(2).unbiased.vendi:.1f}")
       2.5
     """
     plan = Plan(orders, truncation, method, errors, groups, seed, progress, checkpoint, unbiased)

@@ -38,7 +38,8 @@ class Population:
     """Unbiased scores of order 2: of the population, not of the sample.
 
     Where most rows answer a prompt that has several answers, of these prompts with any number of
-    answers to each; elsewhere of any number of rows. `at` gives those of other designs.
+    answers to each; elsewhere of any number of rows. Errors and intervals are over other prompts
+    and answers to them. `at` gives the scores of other designs.
 
     Attributes:
       answers: which rows count, and which answer the same prompt.

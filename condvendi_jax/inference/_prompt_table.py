@@ -38,8 +38,8 @@ class PromptScore(NamedTuple):
       n: the number of its outputs. Rows of integer weights count as often, those of weight zero not
         at all.
       share: of its rows in the weights of all rows.
-      score: the effective number of different outputs among its own, at most n; at order 2 one over
-        the similarity, unless the papers' score is asked for.
+      score: the effective number of different outputs among its own; at order 2 one over the
+        similarity, unless the papers' score, of at most n, is asked for.
       standard_error: of the score, over other outputs of the same prompt; NaN where there are fewer
         than 5, or where nothing varies: all count as different or as the same, say.
       similarity: the mean of the squared kernel over all pairs of different outputs, from 0, where

@@ -334,8 +334,7 @@ class Comparison:
       matched: how outputs of different models belong together: 'rows', 'prompts', 'labels' or
         'none'.
       level: the family-wise rate of false differences that the letters allow.
-      untested: why differences are not tested, or None where all are. Where models differ in their
-        numbers of answers, the p-values of two models with the same numbers are not NaN.
+      untested: why differences are not tested, or None where all are.
       between: how many models are different; None of one model, and where order 2 is not computed
         from all pairs of rows.
       profile: order 2 over a ladder of bandwidths; None where it is not computed (`compare`).

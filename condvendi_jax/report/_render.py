@@ -159,7 +159,7 @@ def unbiased(evaluations: Sequence[Evaluation], plug_in: str) -> list[str]:
         fewest = f"{min(prompts):,} prompts"
         whose = f"{fewest} and any number of answers to each"
         sample = "prompts and their answers"
-    notes = [f"order 2: of {whose}; {plug_in}: the papers' score, which grows with their number"]
+    notes = [f"order 2: of {whose}; {plug_in}: the papers' score, which grows with n"]
     if any(of.intervals is not None for of in found):
         notes.append(f"± and 95% intervals [low, high] of order 2: with {sample} as a sample")
     left_out = max(of.answers.left_out for of in found)

@@ -94,9 +94,9 @@ class Decomposition(Scores):
       duplicates: the number of pairs that repeat an earlier one, if requested.
       method: 'frobenius', or the name of the method.
       estimation: standard errors and intervals of estimated scores, None for exact ones.
-      rounding: how far that may move the logarithm of each score, as
+      rounding: how far rounding may move the logarithm of each score, as
         `spectra.SpectralMeasure.rounding`; None at order 2, of features and in transformations.
-      unbiased: whether the entropies are those of more rows, which do not depend on n.
+      unbiased: whether the pairs of a row with itself are left out, at order 2.
     """
 
     entropy_outputs: jax.Array
@@ -295,7 +295,8 @@ def information_vendi(
 def conditional_rke(pairs: Pairs, *, unbiased: bool = False) -> jax.Array:
     """||K_T||_F^2 / ||K_X o K_T||_F^2, `conditional_vendi` at order 2 (CV eq. 9 and 11).
 
-    Args, Returns, Raises: as `conditional_vendi`, and `unbiased` as `decompose`; exact at any n.
+    Args, Returns, Raises: as `conditional_vendi`, and `unbiased` as `decompose`, with which it may
+    exceed n; exact at any n.
 
     Examples:
       >>> import condvendi_jax as cv
@@ -350,7 +351,8 @@ def vendi(
 def rke(pairs: Pairs, *, unbiased: bool = False) -> jax.Array:
     """||K / n||_F^-2, the Renyi kernel entropy score: `vendi` at order 2 (CV eq. 4).
 
-    Args, Returns, Raises: as `vendi`, and `unbiased` as `decompose`; exact at any n.
+    Args, Returns, Raises: as `vendi`, and `unbiased` as `decompose`, with which it may exceed n;
+    exact at any n.
 
     Examples:
       >>> import condvendi_jax as cv

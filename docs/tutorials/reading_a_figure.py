@@ -51,7 +51,7 @@ _ = ax.legend()
 # Conditional-Vendi nearly triples, although the drawings come from the same designers. So:
 #
 # - Compare scores of order 1 at equal n only. Two papers with different n cannot be compared.
-# - Conditional-RKE grows by a few percent. It settles early, and so does a truncated score.
+# - The papers' Conditional-RKE grows by a few percent. It settles early, as a truncated score.
 # - Do not read "11.9" as a number of drawings for a name. It is a number at this n.
 #
 # ## 2. Which bandwidth?
