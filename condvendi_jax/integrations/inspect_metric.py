@@ -14,9 +14,10 @@ from condvendi_jax.encoders import answers as texts
 from condvendi_jax.encoders import embedding
 from condvendi_jax.encoders.record_files import INSPECT_METRIC as _NAME
 from condvendi_jax.entropies import PerScore
-from condvendi_jax.inference import decomposition_errors
+from condvendi_jax.inference._plan import Plan
 from condvendi_jax.kernels import Gaussian, Indicator
-from condvendi_jax.scores import decompose
+from condvendi_jax.pairs import Pairs
+from condvendi_jax.spectra import AUTO
 
 
 def answer_diversity(
@@ -32,8 +33,9 @@ def answer_diversity(
 
     The answers are `score.answer` of all epochs. A sample is a prompt that no other sample shares
     (`Indicator`). The conditional score is then a mean, over samples, of the effective number of
-    different answers: geometric at order 1, harmonic at order 2. `condvendi score --records` gives
-    the same number for the log, with `--equal_prompts` and this bandwidth.
+    different answers: geometric at order 1, harmonic at order 2, which is unbiased: it does not
+    grow with the number of epochs. `condvendi score --records` gives the same number for the log,
+    with `--equal_prompts` and this bandwidth.
 
     Args:
       bandwidth: of the Gaussian kernel of the answers. Compare models at one bandwidth only.
@@ -44,8 +46,8 @@ def answer_diversity(
 
     Returns:
       A metric of the values `answer_diversity` and `answer_diversity_stderr`, effective numbers,
-      NaN without answers; the conditional score also where no sample has two. Scores without an
-      answer or a sample id are left out and logged.
+      NaN without answers; the conditional score also where no sample has two, or at order 2 where
+      all differ. Scores without an answer or a sample id are left out and logged.
 
     Raises:
       TypeError, ValueError: an argument is not valid, or a package is not installed.
@@ -86,8 +88,16 @@ def _metric(
             tell(f"{_NAME}: no sample has two answers, so it is NaN; evaluate with epochs=10.")
         elif answers:
             pairs = embedding.embed(answers, encoder, kind="texts", cache=cache), prompts[:, None]
-            value = getattr(decompose(*pairs, **kernels, order=order), score)
-            error = getattr(decomposition_errors(*pairs, **kernels, order=order), score)
+            plan = Plan([order], None, AUTO, True, None, 0, lambda _: None)
+            (scored,), _ = plan.score({"": Pairs(*pairs, **kernels)})
+            found = scored[""].population or scored[""]
+            values = scored[""].unbiased or scored[""].decomposition.scores
+            value = float(getattr(values, score))
+            if found.standard_errors is not None:
+                error = getattr(found.standard_errors, score)
+            if np.isinf(value):
+                tell(f"{_NAME}: all answers to a sample differ, so it is NaN; use more epochs.")
+                value = error = np.nan
         return {_NAME: float(value), f"{_NAME}_stderr": float(error)}
 
     return compute

@@ -34,6 +34,12 @@ def own(texts, order=2, width=WIDTH, weights=None):
     return np.sum(p**order) ** (1 / (1 - order))
 
 
+def similarity(texts, width=WIDTH):
+    """The mean squared kernel of two different texts."""
+    k = len(texts)
+    return (squares(texts, width).sum() - k) / (k * (k - 1))
+
+
 @pytest.fixture
 def inspect_ai(monkeypatch):
     """What its documents say of `@metric(scores=...)`: it passes all parameters on."""
@@ -73,28 +79,37 @@ ROWS = [(name, texts[k]) for k in range(3) for name, texts in ANSWERS.items()]
 
 
 def test_conditional_score_is_a_mean_over_the_samples(measure):
-    harmonic = 1 / np.mean([1 / own(texts) for texts in ANSWERS.values()])
+    harmonic = 1 / np.mean([similarity(texts) for texts in ANSWERS.values()])
     geometric = np.exp(np.mean([np.log(own(texts, 1)) for texts in ANSWERS.values()]))
     assert measure(ROWS)[0] == pytest.approx(harmonic, rel=1e-4)
     assert measure(ROWS, order=1)[0] == pytest.approx(geometric, rel=1e-4)
     assert measure(ROWS, bandwidth=9.0)[0] == pytest.approx(
-        1 / np.mean([1 / own(texts, width=9.0) for texts in ANSWERS.values()]), rel=1e-4
+        1 / np.mean([similarity(texts, 9.0) for texts in ANSWERS.values()]), rel=1e-4
     )
 
 
 def test_scores_of_all_answers(measure):
     texts = [text for _, text in ROWS]
     vendi, conditional = measure(ROWS, score="vendi")[0], measure(ROWS)[0]
-    assert vendi == pytest.approx(own(texts), rel=1e-4)
+    within = np.sum([squares(own).sum() for own in ANSWERS.values()])
+    between = squares(texts).sum() - within  # Three samples of three answers each.
+    inner = np.mean([similarity(own) for own in ANSWERS.values()])
+    assert 1 / vendi == pytest.approx(inner / 3 + between / 81, rel=1e-4)
     assert measure(ROWS, score="information")[0] == pytest.approx(vendi / conditional, rel=1e-4)
 
 
 def test_the_error_counts_samples_as_independent(measure):
     """A jackknife over the samples: each leaves with all of its answers."""
-    sums = np.array([squares(texts).sum() / 9 for texts in ANSWERS.values()])
-    without = 2 / (sums.sum() - sums)
-    expected = np.sqrt(2 / 3 * np.sum((without - without.mean()) ** 2))
-    assert measure(ROWS)[1] == pytest.approx(expected, rel=1e-3)
+    found = np.array([similarity(texts) for texts in ANSWERS.values()])
+    without = (found.sum() - found) / 2
+    error = np.sqrt(2 / 3 * np.sum((without - without.mean()) ** 2))
+    assert measure(ROWS)[1] == pytest.approx(error / found.mean() ** 2, rel=1e-3)
+
+
+def test_where_all_answers_differ_it_is_nan_and_says_so(measure, caplog):
+    rows = [(name, text) for name in "qrs" for text in ("a", "bb", "abcd")]
+    assert math.isnan(measure(rows, bandwidth=1e-3)[0])
+    assert "all answers to a sample differ, so it is NaN" in caplog.text
 
 
 def test_scores_that_hold_no_answer_are_left_out_and_logged(measure, caplog):
@@ -194,7 +209,7 @@ def test_inspect_evaluates_it(tmp_path, epochs):
     answers = {}
     for sample in log.samples:
         answers.setdefault(sample.id, []).append(sample.output.completion)
-    harmonic = 1 / np.mean([1 / own(texts) for texts in answers.values()])
+    harmonic = 1 / np.mean([similarity(texts) for texts in answers.values()])
     assert found.value == pytest.approx(harmonic, rel=1e-4)
     # The reader of logs sees the same prompts and answers, also in a log written as JSON.
     inspect_ai.log.write_eval_log(log, str(tmp_path / "log.json"))
@@ -205,7 +220,7 @@ def test_inspect_evaluates_it(tmp_path, epochs):
         rows = np.unique(prompts, return_inverse=True)[1][:, None]
         outputs = fake_encoders.Means().encode(texts)
         kernels = {"output_kernel": cv.Gaussian(WIDTH), "prompt_kernel": cv.Indicator()}
-        read = cv.decompose(outputs, rows, **kernels, order=2).conditional
+        read = cv.conditional_rke(outputs, rows, **kernels, unbiased=True)
         assert read == pytest.approx(found.value, rel=1e-6)
 
 
