@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pathlib
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from condvendi_jax import files
-from condvendi_jax.inference._compare import Comparison
+from condvendi_jax.inference._results import Comparison, Ranking
 from condvendi_jax.report import _render
 
 _COLUMN_IN, _ROW_IN = 2.9, 0.3
@@ -32,28 +33,40 @@ def draw(comparison: Comparison) -> Figure:
     panels = grid.ravel()
     places = range(len(models))[::-1]
     for panel, found in zip(panels, rankings, strict=True):
-        values = [found.values[model] for model in models]
-        errors = [found.standard_errors[model] for model in models]
+        shown = [_shown(found, model) for model in models]
+        values, errors = ([own[k] for own in shown] for k in (0, 1))
         panel.errorbar(values, places, xerr=errors, fmt="o", markersize=4, capsize=3, color="C0")
         above: dict[str, Any] = {"xytext": (0, 5), "textcoords": "offset points", "ha": "center"}
-        for place, model, value in zip(places, models, values, strict=True):
-            label = f"{value:#.3g} {found.letters[model]}"
-            panel.annotate(label, (value, place), fontsize=8, **above)
+        for place, model, (value, _, words) in zip(places, models, shown, strict=True):
+            label, at = f"{words} {found.letters[model]}", 0.0 if math.isnan(value) else value
+            panel.annotate(label, (at, place), fontsize=8, **above)
         panel.set_title(found.name, fontsize=10)
         panel.set_ylim(-0.6, len(models) - 0.3)
         panel.grid(axis="x", alpha=0.3)
         panel.tick_params(labelsize=8)
     for row, panel in enumerate(grid[:, 0]):
-        shown = rankings[row * columns : (row + 1) * columns]
-        values = np.array([[r.values[m] for m in models] for r in shown])
-        errors = np.array([[r.standard_errors[m] for m in models] for r in shown])
-        ends = values + np.nan_to_num(errors, posinf=0)
-        panel.set_xlim(0, 1.1 * ends.max())  # Room for the last label.
+        of_row = rankings[row * columns : (row + 1) * columns]
+        ends = [value + error for r in of_row for value, error, _ in (_shown(r, m) for m in models)]
+        panel.set_xlim(0, 1.1 * np.nanmax([1.0, *ends]))  # Room for the last label.
     for panel in grid[-1]:
         panel.set_xlabel("effective number of modes", fontsize=8)
     panels[0].set_yticks(list(places), [model.replace("$", r"\$") for model in models])
     figure.supxlabel(_caption(comparison), fontsize=7)
     return figure
+
+
+def _shown(found: Ranking, model: str) -> tuple[float, float, str]:
+    """Where a score is drawn, its error and its label; NaN and '-' where there is no score.
+
+    Of an unbiased score without an upper end, the lower end of its interval.
+    """
+    value, error = found.values[model], found.standard_errors[model]
+    low, high = found.population[model] if found.population else (value, value)
+    if math.isnan(value):
+        return value, 0.0, "-"
+    if math.isinf(value) or math.isinf(high):
+        return low, 0.0, f"> {low:#.3g}"
+    return value, error if math.isfinite(error) else 0.0, f"{value:#.3g}"
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> None:
@@ -83,4 +96,5 @@ def _caption(comparison: Comparison) -> str:
         if scored.errors_by is not None
     )
     errors = f"± one standard error ({'; '.join(by)})"
-    return f"{n}; {bandwidths}{errors}; seed {comparison.first.seed}.\n{tests}"
+    order = "order 2 unbiased; " if any(found.unbiased for found in comparison.rankings) else ""
+    return f"{n}; {bandwidths}{order}{errors}; seed {comparison.first.seed}.\n{tests}"

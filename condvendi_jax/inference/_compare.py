@@ -49,6 +49,7 @@ _ONE_PROMPT = (
     "information say nothing"
 )
 _NO_PAIRS = "no two rows have similar prompts: give several answers to each prompt"
+_ALL_DIFFERENT = "no two outputs to similar prompts count as the same: use a wider bandwidth"
 
 
 @validation.outside_transformations
@@ -137,7 +138,7 @@ def compare(
             f"{jackknife.FEWEST_TESTED} are needed"
         )
     options: dict[str, Any] = {"level": level, "paired": matched != "none"}
-    options["tested"], rankings = untested is None, []
+    options["tested"], rankings, undefined = untested is None, [], False
     for of_models in zip(*(evaluation.orders for evaluation in evaluations.values()), strict=True):
         scored = dict(zip(evaluations, of_models, strict=True))
         compared = _compared(scored, pairs, plan, common, shared=shared)
@@ -150,16 +151,15 @@ def compare(
             every = [own for evaluation in evaluations.values() for own in evaluation.orders]
             of_orders = [own.population.withheld for own in every if own.population]
             withheld += [reason for reason in of_orders if reason]
-        undefined = any(math.isnan(value) for r in rankings for value in r.values.values())
-        other = (
-            _NO_PAIRS
-            if undefined
-            else common.untested or (withheld[0] if withheld else _ONE_PROMPT)
-        )
+        main = [[*r.values.values()] for r in rankings if r.unbiased and r.score != "information"]
+        undefined = not np.isfinite(main).all()
+        other = common.untested or (withheld[0] if withheld else _ONE_PROMPT)
+        if undefined:
+            other = _NO_PAIRS if np.isnan(main).any() else _ALL_DIFFERENT
         untested = _NO_ERRORS if missing else other
     between = between_models.of_plan(pairs, plan, evaluations, shared=shared)
     over = None
-    if profile or (profile is None and untested is None):
+    if profile or (profile is None and (untested is None or undefined)):
         asked = bool(profile)
         over = profiles.of_plan(pairs, plan, common, level=level, shared=shared, asked=asked)
     return Comparison(
@@ -380,7 +380,8 @@ def _differences(
             if at is not None:
                 with np.errstate(invalid="ignore"):
                     error = _error(both[0] * values[one] ** 2, both[1] * values[two] ** 2, paired)
-        if not tested or math.isnan(of_tested) or math.isnan(apart):
+        nothing = at is not None and at[one] == at[two] == 0  # No two outputs are alike.
+        if not tested or math.isnan(of_tested) or math.isnan(apart) or nothing:
             p_value = math.nan
         elif abs(apart) <= rounding * max(abs((at or values)[one]), abs((at or values)[two])):
             p_value = 1.0

@@ -389,6 +389,20 @@ def test_bad_input_gets_one_clear_line(folder, capfd, name):
     assert capfd.readouterr() == ("", "")
 
 
+def test_scores_without_an_upper_end_are_drawn_at_the_lower_one():
+    """Three different answers to each of eight prompts: no two count as the same."""
+    outputs, prompts = np.arange(24)[:, None], np.repeat(np.arange(8), 3)[:, None]
+    exact = {"output_kernel": cv.Indicator(), "prompt_kernel": cv.Indicator()}
+    with pytest.warns(UserWarning, match="numerically the identity"):
+        found = cv.compare({"a": outputs, "b": outputs + 50}, prompts, **exact, orders=[2])
+    assert "no two outputs to similar prompts count as the same" in found.untested
+    assert np.isnan([d.p_value for r in found.rankings for d in r.differences]).all()
+    low, high = found.ranking("conditional", 2).population["a"]
+    assert np.isinf(high)
+    words = [text.get_text() for panel in figure.draw(found).axes for text in panel.texts]
+    assert words[2:4] == [f"> {low:#.3g} "] * 2 and words[4:] == ["- "] * 2
+
+
 @pytest.fixture
 def drawn(monkeypatch):
     """The figures that were drawn, which are not written."""
