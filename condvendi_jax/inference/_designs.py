@@ -18,6 +18,7 @@ from condvendi_jax.pairs import Pairs
 from condvendi_jax.scores._decompose import Decomposition
 from condvendi_jax.spectra import _methods as methods
 from condvendi_jax.spectra._methods import Method
+from condvendi_jax.spectra._order_two import Answers
 
 _RIDGE = 1e-3  # Novelty below this is rounding.
 
@@ -55,14 +56,13 @@ def common(models: Mapping[str, Pairs]) -> Design | None:
 
 def _rows_by_prompt(pairs: Pairs) -> list[np.ndarray]:
     """The rows of each prompt, copies repeated; every row by itself where most are single."""
-    rows = np.repeat(np.arange(pairs.n), 1 if pairs.copies is None else pairs.copies)
-    kinds = pairs.prompt_kinds[1][rows]
-    counts = np.bincount(kinds)
-    several = counts[kinds] > 1
-    if not kinds.any() or np.mean(several) < 0.5:
+    answers = Answers.of(pairs)
+    rows = np.repeat(answers.rows, answers.copies)
+    if answers.kind is None:
         return list(rows[:, None])
-    order = np.argsort(kinds[several], kind="stable")
-    return np.split(rows[several][order], np.cumsum(counts[counts > 1])[:-1])
+    kinds = np.repeat(answers.kind, answers.copies)
+    order = np.argsort(kinds, kind="stable")
+    return np.split(rows[order], np.cumsum(np.bincount(kinds))[:-1])
 
 
 class AtDesign(NamedTuple):
@@ -192,16 +192,16 @@ def _windows(items: np.ndarray, size: int, rng: np.random.Generator) -> Iterator
 
 def slope(
     pairs: Pairs, entropy: Entropy, method: Method, scores: PerScore, *, seed: int = 0
-) -> PerScore:
+) -> PerScore | None:
     """By how much each score grew with the last doubling of answers, or of rows if none repeat.
 
     From random halves of the answers to each prompt, one above 4,096 rows, to the `scores` of all.
-    Near 0 where a score has settled. NaN where there is no design or one row.
+    Near 0 where a score has settled. None where there is no design or one row.
     """
     rng, copies = np.random.default_rng(seed), 1 if pairs.copies is None else pairs.copies
     rows = np.repeat(np.arange(pairs.n), copies)
     if Design.of(pairs) is None or rows.size < 2:
-        return PerScore(math.nan, math.nan, math.nan)
+        return None
     kinds = rng.permutation(pairs.n)[pairs.prompt_kinds[1][rows]]
     order = rows[np.lexsort((rng.random(rows.size), kinds))]  # Random within each prompt.
     halves = [order[::2], order[1::2]][: 1 if rows.size > 4096 else 2]

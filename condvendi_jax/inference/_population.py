@@ -87,7 +87,9 @@ class Population:
         those of n rows without a repeated prompt own = 1 / n. If no pairs are of a prompt with
         itself, own = 0, the prompts are any number of further ones.
         """
-        return dataclasses.replace(self, own=own, same=same)
+        other = dataclasses.replace(self, own=own, same=same)
+        other.__dict__["_means"] = self._means  # They are the same at every design.
+        return other
 
     @functools.cached_property
     def _means(self) -> tuple[PairMeans, PairMeans]:
@@ -324,14 +326,14 @@ def _checked(answers: Answers, *of: Any) -> Population:
     return found.at(found.of_prompts, 0.0)
 
 
-def of_total(pairs: Pairs, norms: np.ndarray) -> Population | None:
-    """Those of pairs of which the squared norms `[terms]` are known; None where rows do not count.
+def of_total(pairs: Pairs, norms: np.ndarray) -> Population:
+    """Those of pairs of which the squared norms `[terms]` are known, without errors.
 
-    Without errors.
+    Where some rows do not count, the others take a pass of their own.
     """
     answers, shares = Answers.of(pairs), pairs.shares
     if answers.rows.size < pairs.n:
-        return None
+        return _without_errors(answers, order_two.squares_of_others(answers.points))
     return _without_errors(answers, norms - shares @ shares)
 
 

@@ -585,7 +585,7 @@ def _other_orders(
     method: Method,
     units: Groups,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """As `_order_two`, from spectra, with the influences of units, `[scores, m, g]`.
+    """From spectra: entropies `[terms, m]`, influences of units on scores, `[scores, m, g]`.
 
     Also the errors of estimates, `[scores, m]`, and where errors are too small, `[m]`.
     """

@@ -205,7 +205,7 @@ def decompose(
     entropy = Entropy(order=order, truncation=truncation).clamped(pairs.n)
     duplicates = pairs.duplicates() if count_duplicates else None
     if unbiased:
-        check_unbiased(entropy, methods.check_method(method))
+        _check_unbiased(entropy, methods.check_method(method))
         norms = order_two.Answers.of(pairs).norms()
         computed = methods.Computed(order_two.entropies_of(norms), None, methods.FROBENIUS)
         found = Decomposition.of(computed, entropy, n=pairs.n, duplicates=duplicates)
@@ -214,7 +214,7 @@ def decompose(
     return Decomposition.of(computed, entropy, n=pairs.n, points=pairs, duplicates=duplicates)
 
 
-def check_unbiased(entropy: Entropy, method: Method) -> None:
+def _check_unbiased(entropy: Entropy, method: Method) -> None:
     """ValueError where there are no unbiased scores."""
     if method.computes(entropy):
         raise ValueError(

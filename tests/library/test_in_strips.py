@@ -295,3 +295,19 @@ def test_evaluate_refuses_a_checkpoint_of_anything_else(tmp_path, changed):
 def test_transformations_are_refused():
     with pytest.raises(TypeError, match="cannot run inside jax.jit"):
         jax.jit(lambda points: run(arrays=(points, PROMPTS)).vendi)(OUTPUTS)
+
+
+def test_single_answers_are_left_out_with_a_checkpoint_too(tmp_path):
+    prompts = np.repeat(np.arange(9), [3, 3, 2, 4, 1, 3, 1, 3, 4])[:, None]
+    outputs = np.random.default_rng(0).normal(size=(len(prompts), 2)).astype(np.float32)
+    options = {"output_kernel": KERNELS["output_kernel"], "prompt_kernel": cv.Indicator()}
+    options |= {"orders": [2], "errors": False}
+    found = cv.evaluate(outputs, prompts, **options, checkpoint=tmp_path / "strips").order(2)
+    expected = cv.conditional_rke(
+        outputs,
+        prompts,
+        **{k: options[k] for k in ("output_kernel", "prompt_kernel")},
+        unbiased=True,
+    )
+    np.testing.assert_allclose(found.unbiased.conditional, expected, rtol=1e-6)
+    assert found.population.answers.left_out == 2
